@@ -1,0 +1,219 @@
+//! When to say a role to a receiver, and when to say it again.
+//!
+//! The rule is level-triggered: the receiver must end up knowing the role we want it to
+//! know, not every step on the way. What makes that hard is upstream's receiver. It delays
+//! a primary by one advert interval, and while it waits it *replaces* what it was told; if
+//! the word has changed when it wakes up, it applies neither. So a `primary` repeated by a
+//! respawned monitor and followed at once by `backup` leaves the agent on `primary` for
+//! good. Hence three rules beyond plain retrying:
+//!
+//! - a role that followed another word within the receiver's window is **confirmed**: said
+//!   once more when the window has surely passed;
+//! - an attempt without an answer **may have been heard**: the current role is said again
+//!   even if it equals the last acknowledged one;
+//! - a receiver that was **born again** remembers nothing: it is told at once.
+//!
+//! Beyond that an unchanged role is not repeated.
+
+use std::time::Duration;
+
+use crate::{Backoff, Dice, Moment, Role};
+
+/// Why an attempt did not end in an acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Setback {
+    /// There is no receiver to talk to.
+    Absent,
+    /// There is one, and it does not let us in, or is not the one we trust.
+    Refusing,
+    /// It is there, with its hands full.
+    Busy,
+    /// It may have heard us; no sensible answer came.
+    Unanswered,
+    /// It understood and said no: a defect, not a condition that passes.
+    Rejected,
+}
+
+impl Setback {
+    /// Whether the receiver may act on what it was told all the same.
+    pub fn may_be_heard(self) -> bool {
+        match self {
+            Self::Unanswered | Self::Rejected => true,
+            Self::Absent | Self::Refusing | Self::Busy => false,
+        }
+    }
+
+    fn backoff(self) -> Backoff {
+        let ms = Duration::from_millis;
+        match self {
+            // Its return is noticed by other means; this is only the safety net.
+            Self::Absent => Backoff::new(ms(100), ms(5_000)),
+            // Between bind and listen a new agent refuses for a moment: begin quickly.
+            Self::Refusing => Backoff::new(ms(4), ms(5_000)),
+            // The queue of a live agent moves all the time.
+            Self::Busy => Backoff::new(ms(2), ms(64)),
+            Self::Unanswered => Backoff::new(ms(20), ms(5_000)),
+            Self::Rejected => Backoff::new(ms(60_000), ms(60_000)),
+        }
+    }
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The receiver acknowledged it.
+    Taken,
+    /// It did not.
+    Failed(Setback),
+}
+
+/// An attempt that has begun and not ended.
+#[derive(Debug)]
+struct Attempt {
+    role: Role,
+    began: Moment,
+    /// The receiver was replaced since: an acknowledgement no longer counts.
+    is_outdated: bool,
+}
+
+/// What one receiver should know, and what it is known to know.
+#[derive(Debug)]
+pub struct Delivery {
+    /// How long the receiver may hold a word back before it acts on it.
+    window: Duration,
+    wanted: Option<Role>,
+    /// True between a change of role and the moment it may be told.
+    is_withheld: bool,
+    /// What this receiver acknowledged last.
+    taken: Option<Role>,
+    /// Something was said after `taken` that may or may not have been heard.
+    is_unsure: bool,
+    /// When it last heard, or may have heard, anything about us.
+    last_heard: Option<Moment>,
+    confirm_at: Option<Moment>,
+    retry_at: Option<Moment>,
+    trouble: Option<(Setback, Backoff)>,
+    under_way: Option<Attempt>,
+    dice: Dice,
+}
+
+impl Delivery {
+    /// A delivery to a receiver with this `window`, of which nothing is known.
+    pub fn new(window: Duration, dice: Dice) -> Self {
+        Self {
+            window,
+            wanted: None,
+            is_withheld: false,
+            taken: None,
+            is_unsure: false,
+            last_heard: None,
+            confirm_at: None,
+            retry_at: None,
+            trouble: None,
+            under_way: None,
+            dice,
+        }
+    }
+
+    /// The receiver heard from somebody before us: a predecessor of this process.
+    pub fn heard_before(&mut self, at: Moment) {
+        self.last_heard = Some(at);
+    }
+
+    /// From now on the receiver should know `role`.
+    pub fn want(&mut self, role: Role) {
+        self.is_withheld = false;
+        if self.wanted != Some(role) {
+            self.wanted = Some(role);
+            self.retry_at = None;
+        }
+    }
+
+    /// What it was to know is out of date; say nothing until the next [`Self::want`].
+    pub fn withhold(&mut self) {
+        self.is_withheld = true;
+    }
+
+    /// A new receiver stands where the old one was.
+    pub fn receiver_appeared(&mut self) {
+        if let Some(attempt) = &mut self.under_way {
+            attempt.is_outdated = true;
+        }
+        self.taken = None;
+        self.is_unsure = false;
+        self.last_heard = None;
+        self.confirm_at = None;
+        self.retry_at = None;
+        self.trouble = None;
+    }
+
+    /// When [`Self::begin`] will have something to say; `None` if nothing is planned, or
+    /// an attempt is under way.
+    pub fn due(&self) -> Option<Moment> {
+        let wanted = self.wanted?;
+        if self.is_withheld || self.under_way.is_some() {
+            return None;
+        }
+        if self.taken != Some(wanted) || self.is_unsure {
+            return Some(self.retry_at.unwrap_or(Moment::new(Duration::ZERO)));
+        }
+        self.confirm_at
+    }
+
+    /// The role to say now, if it is time. The attempt is then under way.
+    pub fn begin(&mut self, now: Moment) -> Option<Role> {
+        if self.due()? > now {
+            return None;
+        }
+        let role = self.wanted?;
+        self.under_way = Some(Attempt { role, began: now, is_outdated: false });
+        Some(role)
+    }
+
+    /// The attempt under way has ended.
+    pub fn finish(&mut self, outcome: Outcome, now: Moment) {
+        let Some(attempt) = self.under_way.take() else { return };
+        match outcome {
+            Outcome::Taken if attempt.is_outdated => {}
+            Outcome::Taken => self.taken(&attempt, now),
+            Outcome::Failed(setback) => {
+                if setback.may_be_heard() && !attempt.is_outdated {
+                    self.is_unsure = true;
+                    self.last_heard = Some(now);
+                }
+                self.retry_at = Some(now + self.wait_after(setback));
+            }
+        }
+    }
+
+    fn taken(&mut self, attempt: &Attempt, now: Moment) {
+        let quiet = self.window + self.margin();
+        let followed = self.last_heard.is_some_and(|heard| attempt.began.since(heard) < quiet);
+        // A receiver that answers slowly also wakes up late.
+        let slack = now.since(attempt.began) * 4;
+        self.confirm_at = followed.then(|| now + quiet + slack);
+        self.last_heard = Some(now);
+        self.taken = Some(attempt.role);
+        self.is_unsure = false;
+        self.retry_at = None;
+        self.trouble = None;
+    }
+
+    /// What a receiver may take on top of its window, being a busy process.
+    fn margin(&self) -> Duration {
+        (self.window / 4).max(Duration::from_millis(500))
+    }
+
+    fn wait_after(&mut self, setback: Setback) -> Duration {
+        let mut backoff = match self.trouble {
+            Some((before, backoff)) if before == setback => backoff,
+            Some(_) | None => setback.backoff(),
+        };
+        let wait = backoff.fail(&mut self.dice);
+        self.trouble = Some((setback, backoff));
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests;

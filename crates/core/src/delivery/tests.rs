@@ -1,0 +1,260 @@
+//! The delivery against a model of upstream's receiver, on a clock that only the test moves.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const WINDOW: Duration = Duration::from_secs(2);
+
+fn at(ms: u64) -> Moment {
+    Moment::new(Duration::from_millis(ms))
+}
+
+fn delivery() -> Delivery {
+    Delivery::new(WINDOW, Dice::new(7))
+}
+
+/// Says what is due at `ms` and has it acknowledged; returns what was said.
+fn say(delivery: &mut Delivery, ms: u64) -> Option<Role> {
+    let role = delivery.begin(at(ms))?;
+    delivery.finish(Outcome::Taken, at(ms));
+    Some(role)
+}
+
+#[test]
+fn the_first_role_is_said_at_once_and_once() {
+    let mut delivery = delivery();
+    delivery.want(Role::Backup);
+    assert_eq!(say(&mut delivery, 0), Some(Role::Backup));
+    assert_eq!(delivery.due(), None);
+}
+
+#[test]
+fn a_role_that_followed_another_too_closely_is_confirmed_once() {
+    let mut delivery = delivery();
+    delivery.want(Role::Primary);
+    say(&mut delivery, 0);
+    delivery.want(Role::Backup);
+    assert_eq!(say(&mut delivery, 50), Some(Role::Backup));
+
+    assert_eq!(say(&mut delivery, 2_000), None, "the window has not surely passed");
+    assert_eq!(say(&mut delivery, 3_000), Some(Role::Backup));
+    assert_eq!(delivery.due(), None);
+}
+
+#[test]
+fn a_role_that_followed_at_leisure_is_not_confirmed() {
+    let mut delivery = delivery();
+    delivery.want(Role::Primary);
+    say(&mut delivery, 0);
+    delivery.want(Role::Backup);
+    assert_eq!(say(&mut delivery, 60_000), Some(Role::Backup));
+    assert_eq!(delivery.due(), None);
+}
+
+#[test]
+fn a_predecessors_word_counts_as_heard() {
+    let mut delivery = delivery();
+    delivery.heard_before(at(0));
+    delivery.want(Role::Primary);
+    say(&mut delivery, 100);
+    assert!(delivery.due().is_some(), "to be confirmed");
+}
+
+#[test]
+fn an_unanswered_attempt_makes_the_acknowledged_role_news_again() {
+    let mut delivery = delivery();
+    delivery.want(Role::Backup);
+    say(&mut delivery, 0);
+    delivery.want(Role::Primary);
+    assert_eq!(delivery.begin(at(10_000)), Some(Role::Primary));
+    delivery.want(Role::Backup);
+    delivery.finish(Outcome::Failed(Setback::Unanswered), at(15_000));
+
+    assert_eq!(say(&mut delivery, 16_000), Some(Role::Backup));
+}
+
+#[test]
+fn an_attempt_that_reached_nobody_is_forgotten_when_the_role_returns() {
+    let mut delivery = delivery();
+    delivery.want(Role::Backup);
+    say(&mut delivery, 0);
+    delivery.want(Role::Primary);
+    delivery.begin(at(10_000));
+    delivery.finish(Outcome::Failed(Setback::Absent), at(10_000));
+    delivery.want(Role::Backup);
+    assert_eq!(delivery.due(), None);
+}
+
+#[test]
+fn a_receiver_born_again_is_told_at_once_what_it_already_knew() {
+    let mut delivery = delivery();
+    delivery.want(Role::Primary);
+    say(&mut delivery, 0);
+    delivery.receiver_appeared();
+    assert_eq!(say(&mut delivery, 1), Some(Role::Primary));
+    assert_eq!(delivery.due(), None, "and there is nothing to confirm");
+}
+
+#[test]
+fn an_answer_from_the_receiver_before_does_not_count_for_the_new_one() {
+    let mut delivery = delivery();
+    delivery.want(Role::Primary);
+    delivery.begin(at(0));
+    delivery.receiver_appeared();
+    delivery.finish(Outcome::Taken, at(1));
+    assert_eq!(say(&mut delivery, 2), Some(Role::Primary));
+}
+
+#[test]
+fn a_new_role_does_not_wait_for_the_backoff_of_the_old() {
+    let mut delivery = delivery();
+    delivery.want(Role::Primary);
+    delivery.begin(at(0));
+    delivery.finish(Outcome::Failed(Setback::Rejected), at(0));
+    assert!(delivery.due() > Some(at(20_000)), "a rejection is retried slowly");
+    delivery.want(Role::Backup);
+    assert_eq!(delivery.begin(at(1)), Some(Role::Backup));
+}
+
+#[test]
+fn nothing_is_said_while_the_role_is_withheld() {
+    let mut delivery = delivery();
+    delivery.want(Role::Backup);
+    delivery.withhold();
+    assert_eq!(delivery.due(), None);
+    delivery.want(Role::Primary);
+    assert_eq!(say(&mut delivery, 5), Some(Role::Primary));
+}
+
+/// Upstream's `enqueue_state_change`: one pending word per router, replaced while a worker
+/// sleeps on a primary, and nothing applied if it changed meanwhile.
+struct Receiver {
+    applied: Option<Role>,
+    pending: Option<Pending>,
+    /// What a busy interpreter adds to every wake-up.
+    delay: Duration,
+}
+
+struct Pending {
+    begun_with: Role,
+    now: Role,
+    wakes: Moment,
+}
+
+impl Receiver {
+    fn hear(&mut self, role: Role, now: Moment) {
+        self.settle(now);
+        if let Some(pending) = &mut self.pending {
+            pending.now = role;
+            return;
+        }
+        let sleep = if role == Role::Primary { WINDOW } else { Duration::ZERO };
+        self.pending = Some(Pending { begun_with: role, now: role, wakes: now + sleep + self.delay });
+    }
+
+    fn settle(&mut self, now: Moment) {
+        if let Some(pending) = self.pending.take_if(|pending| pending.wakes <= now)
+            && pending.begun_with == pending.now
+        {
+            self.applied = Some(pending.now);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Want(Role),
+    Reborn,
+    /// The next attempt ends like this instead of being acknowledged.
+    Fail(Setback, WasHeard),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct WasHeard(bool);
+
+fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    let role = prop_oneof![Just(Role::Primary), Just(Role::Backup)];
+    let setback = prop_oneof![
+        Just(Setback::Absent),
+        Just(Setback::Refusing),
+        Just(Setback::Busy),
+        Just(Setback::Unanswered),
+    ];
+    let step = prop_oneof![
+        5 => role.prop_map(Step::Want),
+        1 => Just(Step::Reborn),
+        3 => (setback, any::<bool>()).prop_map(|(setback, heard)| Step::Fail(setback, WasHeard(heard))),
+    ];
+    prop::collection::vec((0_u64..3_000, step), 1..40)
+}
+
+proptest! {
+    /// Whatever happens on the way, the receiver ends with the role that was wanted last,
+    /// and then there is silence.
+    #[test]
+    fn the_applied_role_ends_equal_to_the_wanted_one(
+        steps in steps(),
+        delay in 0_u64..400,
+        applied_before in prop_oneof![Just(None), Just(Some(Role::Primary)), Just(Some(Role::Backup))],
+    ) {
+        let mut delivery = delivery();
+        let mut receiver =
+            Receiver { applied: applied_before, pending: None, delay: Duration::from_millis(delay) };
+        let mut failures = Vec::new();
+        let mut wanted = None;
+        let mut clock = 0_u64;
+        let mut steps = steps.into_iter();
+        let mut next = steps.next();
+        let mut said_after_the_last_step = 0;
+
+        while clock < 400_000 {
+            match &mut next {
+                Some((0, step)) => {
+                    match *step {
+                        Step::Want(role) => {
+                            wanted = Some(role);
+                            delivery.want(role);
+                        }
+                        Step::Reborn => {
+                            receiver = Receiver {
+                                applied: None,
+                                pending: None,
+                                delay: receiver.delay,
+                            };
+                            delivery.receiver_appeared();
+                        }
+                        Step::Fail(setback, heard) => failures.push((setback, heard)),
+                    }
+                    next = steps.next();
+                    continue;
+                }
+                Some((gap, _)) => *gap -= 1,
+                None => {}
+            }
+            clock += 1;
+            receiver.settle(at(clock));
+            if let Some(role) = delivery.begin(at(clock)) {
+                said_after_the_last_step += usize::from(next.is_none());
+                if let Some((setback, heard)) = failures.pop() {
+                    if setback.may_be_heard() && heard.0 {
+                        receiver.hear(role, at(clock));
+                    }
+                    delivery.finish(Outcome::Failed(setback), at(clock));
+                } else {
+                    receiver.hear(role, at(clock));
+                    delivery.finish(Outcome::Taken, at(clock));
+                }
+            }
+            if next.is_none() && delivery.due().is_none() && receiver.pending.is_none() {
+                break;
+            }
+        }
+
+        prop_assert_eq!(delivery.due(), None, "still talking at the end");
+        if wanted.is_some() {
+            prop_assert_eq!(receiver.applied, wanted);
+        }
+        prop_assert!(said_after_the_last_step <= 4 + 40, "chatter");
+    }
+}

@@ -1,0 +1,206 @@
+//! What is watched, and the names it goes by.
+//!
+//! Names come from a command line or a file. They are checked here, once: inside, a
+//! [`LinkName`] fits the kernel, and an [`InstanceId`] can stand in a path, a header or a
+//! log line as it is.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// Why a name was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing was given.
+    #[error("it is empty")]
+    Empty,
+    /// Longer than its place allows.
+    #[error("it is longer than {limit} bytes")]
+    TooLong {
+        /// The most bytes this kind of name may have.
+        limit: usize,
+    },
+    /// A character that could change the meaning of a path, a header or a log line.
+    #[error("{0:?} may not stand in it")]
+    Character(char),
+    /// `.` or `..`, which name a directory, not a thing in it.
+    #[error("it names a directory")]
+    Directory,
+}
+
+/// The identity of a watched instance; Neutron's router id, for one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceId(String);
+
+impl InstanceId {
+    /// The most bytes an id may have: a UUID has 36, a full agent request must stay small.
+    pub const LIMIT: usize = 128;
+
+    /// The id as text: ASCII letters, digits, `-`, `_` and `.` only.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for InstanceId {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check(text, Self::LIMIT, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a network namespace, as `ip netns` lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NetnsName(String);
+
+impl NetnsName {
+    /// The name as text; never a path.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NetnsName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check(text, 255, |c| c != '/' && !c.is_control() && !c.is_whitespace())?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for NetnsName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a network interface, held inline: it is copied with every link message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkName {
+    bytes: [u8; Self::LIMIT],
+    len: u8,
+}
+
+impl LinkName {
+    /// `IFNAMSIZ` without the final zero.
+    pub const LIMIT: usize = 15;
+
+    /// The name the kernel gave; `None` if no kernel could have.
+    pub fn from_kernel(name: &[u8]) -> Option<Self> {
+        if name.is_empty() || name.len() > Self::LIMIT {
+            return None;
+        }
+        let mut bytes = [0; Self::LIMIT];
+        bytes[..name.len()].copy_from_slice(name);
+        Some(Self { bytes, len: u8::try_from(name.len()).ok()? })
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl FromStr for LinkName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check(text, Self::LIMIT, |c| {
+            c != '/' && c != ':' && !c.is_control() && !c.is_whitespace()
+        })?;
+        Self::from_kernel(text.as_bytes()).ok_or(NameError::Empty)
+    }
+}
+
+impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
+impl fmt::Debug for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LinkName({self})")
+    }
+}
+
+/// One address on one link: what makes its holder primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    /// The link by name: links come and go, the name is what the operator meant.
+    pub link: LinkName,
+    /// The virtual address with its prefix length; both must match.
+    pub vip: IpNet,
+}
+
+/// Reads a virtual address in any spelling; without a prefix length it is a host address,
+/// as for keepalived and `ip address`.
+pub fn parse_vip(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+}
+
+fn check(text: &str, limit: usize, allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if text.len() > limit {
+        return Err(NameError::TooLong { limit });
+    }
+    if text == "." || text == ".." {
+        return Err(NameError::Directory);
+    }
+    text.chars().find(|c| !allowed(*c)).map_or(Ok(()), |c| Err(NameError::Character(c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_an_address_is_the_same_address() {
+        let canonical = parse_vip("2001:db8::1/64");
+        assert!(canonical.is_some());
+        assert_eq!(parse_vip("2001:DB8:0:0:0:0:0:1/64"), canonical);
+        assert_eq!(parse_vip("2001:0db8::0001/64"), canonical);
+    }
+
+    #[test]
+    fn the_prefix_length_is_part_of_the_address() {
+        assert_ne!(parse_vip("169.254.0.1/24"), parse_vip("169.254.0.1/32"));
+        assert_eq!(parse_vip("169.254.0.1"), parse_vip("169.254.0.1/32"));
+    }
+
+    #[test]
+    fn what_is_no_address_is_none() {
+        for text in ["failed_IP_address", "", "1.2.3/24", "1.2.3.4/33", "::1/129", "1.2.3.4/", "a/b"] {
+            assert_eq!(parse_vip(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_could_break_a_header_a_path_or_a_log_is_refused() {
+        for text in ["", "..", "a/b", "a\r\nX-Neutron-State: primary", "a b", "a\0", "é"] {
+            assert!(text.parse::<InstanceId>().is_err(), "{text:?}");
+        }
+        assert!("a".repeat(InstanceId::LIMIT + 1).parse::<InstanceId>().is_err());
+        assert!("6f1c8a0e-0c4c-4f0e-9a5d-0f0f0f0f0f0f".parse::<InstanceId>().is_ok());
+    }
+
+    #[test]
+    fn a_link_name_must_fit_the_kernel() {
+        assert!("ha-12345678-90".parse::<LinkName>().is_ok());
+        for text in ["", "sixteen-bytes-xx", "a/b", "a b", "eth0:1", ".."] {
+            assert!(text.parse::<LinkName>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The domain of vipwatch, as values.
+//!
+//! An [`Observation`] is what the kernel told us. A [`Tracker`] folds observations into a
+//! [`Role`] and reports a [`Transition`] when the role changes. [`plan::actions`] says what
+//! a transition asks for, and in which order. [`Delivery`] decides when a role must be said
+//! (again) to a receiver that may be absent, deaf or forgetful.
+//!
+//! Nothing here reads a clock, opens a file or logs: time comes in as a [`Moment`], effects
+//! go out as values. That is why every rule of the program can be tested without a kernel.
+
+pub mod backoff;
+pub mod delivery;
+pub mod instance;
+pub mod moment;
+pub mod observation;
+pub mod plan;
+pub mod role;
+pub mod tracker;
+
+pub use backoff::{Backoff, Dice};
+pub use delivery::{Delivery, Outcome, Setback};
+pub use instance::{InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip};
+pub use moment::Moment;
+pub use observation::{Inventory, LinkIndex, Look, Observation, Usability};
+pub use plan::Action;
+pub use role::Role;
+pub use tracker::{Cause, Tracker, Transition};

@@ -1,0 +1,266 @@
+//! The fold, case by case, and against a picture kept the slow and obvious way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{LinkName, parse_vip};
+
+const NOON: Moment = Moment::new(Duration::from_secs(43_200));
+const HA: LinkIndex = LinkIndex(3);
+const OTHER: LinkIndex = LinkIndex(4);
+
+fn vip() -> IpNet {
+    parse_vip("169.254.0.1/24").unwrap()
+}
+
+fn name(text: &str) -> LinkName {
+    text.parse().unwrap()
+}
+
+fn added(link: LinkIndex) -> Observation {
+    Observation::AddressSeen { link, cidr: vip(), usability: Usability::Usable }
+}
+
+fn removed(link: LinkIndex) -> Observation {
+    Observation::AddressRemoved { link, cidr: vip() }
+}
+
+fn linked(link: LinkIndex, text: &str) -> Observation {
+    Observation::LinkSeen { link, name: name(text) }
+}
+
+fn inventory(look: Look, held: &[LinkIndex]) -> Observation {
+    Observation::Inventory(Inventory {
+        look,
+        links: vec![(HA, name("ha-1")), (OTHER, name("qr-1"))],
+        addresses: held.iter().map(|link| (*link, vip(), Usability::Usable)).collect(),
+    })
+}
+
+fn informed(held: &[LinkIndex]) -> Tracker {
+    let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
+    tracker.apply(&inventory(Look::First, held), NOON);
+    tracker
+}
+
+#[test]
+fn the_first_inventory_is_a_transition_whatever_it_says() {
+    for (held, role) in [(&[][..], Role::Backup), (&[HA][..], Role::Primary)] {
+        let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
+        let change = tracker.apply(&inventory(Look::First, held), NOON);
+        let expected = Transition { from: None, to: role, cause: Cause::FirstLook, at: NOON };
+        assert_eq!(change, Some(expected));
+    }
+}
+
+#[test]
+fn an_event_before_the_first_inventory_says_nothing() {
+    let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
+    assert_eq!(tracker.apply(&added(HA), NOON), None);
+    assert_eq!(tracker.role(), None);
+}
+
+#[test]
+fn an_address_comes_and_goes() {
+    let mut tracker = informed(&[]);
+    assert_eq!(tracker.apply(&added(HA), NOON).unwrap().to, Role::Primary);
+    assert_eq!(tracker.apply(&removed(HA), NOON).unwrap().to, Role::Backup);
+}
+
+#[test]
+fn a_refresh_is_no_transition() {
+    let mut tracker = informed(&[HA]);
+    assert_eq!(tracker.apply(&added(HA), NOON), None);
+}
+
+#[test]
+fn the_same_address_on_another_link_or_with_another_prefix_is_not_ours() {
+    let mut tracker = informed(&[]);
+    assert_eq!(tracker.apply(&added(OTHER), NOON), None);
+    let cidr = parse_vip("169.254.0.1/32").unwrap();
+    let seen = Observation::AddressSeen { link: HA, cidr, usability: Usability::Usable };
+    assert_eq!(tracker.apply(&seen, NOON), None);
+}
+
+#[test]
+fn a_tentative_address_counts_only_when_detection_has_ended_well() {
+    let mut tracker = informed(&[]);
+    let seen = |usability| Observation::AddressSeen { link: HA, cidr: vip(), usability };
+    assert_eq!(tracker.apply(&seen(Usability::NotUsable), NOON), None);
+    assert_eq!(tracker.apply(&seen(Usability::Usable), NOON).unwrap().to, Role::Primary);
+    assert_eq!(tracker.apply(&seen(Usability::NotUsable), NOON).unwrap().to, Role::Backup);
+}
+
+#[test]
+fn a_link_renamed_away_demotes_and_renamed_into_place_promotes() {
+    let mut tracker = informed(&[HA, OTHER]);
+    assert_eq!(tracker.apply(&linked(HA, "old"), NOON).unwrap().to, Role::Backup);
+    assert_eq!(tracker.apply(&linked(OTHER, "ha-1"), NOON).unwrap().to, Role::Primary);
+}
+
+#[test]
+fn a_link_recreated_under_the_same_name_starts_without_the_address() {
+    let mut tracker = informed(&[HA]);
+    let gone = Observation::LinkRemoved { link: HA };
+    assert_eq!(tracker.apply(&gone, NOON).unwrap().to, Role::Backup);
+    assert_eq!(tracker.apply(&linked(LinkIndex(9), "ha-1"), NOON), None);
+    assert_eq!(tracker.apply(&added(LinkIndex(9)), NOON).unwrap().to, Role::Primary);
+}
+
+#[test]
+fn an_inventory_without_the_vip_demotes() {
+    let mut tracker = informed(&[HA]);
+    let change = tracker.apply(&inventory(Look::Resync, &[]), NOON).unwrap();
+    assert_eq!((change.to, change.cause), (Role::Backup, Cause::Resync));
+}
+
+#[test]
+fn an_overdue_first_look_is_assumed_backup_and_corrected_by_the_truth() {
+    let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
+    let change = tracker.apply(&Observation::FirstLookOverdue, NOON).unwrap();
+    assert_eq!((change.to, change.cause), (Role::Backup, Cause::Assumed));
+    let change = tracker.apply(&inventory(Look::First, &[HA]), NOON).unwrap();
+    assert_eq!((change.from, change.to), (Some(Role::Backup), Role::Primary));
+    assert_eq!(tracker.apply(&Observation::FirstLookOverdue, NOON), None);
+}
+
+/// A kernel as a child would draw it: links with names, and who holds the address.
+#[derive(Debug, Default, Clone)]
+struct Kernel {
+    links: BTreeMap<u32, LinkName>,
+    holders: BTreeSet<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Add(u32),
+    Remove(u32),
+    Refresh(u32),
+    Create(u32, bool),
+    Delete(u32),
+    Rename(u32, bool),
+    /// Events from here on are lost until the next resync.
+    Overrun,
+    Resync,
+}
+
+impl Kernel {
+    fn role(&self) -> Role {
+        let holds = |(link, held): (&u32, &LinkName)| {
+            *held == name("ha-1") && self.holders.contains(link)
+        };
+        if self.links.iter().any(holds) { Role::Primary } else { Role::Backup }
+    }
+
+    fn link_name(&self, is_watched: bool, link: u32) -> LinkName {
+        let taken = self.links.values().any(|held| *held == name("ha-1"));
+        if is_watched && !taken { name("ha-1") } else { name(&format!("x{link}")) }
+    }
+
+    /// Does the step, and says what a listener would hear.
+    fn perform(&mut self, step: Step) -> Vec<Observation> {
+        match step {
+            Step::Add(link) if self.links.contains_key(&link) => {
+                self.holders.insert(link);
+                vec![added(LinkIndex(link))]
+            }
+            Step::Remove(link) if self.holders.remove(&link) => vec![removed(LinkIndex(link))],
+            Step::Refresh(link) if self.holders.contains(&link) => vec![added(LinkIndex(link))],
+            Step::Create(link, is_watched) if !self.links.contains_key(&link) => {
+                let name = self.link_name(is_watched, link);
+                self.links.insert(link, name);
+                vec![Observation::LinkSeen { link: LinkIndex(link), name }]
+            }
+            Step::Delete(link) if self.links.remove(&link).is_some() => {
+                let had = self.holders.remove(&link);
+                let index = LinkIndex(link);
+                let mut heard = vec![Observation::LinkRemoved { link: index }];
+                if had {
+                    heard.insert(0, removed(index));
+                }
+                heard
+            }
+            Step::Rename(link, is_watched) if self.links.contains_key(&link) => {
+                let name = self.link_name(is_watched, link);
+                self.links.insert(link, name);
+                vec![Observation::LinkSeen { link: LinkIndex(link), name }]
+            }
+            Step::Add(_)
+            | Step::Remove(_)
+            | Step::Refresh(_)
+            | Step::Create(..)
+            | Step::Delete(_)
+            | Step::Rename(..)
+            | Step::Overrun
+            | Step::Resync => Vec::new(),
+        }
+    }
+
+    fn inventory(&self, look: Look) -> Observation {
+        Observation::Inventory(Inventory {
+            look,
+            links: self.links.iter().map(|(link, name)| (LinkIndex(*link), *name)).collect(),
+            addresses: self
+                .holders
+                .iter()
+                .map(|link| (LinkIndex(*link), vip(), Usability::Usable))
+                .collect(),
+        })
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let link = 1_u32..4;
+    prop_oneof![
+        4 => link.clone().prop_map(Step::Add),
+        4 => link.clone().prop_map(Step::Remove),
+        2 => link.clone().prop_map(Step::Refresh),
+        2 => (link.clone(), any::<bool>()).prop_map(|(link, watched)| Step::Create(link, watched)),
+        1 => link.clone().prop_map(Step::Delete),
+        2 => (link, any::<bool>()).prop_map(|(link, watched)| Step::Rename(link, watched)),
+        1 => Just(Step::Overrun),
+        1 => Just(Step::Resync),
+    ]
+}
+
+proptest! {
+    /// For any order of events, losses and resyncs, the role said last is the kernel's, and
+    /// every transition is one the kernel made.
+    #[test]
+    fn the_role_said_last_is_the_kernels(steps in prop::collection::vec(step(), 0..60)) {
+        let mut kernel = Kernel::default();
+        let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
+        tracker.apply(&kernel.inventory(Look::First), NOON);
+        let mut is_deaf = false;
+
+        for step in steps {
+            match step {
+                Step::Overrun => is_deaf = true,
+                Step::Resync => {
+                    is_deaf = false;
+                    tracker.apply(&kernel.inventory(Look::Resync), NOON);
+                }
+                Step::Add(_) | Step::Remove(_) | Step::Refresh(_) | Step::Create(..)
+                | Step::Delete(_) | Step::Rename(..) => {
+                    let before = kernel.role();
+                    let heard = kernel.perform(step);
+                    if is_deaf {
+                        continue;
+                    }
+                    let changes: Vec<_> =
+                        heard.iter().filter_map(|seen| tracker.apply(seen, NOON)).collect();
+                    prop_assert_eq!(changes.len(), usize::from(before != kernel.role()));
+                }
+            }
+            if !is_deaf {
+                prop_assert_eq!(tracker.role(), Some(kernel.role()));
+            }
+        }
+        tracker.apply(&kernel.inventory(Look::Resync), NOON);
+        prop_assert_eq!(tracker.role(), Some(kernel.role()));
+    }
+}

@@ -166,13 +166,19 @@ impl Delivery {
             return None;
         }
         let role = self.wanted?;
-        self.under_way = Some(Attempt { role, began: now, is_outdated: false });
+        self.under_way = Some(Attempt {
+            role,
+            began: now,
+            is_outdated: false,
+        });
         Some(role)
     }
 
     /// The attempt under way has ended.
     pub fn finish(&mut self, outcome: Outcome, now: Moment) {
-        let Some(attempt) = self.under_way.take() else { return };
+        let Some(attempt) = self.under_way.take() else {
+            return;
+        };
         match outcome {
             Outcome::Taken if attempt.is_outdated => {}
             Outcome::Taken => self.taken(&attempt, now),
@@ -188,7 +194,9 @@ impl Delivery {
 
     fn taken(&mut self, attempt: &Attempt, now: Moment) {
         let quiet = self.window + self.margin();
-        let followed = self.last_heard.is_some_and(|heard| attempt.began.since(heard) < quiet);
+        let followed = self
+            .last_heard
+            .is_some_and(|heard| attempt.began.since(heard) < quiet);
         // A receiver that answers slowly also wakes up late.
         let slack = now.since(attempt.began) * 4;
         self.confirm_at = followed.then(|| now + quiet + slack);

@@ -64,7 +64,13 @@ pub struct Tracker {
 impl Tracker {
     /// A tracker that knows nothing yet.
     pub fn new(watch: Watch) -> Self {
-        Self { watch, link: None, holders: Vec::new(), role: None, is_informed: false }
+        Self {
+            watch,
+            link: None,
+            holders: Vec::new(),
+            role: None,
+            is_informed: false,
+        }
     }
 
     /// The role said last.
@@ -100,7 +106,12 @@ impl Tracker {
             return None;
         }
         let from = self.role.replace(to);
-        Some(Transition { from, to, cause, at })
+        Some(Transition {
+            from,
+            to,
+            cause,
+            at,
+        })
     }
 
     /// Takes the fact in; `None` if it cannot change the role.
@@ -126,7 +137,11 @@ impl Tracker {
             return None;
         }
         match *seen {
-            Observation::AddressSeen { link, cidr, usability } if cidr == self.watch.vip => {
+            Observation::AddressSeen {
+                link,
+                cidr,
+                usability,
+            } if cidr == self.watch.vip => {
                 self.hold(link, usability);
                 Some(match usability {
                     Usability::Usable => Cause::AddressAdded,

@@ -1,0 +1,57 @@
+//! The time: monotonic for deadlines, local for people.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+use vipwatch_core::Moment;
+
+/// Now, on the clock that only goes forward.
+pub fn now() -> Moment {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Moment::new(Duration::new(seconds, nanos))
+}
+
+/// A wall clock reading, in the machine's own time zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalTime {
+    /// Year, as people write it.
+    pub year: i32,
+    /// 1 to 12.
+    pub month: i32,
+    /// 1 to 31.
+    pub day: i32,
+    /// 0 to 23.
+    pub hour: i32,
+    /// 0 to 59.
+    pub minute: i32,
+    /// 0 to 60.
+    pub second: i32,
+    /// 0 to 999.
+    pub millisecond: u32,
+}
+
+/// What a clock on the wall shows.
+pub fn local_time() -> LocalTime {
+    let since_epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let seconds = libc::time_t::try_from(since_epoch.as_secs()).unwrap_or(libc::time_t::MAX);
+    // SAFETY: `tm` is plain data for which all zeroes is a value; both pointers are to
+    // locals that outlive the call, and `localtime_r` keeps neither.
+    let tm = unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        libc::localtime_r(&raw const seconds, &raw mut tm);
+        tm
+    };
+    LocalTime {
+        year: tm.tm_year + 1900,
+        month: tm.tm_mon + 1,
+        day: tm.tm_mday,
+        hour: tm.tm_hour,
+        minute: tm.tm_min,
+        second: tm.tm_sec,
+        millisecond: since_epoch.subsec_millis(),
+    }
+}

@@ -1,0 +1,18 @@
+//! The only door to the kernel, and the only place that says `unsafe`.
+//!
+//! [`monitor`] watches one namespace over one netlink socket and speaks in
+//! [`Observation`](vipwatch_core::Observation)s; [`netlink`] is the codec and the socket
+//! under it; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
+//! [`privilege`] are what a daemon is made of; [`directory`] tells when a file appears or
+//! goes; [`clock`] is the time.
+//!
+//! There is no policy here: nothing in this crate knows what a primary is.
+
+pub mod clock;
+pub mod directory;
+pub mod monitor;
+pub mod netlink;
+pub mod netns;
+pub mod privilege;
+pub mod process;
+pub mod signal;

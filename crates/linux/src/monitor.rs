@@ -1,0 +1,305 @@
+//! Watches one namespace through one socket.
+//!
+//! ```text
+//!            look()                  both dumps done, nothing relevant heard meanwhile
+//!    live ───────────▶ looking ─────────────────────────────────────▶ live, Inventory
+//!     ▲  │                │  ▲
+//!     │  └── overrun ─────┤  │ something relevant was heard: again
+//!     │      truncation   └──┘
+//!  events     parse error
+//! ```
+//!
+//! ORDER: the socket is subscribed before the first dump is asked for. A change between
+//! the two is then heard twice, which costs another dump; the other way round it is never
+//! heard at all.
+//!
+//! While we look, queued events may be older than the dump: an add and a remove that both
+//! happened before it would replay as primary, then backup. So they are not passed on; if
+//! one of them could matter, it is a reason to look again. An audit is different: we are in
+//! step with the events, so they are passed on, and the dump must agree with them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ipnet::IpNet;
+use vipwatch_core::{Inventory, Look, Observation};
+
+use crate::netlink::decode::{Header, Malformed, Message, messages};
+use crate::netlink::socket::{Received, Socket};
+
+/// How many datagrams one call to [`Monitor::read`] takes at most, so that a storm cannot
+/// keep the caller from acting on what it knows.
+const BATCH: usize = 256;
+
+/// Why watching failed.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// No socket, no watching.
+    #[error("cannot open a netlink socket")]
+    Subscribe(#[source] io::Error),
+    /// The request for a dump did not leave.
+    #[error("cannot ask the kernel for its addresses")]
+    Request(#[source] io::Error),
+    /// The kernel refused the dump.
+    #[error("the kernel did not list its addresses")]
+    Dump(#[source] io::Error),
+    /// The socket is of no more use.
+    #[error("cannot read from the netlink socket")]
+    Receive(#[source] io::Error),
+}
+
+/// Why events are missing. The monitor is already looking again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// The kernel's queue for us was full.
+    Overrun,
+    /// A message was larger than our buffer.
+    Truncated,
+    /// A message made no sense.
+    Malformed(Malformed),
+}
+
+/// What a read brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// A fact.
+    Seen(Observation),
+    /// A gap; an inventory will follow.
+    Lost(Loss),
+}
+
+/// Whether a read emptied the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// Nothing is left.
+    Empty,
+    /// The batch was full; read again before waiting.
+    MoreToCome,
+}
+
+/// A picture being taken.
+#[derive(Debug)]
+struct Exposure {
+    sequence: u32,
+    /// `RTM_GETLINK` first, then `RTM_GETADDR`.
+    part: u16,
+    inventory: Inventory,
+    /// The picture is already out of date; when it is finished, take another.
+    is_disturbed: bool,
+}
+
+/// One namespace, one socket.
+#[derive(Debug)]
+pub struct Monitor {
+    socket: Socket,
+    /// The only address that anybody asks about: the rest is not worth keeping.
+    vip: IpNet,
+    exposure: Option<Exposure>,
+    sequence: u32,
+}
+
+impl Monitor {
+    /// Subscribes in the namespace of the calling thread. Say [`Self::look`] next.
+    pub fn open(vip: IpNet) -> Result<Self, WatchError> {
+        let socket = Socket::subscribe().map_err(WatchError::Subscribe)?;
+        Ok(Self {
+            socket,
+            vip,
+            exposure: None,
+            sequence: 0,
+        })
+    }
+
+    /// Whether the kernel granted a large queue.
+    pub fn has_forced_buffer(&self) -> bool {
+        self.socket.has_forced_buffer()
+    }
+
+    /// Whether an inventory is under way.
+    pub fn is_looking(&self) -> bool {
+        self.exposure.is_some()
+    }
+
+    /// Starts to take an inventory; [`Self::read`] will bring it.
+    pub fn look(&mut self, look: Look) -> Result<(), WatchError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.exposure = Some(Exposure {
+            sequence: self.sequence,
+            part: libc::RTM_GETLINK,
+            inventory: Inventory {
+                look,
+                links: Vec::new(),
+                addresses: Vec::new(),
+            },
+            is_disturbed: false,
+        });
+        self.socket
+            .request_dump(libc::RTM_GETLINK, self.sequence)
+            .map_err(WatchError::Request)
+    }
+
+    /// Takes what is queued, without waiting. After an error, look again later.
+    pub fn read(&mut self, heard: &mut Vec<Heard>) -> Result<Queue, WatchError> {
+        for _ in 0..BATCH {
+            let mut facts = Facts {
+                exposure: &mut self.exposure,
+                vip: self.vip,
+                heard,
+            };
+            let port = self.socket.port();
+            let verdict = match self.socket.receive().map_err(WatchError::Receive)? {
+                Received::Quiet => return Ok(Queue::Empty),
+                Received::Overrun => facts.lose(Loss::Overrun),
+                Received::Truncated => facts.lose(Loss::Truncated),
+                Received::Datagram(bytes) => facts.take(bytes, port),
+            };
+            match verdict {
+                Verdict::Carry => {}
+                Verdict::NextPart(sequence) => self
+                    .socket
+                    .request_dump(libc::RTM_GETADDR, sequence)
+                    .map_err(WatchError::Request)?,
+                Verdict::LookAgain(look) => self.look(look)?,
+                Verdict::Refused(errno) => {
+                    self.exposure = None;
+                    let source = io::Error::from_raw_os_error(errno);
+                    return Err(WatchError::Dump(source));
+                }
+            }
+        }
+        Ok(Queue::MoreToCome)
+    }
+
+    /// Makes the queue tiny, so that a test can overrun it.
+    #[doc(hidden)]
+    pub fn shrink_queue(&self) -> io::Result<()> {
+        self.socket.shrink_queue()
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What a datagram asks the monitor to do next.
+enum Verdict {
+    Carry,
+    NextPart(u32),
+    LookAgain(Look),
+    Refused(i32),
+}
+
+/// One datagram's worth of work: the borrowed halves of a [`Monitor`].
+struct Facts<'a> {
+    exposure: &'a mut Option<Exposure>,
+    vip: IpNet,
+    heard: &'a mut Vec<Heard>,
+}
+
+impl Facts<'_> {
+    fn lose(&mut self, loss: Loss) -> Verdict {
+        self.heard.push(Heard::Lost(loss));
+        match self.exposure {
+            // LIMIT: a socket can run one dump at a time, so the one under way is read to
+            // its end first.
+            Some(exposure) => {
+                exposure.is_disturbed = true;
+                if exposure.inventory.look == Look::Audit {
+                    exposure.inventory.look = Look::Resync;
+                }
+                Verdict::Carry
+            }
+            None => Verdict::LookAgain(Look::Resync),
+        }
+    }
+
+    fn take(&mut self, datagram: &[u8], port: u32) -> Verdict {
+        for message in messages(datagram) {
+            let verdict = match message {
+                Ok((header, message)) if header.port == port => self.reply(header, &message),
+                Ok((_, Message::Fact(fact))) => {
+                    self.notification(fact);
+                    Verdict::Carry
+                }
+                Ok((_, Message::Done | Message::Error(_) | Message::Unrelated)) => Verdict::Carry,
+                Err(malformed) => self.lose(Loss::Malformed(malformed)),
+            };
+            if !matches!(verdict, Verdict::Carry) {
+                return verdict;
+            }
+        }
+        Verdict::Carry
+    }
+
+    fn notification(&mut self, fact: Observation) {
+        if !self.is_relevant(&fact) {
+            return;
+        }
+        if let Some(exposure) = self.exposure {
+            exposure.is_disturbed = true;
+            if exposure.inventory.look != Look::Audit {
+                return;
+            }
+        }
+        self.heard.push(Heard::Seen(fact));
+    }
+
+    /// Link news always is: which name is ours is not known here.
+    fn is_relevant(&self, fact: &Observation) -> bool {
+        match fact {
+            Observation::AddressSeen { cidr, .. } | Observation::AddressRemoved { cidr, .. } => {
+                *cidr == self.vip
+            }
+            Observation::LinkSeen { .. }
+            | Observation::LinkRemoved { .. }
+            | Observation::Inventory(_)
+            | Observation::FirstLookOverdue
+            | Observation::NamespaceRemoved => true,
+        }
+    }
+
+    fn reply(&mut self, header: Header, message: &Message) -> Verdict {
+        let Some(exposure) = self.exposure else {
+            return Verdict::Carry;
+        };
+        if header.sequence != exposure.sequence {
+            return Verdict::Carry;
+        }
+        // The tables changed between two parts of the dump.
+        if i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0 {
+            exposure.is_disturbed = true;
+        }
+        match *message {
+            Message::Fact(Observation::LinkSeen { link, name }) => {
+                exposure.inventory.links.push((link, name));
+                Verdict::Carry
+            }
+            Message::Fact(Observation::AddressSeen {
+                link,
+                cidr,
+                usability,
+            }) => {
+                if cidr == self.vip {
+                    exposure.inventory.addresses.push((link, cidr, usability));
+                }
+                Verdict::Carry
+            }
+            Message::Done if exposure.part == libc::RTM_GETLINK => {
+                exposure.part = libc::RTM_GETADDR;
+                Verdict::NextPart(exposure.sequence)
+            }
+            Message::Done if exposure.is_disturbed => Verdict::LookAgain(exposure.inventory.look),
+            Message::Done => {
+                if let Some(done) = self.exposure.take() {
+                    self.heard
+                        .push(Heard::Seen(Observation::Inventory(done.inventory)));
+                }
+                Verdict::Carry
+            }
+            Message::Error(0) | Message::Unrelated | Message::Fact(_) => Verdict::Carry,
+            Message::Error(errno) => Verdict::Refused(errno),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Routing netlink: [`decode`] turns bytes into messages, [`socket`] moves the bytes.
+
+pub mod decode;
+pub mod socket;

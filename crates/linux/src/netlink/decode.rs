@@ -1,0 +1,256 @@
+//! Bytes from the kernel into messages. Pure: no system calls, no allocation, no panic on
+//! any input.
+//!
+//! ```text
+//!   nlmsghdr            16 bytes: length u32, type u16, flags u16, seq u32, port u32
+//!   ├─ ifaddrmsg         8 bytes: family u8, prefix length u8, flags u8, scope u8, index u32
+//!   ├─ ifinfomsg        16 bytes: family u8, pad, type u16, index i32, flags u32, change u32
+//!   └─ nlmsgerr          4 bytes: negative errno (0 is an acknowledgement), then the request
+//!      attributes        4 bytes: length u16, type u16; then the payload; each padded to 4
+//! ```
+//!
+//! All integers are in host order: the kernel is never on another machine.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use vipwatch_core::{LinkIndex, LinkName, Observation, Usability};
+
+/// The bytes are not what the kernel's documentation says they are. The only remedy is to
+/// ask for everything again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// A length that does not fit into what was received.
+    #[error("a netlink message claims {claimed} bytes where {left} are left")]
+    Length {
+        /// What its header says.
+        claimed: usize,
+        /// What there is.
+        left: usize,
+    },
+    /// An address message without an address, or with a prefix longer than it.
+    #[error("an address message holds no address")]
+    Address,
+    /// A link message without a proper name.
+    #[error("a link message holds no name")]
+    Link,
+}
+
+/// The head of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// `RTM_*` or `NLMSG_*`.
+    pub kind: u16,
+    /// `NLM_F_*`.
+    pub flags: u16,
+    /// The request's number, in a reply.
+    pub sequence: u32,
+    /// The socket that asked, in a reply; the socket that caused it, in a notification.
+    pub port: u32,
+}
+
+/// What a message says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// A fact about a link or an address.
+    Fact(Observation),
+    /// The end of a dump.
+    Done,
+    /// The kernel could not do what was asked: a positive errno, or 0 for "done".
+    Error(i32),
+    /// Well-formed, and none of our business.
+    Unrelated,
+}
+
+/// Walks over the messages of one datagram; ends after the first malformed one.
+#[derive(Debug, Clone)]
+pub struct Messages<'a> {
+    left: &'a [u8],
+}
+
+/// The messages in `datagram`, one by one.
+pub fn messages(datagram: &[u8]) -> Messages<'_> {
+    Messages { left: datagram }
+}
+
+const HEADER: usize = 16;
+
+impl Iterator for Messages<'_> {
+    type Item = Result<(Header, Message), Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let left = std::mem::take(&mut self.left);
+        let claimed = u32_at(left, 0).map_or(0, |length| length as usize);
+        let Some(bytes) = left.get(..claimed).filter(|bytes| bytes.len() >= HEADER) else {
+            return Some(Err(Malformed::Length {
+                claimed,
+                left: left.len(),
+            }));
+        };
+        self.left = left.get(aligned(claimed)..).unwrap_or_default();
+        let header = Header {
+            kind: u16_at(bytes, 4).unwrap_or(0),
+            flags: u16_at(bytes, 6).unwrap_or(0),
+            sequence: u32_at(bytes, 8).unwrap_or(0),
+            port: u32_at(bytes, 12).unwrap_or(0),
+        };
+        let message = message(header.kind, &bytes[HEADER..]);
+        if message.is_err() {
+            self.left = &[];
+        }
+        Some(message.map(|message| (header, message)))
+    }
+}
+
+// `<linux/netlink.h>`; libc has them as another integer type.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+
+fn message(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
+    match kind {
+        libc::RTM_NEWADDR | libc::RTM_DELADDR => address(kind, body),
+        libc::RTM_NEWLINK | libc::RTM_DELLINK => link(kind, body),
+        DONE => Ok(Message::Done),
+        ERROR => {
+            let short = Malformed::Length {
+                claimed: 4,
+                left: body.len(),
+            };
+            let errno = u32_at(body, 0).ok_or(short)?.cast_signed();
+            Ok(Message::Error(errno.saturating_neg()))
+        }
+        _ => Ok(Message::Unrelated),
+    }
+}
+
+fn address(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
+    const HEAD: usize = 8;
+    let short = Malformed::Length {
+        claimed: HEAD,
+        left: body.len(),
+    };
+    let (head, rest) = body.split_at_checked(HEAD).ok_or(short)?;
+    let (family, prefix) = (i32::from(head[0]), head[1]);
+    if family != libc::AF_INET && family != libc::AF_INET6 {
+        return Ok(Message::Unrelated);
+    }
+    let link = LinkIndex(u32_at(head, 4).unwrap_or(0));
+    let mut flags = u32::from(head[2]);
+    let mut local = None;
+    let mut peer = None;
+    for attribute in attributes(rest) {
+        let (kind, payload) = attribute?;
+        match kind {
+            libc::IFA_LOCAL => local = ip(payload),
+            libc::IFA_ADDRESS => peer = ip(payload),
+            // The 8 bits of the head are too few since Linux 3.14; this has all of them.
+            libc::IFA_FLAGS => flags = u32_at(payload, 0).unwrap_or(flags),
+            _ => {}
+        }
+    }
+    // On a point-to-point link IFA_ADDRESS is the far end, and IFA_LOCAL is ours. IPv6 has
+    // no IFA_LOCAL unless there is a peer.
+    let ip = local
+        .or(peer)
+        .filter(|ip| ip.is_ipv4() == (family == libc::AF_INET));
+    let cidr = ip
+        .and_then(|ip| IpNet::new(ip, prefix).ok())
+        .ok_or(Malformed::Address)?;
+    if kind == libc::RTM_DELADDR {
+        return Ok(Message::Fact(Observation::AddressRemoved { link, cidr }));
+    }
+    let usability = if flags & (libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED) == 0 {
+        Usability::Usable
+    } else {
+        Usability::NotUsable
+    };
+    Ok(Message::Fact(Observation::AddressSeen {
+        link,
+        cidr,
+        usability,
+    }))
+}
+
+fn link(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
+    const HEAD: usize = 16;
+    let short = Malformed::Length {
+        claimed: HEAD,
+        left: body.len(),
+    };
+    let (head, rest) = body.split_at_checked(HEAD).ok_or(short)?;
+    // A bridge speaks of its ports in the same words, in its own family: there RTM_DELLINK
+    // means that a port left the bridge, and the link lives on.
+    if i32::from(head[0]) != libc::AF_UNSPEC {
+        return Ok(Message::Unrelated);
+    }
+    let link = LinkIndex(u32_at(head, 4).unwrap_or(0));
+    if kind == libc::RTM_DELLINK {
+        return Ok(Message::Fact(Observation::LinkRemoved { link }));
+    }
+    for attribute in attributes(rest) {
+        let (kind, payload) = attribute?;
+        if kind == libc::IFLA_IFNAME {
+            let name = payload.strip_suffix(&[0]).unwrap_or(payload);
+            let name = LinkName::from_kernel(name).ok_or(Malformed::Link)?;
+            return Ok(Message::Fact(Observation::LinkSeen { link, name }));
+        }
+    }
+    Err(Malformed::Link)
+}
+
+/// The attributes of a message: type and payload.
+fn attributes(mut left: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malformed>> {
+    const HEAD: usize = 4;
+    std::iter::from_fn(move || {
+        if left.len() < HEAD {
+            return None;
+        }
+        let claimed = usize::from(u16_at(left, 0)?);
+        let Some(bytes) = left.get(..claimed).filter(|bytes| bytes.len() >= HEAD) else {
+            let error = Malformed::Length {
+                claimed,
+                left: left.len(),
+            };
+            left = &[];
+            return Some(Err(error));
+        };
+        left = left.get(aligned(claimed)..).unwrap_or_default();
+        // The top bits say "nested" and "network order"; the rest is the type.
+        Some(Ok((u16_at(bytes, 2)? & 0x3fff, &bytes[HEAD..])))
+    })
+}
+
+fn ip(payload: &[u8]) -> Option<IpAddr> {
+    if let Ok(octets) = <[u8; 4]>::try_from(payload) {
+        return Some(IpAddr::V4(Ipv4Addr::from(octets)));
+    }
+    <[u8; 16]>::try_from(payload)
+        .ok()
+        .map(|octets| IpAddr::V6(Ipv6Addr::from(octets)))
+}
+
+fn aligned(length: usize) -> usize {
+    length.saturating_add(3) & !3
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes
+        .get(at..at.checked_add(2)?)?
+        .try_into()
+        .ok()
+        .map(u16::from_ne_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes
+        .get(at..at.checked_add(4)?)?
+        .try_into()
+        .ok()
+        .map(u32::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The decoder against an independent codec, and against noise.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use proptest::prelude::*;
+
+use super::*;
+
+fn bytes(message: RouteNetlinkMessage, sequence: u32) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.sequence_number = sequence;
+    header.port_number = 77;
+    let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+    packet.finalize();
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.serialize(&mut bytes);
+    bytes
+}
+
+fn only(datagram: &[u8]) -> (Header, Message) {
+    let mut all = messages(datagram);
+    let first = all.next().unwrap().unwrap();
+    assert!(all.next().is_none());
+    first
+}
+
+#[derive(Debug, Clone)]
+struct Address {
+    ip: IpAddr,
+    prefix: u8,
+    peer: Option<IpAddr>,
+    index: u32,
+    flags: u32,
+    label: Option<String>,
+}
+
+fn address() -> impl Strategy<Value = Address> {
+    let v4 =
+        (any::<u32>(), 0_u8..=32, prop::option::of(any::<u32>())).prop_map(|(ip, prefix, peer)| {
+            let ip4 = |bits| IpAddr::V4(Ipv4Addr::from_bits(bits));
+            (ip4(ip), prefix, peer.map(ip4))
+        });
+    let v6 = (any::<u128>(), 0_u8..=128, prop::option::of(any::<u128>()));
+    let v6 = v6.prop_map(|(ip, prefix, peer)| {
+        let ip6 = |bits| IpAddr::V6(Ipv6Addr::from_bits(bits));
+        (ip6(ip), prefix, peer.map(ip6))
+    });
+    let label = prop::option::of("[a-z]{1,10}(:[0-9])?");
+    (prop_oneof![v4, v6], any::<u32>(), 0_u32..0x1000, label).prop_map(
+        |((ip, prefix, peer), index, flags, label)| Address {
+            ip,
+            prefix,
+            peer,
+            index,
+            flags,
+            label,
+        },
+    )
+}
+
+impl Address {
+    /// As the independent codec writes it.
+    fn message(&self) -> AddressMessage {
+        let mut message = AddressMessage::default();
+        message.header.family = if self.ip.is_ipv4() {
+            AddressFamily::Inet
+        } else {
+            AddressFamily::Inet6
+        };
+        message.header.prefix_len = self.prefix;
+        message.header.index = self.index;
+        message.header.scope = AddressScope::Universe;
+        message.header.flags = AddressHeaderFlags::from_bits_retain(self.flags.to_le_bytes()[0]);
+        if let Some(label) = &self.label {
+            message
+                .attributes
+                .push(AddressAttribute::Label(label.clone()));
+        }
+        // The kernel writes both for IPv4, and for IPv6 only if there is a peer.
+        match self.peer {
+            Some(peer) => {
+                message.attributes.push(AddressAttribute::Address(peer));
+                message.attributes.push(AddressAttribute::Local(self.ip));
+            }
+            None => message.attributes.push(AddressAttribute::Address(self.ip)),
+        }
+        let flags = AddressFlags::from_bits_retain(self.flags);
+        message.attributes.push(AddressAttribute::Flags(flags));
+        message
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_address_means_what_the_other_codec_wrote(address in address(), sequence in any::<u32>()) {
+        let link = LinkIndex(address.index);
+        let cidr = IpNet::new(address.ip, address.prefix).unwrap();
+        let flags = AddressFlags::from_bits_retain(address.flags);
+        let usability = if flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed) {
+            Usability::NotUsable
+        } else {
+            Usability::Usable
+        };
+
+        let (header, message) = only(&bytes(RouteNetlinkMessage::NewAddress(address.message()), sequence));
+        prop_assert_eq!((header.sequence, header.port), (sequence, 77));
+        prop_assert_eq!(message, Message::Fact(Observation::AddressSeen { link, cidr, usability }));
+
+        let (_, message) = only(&bytes(RouteNetlinkMessage::DelAddress(address.message()), 0));
+        prop_assert_eq!(message, Message::Fact(Observation::AddressRemoved { link, cidr }));
+    }
+
+    #[test]
+    fn a_link_means_what_the_other_codec_wrote(index in any::<u32>(), name in "[a-zA-Z][a-zA-Z0-9._@-]{0,14}") {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes.push(LinkAttribute::Mtu(1500));
+        message.attributes.push(LinkAttribute::IfName(name.clone()));
+        message.attributes.push(LinkAttribute::Carrier(1));
+        let link = LinkIndex(index);
+
+        let (_, seen) = only(&bytes(RouteNetlinkMessage::NewLink(message.clone()), 0));
+        let name = name.parse().unwrap();
+        prop_assert_eq!(seen, Message::Fact(Observation::LinkSeen { link, name }));
+
+        let (_, gone) = only(&bytes(RouteNetlinkMessage::DelLink(message), 0));
+        prop_assert_eq!(gone, Message::Fact(Observation::LinkRemoved { link }));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(noise in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = messages(&noise).count();
+    }
+
+    /// Damage in a real message is found, or harmless; it is never a panic, and the walk ends.
+    #[test]
+    fn no_damage_makes_it_panic(
+        address in address(),
+        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut datagram = bytes(RouteNetlinkMessage::NewAddress(address.message()), 1);
+        datagram.extend(bytes(RouteNetlinkMessage::DelAddress(address.message()), 2));
+        for (place, value) in hits {
+            *place.get_mut(&mut datagram) = value;
+        }
+        datagram.truncate(cut.index(datagram.len() + 1));
+        prop_assert!(messages(&datagram).count() <= datagram.len());
+    }
+}
+
+#[test]
+fn a_port_that_left_a_bridge_is_not_a_link_that_is_gone() {
+    let mut message = LinkMessage::default();
+    message.header.interface_family = AddressFamily::Bridge;
+    message.header.index = 3;
+    message
+        .attributes
+        .push(LinkAttribute::IfName("veth0".into()));
+    let (_, seen) = only(&bytes(RouteNetlinkMessage::DelLink(message), 0));
+    assert_eq!(seen, Message::Unrelated);
+}
+
+#[test]
+fn a_message_that_claims_more_than_there_is_is_malformed_and_ends_the_walk() {
+    let mut datagram = bytes(RouteNetlinkMessage::NewLink(LinkMessage::default()), 0);
+    datagram[0] = 255;
+    let mut all = messages(&datagram);
+    assert!(matches!(
+        all.next(),
+        Some(Err(Malformed::Length { claimed: 255, .. }))
+    ));
+    assert!(all.next().is_none());
+}
+
+#[test]
+fn an_address_longer_than_its_family_allows_is_malformed() {
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.prefix_len = 33;
+    message
+        .attributes
+        .push(AddressAttribute::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    let datagram = bytes(RouteNetlinkMessage::NewAddress(message), 0);
+    assert_eq!(messages(&datagram).next(), Some(Err(Malformed::Address)));
+}

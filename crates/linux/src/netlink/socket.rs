@@ -1,0 +1,133 @@
+//! One routing netlink socket: subscribed, non-blocking, with room for a burst.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, getsockname, recvfrom,
+    send, socket_with, sockopt,
+};
+
+/// Links, IPv4 addresses, IPv6 addresses: `RTMGRP_*`.
+const GROUPS: u32 =
+    (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR).cast_unsigned();
+
+/// What is asked of the kernel for events that are not read yet. It doubles the number, and
+/// charges about 800 bytes per address event: some ten thousand of them fit.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// What one `recv` can take. The kernel sizes the parts of a dump to fit.
+const DATAGRAM: usize = 16 << 10;
+
+/// What a look into the receive queue brought.
+#[derive(Debug)]
+pub enum Received<'a> {
+    /// A whole datagram from the kernel.
+    Datagram(&'a [u8]),
+    /// A datagram that did not fit. The buffer has grown; this one is lost.
+    Truncated,
+    /// Events were dropped because the queue was full (`ENOBUFS`).
+    Overrun,
+    /// The queue is empty.
+    Quiet,
+}
+
+/// An open socket and its buffer.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    port: u32,
+    buffer: Vec<u8>,
+    is_forced: bool,
+}
+
+impl Socket {
+    /// Opens a socket in the namespace of the calling thread, subscribed from the start.
+    pub fn subscribe() -> io::Result<Self> {
+        let fd = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            // NETLINK_ROUTE is protocol 0.
+            None,
+        )?;
+        // NETLINK_NO_ENOBUFS stays off: that error is how we learn to look again.
+        let is_forced = sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_ok();
+        if !is_forced {
+            // Without the privilege the system's limit applies; overruns are then likelier,
+            // never wrong.
+            sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
+        }
+        bind(&fd, &SocketAddrNetlink::new(0, GROUPS))?;
+        let port = SocketAddrNetlink::try_from(getsockname(&fd)?)?.pid();
+        Ok(Self {
+            fd,
+            port,
+            buffer: vec![0; DATAGRAM],
+            is_forced,
+        })
+    }
+
+    /// Our address: replies to our requests carry it.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Whether the receive buffer may exceed the system's limit.
+    pub fn has_forced_buffer(&self) -> bool {
+        self.is_forced
+    }
+
+    /// Asks for a dump: `RTM_GETLINK` or `RTM_GETADDR`.
+    pub fn request_dump(&self, kind: u16, sequence: u32) -> io::Result<()> {
+        // nlmsghdr, then `rtgenmsg` (one byte of family, AF_UNSPEC) padded to 4.
+        const LENGTH: u32 = 20;
+        // `<linux/netlink.h>`: NLM_F_REQUEST, and NLM_F_DUMP (ROOT and MATCH).
+        const FLAGS: u16 = 0x001 | 0x300;
+        let mut request = [0_u8; LENGTH as usize];
+        request[0..4].copy_from_slice(&LENGTH.to_ne_bytes());
+        request[4..6].copy_from_slice(&kind.to_ne_bytes());
+        request[6..8].copy_from_slice(&FLAGS.to_ne_bytes());
+        request[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        send(&self.fd, &request, SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// Takes the next datagram off the queue, without waiting.
+    pub fn receive(&mut self) -> io::Result<Received<'_>> {
+        loop {
+            let result = recvfrom(&self.fd, self.buffer.as_mut_slice(), RecvFlags::TRUNC);
+            match result {
+                Ok((_, _, Some(from))) if !is_kernel(&from) => {}
+                Ok((_, length, _)) if length > self.buffer.len() => {
+                    self.buffer.resize(length, 0);
+                    return Ok(Received::Truncated);
+                }
+                Ok((_, length, _)) => return Ok(Received::Datagram(&self.buffer[..length])),
+                Err(Errno::AGAIN) => return Ok(Received::Quiet),
+                Err(Errno::NOBUFS) => return Ok(Received::Overrun),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Makes the queue as small as the kernel allows, so that a test can overrun it.
+    #[doc(hidden)]
+    pub fn shrink_queue(&self) -> io::Result<()> {
+        Ok(sockopt::set_socket_recv_buffer_size(&self.fd, 1)?)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Any process with the privilege can send to our port; only the kernel is believed.
+fn is_kernel(from: &rustix::net::SocketAddrAny) -> bool {
+    SocketAddrNetlink::try_from(from.clone()).is_ok_and(|from| from.pid() == 0)
+}

@@ -1,0 +1,127 @@
+//! Network namespaces by name, as `ip netns` keeps them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use vipwatch_core::NetnsName;
+
+/// Where names of namespaces live, by agreement of `ip netns` and everybody since.
+pub const DIRECTORY: &str = "/run/netns";
+
+/// `NSFS_MAGIC`: what `fstatfs` says of a namespace handle.
+const NSFS_MAGIC: i64 = 0x6e73_6673;
+
+/// Why a namespace could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsError {
+    /// No such name.
+    #[error("there is no network namespace called {0}")]
+    Missing(NetnsName),
+    /// The name exists, but it is an ordinary file: a container that does not share the
+    /// host's mounts sees this.
+    #[error("{} is not a network namespace", .0.display())]
+    NotANamespace(PathBuf),
+    /// The file could not be opened or examined.
+    #[error("cannot open {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Entering takes `CAP_SYS_ADMIN`.
+    #[error("cannot enter the network namespace {name}")]
+    Enter {
+        /// Its name.
+        name: NetnsName,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The identity of a namespace while it lives: device and inode of its handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NetnsId(u64, u64);
+
+impl NetnsId {
+    /// Which namespace `name` stands for now; `None` if it stands for none.
+    pub fn of_name(name: &NetnsName) -> Option<Self> {
+        std::fs::metadata(path_of(name)).ok().as_ref().map(Self::of)
+    }
+
+    /// The one the calling process is in.
+    pub fn current() -> io::Result<Self> {
+        Ok(Self::of(&std::fs::metadata("/proc/self/ns/net")?))
+    }
+
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        Self(metadata.dev(), metadata.ino())
+    }
+}
+
+/// An open handle on a namespace. It keeps the namespace alive.
+#[derive(Debug)]
+pub struct Netns {
+    name: NetnsName,
+    handle: File,
+    id: NetnsId,
+}
+
+impl Netns {
+    /// Opens the namespace called `name`.
+    pub fn open(name: &NetnsName) -> Result<Self, NetnsError> {
+        let path = path_of(name);
+        let failed = |path: &Path, source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => NetnsError::Missing(name.clone()),
+            _ => NetnsError::Open {
+                path: path.to_owned(),
+                source,
+            },
+        };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let handle: File = rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(|errno| failed(&path, errno.into()))?
+            .into();
+        let system = rustix::fs::fstatfs(&handle).map_err(|errno| failed(&path, errno.into()))?;
+        if system.f_type != NSFS_MAGIC {
+            return Err(NetnsError::NotANamespace(path));
+        }
+        let metadata = handle.metadata().map_err(|source| failed(&path, source))?;
+        Ok(Self {
+            name: name.clone(),
+            handle,
+            id: NetnsId::of(&metadata),
+        })
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> NetnsId {
+        self.id
+    }
+
+    /// Moves the calling process here for the rest of its life, and lets go of the handle.
+    ///
+    /// The caller has one thread: `setns(2)` moves a thread, not a process. There is no way
+    /// back on purpose: nothing can be left in the wrong namespace.
+    pub fn settle(self) -> Result<NetnsId, NetnsError> {
+        if NetnsId::current().is_ok_and(|current| current == self.id) {
+            return Ok(self.id);
+        }
+        move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network)).map_err(
+            |errno| NetnsError::Enter {
+                name: self.name,
+                source: errno.into(),
+            },
+        )?;
+        Ok(self.id)
+    }
+}
+
+fn path_of(name: &NetnsName) -> PathBuf {
+    Path::new(DIRECTORY).join(name.as_str())
+}

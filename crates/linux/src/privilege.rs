@@ -1,0 +1,87 @@
+//! Giving up what is no longer needed, for good.
+
+use std::io;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+/// Who to become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// User id.
+    pub user: u32,
+    /// Group id.
+    pub group: u32,
+}
+
+impl Identity {
+    /// Who this process is now.
+    pub fn current() -> Self {
+        Self {
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
+        }
+    }
+}
+
+/// Which step of giving up privileges failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivilegeError {
+    /// Supplementary groups stayed.
+    #[error("cannot leave the supplementary groups")]
+    Groups(#[source] io::Error),
+    /// Still in the old group.
+    #[error("cannot become group {0}")]
+    Group(u32, #[source] io::Error),
+    /// Still the old user.
+    #[error("cannot become user {0}")]
+    User(u32, #[source] io::Error),
+    /// Capabilities stayed.
+    #[error("cannot drop capabilities")]
+    Capabilities(#[source] io::Error),
+    /// A program run later could gain privileges.
+    #[error("cannot set no_new_privs")]
+    NoNewPrivileges(#[source] io::Error),
+}
+
+/// Becomes `identity`, with no supplementary groups, exactly the capabilities in `keep`,
+/// and no way to gain more.
+///
+/// ORDER: groups, then group, then user: each step needs a right that the next gives up.
+pub fn become_only(identity: Identity, keep: CapabilitySet) -> Result<(), PrivilegeError> {
+    let Identity { user, group } = identity;
+    let is_other = identity != Identity::current();
+    if let Err(errno) = rustix::thread::set_thread_groups(&[]) {
+        // An ordinary user may not touch its groups, and has brought them itself.
+        if rustix::process::geteuid().is_root() && is_other {
+            return Err(PrivilegeError::Groups(errno.into()));
+        }
+    }
+    drop_bounding_set(keep);
+    if is_other {
+        let gid = Gid::from_raw(group);
+        rustix::thread::set_thread_res_gid(gid, gid, gid)
+            .map_err(|errno| PrivilegeError::Group(group, errno.into()))?;
+        let uid = Uid::from_raw(user);
+        rustix::thread::set_thread_res_uid(uid, uid, uid)
+            .map_err(|errno| PrivilegeError::User(user, errno.into()))?;
+    }
+    let _ = rustix::thread::clear_ambient_capability_set();
+    let sets = CapabilitySets {
+        effective: keep,
+        permitted: keep,
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, sets)
+        .map_err(|errno| PrivilegeError::Capabilities(errno.into()))?;
+    rustix::thread::set_no_new_privs(true)
+        .map_err(|errno| PrivilegeError::NoNewPrivileges(errno.into()))
+}
+
+/// Takes all but `keep` out of what any program run from here could ever get. Without the
+/// right to do so there is nothing to take.
+fn drop_bounding_set(keep: CapabilitySet) {
+    for capability in CapabilitySet::all().difference(keep).iter() {
+        let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+    }
+}

@@ -115,6 +115,11 @@ impl Delivery {
         }
     }
 
+    /// The receiver's window is this long, as is now known.
+    pub fn set_window(&mut self, window: Duration) {
+        self.window = window;
+    }
+
     /// The receiver heard from somebody before us: a predecessor of this process.
     pub fn heard_before(&mut self, at: Moment) {
         self.last_heard = Some(at);

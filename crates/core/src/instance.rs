@@ -35,8 +35,9 @@ pub enum NameError {
 pub struct InstanceId(String);
 
 impl InstanceId {
-    /// The most bytes an id may have: a UUID has 36, a full agent request must stay small.
-    pub const LIMIT: usize = 128;
+    /// The most bytes an id may have: a UUID has 36, and a socket address must have room
+    /// for it.
+    pub const LIMIT: usize = 64;
 
     /// The id as text: ASCII letters, digits, `-`, `_` and `.` only.
     pub fn as_str(&self) -> &str {

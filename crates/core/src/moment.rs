@@ -13,6 +13,12 @@ impl Moment {
         Self(since_origin)
     }
 
+    /// The moment `ago` before this one; the origin if that was before it.
+    #[must_use]
+    pub fn before(self, ago: Duration) -> Self {
+        Self(self.0.saturating_sub(ago))
+    }
+
     /// How long after `earlier` this is; zero if it is not after.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

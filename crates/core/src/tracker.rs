@@ -47,6 +47,18 @@ pub struct Transition {
     pub at: Moment,
 }
 
+impl Transition {
+    /// The first word about something of which nothing can be known.
+    pub fn assumed(at: Moment) -> Self {
+        Self {
+            from: None,
+            to: Role::Backup,
+            cause: Cause::Assumed,
+            at,
+        }
+    }
+}
+
 /// Follows one [`Watch`] through the observations of its namespace.
 #[derive(Debug)]
 pub struct Tracker {

@@ -130,3 +130,17 @@ impl Drop for Child {
         }
     }
 }
+
+/// Has the kernel kill what `command` starts when this process ends.
+pub fn bind_to_this_process(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    let parent = own_pid();
+    let bind = move || match die_with_parent(parent) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(io::ErrorKind::NotFound.into()),
+        Err(error) => Err(error),
+    };
+    // SAFETY: between fork and exec the closure makes two system calls and touches neither
+    // the heap nor a lock.
+    unsafe { command.pre_exec(bind) };
+}

@@ -1,0 +1,48 @@
+//! What the spine has to say: one value per operational event.
+//!
+//! The words and the level belong to whoever writes the log (the drop-in speaks Neutron's
+//! language), so an event carries facts only.
+
+use vipwatch_core::{Role, Transition};
+use vipwatch_linux::monitor::{Loss, WatchError};
+
+use crate::outlet::agent::AgentError;
+use crate::outlet::conntrack::Report;
+use crate::outlet::state_file::StateFileError;
+
+/// Something an operator may want to know.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A role was decided; the first one has no `from`.
+    RoleChanged(&'a Transition),
+    /// The link to watch is not there; it is waited for.
+    LinkMissing,
+    /// The kernel could not be asked; it will be, again.
+    LookFailed(&'a WatchError),
+    /// Events were lost; an inventory is being taken.
+    EventsLost(Loss),
+    /// An audit found that we were wrong. This is a defect of ours.
+    AuditDisagreed,
+    /// The state file holds the role.
+    StateWritten(Role),
+    /// It does not; said once per kind of failure, retried until it does.
+    StateNotWritten(&'a StateFileError),
+    /// Somebody else had written another word.
+    StateRestored,
+    /// What the conntrackd helper reports.
+    Conntrack(Role, &'a Report),
+    /// conntrackd takes too long: the agent is told without waiting for it.
+    ConntrackLate(Role),
+    /// The agent acknowledged the role.
+    AgentTold(Role),
+    /// It did not; said once per kind of failure, retried until it does.
+    AgentNotTold(Role, &'a AgentError),
+    /// The namespace is gone; there is nothing left to watch.
+    NamespaceGone,
+}
+
+/// Takes down what happened.
+pub trait Journal {
+    /// Notes `event`. Must not wait.
+    fn note(&mut self, event: &Event<'_>);
+}

@@ -1,0 +1,66 @@
+//! The one thing this program must know from keepalived's own configuration: how often the
+//! primary advertises. Neutron's receiver waits that long before it believes a primary.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where the interval stands: before any address. Routers with thousands of floating
+/// addresses have long files; the rest of them is not read.
+const HEAD: u64 = 16 << 10;
+
+/// `advert_int` of the first instance in `file`; `None` if there is none to be found.
+pub fn advert_interval(file: &Path) -> Option<Duration> {
+    let mut text = Vec::new();
+    File::open(file)
+        .ok()?
+        .take(HEAD)
+        .read_to_end(&mut text)
+        .ok()?;
+    parse(&String::from_utf8_lossy(&text))
+}
+
+fn parse(text: &str) -> Option<Duration> {
+    text.lines().find_map(|line| {
+        let code = line.split(['#', '!']).next().unwrap_or_default();
+        let mut words = code.split_whitespace();
+        let seconds: f64 = words
+            .find(|word| *word == "advert_int")
+            .and_then(|_| words.next())?
+            .parse()
+            .ok()?;
+        // keepalived takes 0.01 to 255 (RFC 5798: 12 bits of centiseconds).
+        (0.01..=255.0)
+            .contains(&seconds)
+            .then(|| Duration::from_secs_f64(seconds))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_found_where_neutron_writes_it() {
+        let text = "global_defs {\n    router_id neutron\n}\nvrrp_instance VR_1 {\n    state BACKUP\n    \
+                    nopreempt\n    advert_int 2\n}\n";
+        assert_eq!(parse(text), Some(Duration::from_secs(2)));
+        assert_eq!(parse("advert_int 0.5"), Some(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn what_is_no_interval_is_none() {
+        for text in [
+            "",
+            "advert_int",
+            "advert_int x",
+            "# advert_int 3",
+            "! advert_int 3",
+            "advert_int 0",
+            "advert_int 1e9",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

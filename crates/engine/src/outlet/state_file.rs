@@ -1,0 +1,304 @@
+//! One word in one file, replaced in one step: a reader sees the old word or the new one,
+//! never half of either and never none.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use vipwatch_core::{Backoff, Dice, Moment};
+
+/// The file's name in its directory; Neutron's agent knows it by this one.
+const NAME: &str = "state";
+/// Where the next word is written before it takes its place.
+const STAGED: &str = "state.new";
+
+/// Why the word is not in the file.
+#[derive(Debug, thiserror::Error)]
+pub enum StateFileError {
+    /// The directory is missing, is none, or is a symbolic link.
+    #[error("cannot open directory {}", directory.display())]
+    Directory {
+        /// The directory.
+        directory: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The disk is full, read-only, or not ours to write.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The staged file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The word is written and cannot take its place.
+    #[error("cannot replace {}", path.display())]
+    Rename {
+        /// The state file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl StateFileError {
+    /// What kind of failure this is; a new kind is worth a new log line.
+    fn kind(&self) -> i32 {
+        match self {
+            Self::Directory { source, .. }
+            | Self::Write { source, .. }
+            | Self::Rename { source, .. } => source.raw_os_error().unwrap_or(0),
+        }
+    }
+}
+
+/// Whether a failure needs saying.
+#[derive(Debug)]
+pub enum Written {
+    /// The file holds the word.
+    Held,
+    /// It does not, and this kind of failure is new.
+    Failed(StateFileError),
+    /// It does not, as before.
+    StillFailing,
+}
+
+/// A state file and the word it should hold.
+#[derive(Debug)]
+pub struct StateFile {
+    directory: PathBuf,
+    word: Option<&'static str>,
+    /// When to try again; `None` while the file holds the word.
+    retry_at: Option<Moment>,
+    backoff: Backoff,
+    dice: Dice,
+    /// The kind of the last failure, while it lasts.
+    failing: Option<i32>,
+}
+
+impl StateFile {
+    /// The state file in `directory`.
+    pub fn new(directory: PathBuf, dice: Dice) -> Self {
+        let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+        Self {
+            directory,
+            word: None,
+            retry_at: None,
+            backoff,
+            dice,
+            failing: None,
+        }
+    }
+
+    /// From now on the file should hold `word`; it is tried at once.
+    pub fn want(&mut self, word: &'static str, now: Moment) -> Written {
+        self.word = Some(word);
+        self.write(word, now)
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub fn due(&self) -> Option<Moment> {
+        self.retry_at
+    }
+
+    /// Tries again, if it is time.
+    pub fn tick(&mut self, now: Moment) -> Option<Written> {
+        if self.retry_at? > now {
+            return None;
+        }
+        self.word.map(|word| self.write(word, now))
+    }
+
+    /// Whether the file holds another word than it should; a file that cannot be read
+    /// counts as not.
+    pub fn is_tampered(&self) -> bool {
+        let Some(word) = self.word else { return false };
+        let mut held = String::new();
+        let read = File::open(self.directory.join(NAME)).and_then(|file| {
+            // One byte more than any word: enough to see that it is not ours.
+            file.take(64).read_to_string(&mut held)
+        });
+        self.retry_at.is_none() && read.is_ok() && held != word
+    }
+
+    /// How long ago somebody last wrote the file; `None` if it is not known.
+    pub fn age(&self) -> Option<Duration> {
+        let path = self.directory.join(NAME);
+        std::fs::symlink_metadata(path)
+            .ok()?
+            .modified()
+            .ok()?
+            .elapsed()
+            .ok()
+    }
+
+    fn write(&mut self, word: &str, now: Moment) -> Written {
+        match replace(&self.directory, word.as_bytes()) {
+            Ok(()) => {
+                self.retry_at = None;
+                self.failing = None;
+                self.backoff.reset();
+                Written::Held
+            }
+            Err(error) => {
+                self.retry_at = Some(now + self.backoff.fail(&mut self.dice));
+                if self.failing.replace(error.kind()) == Some(error.kind()) {
+                    Written::StillFailing
+                } else {
+                    Written::Failed(error)
+                }
+            }
+        }
+    }
+}
+
+/// Replaces the state file in `directory` with `contents`, in one step.
+///
+/// The directory is opened anew each time: it may have been removed and made again. It must
+/// not be a symbolic link, and nothing in it is followed: the staged file is new, and a
+/// rename replaces whatever bears the name, link or not.
+///
+/// No fsync: after a crash the kernel is asked again, so this file need not outlive the
+/// power.
+fn replace(directory: &Path, contents: &[u8]) -> Result<(), StateFileError> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| {
+        StateFileError::Directory {
+            directory: directory.to_owned(),
+            source: errno.into(),
+        }
+    })?;
+    stage(&opened, contents).map_err(|source| {
+        // A half-written file is of no use to anybody.
+        let _ = unlinkat(&opened, STAGED, AtFlags::empty());
+        StateFileError::Write {
+            path: directory.join(STAGED),
+            source,
+        }
+    })?;
+    renameat(&opened, STAGED, &opened, NAME).map_err(|errno| StateFileError::Rename {
+        path: directory.join(NAME),
+        source: errno.into(),
+    })
+}
+
+fn stage(directory: &OwnedFd, contents: &[u8]) -> io::Result<()> {
+    let create = || {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        // The owner is the agent's user, who writes this file too; the rest may read.
+        openat(
+            directory,
+            STAGED,
+            flags | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o644),
+        )
+    };
+    let file = match create() {
+        // Left behind by a process that was killed between the two steps.
+        Err(Errno::EXIST) => {
+            unlinkat(directory, STAGED, AtFlags::empty())?;
+            create()?
+        }
+        other => other?,
+    };
+    File::from(file).write_all(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment::new(Duration::from_secs(1));
+
+    fn file(directory: &Path) -> StateFile {
+        StateFile::new(directory.to_owned(), Dice::new(1))
+    }
+
+    fn held(directory: &Path) -> String {
+        std::fs::read_to_string(directory.join(NAME)).unwrap()
+    }
+
+    #[test]
+    fn the_file_holds_the_word_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = file(directory.path());
+        assert!(matches!(state.want("primary", NOW), Written::Held));
+        assert_eq!(held(directory.path()), "primary");
+        assert!(matches!(state.want("backup", NOW), Written::Held));
+        assert_eq!(held(directory.path()), "backup");
+        assert_eq!(
+            std::fs::read_dir(directory.path()).unwrap().count(),
+            1,
+            "nothing is left over"
+        );
+    }
+
+    #[test]
+    fn a_symbolic_link_is_replaced_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::NamedTempFile::new().unwrap();
+        for name in [NAME, STAGED] {
+            std::os::unix::fs::symlink(elsewhere.path(), directory.path().join(name)).unwrap();
+        }
+        assert!(matches!(
+            file(directory.path()).want("primary", NOW),
+            Written::Held
+        ));
+        assert_eq!(held(directory.path()), "primary");
+        assert!(
+            directory
+                .path()
+                .join(NAME)
+                .symlink_metadata()
+                .unwrap()
+                .is_file()
+        );
+        assert_eq!(std::fs::read(elsewhere.path()).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_directory_that_is_a_symbolic_link_is_refused() {
+        let real = tempfile::tempdir().unwrap();
+        let parent = tempfile::tempdir().unwrap();
+        let link = parent.path().join("link");
+        std::os::unix::fs::symlink(real.path(), &link).unwrap();
+        assert!(matches!(
+            file(&link).want("primary", NOW),
+            Written::Failed(StateFileError::Directory { .. })
+        ));
+    }
+
+    #[test]
+    fn a_missing_directory_is_said_once_and_retried_until_it_is_back() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("later");
+        let mut state = file(&directory);
+        assert!(matches!(state.want("primary", NOW), Written::Failed(_)));
+        let retry = state.due().unwrap();
+        assert!(state.tick(NOW).is_none(), "not before its time");
+        assert!(matches!(state.tick(retry), Some(Written::StillFailing)));
+
+        std::fs::create_dir(&directory).unwrap();
+        let retry = state.due().unwrap();
+        assert!(matches!(state.tick(retry), Some(Written::Held)));
+        assert_eq!(held(&directory), "primary");
+        assert_eq!(state.due(), None);
+    }
+
+    #[test]
+    fn another_writers_word_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = file(directory.path());
+        state.want("primary", NOW);
+        assert!(!state.is_tampered());
+        File::create(directory.path().join(NAME))
+            .unwrap()
+            .write_all(b"backup")
+            .unwrap();
+        assert!(state.is_tampered());
+    }
+}

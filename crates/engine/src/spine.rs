@@ -1,0 +1,588 @@
+//! The walk of one event, and the only place that decides order.
+//!
+//! ```text
+//!  kernel            RTM_NEWADDR on some link
+//!    │
+//!  linux::monitor    one poll() wakes; bytes become observations
+//!    │
+//!  core::tracker     nothing changed? the walk ends here
+//!    │               transition
+//!  core::plan        what to do, in which order
+//!    │
+//!    ├─ 1  outlet::state_file   inline; replaced by rename          ◄ readable truth
+//!    ├─ 2  (announcements to the network go here)
+//!    ├─ 3  outlet::conntrack    a helper runs the commands          ◄ connections
+//!    └─ 4  outlet::agent        when 3 has ended, or taken too long ◄ control plane
+//! ```
+//!
+//! Everything that was queued when we woke up is folded before anything is done: of a role
+//! that changed and changed back within one batch, the world hears the last word only.
+//! Nothing here waits, except in the one `poll` of [`Spine::turn`].
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use vipwatch_core::{
+    Action, Backoff, Dice, Inventory, Look, Moment, NetnsName, Observation, Role, Tracker,
+    Transition, Watch, plan,
+};
+use vipwatch_linux::clock;
+use vipwatch_linux::directory::{Directories, Interest, News, WatchId};
+use vipwatch_linux::monitor::{Heard, Monitor, Queue};
+use vipwatch_linux::netns::{DIRECTORY, NetnsId};
+
+use crate::event::{Event, Journal};
+use crate::outlet::agent::{AgentLine, AgentSettings, Told, Words};
+use crate::outlet::conntrack::{ConntrackLine, Report};
+use crate::outlet::state_file::{StateFile, Written};
+
+/// After this long without a first picture, somebody must be told something.
+const FIRST_LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// A look that takes longer than this has lost its end, and is begun again.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
+/// How long a watcher whose namespace is gone tries to tell the agent so.
+const LAST_WORDS_LIMIT: Duration = Duration::from_secs(2);
+
+/// Everything a spine must be told.
+#[derive(Debug)]
+pub struct Settings {
+    /// What to watch; `None` if what was asked for cannot exist.
+    pub watch: Option<Watch>,
+    /// The namespace this process has settled in, and its name.
+    pub netns: (NetnsName, NetnsId),
+    /// Where the state file goes.
+    pub state_dir: PathBuf,
+    /// Whom to tell.
+    pub agent: AgentSettings,
+    /// How often to compare ourselves with the kernel.
+    pub audit_interval: Duration,
+    /// Sets this process apart from its neighbours when all retry at once.
+    pub seed: u64,
+}
+
+/// Why the spine has nothing left to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The namespace is gone, and everybody who could be told was told.
+    NamespaceGone,
+}
+
+/// One watched instance, with everything it takes.
+#[derive(Debug)]
+pub struct Spine<J> {
+    /// Where events are noted.
+    pub journal: J,
+    /// What the world was told last.
+    published: Option<Role>,
+    netns: (NetnsName, NetnsId),
+    tracker: Option<Tracker>,
+    watching: Option<Watching>,
+    first_look_limit: Option<Moment>,
+    state_file: StateFile,
+    conntrack: Option<ConntrackLine>,
+    agent: AgentLine,
+    words: Words,
+    directories: Directories,
+    agent_directory: Option<WatchId>,
+    netns_directory: Option<WatchId>,
+    audit_at: Moment,
+    audit_interval: Duration,
+    leave_at: Option<Moment>,
+    heard: Vec<Heard>,
+}
+
+/// The monitor, and the times that belong to it.
+#[derive(Debug)]
+struct Watching {
+    monitor: Monitor,
+    /// When to ask (again), after a failure or for the first time.
+    look_at: Option<Moment>,
+    /// When the look under way is given up.
+    look_limit: Option<Moment>,
+    backoff: Backoff,
+    dice: Dice,
+    /// An audit disagreed once; it is repeated before it is believed, because the event
+    /// that explains it may be on its way.
+    is_suspicious: bool,
+}
+
+/// Whom a ready descriptor belongs to.
+#[derive(Clone, Copy)]
+enum Source {
+    Monitor,
+    Directories,
+    Agent,
+    Conntrack,
+    Extra(usize),
+}
+
+impl<J: Journal> Spine<J> {
+    /// A spine that will take its first look on its first turn. `monitor` is subscribed
+    /// already: what happens from now on is heard.
+    pub fn new(
+        settings: Settings,
+        monitor: Option<Monitor>,
+        conntrack: Option<ConntrackLine>,
+        journal: J,
+    ) -> io::Result<Self> {
+        let Settings {
+            watch,
+            netns,
+            state_dir,
+            agent,
+            audit_interval,
+            seed,
+        } = settings;
+        let now = clock::now();
+        let words = agent.words;
+        let state_file = StateFile::new(state_dir, Dice::new(seed));
+        let mut agent = AgentLine::new(agent, Dice::new(seed.rotate_left(32)));
+        if let Some(age) = state_file.age() {
+            // A predecessor, or the agent: one of them was busy with this router just now.
+            agent.delivery().heard_before(now.before(age));
+        }
+        let watching = monitor.map(|monitor| Watching {
+            monitor,
+            look_at: Some(now),
+            look_limit: None,
+            backoff: Backoff::new(Duration::from_millis(10), Duration::from_secs(1)),
+            dice: Dice::new(!seed),
+            is_suspicious: false,
+        });
+        let mut spine = Self {
+            journal,
+            published: None,
+            netns,
+            tracker: watch.map(Tracker::new),
+            watching,
+            first_look_limit: Some(now + FIRST_LOOK_LIMIT),
+            state_file,
+            conntrack,
+            agent,
+            words,
+            directories: Directories::new()?,
+            agent_directory: None,
+            netns_directory: None,
+            audit_at: now + audit_interval,
+            audit_interval,
+            leave_at: None,
+            heard: Vec::new(),
+        };
+        spine.watch_directories();
+        Ok(spine)
+    }
+
+    /// Waits for something to happen, and deals with it. Tells which of the `extra`
+    /// descriptors, which belong to the caller, became ready.
+    pub fn turn(&mut self, extra: &[BorrowedFd<'_>]) -> io::Result<Vec<usize>> {
+        let ready = self.wait(extra)?;
+        let mut extras = Vec::new();
+        for source in ready {
+            match source {
+                Source::Monitor => self.hear(),
+                Source::Directories => self.read_directories(),
+                Source::Agent => {
+                    let told = self.agent.answered(clock::now());
+                    self.note_told(told);
+                }
+                Source::Conntrack => self.read_conntrack(),
+                Source::Extra(index) => extras.push(index),
+            }
+        }
+        self.tick();
+        Ok(extras)
+    }
+
+    /// Whether there is nothing left to do, ever.
+    pub fn ending(&self) -> Option<Ending> {
+        let leave_at = self.leave_at?;
+        let is_over = self.agent.is_settled() || leave_at <= clock::now();
+        is_over.then_some(Ending::NamespaceGone)
+    }
+
+    fn wait(&self, extra: &[BorrowedFd<'_>]) -> io::Result<Vec<Source>> {
+        let mut sources = Vec::with_capacity(6);
+        let mut polled = Vec::with_capacity(6);
+        {
+            let mut add = |source, fd| {
+                sources.push(source);
+                polled.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            };
+            if let Some(watching) = &self.watching {
+                add(Source::Monitor, watching.monitor.as_fd());
+            }
+            add(Source::Directories, self.directories.as_fd());
+            if let Some(socket) = self.agent.waiting_on() {
+                add(Source::Agent, socket);
+            }
+            if let Some(socket) = self.conntrack.as_ref().and_then(ConntrackLine::waiting_on) {
+                add(Source::Conntrack, socket);
+            }
+            for (index, fd) in extra.iter().enumerate() {
+                add(Source::Extra(index), *fd);
+            }
+        }
+        let limit = self.due().map(|due| due.since(clock::now()));
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        match poll(&mut polled, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let ready = sources
+            .iter()
+            .zip(&polled)
+            .filter(|(_, polled)| !polled.revents().is_empty());
+        Ok(ready.map(|(source, _)| *source).collect())
+    }
+
+    /// When the next thing must be done, whether anything happens or not.
+    fn due(&self) -> Option<Moment> {
+        let watching = self.watching.as_ref();
+        [
+            self.first_look_limit,
+            watching.and_then(|watching| watching.look_at),
+            watching.and_then(|watching| watching.look_limit),
+            self.state_file.due(),
+            self.conntrack.as_ref().and_then(ConntrackLine::due),
+            self.agent.due(),
+            self.leave_at,
+            Some(self.audit_at),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn tick(&mut self) {
+        let now = clock::now();
+        if self.audit_at <= now {
+            self.audit_at = now + self.audit_interval;
+            self.audit();
+        }
+        self.look_if_due(now);
+        if self.first_look_limit.is_some_and(|limit| limit <= now) {
+            self.first_look_limit = None;
+            self.assume(now);
+        }
+        if let Some(written) = self.state_file.tick(now) {
+            self.note_written(&written);
+        }
+        if let Some(role) = self.conntrack.as_mut().and_then(|line| line.tick(now)) {
+            self.journal.note(&Event::ConntrackLate(role));
+            self.agent.delivery().want(role);
+        }
+        let told = self.agent.tick(now);
+        self.note_told(told);
+    }
+
+    // Seeing.
+
+    fn hear(&mut self) {
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        let mut heard = std::mem::take(&mut self.heard);
+        // A full batch leaves the socket ready, so the next turn comes at once.
+        let result = watching.monitor.read(&mut heard);
+        if !watching.monitor.is_looking() {
+            watching.look_limit = None;
+        } else if watching.look_limit.is_none() {
+            // The monitor began this look by itself.
+            watching.look_limit = Some(clock::now() + LOOK_LIMIT);
+        }
+        let mut last = None;
+        for heard in heard.drain(..) {
+            match heard {
+                Heard::Seen(seen) => last = self.fold(&seen).or(last),
+                Heard::Lost(loss) => self.journal.note(&Event::EventsLost(loss)),
+            }
+        }
+        self.heard = heard;
+        if let Some(change) = last {
+            self.perform(&change);
+        }
+        match result {
+            Ok(Queue::Empty | Queue::MoreToCome) => {}
+            Err(error) => self.look_later(&error),
+        }
+    }
+
+    /// Takes one observation in; returns the transition to act on.
+    fn fold(&mut self, seen: &Observation) -> Option<Transition> {
+        if let Observation::Inventory(inventory) = seen
+            && !self.is_believable(inventory)
+        {
+            return None;
+        }
+        let tracker = self.tracker.as_mut()?;
+        let change = tracker.apply(seen, clock::now());
+        if matches!(seen, Observation::Inventory(_)) {
+            let is_first = self.first_look_limit.take().is_some();
+            if is_first && !tracker.has_link() {
+                self.journal.note(&Event::LinkMissing);
+            }
+        }
+        if let Some(change) = &change {
+            self.journal.note(&Event::RoleChanged(change));
+        }
+        change
+    }
+
+    /// An audit that disagrees is repeated once: the event that explains the difference may
+    /// be on its way. Agreeing, or disagreeing twice, is final.
+    fn is_believable(&mut self, inventory: &Inventory) -> bool {
+        let (Some(tracker), Some(watching)) = (&self.tracker, &mut self.watching) else {
+            return true;
+        };
+        let agrees = tracker.role() == Some(tracker.role_in(inventory));
+        if inventory.look != Look::Audit || agrees {
+            watching.is_suspicious = false;
+            return true;
+        }
+        if watching.is_suspicious {
+            watching.is_suspicious = false;
+            self.journal.note(&Event::AuditDisagreed);
+            return true;
+        }
+        watching.is_suspicious = true;
+        if let Err(error) = watching.monitor.look(Look::Audit) {
+            self.look_later(&error);
+        }
+        false
+    }
+
+    fn look_if_due(&mut self, now: Moment) {
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        let is_overdue = watching.look_limit.is_some_and(|limit| limit <= now);
+        if !is_overdue && watching.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let is_informed = self
+            .tracker
+            .as_ref()
+            .is_some_and(|tracker| tracker.role().is_some());
+        let look = if is_informed {
+            Look::Resync
+        } else {
+            Look::First
+        };
+        watching.look_at = None;
+        watching.look_limit = Some(now + LOOK_LIMIT);
+        match watching.monitor.look(look) {
+            // The answer is queued already; reading it now saves a turn.
+            Ok(()) => self.hear(),
+            Err(error) => self.look_later(&error),
+        }
+    }
+
+    fn look_later(&mut self, error: &vipwatch_linux::monitor::WatchError) {
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        let wait = watching.backoff.fail(&mut watching.dice);
+        watching.look_at = Some(clock::now() + wait);
+        watching.look_limit = None;
+        self.journal.note(&Event::LookFailed(error));
+    }
+
+    /// Nothing could be read in time, or there is nothing to read.
+    fn assume(&mut self, now: Moment) {
+        let seen = Observation::FirstLookOverdue;
+        let change = match &mut self.tracker {
+            Some(tracker) => tracker.apply(&seen, now),
+            None => Some(Transition::assumed(now)),
+        };
+        if let Some(change) = change {
+            self.journal.note(&Event::RoleChanged(&change));
+            self.perform(&change);
+        }
+    }
+
+    /// Compares what we hold with what the world holds.
+    fn audit(&mut self) {
+        self.watch_directories();
+        if NetnsId::of_name(&self.netns.0) != Some(self.netns.1) {
+            self.namespace_gone();
+            return;
+        }
+        if self.state_file.is_tampered() {
+            self.journal.note(&Event::StateRestored);
+            if let Some(role) = self.published {
+                let written = self.state_file.want((self.words)(role), clock::now());
+                self.note_written(&written);
+            }
+        }
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        if watching.monitor.is_looking() || watching.look_at.is_some() {
+            return;
+        }
+        match watching.monitor.look(Look::Audit) {
+            Ok(()) => watching.look_limit = Some(clock::now() + LOOK_LIMIT),
+            Err(error) => self.look_later(&error),
+        }
+    }
+
+    fn namespace_gone(&mut self) {
+        if self.leave_at.is_some() {
+            return;
+        }
+        let now = clock::now();
+        self.leave_at = Some(now + LAST_WORDS_LIMIT);
+        // The socket would keep the namespace, and all that is in it, alive.
+        self.watching = None;
+        self.journal.note(&Event::NamespaceGone);
+        let seen = Observation::NamespaceRemoved;
+        if let Some(change) = self
+            .tracker
+            .as_mut()
+            .and_then(|tracker| tracker.apply(&seen, now))
+        {
+            self.journal.note(&Event::RoleChanged(&change));
+            self.perform(&change);
+        }
+    }
+
+    // Doing.
+
+    fn perform(&mut self, change: &Transition) {
+        self.published = Some(change.to);
+        for action in plan::actions(change) {
+            match action {
+                Action::WriteState(role) => {
+                    let written = self.state_file.want((self.words)(role), clock::now());
+                    self.note_written(&written);
+                }
+                Action::SyncConntrack(role) => {
+                    let Some(line) = &mut self.conntrack else {
+                        continue;
+                    };
+                    self.agent.delivery().withhold();
+                    if let Err(error) = line.start(role, clock::now()) {
+                        self.lose_conntrack(&error);
+                    }
+                }
+                Action::TellAgent(role) => {
+                    // With a helper at work, it is told when the helper has ended.
+                    if self
+                        .conntrack
+                        .as_ref()
+                        .is_none_or(|line| line.due().is_none())
+                    {
+                        self.agent.delivery().want(role);
+                        let told = self.agent.tick(clock::now());
+                        self.note_told(told);
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_conntrack(&mut self) {
+        while let Some(line) = &mut self.conntrack {
+            match line.read() {
+                Ok(Some((role, report))) => {
+                    self.journal.note(&Event::Conntrack(role, &report));
+                    if report == Report::Ended {
+                        self.agent.delivery().want(role);
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => self.lose_conntrack(&error),
+            }
+        }
+    }
+
+    /// The helper is gone: say so, and tell the agent what it was waiting for.
+    fn lose_conntrack(&mut self, error: &io::Error) {
+        self.conntrack = None;
+        let Some(role) = self.tracker.as_ref().and_then(Tracker::role) else {
+            return;
+        };
+        let report = Report::Failed {
+            command: "the conntrackd helper".to_owned(),
+            reason: error.to_string(),
+        };
+        self.journal.note(&Event::Conntrack(role, &report));
+        self.agent.delivery().want(role);
+    }
+
+    // Watching for the agent, and for the end of the namespace.
+
+    /// Watches what is not watched yet; a directory that is missing is tried again with
+    /// every audit, and the retries of the outlets do not depend on it.
+    fn watch_directories(&mut self) {
+        if self.agent_directory.is_none() {
+            let directory = self.agent.path().parent().unwrap_or(Path::new("/"));
+            self.agent_directory = self.directories.watch(directory, Interest::Arrivals).ok();
+            self.agent.socket_appeared();
+        }
+        if self.netns_directory.is_none() {
+            let directory = Path::new(DIRECTORY);
+            self.netns_directory = self.directories.watch(directory, Interest::Departures).ok();
+        }
+    }
+
+    fn read_directories(&mut self) {
+        let news = self
+            .directories
+            .read()
+            .unwrap_or_else(|_| vec![News::Overflow]);
+        for news in news {
+            match news {
+                News::Name(watch, name) if self.agent_directory == Some(watch) => {
+                    let socket = self.agent.path().file_name();
+                    if socket.is_some_and(|socket| socket.as_encoded_bytes() == name) {
+                        self.agent.socket_appeared();
+                    }
+                }
+                News::Name(watch, name) if self.netns_directory == Some(watch) => {
+                    if name == self.netns.0.as_str().as_bytes() {
+                        self.namespace_gone();
+                    }
+                }
+                News::Name(..) => {}
+                News::Ended(watch) => {
+                    if self.agent_directory == Some(watch) {
+                        self.agent_directory = None;
+                    }
+                    if self.netns_directory == Some(watch) {
+                        self.netns_directory = None;
+                    }
+                }
+                News::Overflow => self.agent.socket_appeared(),
+            }
+        }
+    }
+
+    // Saying.
+
+    fn note_written(&mut self, written: &Written) {
+        match written {
+            Written::Held => {
+                if let Some(role) = self.published {
+                    self.journal.note(&Event::StateWritten(role));
+                }
+            }
+            Written::Failed(error) => self.journal.note(&Event::StateNotWritten(error)),
+            Written::StillFailing => {}
+        }
+    }
+
+    fn note_told(&mut self, told: Option<Told>) {
+        match told {
+            Some(Told::Acknowledged(role)) => self.journal.note(&Event::AgentTold(role)),
+            Some(Told::Failed(role, error)) => {
+                self.journal.note(&Event::AgentNotTold(role, &error));
+            }
+            None => {}
+        }
+    }
+}

@@ -105,6 +105,8 @@ struct Watching {
     look_limit: Option<Moment>,
     backoff: Backoff,
     dice: Dice,
+    /// A failure was said, and no look has gone well since.
+    is_failing: bool,
     /// An audit disagreed once; it is repeated before it is believed, because the event
     /// that explains it may be on its way.
     is_suspicious: bool,
@@ -151,6 +153,7 @@ impl<J: Journal> Spine<J> {
             look_limit: None,
             backoff: Backoff::new(Duration::from_millis(10), Duration::from_secs(1)),
             dice: Dice::new(!seed),
+            is_failing: false,
             is_suspicious: false,
         });
         let mut spine = Self {
@@ -302,7 +305,9 @@ impl<J: Journal> Spine<J> {
             }
         }
         self.heard = heard;
-        if let Some(change) = last {
+        if let Some(change) = last
+            && self.published != Some(change.to)
+        {
             self.perform(&change);
         }
         match result {
@@ -338,6 +343,8 @@ impl<J: Journal> Spine<J> {
         let (Some(tracker), Some(watching)) = (&self.tracker, &mut self.watching) else {
             return true;
         };
+        watching.is_failing = false;
+        watching.backoff.reset();
         let agrees = tracker.role() == Some(tracker.role_in(inventory));
         if inventory.look != Look::Audit || agrees {
             watching.is_suspicious = false;
@@ -388,7 +395,9 @@ impl<J: Journal> Spine<J> {
         let wait = watching.backoff.fail(&mut watching.dice);
         watching.look_at = Some(clock::now() + wait);
         watching.look_limit = None;
-        self.journal.note(&Event::LookFailed(error));
+        if !std::mem::replace(&mut watching.is_failing, true) {
+            self.journal.note(&Event::LookFailed(error));
+        }
     }
 
     /// Nothing could be read in time, or there is nothing to read.

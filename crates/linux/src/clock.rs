@@ -37,7 +37,8 @@ pub fn local_time() -> LocalTime {
     let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    let seconds = libc::time_t::try_from(since_epoch.as_secs()).unwrap_or(libc::time_t::MAX);
+    // `time_t`, whose name libc deprecates on musl.
+    let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
     // SAFETY: `tm` is plain data for which all zeroes is a value; both pointers are to
     // locals that outlive the call, and `localtime_r` keeps neither.
     let tm = unsafe {

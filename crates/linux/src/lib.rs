@@ -4,7 +4,7 @@
 //! [`Observation`](vipwatch_core::Observation)s; [`netlink`] is the codec and the socket
 //! under it; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
 //! [`privilege`] are what a daemon is made of; [`directory`] tells when a file appears or
-//! goes; [`clock`] is the time.
+//! goes; [`peer`] who is at the other end of a socket; [`clock`] is the time.
 //!
 //! There is no policy here: nothing in this crate knows what a primary is.
 
@@ -13,6 +13,7 @@ pub mod directory;
 pub mod monitor;
 pub mod netlink;
 pub mod netns;
+pub mod peer;
 pub mod privilege;
 pub mod process;
 pub mod signal;

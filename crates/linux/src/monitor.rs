@@ -200,19 +200,17 @@ struct Facts<'a> {
 
 impl Facts<'_> {
     fn lose(&mut self, loss: Loss) -> Verdict {
-        self.heard.push(Heard::Lost(loss));
-        match self.exposure {
-            // LIMIT: a socket can run one dump at a time, so the one under way is read to
-            // its end first.
-            Some(exposure) => {
-                exposure.is_disturbed = true;
-                if exposure.inventory.look == Look::Audit {
-                    exposure.inventory.look = Look::Resync;
-                }
-                Verdict::Carry
+        // LIMIT: a socket can run one dump at a time, so the one under way is read to its
+        // end before the next is begun.
+        if let Some(exposure) = self.exposure {
+            exposure.is_disturbed = true;
+            if exposure.inventory.look == Look::Audit {
+                exposure.inventory.look = Look::Resync;
             }
-            None => Verdict::LookAgain(Look::Resync),
+            return Verdict::Carry;
         }
+        self.heard.push(Heard::Lost(loss));
+        Verdict::LookAgain(Look::Resync)
     }
 
     fn take(&mut self, datagram: &[u8], port: u32) -> Verdict {

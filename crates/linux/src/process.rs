@@ -60,6 +60,21 @@ pub fn close_inherited_files() {
     unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
 }
 
+/// Closes everything but `keep`, in a child that needs nothing else of its parent's.
+///
+/// The caller must not return from here on: what it believes to own is closed.
+pub fn close_all_but(keep: &OwnedFd) {
+    use std::os::fd::AsRawFd;
+    let keep = keep.as_raw_fd().cast_unsigned();
+    // SAFETY: the child ends by `exit_now` without dropping any owner of these descriptors.
+    unsafe {
+        if keep > 3 {
+            libc::syscall(libc::SYS_close_range, 3_u32, keep - 1, 0_u32);
+        }
+        libc::syscall(libc::SYS_close_range, keep + 1, u32::MAX, 0_u32);
+    };
+}
+
 /// Leaves the caller's session, directory and terminal.
 pub fn detach() -> io::Result<()> {
     rustix::process::setsid()?;

@@ -20,13 +20,6 @@ pub struct Signals {
     fd: OwnedFd,
 }
 
-/// Lets the held-back signals act again, in a process that is only waiting for another.
-pub fn release() {
-    let set = set();
-    // SAFETY: `set` is a valid signal set; the old mask is not asked for.
-    unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
-}
-
 impl Signals {
     /// From here on the signals wait to be read. Call while there is one thread.
     pub fn hold() -> io::Result<Self> {

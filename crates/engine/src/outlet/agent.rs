@@ -20,9 +20,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
-    send, socket_with, sockopt,
+    send, socket_with,
 };
 use vipwatch_core::{Delivery, Dice, InstanceId, Moment, Outcome, Role, Setback};
+use vipwatch_linux::peer;
 
 use self::wire::Answer;
 use crate::keepalived_conf::advert_interval;
@@ -61,14 +62,12 @@ pub enum AgentError {
         user: u32,
     },
     /// Served by somebody who is neither root nor the agent's user.
-    #[error("{} is served by user {user} (pid {pid}), not by the agent's user or root", path.display())]
+    #[error("{} is served by user {user}, not by the agent's user or root", path.display())]
     ForeignServer {
         /// The socket.
         path: PathBuf,
         /// Who serves it.
         user: u32,
-        /// With which process.
-        pid: i32,
     },
     /// `EPIPE`: it hung up before it was told.
     #[error("the agent hung up before it was told (broken pipe)")]
@@ -361,13 +360,14 @@ impl AgentLine {
         )
         .map_err(failed)?;
         // The owner of a file says who made it; only the connection says who answers.
-        let peer = sockopt::socket_peercred(&socket).map_err(failed)?;
-        if !self.trust.covers(peer.uid.as_raw()) {
-            let (user, pid) = (peer.uid.as_raw(), peer.pid.as_raw_nonzero().get());
+        let peer = peer::credentials(&socket).map_err(|source| AgentError::Socket {
+            path: path.clone(),
+            source,
+        })?;
+        if !self.trust.covers(peer.user) {
             return Err(AgentError::ForeignServer {
                 path: path.clone(),
-                user,
-                pid,
+                user: peer.user,
             });
         }
         let request = wire::request(&self.instance, (self.words)(role));

@@ -1,0 +1,270 @@
+//! The command line, as it was given: strings that are only known to be text.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use lexopt::{Arg, Parser};
+
+use crate::daemon::Mode;
+use crate::failure::{Code, Failure};
+use crate::options::{self, Meaning, Opt};
+use crate::words::Word;
+
+/// The name the agent executes, and looks for in process lists.
+pub(crate) const PROGRAM: &str = "neutron-keepalived-state-change";
+
+/// How values were attached; it tells the agent's generation (see [`crate::words`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spelling {
+    /// `--opt=value`: agents up to 28.
+    Equals,
+    /// `--opt value`: agents from 29, and people.
+    Space,
+}
+
+/// What was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Args {
+    pub(crate) router_id: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) conf_dir: Option<String>,
+    pub(crate) monitor_interface: Option<String>,
+    pub(crate) monitor_cidr: Option<String>,
+    pub(crate) pid_file: Option<String>,
+    pub(crate) state_path: Option<String>,
+    pub(crate) user: Option<String>,
+    pub(crate) group: Option<String>,
+    pub(crate) log_file: Option<String>,
+    pub(crate) config_files: Vec<String>,
+    pub(crate) config_dirs: Vec<String>,
+    pub(crate) syslog_facility: Option<String>,
+    pub(crate) conntrackd: Option<bool>,
+    pub(crate) debug: Option<bool>,
+    pub(crate) syslog: Option<bool>,
+    pub(crate) primary_word: Option<Word>,
+    pub(crate) audit_interval: Option<Duration>,
+    pub(crate) allow_any_agent: bool,
+    /// How the router's id was attached.
+    pub(crate) spelling: Option<Spelling>,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Help,
+    Version,
+    Check(Args),
+    Run(Args, Mode),
+}
+
+/// Reads the command line, program name included. The last occurrence of an option wins.
+pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Request, Failure> {
+    let mut parser = Parser::from_iter(line);
+    let mut args = Args::default();
+    let mut mode = Mode::Daemon;
+    let mut is_check = false;
+    while let Some(arg) = parser.next().map_err(|error| usage(error.to_string()))? {
+        let opt = recognise(&arg)?;
+        match opt.meaning {
+            Meaning::Help => return Ok(Request::Help),
+            Meaning::Version => return Ok(Request::Version),
+            Meaning::Foreground => mode = Mode::Foreground,
+            Meaning::Check => is_check = true,
+            meaning => {
+                let value = opt.value.map(|_| value(&mut parser, opt)).transpose()?;
+                args.set(opt, meaning, value)?;
+            }
+        }
+    }
+    Ok(if is_check {
+        Request::Check(args)
+    } else {
+        Request::Run(args, mode)
+    })
+}
+
+fn recognise(arg: &Arg<'_>) -> Result<&'static Opt, Failure> {
+    match arg {
+        Arg::Long(name) => options::find(name).ok_or_else(|| {
+            let failure = usage(format!("unknown option --{}", name.escape_debug()));
+            match options::nearest(name) {
+                Some(near) => failure.hint(format!("did you mean --{near}?")),
+                None => failure.hint(format!("`{PROGRAM} --help` lists the options")),
+            }
+        }),
+        Arg::Short(letter) => options::find_short(*letter)
+            .ok_or_else(|| usage(format!("unknown option -{}", letter.escape_debug()))),
+        Arg::Value(word) => {
+            let word = word.display().to_string();
+            Err(usage(format!(
+                "unexpected word {word:?}: every argument is an option"
+            )))
+        }
+    }
+}
+
+fn value(parser: &mut Parser, opt: &Opt) -> Result<(String, Spelling), Failure> {
+    let attached = parser.optional_value();
+    let spelling = if attached.is_some() {
+        Spelling::Equals
+    } else {
+        Spelling::Space
+    };
+    let value = attached
+        .map_or_else(|| parser.value(), Ok)
+        .map_err(|_missing| usage(format!("option --{} needs a value", opt.name)))?;
+    let text = value.into_string().map_err(|raw| {
+        let shown = raw.display().to_string();
+        usage(format!(
+            "the value of --{} is not UTF-8: {shown:?}",
+            opt.name
+        ))
+    })?;
+    Ok((text, spelling))
+}
+
+impl Args {
+    fn set(
+        &mut self,
+        opt: &Opt,
+        meaning: Meaning,
+        value: Option<(String, Spelling)>,
+    ) -> Result<(), Failure> {
+        let spelling = value.as_ref().map(|(_, spelling)| *spelling);
+        let text = value.map(|(text, _)| text);
+        match meaning {
+            Meaning::RouterId => {
+                self.router_id = text;
+                self.spelling = spelling;
+            }
+            Meaning::Namespace => self.namespace = text,
+            Meaning::ConfDir => self.conf_dir = text,
+            Meaning::MonitorInterface => self.monitor_interface = text,
+            Meaning::MonitorCidr => self.monitor_cidr = text,
+            Meaning::PidFile => self.pid_file = text,
+            Meaning::StatePath => self.state_path = text,
+            Meaning::User => self.user = text,
+            Meaning::Group => self.group = text,
+            Meaning::LogFile => self.log_file = text,
+            Meaning::ConfigFile => self.config_files.extend(text),
+            Meaning::ConfigDir => self.config_dirs.extend(text),
+            Meaning::SyslogFacility => self.syslog_facility = text,
+            Meaning::Conntrackd(is_on) => self.conntrackd = Some(is_on),
+            Meaning::Debug(is_on) => self.debug = Some(is_on),
+            Meaning::Syslog(is_on) => self.syslog = Some(is_on),
+            Meaning::PrimaryWord => {
+                let text = text.unwrap_or_default();
+                self.primary_word = Some(Word::parse(&text).ok_or_else(|| {
+                    usage(format!(
+                        "--{} is `master` or `primary`, not {text:?}",
+                        opt.name
+                    ))
+                })?);
+            }
+            Meaning::AuditInterval => {
+                let text = text.unwrap_or_default();
+                self.audit_interval = Some(seconds(&text).ok_or_else(|| {
+                    usage(format!(
+                        "--{} is a number of seconds from 1 to 86400, not {text:?}",
+                        opt.name
+                    ))
+                })?);
+            }
+            Meaning::AllowAnyAgent => self.allow_any_agent = true,
+            Meaning::Foreground
+            | Meaning::Check
+            | Meaning::Help
+            | Meaning::Version
+            | Meaning::Ignored => {}
+        }
+        Ok(())
+    }
+}
+
+/// A number of seconds that makes sense for an interval.
+pub(crate) fn seconds(text: &str) -> Option<Duration> {
+    text.parse()
+        .ok()
+        .filter(|seconds| (1..=86_400).contains(seconds))
+        .map(Duration::from_secs)
+}
+
+fn usage(message: impl Into<String>) -> Failure {
+    Failure::new(Code::Usage, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &[&str]) -> Result<Request, Failure> {
+        parse(
+            std::iter::once(PROGRAM)
+                .chain(line.iter().copied())
+                .map(OsString::from),
+        )
+    }
+
+    fn args(line: &[&str]) -> Args {
+        match parsed(line) {
+            Ok(Request::Run(args, _)) => args,
+            other => panic!("{line:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn both_spellings_are_read_and_told_apart() {
+        let equals = args(&["--router_id=a", "--user=0"]);
+        assert_eq!(equals.router_id.as_deref(), Some("a"));
+        assert_eq!(equals.spelling, Some(Spelling::Equals));
+        let space = args(&["--router_id", "a", "--user", "0"]);
+        assert_eq!(space.user.as_deref(), Some("0"));
+        assert_eq!(space.spelling, Some(Spelling::Space));
+    }
+
+    #[test]
+    fn the_last_occurrence_wins() {
+        let args = args(&["--user=1", "--user", "2", "--debug", "--nodebug"]);
+        assert_eq!((args.user.as_deref(), args.debug), (Some("2"), Some(false)));
+    }
+
+    #[test]
+    fn what_stein_passed_about_its_root_helper_is_swallowed() {
+        let args = args(&[
+            "--AGENT-root_helper=sudo neutron-rootwrap /etc/neutron/rootwrap.conf",
+            "--AGENT-root_helper_daemon=None",
+            "--AGENT-root_helper_daemon=",
+            "--group=7",
+        ]);
+        assert_eq!(args.group.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn an_unknown_option_is_named() {
+        for line in [
+            &["--no-such-thing"][..],
+            &["--no-such-thing=1"],
+            &["-x"],
+            &["word"],
+        ] {
+            let failure = parsed(line).unwrap_err();
+            assert_eq!(failure.code, Code::Usage);
+            let name = line[0].split('=').next().unwrap();
+            assert!(failure.message.contains(name), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_missing_or_malformed_value_is_named() {
+        for (line, word) in [
+            (&["--router_id"][..], "router_id"),
+            (&["--debug=yes"], "debug"),
+            (&["--primary_word=boss"], "boss"),
+            (&["--audit_interval=0"], "audit_interval"),
+        ] {
+            let failure = parsed(line).unwrap_err();
+            assert_eq!(failure.code, Code::Usage);
+            assert!(failure.message.contains(word), "{}", failure.message);
+        }
+    }
+}

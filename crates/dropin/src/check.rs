@@ -1,0 +1,166 @@
+//! `--check`: what would be watched and written, and what is wrong, without starting.
+
+use std::fmt::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::fs::Access;
+use vipwatch_core::{Look, Observation};
+use vipwatch_engine::keepalived_conf::advert_interval;
+use vipwatch_linux::monitor::Heard;
+
+use crate::args::{Args, PROGRAM};
+use crate::failure::{Code, Failure, print};
+use crate::pid_file;
+use crate::setup::{Place, Setup};
+
+/// Prints the report; fails if anything is wrong.
+pub(crate) fn report(args: Args) -> Result<(), Failure> {
+    let mut setup = Setup::resolve(args)?;
+    let place = setup.enter()?;
+    let problems = problems(&setup, place);
+    let mut text = describe(&setup);
+    for problem in &problems {
+        let _ = writeln!(text, "problem: {problem}");
+    }
+    let _ = writeln!(
+        text,
+        "{}",
+        if problems.is_empty() { "ok" } else { "not ok" }
+    );
+    print(&text);
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let count = problems.len();
+    let plural = if count == 1 { "" } else { "s" };
+    Err(Failure::new(
+        Code::No,
+        format!("--check found {count} problem{plural}"),
+    ))
+}
+
+fn describe(setup: &Setup) -> String {
+    let words = setup.word.words();
+    let primary = words(vipwatch_core::Role::Primary);
+    let window = advert_interval(&setup.conf_dir.join("keepalived.conf"));
+    let rows = [
+        (
+            "program",
+            format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")),
+        ),
+        ("router", setup.instance.to_string()),
+        ("namespace", setup.netns.to_string()),
+        ("watches", format!("{} on {}", setup.cidr, setup.link)),
+        ("writes", setup.conf_dir.join("state").display().to_string()),
+        ("tells", setup.socket.display().to_string()),
+        ("word", format!("{primary} ({})", setup.word_source)),
+        ("pid file", setup.pid_file.display().to_string()),
+        ("log file", setup.log_file.display().to_string()),
+        (
+            "runs as",
+            format!(
+                "user {}, group {}",
+                setup.identity.user, setup.identity.group
+            ),
+        ),
+        (
+            "conntrackd",
+            if setup.has_conntrackd { "yes" } else { "no" }.to_owned(),
+        ),
+        (
+            "window",
+            window.map_or_else(
+                || "unknown, 2s assumed".to_owned(),
+                |w| format!("{w:?} (advert_int)"),
+            ),
+        ),
+        ("audit", format!("every {:?}", setup.audit_interval)),
+    ];
+    let mut text = String::new();
+    for (name, value) in rows {
+        let _ = writeln!(text, "{name:<11} {}", value.escape_debug());
+    }
+    text
+}
+
+fn problems(setup: &Setup, place: Place) -> Vec<String> {
+    let mut problems = Vec::new();
+    if setup.watch.is_none() {
+        problems.push(format!(
+            "--monitor_cidr {:?} is not an address with a prefix length; the state would be backup for ever",
+            setup.cidr
+        ));
+    } else if let Some(false) = has_link(setup, place) {
+        problems.push(format!(
+            "there is no link {} in {} yet; it would be waited for",
+            setup.link, setup.netns
+        ));
+    }
+    if let Some(pid) = pid_file::running_monitor(&setup.pid_file, &setup.instance) {
+        problems.push(format!("a monitor of this router runs already, pid {pid}"));
+    }
+    for directory in [
+        Some(setup.conf_dir.as_path()),
+        setup.pid_file.parent(),
+        setup.log_file.parent(),
+    ] {
+        problems.extend(directory.and_then(|directory| unwritable(directory, setup.identity.user)));
+    }
+    match std::fs::symlink_metadata(&setup.socket) {
+        Ok(metadata) if metadata.file_type().is_socket() => {}
+        Ok(_) => problems.push(format!("{} is not a socket", setup.socket.display())),
+        Err(error) => problems.push(format!(
+            "the agent's socket {}: {error}",
+            setup.socket.display()
+        )),
+    }
+    problems.dedup();
+    problems
+}
+
+/// Whether the link is there; `None` if the kernel did not say.
+fn has_link(setup: &Setup, place: Place) -> Option<bool> {
+    let mut monitor = place.monitor?;
+    let mut heard = Vec::new();
+    monitor.look(Look::First).ok()?;
+    // A dump is answered while we read; a handful of reads is a whole namespace.
+    for _ in 0..64 {
+        monitor.read(&mut heard).ok()?;
+        if !monitor.is_looking() {
+            break;
+        }
+    }
+    heard.iter().find_map(|heard| match heard {
+        Heard::Seen(Observation::Inventory(inventory)) => {
+            Some(inventory.links.iter().any(|(_, name)| *name == setup.link))
+        }
+        _ => None,
+    })
+}
+
+fn unwritable(directory: &Path, user: u32) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = match std::fs::metadata(directory) {
+        Ok(metadata) => metadata,
+        Err(error) => return Some(format!("{}: {error}", directory.display())),
+    };
+    if !metadata.is_dir() {
+        return Some(format!("{} is not a directory", directory.display()));
+    }
+    // As root we are asked about another user: its own bits decide.
+    let is_writable = if user == metadata.uid() {
+        metadata.mode() & 0o200 != 0
+    } else {
+        user == 0 || metadata.mode() & 0o002 != 0
+    };
+    if !is_writable {
+        return Some(format!(
+            "user {user} may not write to {}",
+            directory.display()
+        ));
+    }
+    rustix::fs::access(directory, Access::WRITE_OK)
+        .err()
+        .map(|errno| format!("{}: {errno}", directory.display()))
+}

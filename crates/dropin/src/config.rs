@@ -1,0 +1,221 @@
+//! The few settings that come from files, in oslo.config's INI format.
+//!
+//! `neutron.conf` is read because Neutron's own program read it; it also holds passwords,
+//! so of every file only the keys named here are kept.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::args::{Args, seconds};
+use crate::failure::{Code, Failure};
+use crate::words::Word;
+
+/// Read when no `--config-file` is given; a missing one is no fault.
+const DEFAULT_FILES: [&str; 2] = [
+    "/etc/neutron/neutron.conf",
+    "/etc/neutron/neutron-keepalived-state-change.conf",
+];
+
+/// Our own section; everything in it must be known.
+const SECTION: &str = "vipwatch";
+
+/// What the files say.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) debug: Option<bool>,
+    pub(crate) state_path: Option<String>,
+    pub(crate) primary_word: Option<Word>,
+    pub(crate) audit_interval: Option<Duration>,
+    pub(crate) allow_any_agent: Option<bool>,
+}
+
+impl Config {
+    /// Reads the files `args` names, or the default ones.
+    pub(crate) fn load(args: &Args) -> Result<Self, Failure> {
+        let mut config = Self::default();
+        if args.config_files.is_empty() && args.config_dirs.is_empty() {
+            for file in DEFAULT_FILES {
+                match read(Path::new(file)) {
+                    Ok(text) => config.merge(&text, file)?,
+                    // Not there, or not for this user: then it is not for us.
+                    Err(Unread::Io(_)) => {}
+                    Err(Unread::Unsafe(failure)) => return Err(failure),
+                }
+            }
+            return Ok(config);
+        }
+        let mut files: Vec<PathBuf> = args.config_files.iter().map(PathBuf::from).collect();
+        for directory in &args.config_dirs {
+            files.extend(conf_files(Path::new(directory))?);
+        }
+        for file in files {
+            let text = read(&file).map_err(|unread| match unread {
+                Unread::Io(error) => {
+                    let message = format!("cannot read {}: {error}", file.display());
+                    Failure::new(Code::of(&error), message)
+                }
+                Unread::Unsafe(failure) => failure,
+            })?;
+            config.merge(&text, &file.display().to_string())?;
+        }
+        Ok(config)
+    }
+
+    fn merge(&mut self, text: &str, file: &str) -> Result<(), Failure> {
+        let mut section = "DEFAULT".to_owned();
+        for (number, line) in text.lines().enumerate() {
+            // A line that begins with a space continues the value before; none of ours has one.
+            let is_comment = line.starts_with(['#', ';', ' ', '\t']) || line.trim().is_empty();
+            if is_comment {
+                continue;
+            }
+            if let Some(name) = line
+                .trim()
+                .strip_prefix('[')
+                .and_then(|name| name.strip_suffix(']'))
+            {
+                name.clone_into(&mut section);
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=') else {
+                continue;
+            };
+            self.set(&section, key.trim(), value.trim())
+                .map_err(|problem| {
+                    Failure::new(
+                        Code::Usage,
+                        format!("{file}, line {}: {problem}", number + 1),
+                    )
+                })?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, section: &str, key: &str, value: &str) -> Result<(), String> {
+        let wrong = |what: &str| format!("{key} is {what}, not {value:?}");
+        match (section, key) {
+            ("DEFAULT", "debug") => self.debug = boolean(value).or(self.debug),
+            ("DEFAULT", "state_path") => self.state_path = Some(value.to_owned()),
+            (SECTION, "primary_word") => {
+                let word = Word::parse(value).ok_or_else(|| wrong("`master` or `primary`"))?;
+                self.primary_word = Some(word);
+            }
+            (SECTION, "audit_interval") => {
+                let interval = seconds(value).ok_or_else(|| wrong("1 to 86400 seconds"))?;
+                self.audit_interval = Some(interval);
+            }
+            (SECTION, "allow_any_agent") => {
+                let is_on = boolean(value).ok_or_else(|| wrong("true or false"))?;
+                self.allow_any_agent = Some(is_on);
+            }
+            (SECTION, unknown) => {
+                return Err(format!(
+                    "unknown key {unknown:?}; [{SECTION}] has primary_word, audit_interval and \
+                     allow_any_agent"
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// As oslo.config reads it.
+fn boolean(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "on" | "yes" => Some(true),
+        "false" | "0" | "off" | "no" => Some(false),
+        _ => None,
+    }
+}
+
+enum Unread {
+    Io(io::Error),
+    Unsafe(Failure),
+}
+
+/// Reads a file that nobody else could have written.
+fn read(path: &Path) -> Result<String, Unread> {
+    let mut file = File::open(path).map_err(Unread::Io)?;
+    // Asked of the open file: the name may stand for another one by now.
+    let metadata = file.metadata().map_err(Unread::Io)?;
+    if metadata.mode() & 0o002 != 0 {
+        let message = format!(
+            "{} may be written by anybody: it is not read",
+            path.display()
+        );
+        let failure =
+            Failure::new(Code::NotPermitted, message).hint(format!("chmod o-w {}", path.display()));
+        return Err(Unread::Unsafe(failure));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(Unread::Io)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The `*.conf` files of `directory`, in order.
+fn conf_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |error: io::Error| {
+        let message = format!("cannot read directory {}: {error}", directory.display());
+        Failure::new(Code::of(&error), message)
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "conf")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(text: &str) -> Result<Config, Failure> {
+        let mut config = Config::default();
+        config.merge(text, "test.conf")?;
+        Ok(config)
+    }
+
+    #[test]
+    fn the_keys_we_need_are_found_among_the_many_we_do_not() {
+        let config = merged(
+            "# comment\n[DEFAULT]\ndebug = True\nstate_path=/var/lib/neutron\n\
+             transport_url = rabbit://secret\n[AGENT]\ndebug = false\n\
+             [vipwatch]\nprimary_word = master\naudit_interval = 5\n",
+        )
+        .unwrap();
+        let expected = Config {
+            debug: Some(true),
+            state_path: Some("/var/lib/neutron".to_owned()),
+            primary_word: Some(Word::Master),
+            audit_interval: Some(Duration::from_secs(5)),
+            allow_any_agent: None,
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn a_mistake_in_our_section_is_named_with_file_and_line() {
+        let failure = merged("\n[vipwatch]\nprimary_wrd = master\n").unwrap_err();
+        assert!(
+            failure.message.contains("test.conf, line 3"),
+            "{}",
+            failure.message
+        );
+        assert!(
+            failure.message.contains("primary_wrd"),
+            "{}",
+            failure.message
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! Events in Neutron's words.
+//!
+//! The sentences of the Python generations are kept to the letter, at their level: upstream's
+//! tests and operators' scripts look for them. What upstream has no words for is said in ours.
+
+use vipwatch_core::{Cause, InstanceId, LinkName, NetnsName, Role, Transition};
+use vipwatch_engine::outlet::agent::{AgentError, Words};
+use vipwatch_engine::outlet::conntrack::Report;
+use vipwatch_engine::{Event, Journal};
+use vipwatch_linux::monitor::Loss;
+
+use crate::failure::Chain;
+use crate::log::{Level, Log};
+use crate::setup::Setup;
+
+/// The journal of one router.
+#[derive(Debug)]
+pub(crate) struct RouterJournal {
+    pub(crate) log: Log,
+    router: InstanceId,
+    netns: NetnsName,
+    link: LinkName,
+    cidr: String,
+    words: Words,
+}
+
+impl RouterJournal {
+    pub(crate) fn new(log: Log, setup: &Setup) -> Self {
+        Self {
+            log,
+            router: setup.instance.clone(),
+            netns: setup.netns.clone(),
+            link: setup.link,
+            cidr: setup.cidr.clone(),
+            words: setup.word.words(),
+        }
+    }
+
+    fn role_changed(&mut self, change: &Transition) {
+        let Self {
+            log,
+            router,
+            cidr,
+            link,
+            netns,
+            words,
+        } = self;
+        let word = words(change.to);
+        if change.cause == Cause::Assumed {
+            let message = format_args!(
+                "Timeout reading the initial status of router {router}, state is set to \"{word}\"."
+            );
+            log.line(Level::Warning, message);
+        }
+        if change.from.is_none() {
+            log.line(
+                Level::Debug,
+                format_args!("Initial status of router {router} is {word}"),
+            );
+        }
+        let holds = if change.to == Role::Primary {
+            "holds"
+        } else {
+            "does not hold"
+        };
+        let cause = match change.cause {
+            Cause::FirstLook => "first look",
+            Cause::AddressAdded => "address added",
+            Cause::AddressRemoved => "address removed",
+            Cause::LinkChanged => "link created, renamed or deleted",
+            Cause::Resync => "looked again after lost events",
+            Cause::Audit => "found by the audit",
+            Cause::Assumed => "assumed, nothing could be read yet",
+            Cause::NamespaceRemoved => "namespace removed",
+        };
+        log.line(
+            Level::Info,
+            format_args!("Router {router} is {word}: {link} in {netns} {holds} {cidr} ({cause})"),
+        );
+    }
+
+    fn conntrack(&mut self, role: Role, report: &Report) {
+        let Self {
+            log, router, words, ..
+        } = self;
+        let word = words(role);
+        match report {
+            Report::Executing(command) => {
+                log.line(
+                    Level::Debug,
+                    format_args!("Executing \"{command}\" on router {router}"),
+                );
+            }
+            Report::Failed { command, reason } => log.line(
+                Level::Warning,
+                format_args!("\"{command}\" failed on router {router}: {reason}"),
+            ),
+            Report::Ended => log.line(
+                Level::Debug,
+                format_args!("Synced connection tracking state on {word} for router {router}"),
+            ),
+        }
+    }
+}
+
+impl Journal for RouterJournal {
+    fn note(&mut self, event: &Event<'_>) {
+        let Self {
+            log,
+            router,
+            netns,
+            link,
+            words,
+            ..
+        } = self;
+        match event {
+            Event::RoleChanged(change) => self.role_changed(change),
+            Event::Conntrack(role, report) => self.conntrack(*role, report),
+            Event::LinkMissing => log.line(
+                Level::Info,
+                format_args!("Device {link} not present in the namespace {netns}, waiting for it"),
+            ),
+            Event::LookFailed(error) => log.line(
+                Level::Error,
+                format_args!(
+                    "Failed to get status of router {router}: {}; retrying",
+                    Chain(*error)
+                ),
+            ),
+            Event::EventsLost(loss) => {
+                let what = match loss {
+                    Loss::Overrun => "the kernel dropped events".to_owned(),
+                    Loss::Truncated => "an event was too large".to_owned(),
+                    Loss::Malformed(malformed) => malformed.to_string(),
+                };
+                log.line(
+                    Level::Info,
+                    format_args!("Lost events of router {router} ({what}): looking again"),
+                );
+            }
+            Event::AuditDisagreed => log.line(
+                Level::Error,
+                format_args!(
+                    "The audit of router {router} disagreed with what was known; this is a defect"
+                ),
+            ),
+            Event::StateWritten(role) => {
+                let word = words(*role);
+                log.line(
+                    Level::Debug,
+                    format_args!("Wrote router {router} state {word}"),
+                );
+            }
+            Event::StateNotWritten(error) => log.line(
+                Level::Error,
+                format_args!(
+                    "Failed to write router {router} state: {}; retrying",
+                    Chain(*error)
+                ),
+            ),
+            Event::StateRestored => log.line(
+                Level::Warning,
+                format_args!("Somebody else wrote another state for router {router}: restoring it"),
+            ),
+            Event::ConntrackLate(role) => {
+                let word = words(*role);
+                log.line(
+                    Level::Warning,
+                    format_args!(
+                        "conntrackd takes too long on router {router}: telling the agent {word} now"
+                    ),
+                );
+            }
+            Event::AgentTold(role) => {
+                let word = words(*role);
+                log.line(
+                    Level::Debug,
+                    format_args!("Notified agent router {router}, state {word}"),
+                );
+            }
+            Event::AgentNotTold(role, error) => {
+                let word = words(*role);
+                log.line(
+                    level_of(error),
+                    format_args!(
+                        "Failed to notify agent router {router}, state {word}: {}; retrying",
+                        Chain(*error)
+                    ),
+                );
+            }
+            Event::NamespaceGone => log.line(
+                Level::Warning,
+                format_args!("The namespace {netns} of router {router} is gone: leaving"),
+            ),
+        }
+    }
+}
+
+fn level_of(error: &AgentError) -> Level {
+    match error {
+        // Normal when many routers fail over at once; the retry comes in milliseconds.
+        AgentError::Busy(_) => Level::Debug,
+        AgentError::Rejected(_)
+        | AgentError::ForeignOwner { .. }
+        | AgentError::ForeignServer { .. }
+        | AgentError::NotASocket(_) => Level::Error,
+        AgentError::Missing(_)
+        | AgentError::Refused(_)
+        | AgentError::NotPermitted(_)
+        | AgentError::Broken
+        | AgentError::Reset
+        | AgentError::Timeout
+        | AgentError::Closed
+        | AgentError::Garbage
+        | AgentError::ServerError(_)
+        | AgentError::Socket { .. } => Level::Warning,
+    }
+}

@@ -1,0 +1,59 @@
+//! `neutron-keepalived-state-change`: watches the virtual address of one HA router and tells
+//! Neutron's L3 agent, as the agent of any release from 12 to 29 expects.
+//!
+//! This file is the table of contents: what is asked ([`args`]), what it means here
+//! ([`setup`]), what is wrong with it ([`check`]), and the life of the process ([`daemon`],
+//! [`run`]).
+
+mod account;
+mod args;
+mod check;
+mod config;
+mod daemon;
+mod failure;
+mod instance_lock;
+mod journal;
+mod log;
+mod options;
+mod pid_file;
+mod run;
+mod setup;
+mod words;
+
+use std::process::ExitCode;
+
+use crate::args::{Args, Request};
+use crate::daemon::Mode;
+use crate::failure::Failure;
+use crate::run::Monitor;
+use crate::setup::Setup;
+
+fn main() -> ExitCode {
+    match perform() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn perform() -> Result<(), Failure> {
+    match args::parse(std::env::args_os())? {
+        Request::Help => failure::print(&options::help()),
+        Request::Version => failure::print(&format!(
+            "{} {}\n",
+            args::PROGRAM,
+            env!("CARGO_PKG_VERSION")
+        )),
+        Request::Check(args) => return check::report(args),
+        Request::Run(args, mode) => return start(args, mode),
+    }
+    Ok(())
+}
+
+fn start(args: Args, mode: Mode) -> Result<(), Failure> {
+    if mode == Mode::Daemon {
+        vipwatch_linux::process::close_inherited_files();
+    }
+    let mut setup = Setup::resolve(args)?;
+    let place = setup.enter()?;
+    daemon::launch(mode, || Monitor::prepare(&setup, place), Monitor::live)
+}

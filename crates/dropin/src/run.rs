@@ -1,0 +1,201 @@
+//! The life of a monitor: take what needs root, give root up, watch, leave.
+
+use std::os::fd::AsFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::Access;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::thread::CapabilitySet;
+use vipwatch_engine::outlet::agent::AgentSettings;
+use vipwatch_engine::outlet::conntrack::{ConntrackLine, helper};
+use vipwatch_engine::{Ending, Settings, Spine};
+use vipwatch_linux::privilege::{self, Identity};
+use vipwatch_linux::process::{self, Side};
+use vipwatch_linux::signal::{Signal, Signals};
+
+use crate::args::PROGRAM;
+use crate::failure::{Chain, Code, Failure};
+use crate::instance_lock::InstanceLock;
+use crate::journal::RouterJournal;
+use crate::log::{Level, Log};
+use crate::pid_file::PidFile;
+use crate::setup::{Place, Setup};
+
+/// A monitor that has all it needs and no privileges left.
+pub(crate) struct Monitor {
+    signals: Signals,
+    lock: InstanceLock,
+    spine: Spine<RouterJournal>,
+    _pid_file: PidFile,
+}
+
+impl Monitor {
+    /// Gets ready.
+    ///
+    /// ORDER: the lock, so that nothing is touched beside a live monitor; the helper, while
+    /// there is root to give it; then root goes, and every file is made by the user who
+    /// shall own it, with that user's rights; the pid file last, because whoever reads it
+    /// may send a signal.
+    pub(crate) fn prepare(setup: &Setup, place: Place) -> Result<Self, Failure> {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        let signals = Signals::hold().map_err(|error| {
+            Failure::new(
+                Code::Environment,
+                format!("cannot receive signals: {error}"),
+            )
+        })?;
+        let lock = InstanceLock::take(&setup.instance, &setup.pid_file)?;
+        let conntrack = setup
+            .has_conntrackd
+            .then(|| start_helper(setup))
+            .transpose()?;
+        privilege::become_only(setup.identity, CapabilitySet::empty())
+            .map_err(|error| Failure::new(Code::NotPermitted, Chain(&error).to_string()))?;
+        check_conf_dir(setup)?;
+        let log = Log::open(setup.log_file.clone(), setup.syslog, setup.is_debug);
+        let mut journal = RouterJournal::new(log, setup);
+        greet(&mut journal.log, setup);
+        let settings = Settings {
+            watch: setup.watch,
+            netns: (setup.netns.clone(), place.netns),
+            state_dir: setup.conf_dir.clone(),
+            agent: AgentSettings {
+                instance: setup.instance.clone(),
+                path: setup.socket.clone(),
+                keepalived_conf: setup.conf_dir.join("keepalived.conf"),
+                trust: setup.trust,
+                words: setup.word.words(),
+            },
+            audit_interval: setup.audit_interval,
+            seed: seed(),
+        };
+        let spine = Spine::new(settings, place.monitor, conntrack, journal).map_err(|error| {
+            Failure::new(
+                Code::Environment,
+                format!("cannot watch directories: {error}"),
+            )
+        })?;
+        let pid_file = PidFile::write(&setup.pid_file)?;
+        Ok(Self {
+            signals,
+            lock,
+            spine,
+            _pid_file: pid_file,
+        })
+    }
+
+    /// Watches until told to stop, succeeded by another, or left without a namespace.
+    pub(crate) fn live(mut self) -> Result<(), Failure> {
+        loop {
+            let extra = [self.signals.as_fd(), self.lock.as_fd()];
+            let ready = self.spine.turn(&extra).map_err(|error| {
+                Failure::new(Code::Defect, format!("cannot wait for events: {error}"))
+            })?;
+            if ready.contains(&0) {
+                match self.signals.read() {
+                    Some(Signal::Stop) => return Ok(()),
+                    Some(Signal::Reopen) => self.spine.journal.log.reopen(),
+                    None => {}
+                }
+            }
+            if ready.contains(&1) && self.lock.is_superseded() {
+                let message = format_args!("Another monitor takes over: leaving");
+                self.spine.journal.log.line(Level::Info, message);
+                return Ok(());
+            }
+            match self.spine.ending() {
+                Some(Ending::NamespaceGone) => {
+                    return Err(Failure::new(Code::Environment, "the namespace is gone"));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Forks the process that may run conntrackd, and nothing else.
+fn start_helper(setup: &Setup) -> Result<ConntrackLine, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(
+            Code::Environment,
+            format!("cannot start the conntrackd helper: {error}"),
+        )
+    };
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|errno| failed(errno.into()))?;
+    let monitor = process::own_pid();
+    match process::fork().map_err(failed)? {
+        Side::Parent(child) => Ok(ConntrackLine::new(ours, child)),
+        Side::Child => {
+            process::close_all_but(&theirs);
+            process::set_name(c"conntrackd-help");
+            // conntrackd insists on NET_ADMIN; its control socket and its configuration may
+            // belong to anybody.
+            let keep = CapabilitySet::NET_ADMIN | CapabilitySet::DAC_OVERRIDE;
+            let is_ready = privilege::become_only(Identity::current(), keep).is_ok()
+                && process::die_with_parent(monitor).unwrap_or(false);
+            if is_ready {
+                helper::serve(&theirs, &setup.conf_dir);
+            }
+            process::exit_now(0)
+        }
+    }
+}
+
+/// A directory we may not write is a mistake to be told at once; one we cannot write just
+/// now (full, read-only, gone) is weather.
+fn check_conf_dir(setup: &Setup) -> Result<(), Failure> {
+    match rustix::fs::access(&setup.conf_dir, Access::WRITE_OK | Access::EXEC_OK) {
+        Err(rustix::io::Errno::ACCESS) => {
+            let message = format!(
+                "user {} may not write to --conf_dir {}",
+                setup.identity.user,
+                setup.conf_dir.display()
+            );
+            Err(Failure::new(Code::NotPermitted, message)
+                .hint("it must belong to the agent's user, who is --user"))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn greet(log: &mut Log, setup: &Setup) {
+    log.line(Level::Info, format_args!("Logging enabled!"));
+    let version = env!("CARGO_PKG_VERSION");
+    log.line(Level::Info, format_args!("{PROGRAM} version {version}"));
+    let line: Vec<String> = std::env::args_os()
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
+    log.line(
+        Level::Debug,
+        format_args!("command line: {}", line.join(" ")),
+    );
+    let Identity { user, group } = Identity::current();
+    log.line(
+        Level::Debug,
+        format_args!("Process runs with uid/gid: {user}/{group}"),
+    );
+    if setup.watch.is_none() {
+        log.line(
+            Level::Error,
+            format_args!(
+                "monitor_cidr {:?} is not an address with a prefix length: nothing can be watched",
+                setup.cidr
+            ),
+        );
+    }
+}
+
+/// Differs between processes that start together: that is all jitter needs.
+fn seed() -> u64 {
+    let since_epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let nanos = u64::from(since_epoch.subsec_nanos());
+    (u64::from(std::process::id()) << 32) ^ since_epoch.as_secs().rotate_left(17) ^ nanos
+}

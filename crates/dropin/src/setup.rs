@@ -1,0 +1,263 @@
+//! What the command line means on this machine: every name checked, every path absolute,
+//! every default filled in. Nothing is changed yet.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use vipwatch_core::{InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip};
+use vipwatch_engine::outlet::agent::Trust;
+use vipwatch_linux::monitor::Monitor;
+use vipwatch_linux::netns::{Netns, NetnsError, NetnsId};
+use vipwatch_linux::privilege::Identity;
+
+use crate::account;
+use crate::args::{Args, PROGRAM};
+use crate::config::Config;
+use crate::failure::{Chain, Code, Failure};
+use crate::log::Facility;
+use crate::words::{Circumstances, Era, Word};
+
+/// The longest path a unix socket can have: `sun_path` without its final zero.
+const SOCKET_PATH_LIMIT: usize = 107;
+
+/// Everything that was decided.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) instance: InstanceId,
+    pub(crate) netns: NetnsName,
+    pub(crate) link: LinkName,
+    /// As given; upstream takes any text, and so must we.
+    pub(crate) cidr: String,
+    /// `None` if the text is no address: then nothing can ever be primary.
+    pub(crate) watch: Option<Watch>,
+    pub(crate) conf_dir: PathBuf,
+    pub(crate) pid_file: PathBuf,
+    pub(crate) socket: PathBuf,
+    pub(crate) log_file: PathBuf,
+    pub(crate) syslog: Option<Facility>,
+    pub(crate) is_debug: bool,
+    pub(crate) has_conntrackd: bool,
+    pub(crate) identity: Identity,
+    pub(crate) trust: Trust,
+    pub(crate) word: Word,
+    /// Why this word.
+    pub(crate) word_source: &'static str,
+    pub(crate) audit_interval: Duration,
+    handle: Option<Netns>,
+}
+
+/// The namespace, entered, with the kernel's news of it subscribed to.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) netns: NetnsId,
+    /// `None` if there is nothing that could be watched.
+    pub(crate) monitor: Option<Monitor>,
+}
+
+impl Setup {
+    /// Decides everything, or says what is wrong first.
+    pub(crate) fn resolve(args: Args) -> Result<Self, Failure> {
+        let instance: InstanceId = named(
+            required(args.router_id.as_deref(), "router_id")?,
+            "router_id",
+        )?;
+        let netns: NetnsName = named(
+            required(args.namespace.as_deref(), "namespace")?,
+            "namespace",
+        )?;
+        let link: LinkName = named(
+            required(args.monitor_interface.as_deref(), "monitor_interface")?,
+            "monitor_interface",
+        )?;
+        let cidr = required(args.monitor_cidr.as_deref(), "monitor_cidr")?.to_owned();
+        let conf_dir = directory(required(args.conf_dir.as_deref(), "conf_dir")?, "conf_dir")?;
+        let pid_file = absolute(required(args.pid_file.as_deref(), "pid_file")?, "pid_file")?;
+        let config = Config::load(&args)?;
+        let identity = identity(&args)?;
+        let handle = Netns::open(&netns).map_err(|error| netns_failure(&error))?;
+        let era = era(&args, &handle);
+        let (word, word_source) = match (args.primary_word, config.primary_word) {
+            (Some(word), _) => (word, "--primary_word"),
+            (None, Some(word)) => (word, "primary_word in the configuration file"),
+            (None, None) => (era.word(), era.describe()),
+        };
+        let is_any_agent = args.allow_any_agent || config.allow_any_agent == Some(true);
+        Ok(Self {
+            watch: parse_vip(&cidr).map(|vip| Watch { link, vip }),
+            socket: socket(args.state_path.or(config.state_path))?,
+            log_file: log_file(args.log_file.as_deref(), &conf_dir),
+            syslog: syslog(args.syslog, args.syslog_facility.as_deref())?,
+            is_debug: args
+                .debug
+                .or(config.debug)
+                .unwrap_or_else(|| era.forces_debug()),
+            has_conntrackd: args.conntrackd == Some(true),
+            trust: if is_any_agent {
+                Trust::Anyone
+            } else {
+                Trust::User(identity.user)
+            },
+            audit_interval: args
+                .audit_interval
+                .or(config.audit_interval)
+                .unwrap_or(Duration::from_mins(1)),
+            instance,
+            netns,
+            link,
+            cidr,
+            conf_dir,
+            pid_file,
+            identity,
+            word,
+            word_source,
+            handle: Some(handle),
+        })
+    }
+
+    /// Moves this process into the namespace and subscribes, while it still may.
+    pub(crate) fn enter(&mut self) -> Result<Place, Failure> {
+        let handle = match self.handle.take() {
+            Some(handle) => handle,
+            None => Netns::open(&self.netns).map_err(|error| netns_failure(&error))?,
+        };
+        let netns = handle.settle().map_err(|error| netns_failure(&error))?;
+        let monitor = self.watch.map(|watch| Monitor::open(watch.vip)).transpose();
+        let monitor =
+            monitor.map_err(|error| Failure::new(Code::Environment, Chain(&error).to_string()))?;
+        Ok(Place { netns, monitor })
+    }
+}
+
+fn required<'a>(value: Option<&'a str>, name: &str) -> Result<&'a str, Failure> {
+    value.filter(|value| !value.is_empty()).ok_or_else(|| {
+        Failure::new(Code::Usage, format!("missing option --{name}"))
+            .hint(format!("`{PROGRAM} --help` explains the options"))
+    })
+}
+
+fn named<T: std::str::FromStr<Err = NameError>>(text: &str, option: &str) -> Result<T, Failure> {
+    text.parse().map_err(|error| {
+        Failure::new(
+            Code::Usage,
+            format!("--{option} {text:?} cannot be a name: {error}"),
+        )
+    })
+}
+
+/// An existing directory that is not a symbolic link.
+fn directory(text: &str, option: &str) -> Result<PathBuf, Failure> {
+    let path = absolute(text, option)?;
+    let metadata = std::fs::symlink_metadata(&path).map_err(|error| {
+        let message = format!("--{option} {}: {error}", path.display());
+        Failure::new(Code::of(&error), message)
+    })?;
+    if metadata.is_symlink() {
+        let message = format!(
+            "--{option} {} is a symbolic link: it is not followed",
+            path.display()
+        );
+        return Err(Failure::new(Code::Environment, message).hint("give the directory itself"));
+    }
+    if !metadata.is_dir() {
+        let message = format!("--{option} {} is not a directory", path.display());
+        return Err(Failure::new(Code::Environment, message));
+    }
+    Ok(path)
+}
+
+/// A daemon leaves its caller's directory: a relative path would lose its meaning.
+fn absolute(text: &str, option: &str) -> Result<PathBuf, Failure> {
+    if text.contains('\0') {
+        return Err(Failure::new(
+            Code::Usage,
+            format!("--{option} contains a zero byte"),
+        ));
+    }
+    std::path::absolute(text).map_err(|error| {
+        Failure::new(
+            Code::Usage,
+            format!("--{option} {text:?} is not a path: {error}"),
+        )
+    })
+}
+
+fn identity(args: &Args) -> Result<Identity, Failure> {
+    let current = Identity::current();
+    let wanted = Identity {
+        user: args
+            .user
+            .as_deref()
+            .map_or(Ok(current.user), account::user)?,
+        group: args
+            .group
+            .as_deref()
+            .map_or(Ok(current.group), account::group)?,
+    };
+    if current.user != 0 && wanted != current {
+        let message = format!(
+            "only root can become user {} and group {}; this is user {}",
+            wanted.user, wanted.group, current.user
+        );
+        return Err(Failure::new(Code::NotPermitted, message)
+            .hint("start it as root, or leave out --user and --group"));
+    }
+    Ok(wanted)
+}
+
+fn era(args: &Args, netns: &Netns) -> Era {
+    let circumstances = Circumstances {
+        has_process_tag: std::env::var_os("PROCESS_TAG").is_some(),
+        is_inside: NetnsId::current().is_ok_and(|current| current == netns.id()),
+    };
+    Era::conclude(args, circumstances)
+}
+
+fn socket(state_path: Option<String>) -> Result<PathBuf, Failure> {
+    let state_path = state_path.unwrap_or_else(|| "/var/lib/neutron".to_owned());
+    let path = absolute(&state_path, "state_path")?.join("keepalived-state-change");
+    let length = path.as_os_str().len();
+    if length > SOCKET_PATH_LIMIT {
+        let message = format!(
+            "the agent's socket {} has {length} bytes; the kernel allows {SOCKET_PATH_LIMIT}",
+            path.display()
+        );
+        return Err(Failure::new(Code::Usage, message).hint("shorten --state_path"));
+    }
+    Ok(path)
+}
+
+fn log_file(given: Option<&str>, conf_dir: &Path) -> PathBuf {
+    match given {
+        Some(given) if !given.is_empty() => conf_dir.join(given),
+        _ => conf_dir.join(format!("{PROGRAM}.log")),
+    }
+}
+
+fn syslog(is_on: Option<bool>, facility: Option<&str>) -> Result<Option<Facility>, Failure> {
+    let facility = match facility {
+        Some(name) => Facility::parse(name).ok_or_else(|| {
+            Failure::new(
+                Code::Usage,
+                format!("--syslog-log-facility {name:?} is unknown"),
+            )
+            .hint("LOG_USER, LOG_DAEMON, or LOG_LOCAL0 to LOG_LOCAL7")
+        })?,
+        None => Facility::USER,
+    };
+    Ok((is_on != Some(false)).then_some(facility))
+}
+
+fn netns_failure(error: &NetnsError) -> Failure {
+    let message = Chain(error).to_string();
+    match error {
+        NetnsError::Missing(_) => {
+            Failure::new(Code::Environment, message).hint("`ip netns list` shows those there are")
+        }
+        NetnsError::NotANamespace(_) => Failure::new(Code::Environment, message)
+            .hint("in a container, share the host's /run/netns with mount propagation"),
+        NetnsError::Open { source, .. } => Failure::new(Code::of(source), message),
+        NetnsError::Enter { source, .. } => {
+            Failure::new(Code::of(source), message).hint("this takes root, or CAP_SYS_ADMIN")
+        }
+    }
+}

@@ -39,11 +39,7 @@ pub struct Backoff {
 impl Backoff {
     /// A backoff that has not failed yet.
     pub const fn new(first: Duration, longest: Duration) -> Self {
-        Self {
-            first,
-            longest,
-            next: first,
-        }
+        Self { first, longest, next: first }
     }
 
     /// The wait after one more failure, with jitter.
@@ -70,10 +66,7 @@ mod tests {
         let mut backoff = Backoff::new(ms(10), ms(35));
         for longest in [10, 20, 35, 35] {
             let wait = backoff.fail(&mut dice);
-            assert!(
-                wait >= ms(longest) / 2 && wait <= ms(longest),
-                "{wait:?} of {longest}"
-            );
+            assert!(wait >= ms(longest) / 2 && wait <= ms(longest), "{wait:?} of {longest}");
         }
         backoff.reset();
         assert!(backoff.fail(&mut dice) <= ms(10));

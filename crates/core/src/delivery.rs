@@ -152,6 +152,11 @@ impl Delivery {
         self.trouble = None;
     }
 
+    /// Whether nothing is left to be said, now or later.
+    pub fn is_settled(&self) -> bool {
+        !self.is_withheld && self.under_way.is_none() && self.due().is_none()
+    }
+
     /// When [`Self::begin`] will have something to say; `None` if nothing is planned, or
     /// an attempt is under way.
     pub fn due(&self) -> Option<Moment> {
@@ -171,11 +176,7 @@ impl Delivery {
             return None;
         }
         let role = self.wanted?;
-        self.under_way = Some(Attempt {
-            role,
-            began: now,
-            is_outdated: false,
-        });
+        self.under_way = Some(Attempt { role, began: now, is_outdated: false });
         Some(role)
     }
 
@@ -199,9 +200,7 @@ impl Delivery {
 
     fn taken(&mut self, attempt: &Attempt, now: Moment) {
         let quiet = self.window + self.margin();
-        let followed = self
-            .last_heard
-            .is_some_and(|heard| attempt.began.since(heard) < quiet);
+        let followed = self.last_heard.is_some_and(|heard| attempt.began.since(heard) < quiet);
         // A receiver that answers slowly also wakes up late.
         let slack = now.since(attempt.began) * 4;
         self.confirm_at = followed.then(|| now + quiet + slack);

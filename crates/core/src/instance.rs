@@ -49,9 +49,7 @@ impl FromStr for InstanceId {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        check(text, Self::LIMIT, |c| {
-            c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
-        })?;
+        check(text, Self::LIMIT, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))?;
         Ok(Self(text.to_owned()))
     }
 }
@@ -77,9 +75,7 @@ impl FromStr for NetnsName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        check(text, 255, |c| {
-            c != '/' && !c.is_control() && !c.is_whitespace()
-        })?;
+        check(text, 255, |c| c != '/' && !c.is_control() && !c.is_whitespace())?;
         Ok(Self(text.to_owned()))
     }
 }
@@ -108,10 +104,7 @@ impl LinkName {
         }
         let mut bytes = [0; Self::LIMIT];
         bytes[..name.len()].copy_from_slice(name);
-        Some(Self {
-            bytes,
-            len: u8::try_from(name.len()).ok()?,
-        })
+        Some(Self { bytes, len: u8::try_from(name.len()).ok()? })
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -154,9 +147,7 @@ pub struct Watch {
 /// Reads a virtual address in any spelling; without a prefix length it is a host address,
 /// as for keepalived and `ip address`.
 pub fn parse_vip(text: &str) -> Option<IpNet> {
-    text.parse()
-        .ok()
-        .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 fn check(text: &str, limit: usize, allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
@@ -169,9 +160,7 @@ fn check(text: &str, limit: usize, allowed: impl Fn(char) -> bool) -> Result<(),
     if text == "." || text == ".." {
         return Err(NameError::Directory);
     }
-    text.chars()
-        .find(|c| !allowed(*c))
-        .map_or(Ok(()), |c| Err(NameError::Character(c)))
+    text.chars().find(|c| !allowed(*c)).map_or(Ok(()), |c| Err(NameError::Character(c)))
 }
 
 #[cfg(test)]
@@ -194,42 +183,20 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_none() {
-        for text in [
-            "failed_IP_address",
-            "",
-            "1.2.3/24",
-            "1.2.3.4/33",
-            "::1/129",
-            "1.2.3.4/",
-            "a/b",
-        ] {
+        for text in
+            ["failed_IP_address", "", "1.2.3/24", "1.2.3.4/33", "::1/129", "1.2.3.4/", "a/b"]
+        {
             assert_eq!(parse_vip(text), None, "{text}");
         }
     }
 
     #[test]
     fn an_id_that_could_break_a_header_a_path_or_a_log_is_refused() {
-        for text in [
-            "",
-            "..",
-            "a/b",
-            "a\r\nX-Neutron-State: primary",
-            "a b",
-            "a\0",
-            "é",
-        ] {
+        for text in ["", "..", "a/b", "a\r\nX-Neutron-State: primary", "a b", "a\0", "é"] {
             assert!(text.parse::<InstanceId>().is_err(), "{text:?}");
         }
-        assert!(
-            "a".repeat(InstanceId::LIMIT + 1)
-                .parse::<InstanceId>()
-                .is_err()
-        );
-        assert!(
-            "6f1c8a0e-0c4c-4f0e-9a5d-0f0f0f0f0f0f"
-                .parse::<InstanceId>()
-                .is_ok()
-        );
+        assert!("a".repeat(InstanceId::LIMIT + 1).parse::<InstanceId>().is_err());
+        assert!("6f1c8a0e-0c4c-4f0e-9a5d-0f0f0f0f0f0f".parse::<InstanceId>().is_ok());
     }
 
     #[test]

@@ -21,9 +21,5 @@ pub enum Action {
 /// the agent starts may use the connections.
 pub fn actions(change: &Transition) -> [Action; 3] {
     let to = change.to;
-    [
-        Action::WriteState(to),
-        Action::SyncConntrack(to),
-        Action::TellAgent(to),
-    ]
+    [Action::WriteState(to), Action::SyncConntrack(to), Action::TellAgent(to)]
 }

@@ -50,12 +50,7 @@ pub struct Transition {
 impl Transition {
     /// The first word about something of which nothing can be known.
     pub fn assumed(at: Moment) -> Self {
-        Self {
-            from: None,
-            to: Role::Backup,
-            cause: Cause::Assumed,
-            at,
-        }
+        Self { from: None, to: Role::Backup, cause: Cause::Assumed, at }
     }
 }
 
@@ -76,18 +71,17 @@ pub struct Tracker {
 impl Tracker {
     /// A tracker that knows nothing yet.
     pub fn new(watch: Watch) -> Self {
-        Self {
-            watch,
-            link: None,
-            holders: Vec::new(),
-            role: None,
-            is_informed: false,
-        }
+        Self { watch, link: None, holders: Vec::new(), role: None, is_informed: false }
     }
 
     /// The role said last.
     pub fn role(&self) -> Option<Role> {
         self.role
+    }
+
+    /// Whether the kernel's picture is known; before, a role is an assumption.
+    pub fn is_informed(&self) -> bool {
+        self.is_informed
     }
 
     /// Whether the watched link exists, as far as we know.
@@ -118,12 +112,7 @@ impl Tracker {
             return None;
         }
         let from = self.role.replace(to);
-        Some(Transition {
-            from,
-            to,
-            cause,
-            at,
-        })
+        Some(Transition { from, to, cause, at })
     }
 
     /// Takes the fact in; `None` if it cannot change the role.
@@ -149,11 +138,7 @@ impl Tracker {
             return None;
         }
         match *seen {
-            Observation::AddressSeen {
-                link,
-                cidr,
-                usability,
-            } if cidr == self.watch.vip => {
+            Observation::AddressSeen { link, cidr, usability } if cidr == self.watch.vip => {
                 self.hold(link, usability);
                 Some(match usability {
                     Usability::Usable => Cause::AddressAdded,

@@ -23,9 +23,8 @@ fn id(name: &str, kind: &str, file: &str) -> Result<u32, Failure> {
     let text = std::fs::read(file).unwrap_or_default();
     find(&String::from_utf8_lossy(&text), name).ok_or_else(|| {
         let message = format!("unknown {kind} {name:?}: not in {file}");
-        Failure::new(Code::Environment, message).hint(format!(
-            "give the numeric id to use a {kind} from another directory service"
-        ))
+        Failure::new(Code::Environment, message)
+            .hint(format!("give the numeric id to use a {kind} from another directory service"))
     })
 }
 
@@ -45,10 +44,7 @@ mod tests {
     fn a_number_needs_no_file_and_a_name_is_looked_up() {
         assert_eq!(user("4711").unwrap(), 4711);
         assert_eq!(user("root").unwrap(), 0);
-        assert_eq!(
-            find("a:x:1:2::/:/bin/sh\nneutron:x:64050:64050::/:", "neutron"),
-            Some(64050)
-        );
+        assert_eq!(find("a:x:1:2::/:/bin/sh\nneutron:x:64050:64050::/:", "neutron"), Some(64050));
         assert_eq!(find("broken\nneutron:x\n", "neutron"), None);
     }
 

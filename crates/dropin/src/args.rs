@@ -76,11 +76,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Request,
             }
         }
     }
-    Ok(if is_check {
-        Request::Check(args)
-    } else {
-        Request::Run(args, mode)
-    })
+    Ok(if is_check { Request::Check(args) } else { Request::Run(args, mode) })
 }
 
 fn recognise(arg: &Arg<'_>) -> Result<&'static Opt, Failure> {
@@ -96,29 +92,20 @@ fn recognise(arg: &Arg<'_>) -> Result<&'static Opt, Failure> {
             .ok_or_else(|| usage(format!("unknown option -{}", letter.escape_debug()))),
         Arg::Value(word) => {
             let word = word.display().to_string();
-            Err(usage(format!(
-                "unexpected word {word:?}: every argument is an option"
-            )))
+            Err(usage(format!("unexpected word {word:?}: every argument is an option")))
         }
     }
 }
 
 fn value(parser: &mut Parser, opt: &Opt) -> Result<(String, Spelling), Failure> {
     let attached = parser.optional_value();
-    let spelling = if attached.is_some() {
-        Spelling::Equals
-    } else {
-        Spelling::Space
-    };
+    let spelling = if attached.is_some() { Spelling::Equals } else { Spelling::Space };
     let value = attached
         .map_or_else(|| parser.value(), Ok)
         .map_err(|_missing| usage(format!("option --{} needs a value", opt.name)))?;
     let text = value.into_string().map_err(|raw| {
         let shown = raw.display().to_string();
-        usage(format!(
-            "the value of --{} is not UTF-8: {shown:?}",
-            opt.name
-        ))
+        usage(format!("the value of --{} is not UTF-8: {shown:?}", opt.name))
     })?;
     Ok((text, spelling))
 }
@@ -155,10 +142,7 @@ impl Args {
             Meaning::PrimaryWord => {
                 let text = text.unwrap_or_default();
                 self.primary_word = Some(Word::parse(&text).ok_or_else(|| {
-                    usage(format!(
-                        "--{} is `master` or `primary`, not {text:?}",
-                        opt.name
-                    ))
+                    usage(format!("--{} is `master` or `primary`, not {text:?}", opt.name))
                 })?);
             }
             Meaning::AuditInterval => {
@@ -183,10 +167,7 @@ impl Args {
 
 /// A number of seconds that makes sense for an interval.
 pub(crate) fn seconds(text: &str) -> Option<Duration> {
-    text.parse()
-        .ok()
-        .filter(|seconds| (1..=86_400).contains(seconds))
-        .map(Duration::from_secs)
+    text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds)).map(Duration::from_secs)
 }
 
 fn usage(message: impl Into<String>) -> Failure {
@@ -198,11 +179,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &[&str]) -> Result<Request, Failure> {
-        parse(
-            std::iter::once(PROGRAM)
-                .chain(line.iter().copied())
-                .map(OsString::from),
-        )
+        parse(std::iter::once(PROGRAM).chain(line.iter().copied()).map(OsString::from))
     }
 
     fn args(line: &[&str]) -> Args {
@@ -241,12 +218,7 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_named() {
-        for line in [
-            &["--no-such-thing"][..],
-            &["--no-such-thing=1"],
-            &["-x"],
-            &["word"],
-        ] {
+        for line in [&["--no-such-thing"][..], &["--no-such-thing=1"], &["-x"], &["word"]] {
             let failure = parsed(line).unwrap_err();
             assert_eq!(failure.code, Code::Usage);
             let name = line[0].split('=').next().unwrap();

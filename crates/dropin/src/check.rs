@@ -1,13 +1,14 @@
 //! `--check`: what would be watched and written, and what is wrong, without starting.
 
 use std::fmt::Write;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::Access;
 use vipwatch_core::{Look, Observation};
 use vipwatch_engine::keepalived_conf::advert_interval;
 use vipwatch_linux::monitor::Heard;
+use vipwatch_linux::privilege::Identity;
 
 use crate::args::{Args, PROGRAM};
 use crate::failure::{Code, Failure, print};
@@ -23,21 +24,14 @@ pub(crate) fn report(args: Args) -> Result<(), Failure> {
     for problem in &problems {
         let _ = writeln!(text, "problem: {problem}");
     }
-    let _ = writeln!(
-        text,
-        "{}",
-        if problems.is_empty() { "ok" } else { "not ok" }
-    );
+    let _ = writeln!(text, "{}", if problems.is_empty() { "ok" } else { "not ok" });
     print(&text);
     if problems.is_empty() {
         return Ok(());
     }
     let count = problems.len();
     let plural = if count == 1 { "" } else { "s" };
-    Err(Failure::new(
-        Code::No,
-        format!("--check found {count} problem{plural}"),
-    ))
+    Err(Failure::new(Code::No, format!("--check found {count} problem{plural}")))
 }
 
 fn describe(setup: &Setup) -> String {
@@ -45,10 +39,7 @@ fn describe(setup: &Setup) -> String {
     let primary = words(vipwatch_core::Role::Primary);
     let window = advert_interval(&setup.conf_dir.join("keepalived.conf"));
     let rows = [
-        (
-            "program",
-            format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")),
-        ),
+        ("program", format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION"))),
         ("router", setup.instance.to_string()),
         ("namespace", setup.netns.to_string()),
         ("watches", format!("{} on {}", setup.cidr, setup.link)),
@@ -57,17 +48,8 @@ fn describe(setup: &Setup) -> String {
         ("word", format!("{primary} ({})", setup.word_source)),
         ("pid file", setup.pid_file.display().to_string()),
         ("log file", setup.log_file.display().to_string()),
-        (
-            "runs as",
-            format!(
-                "user {}, group {}",
-                setup.identity.user, setup.identity.group
-            ),
-        ),
-        (
-            "conntrackd",
-            if setup.has_conntrackd { "yes" } else { "no" }.to_owned(),
-        ),
+        ("runs as", format!("user {}, group {}", setup.identity.user, setup.identity.group)),
+        ("conntrackd", if setup.has_conntrackd { "yes" } else { "no" }.to_owned()),
         (
             "window",
             window.map_or_else(
@@ -100,20 +82,17 @@ fn problems(setup: &Setup, place: Place) -> Vec<String> {
     if let Some(pid) = pid_file::running_monitor(&setup.pid_file, &setup.instance) {
         problems.push(format!("a monitor of this router runs already, pid {pid}"));
     }
-    for directory in [
-        Some(setup.conf_dir.as_path()),
-        setup.pid_file.parent(),
-        setup.log_file.parent(),
-    ] {
-        problems.extend(directory.and_then(|directory| unwritable(directory, setup.identity.user)));
+    for directory in
+        [Some(setup.conf_dir.as_path()), setup.pid_file.parent(), setup.log_file.parent()]
+    {
+        problems.extend(directory.and_then(|directory| unwritable(directory, setup.identity)));
     }
     match std::fs::symlink_metadata(&setup.socket) {
         Ok(metadata) if metadata.file_type().is_socket() => {}
         Ok(_) => problems.push(format!("{} is not a socket", setup.socket.display())),
-        Err(error) => problems.push(format!(
-            "the agent's socket {}: {error}",
-            setup.socket.display()
-        )),
+        Err(error) => {
+            problems.push(format!("the agent's socket {}: {error}", setup.socket.display()));
+        }
     }
     problems.dedup();
     problems
@@ -139,26 +118,22 @@ fn has_link(setup: &Setup, place: Place) -> Option<bool> {
     })
 }
 
-fn unwritable(directory: &Path, user: u32) -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
+/// Whether `who` may write to `directory`: asked as root about another user, so the bits
+/// decide, as the kernel reads them.
+fn unwritable(directory: &Path, who: Identity) -> Option<String> {
     let metadata = match std::fs::metadata(directory) {
-        Ok(metadata) => metadata,
+        Ok(metadata) if metadata.is_dir() => metadata,
+        Ok(_) => return Some(format!("{} is not a directory", directory.display())),
         Err(error) => return Some(format!("{}: {error}", directory.display())),
     };
-    if !metadata.is_dir() {
-        return Some(format!("{} is not a directory", directory.display()));
-    }
-    // As root we are asked about another user: its own bits decide.
-    let is_writable = if user == metadata.uid() {
-        metadata.mode() & 0o200 != 0
-    } else {
-        user == 0 || metadata.mode() & 0o002 != 0
+    let shift = match who {
+        Identity { user, .. } if user == metadata.uid() => 6,
+        Identity { group, .. } if group == metadata.gid() => 3,
+        Identity { .. } => 0,
     };
-    if !is_writable {
-        return Some(format!(
-            "user {user} may not write to {}",
-            directory.display()
-        ));
+    if metadata.mode() >> shift & 0o3 != 0o3 {
+        let user = who.user;
+        return Some(format!("user {user} may not write to {}", directory.display()));
     }
     rustix::fs::access(directory, Access::WRITE_OK)
         .err()

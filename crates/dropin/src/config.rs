@@ -14,10 +14,8 @@ use crate::failure::{Code, Failure};
 use crate::words::Word;
 
 /// Read when no `--config-file` is given; a missing one is no fault.
-const DEFAULT_FILES: [&str; 2] = [
-    "/etc/neutron/neutron.conf",
-    "/etc/neutron/neutron-keepalived-state-change.conf",
-];
+const DEFAULT_FILES: [&str; 2] =
+    ["/etc/neutron/neutron.conf", "/etc/neutron/neutron-keepalived-state-change.conf"];
 
 /// Our own section; everything in it must be known.
 const SECTION: &str = "vipwatch";
@@ -72,10 +70,8 @@ impl Config {
             if is_comment {
                 continue;
             }
-            if let Some(name) = line
-                .trim()
-                .strip_prefix('[')
-                .and_then(|name| name.strip_suffix(']'))
+            if let Some(name) =
+                line.trim().strip_prefix('[').and_then(|name| name.strip_suffix(']'))
             {
                 name.clone_into(&mut section);
                 continue;
@@ -83,13 +79,9 @@ impl Config {
             let Some((key, value)) = line.split_once('=') else {
                 continue;
             };
-            self.set(&section, key.trim(), value.trim())
-                .map_err(|problem| {
-                    Failure::new(
-                        Code::Usage,
-                        format!("{file}, line {}: {problem}", number + 1),
-                    )
-                })?;
+            self.set(&section, key.trim(), value.trim()).map_err(|problem| {
+                Failure::new(Code::Usage, format!("{file}, line {}: {problem}", number + 1))
+            })?;
         }
         Ok(())
     }
@@ -143,10 +135,7 @@ fn read(path: &Path) -> Result<String, Unread> {
     // Asked of the open file: the name may stand for another one by now.
     let metadata = file.metadata().map_err(Unread::Io)?;
     if metadata.mode() & 0o002 != 0 {
-        let message = format!(
-            "{} may be written by anybody: it is not read",
-            path.display()
-        );
+        let message = format!("{} may be written by anybody: it is not read", path.display());
         let failure =
             Failure::new(Code::NotPermitted, message).hint(format!("chmod o-w {}", path.display()));
         return Err(Unread::Unsafe(failure));
@@ -165,10 +154,7 @@ fn conf_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "conf")
-        {
+        if path.extension().is_some_and(|extension| extension == "conf") {
             files.push(path);
         }
     }
@@ -207,15 +193,7 @@ mod tests {
     #[test]
     fn a_mistake_in_our_section_is_named_with_file_and_line() {
         let failure = merged("\n[vipwatch]\nprimary_wrd = master\n").unwrap_err();
-        assert!(
-            failure.message.contains("test.conf, line 3"),
-            "{}",
-            failure.message
-        );
-        assert!(
-            failure.message.contains("primary_wrd"),
-            "{}",
-            failure.message
-        );
+        assert!(failure.message.contains("test.conf, line 3"), "{}", failure.message);
+        assert!(failure.message.contains("primary_wrd"), "{}", failure.message);
     }
 }

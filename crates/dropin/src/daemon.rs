@@ -96,10 +96,7 @@ fn verdict(mut daemon: PipeReader) -> Result<(), Failure> {
     let mut said = Vec::new();
     let _ = daemon.read_to_end(&mut said);
     let Some((code, text)) = said.split_first() else {
-        return Err(Failure::new(
-            Code::Defect,
-            "the daemon ended before it was ready",
-        ));
+        return Err(Failure::new(Code::Defect, "the daemon ended before it was ready"));
     };
     if *code == 0 {
         return Ok(());
@@ -107,9 +104,5 @@ fn verdict(mut daemon: PipeReader) -> Result<(), Failure> {
     let text = String::from_utf8_lossy(text);
     let (message, hint) = text.split_once('\0').unwrap_or((&text, ""));
     let failure = Failure::new(Code::from_number(*code), message);
-    Err(if hint.is_empty() {
-        failure
-    } else {
-        failure.hint(hint)
-    })
+    Err(if hint.is_empty() { failure } else { failure.hint(hint) })
 }

@@ -50,18 +50,11 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: None,
-            code,
-        }
+        Self { message: message.into(), hint: None, code }
     }
 
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
-        Self {
-            hint: Some(hint.into()),
-            ..self
-        }
+        Self { hint: Some(hint.into()), ..self }
     }
 
     /// Says it on standard error and to syslog: since Neutron 29 nobody reads the former.

@@ -9,17 +9,17 @@
 //! same user, asks the holder to leave.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::event::{Timespec, poll};
+use rustix::process::{Pid, Signal};
 use vipwatch_core::InstanceId;
-use vipwatch_linux::peer;
 use vipwatch_linux::privilege::Identity;
+use vipwatch_linux::{clock, peer};
 
 use crate::args::PROGRAM;
 use crate::failure::{Code, Failure};
@@ -53,10 +53,7 @@ impl InstanceLock {
             SocketAddr::from_abstract_name(format!("{PROGRAM}/{instance}")).map_err(failed)?;
         let listener = match UnixListener::bind_addr(&address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                succeed(&address).map_err(failed)?;
-                UnixListener::bind_addr(&address).map_err(|error| {
-                    failed(error).hint("another monitor of this router is starting")
-                })?
+                succeed(&address).map_err(failed)?
             }
             other => other.map_err(failed)?,
         };
@@ -82,31 +79,44 @@ impl AsFd for InstanceLock {
     }
 }
 
-/// Asks the holder of `address` to leave, and sees it off.
-fn succeed(address: &SocketAddr) -> io::Result<()> {
-    // It may leave by itself just now; then there is nobody to connect to.
-    let Ok(call) = UnixStream::connect_addr(address) else {
-        return Ok(());
-    };
-    let pid = peer::credentials(&call)?.pid.and_then(Pid::from_raw);
-    let Some(pid) = pid else {
-        let message = "its holder lives in another container";
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
-    };
-    // The kernel says that this process held the lock when we called; the handle stays
-    // with that process, even if the number is used again.
-    let Ok(holder) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
-        return Ok(());
-    };
-    if !has_ended(&holder) {
-        rustix::process::pidfd_send_signal(&holder, Signal::KILL)?;
-        has_ended(&holder);
+/// Asks the holder of `address` to leave, sees it off, and takes its place.
+fn succeed(address: &SocketAddr) -> io::Result<UnixListener> {
+    let mut call = UnixStream::connect_addr(address);
+    if let Some(listener) = bind_within(PATIENCE, address)? {
+        return Ok(listener);
     }
-    Ok(())
+    // It does not listen. The kernel says which process holds the lock, as of now; a second
+    // call makes sure that it is not a number from the past.
+    if call.is_err() {
+        call = UnixStream::connect_addr(address);
+    }
+    let holder = |call: io::Result<UnixStream>| {
+        call.ok().and_then(|call| peer::credentials(&call).ok()?.pid).and_then(Pid::from_raw)
+    };
+    let first = holder(call);
+    let second = holder(UnixStream::connect_addr(address));
+    match (first, second) {
+        (Some(pid), Some(again)) if pid == again => {
+            rustix::process::kill_process(pid, Signal::KILL)?;
+        }
+        _ => {}
+    }
+    let in_use = "another monitor of this router holds it and does not leave";
+    bind_within(PATIENCE, address)?.ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, in_use))
 }
 
-fn has_ended(process: &OwnedFd) -> bool {
-    let mut waiting = [PollFd::new(process, PollFlags::IN)];
-    let limit = Timespec::try_from(PATIENCE).ok();
-    poll(&mut waiting, limit.as_ref()).is_ok_and(|ready| ready > 0)
+/// Binds `address` as soon as it is free; `None` if it is not within `limit`.
+fn bind_within(limit: Duration, address: &SocketAddr) -> io::Result<Option<UnixListener>> {
+    const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    let end = clock::now() + limit;
+    loop {
+        match UnixListener::bind_addr(address) {
+            Ok(listener) => return Ok(Some(listener)),
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error),
+            Err(_) if clock::now() >= end => return Ok(None),
+            Err(_) => {
+                let _ = poll(&mut [], Some(&STEP));
+            }
+        }
+    }
 }

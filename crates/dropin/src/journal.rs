@@ -37,14 +37,7 @@ impl RouterJournal {
     }
 
     fn role_changed(&mut self, change: &Transition) {
-        let Self {
-            log,
-            router,
-            cidr,
-            link,
-            netns,
-            words,
-        } = self;
+        let Self { log, router, cidr, link, netns, words } = self;
         let word = words(change.to);
         if change.cause == Cause::Assumed {
             let message = format_args!(
@@ -53,16 +46,9 @@ impl RouterJournal {
             log.line(Level::Warning, message);
         }
         if change.from.is_none() {
-            log.line(
-                Level::Debug,
-                format_args!("Initial status of router {router} is {word}"),
-            );
+            log.line(Level::Debug, format_args!("Initial status of router {router} is {word}"));
         }
-        let holds = if change.to == Role::Primary {
-            "holds"
-        } else {
-            "does not hold"
-        };
+        let holds = if change.to == Role::Primary { "holds" } else { "does not hold" };
         let cause = match change.cause {
             Cause::FirstLook => "first look",
             Cause::AddressAdded => "address added",
@@ -80,16 +66,11 @@ impl RouterJournal {
     }
 
     fn conntrack(&mut self, role: Role, report: &Report) {
-        let Self {
-            log, router, words, ..
-        } = self;
+        let Self { log, router, words, .. } = self;
         let word = words(role);
         match report {
             Report::Executing(command) => {
-                log.line(
-                    Level::Debug,
-                    format_args!("Executing \"{command}\" on router {router}"),
-                );
+                log.line(Level::Debug, format_args!("Executing \"{command}\" on router {router}"));
             }
             Report::Failed { command, reason } => log.line(
                 Level::Warning,
@@ -105,14 +86,7 @@ impl RouterJournal {
 
 impl Journal for RouterJournal {
     fn note(&mut self, event: &Event<'_>) {
-        let Self {
-            log,
-            router,
-            netns,
-            link,
-            words,
-            ..
-        } = self;
+        let Self { log, router, netns, link, words, .. } = self;
         match event {
             Event::RoleChanged(change) => self.role_changed(change),
             Event::Conntrack(role, report) => self.conntrack(*role, report),
@@ -146,17 +120,11 @@ impl Journal for RouterJournal {
             ),
             Event::StateWritten(role) => {
                 let word = words(*role);
-                log.line(
-                    Level::Debug,
-                    format_args!("Wrote router {router} state {word}"),
-                );
+                log.line(Level::Debug, format_args!("Wrote router {router} state {word}"));
             }
             Event::StateNotWritten(error) => log.line(
                 Level::Error,
-                format_args!(
-                    "Failed to write router {router} state: {}; retrying",
-                    Chain(*error)
-                ),
+                format_args!("Failed to write router {router} state: {}; retrying", Chain(*error)),
             ),
             Event::StateRestored => log.line(
                 Level::Warning,
@@ -211,6 +179,7 @@ fn level_of(error: &AgentError) -> Level {
         | AgentError::Reset
         | AgentError::Timeout
         | AgentError::Closed
+        | AgentError::Unreadable(_)
         | AgentError::Garbage
         | AgentError::ServerError(_)
         | AgentError::Socket { .. } => Level::Warning,

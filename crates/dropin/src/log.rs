@@ -83,10 +83,7 @@ impl Facility {
             ("AUTHPRIV", 10),
             ("FTP", 11),
         ];
-        known
-            .iter()
-            .find(|(name, _)| *name == bare)
-            .map(|(_, number)| Self(*number))
+        known.iter().find(|(name, _)| *name == bare).map(|(_, number)| Self(*number))
     }
 }
 
@@ -105,12 +102,7 @@ impl Log {
     /// reason not to watch: syslog is told, and every line tries again.
     pub(crate) fn open(path: PathBuf, syslog: Option<Facility>, is_debug: bool) -> Self {
         let syslog = syslog.and_then(Syslog::open);
-        let mut log = Self {
-            path,
-            file: None,
-            syslog,
-            is_debug,
-        };
+        let mut log = Self { path, file: None, syslog, is_debug };
         log.reopen();
         log
     }
@@ -153,10 +145,7 @@ impl Log {
 
     /// Somebody renamed or removed the file: go on in a new one.
     fn follow_rotation(&mut self) {
-        let current = std::fs::symlink_metadata(&self.path)
-            .ok()
-            .as_ref()
-            .map(identity);
+        let current = std::fs::symlink_metadata(&self.path).ok().as_ref().map(identity);
         if current.is_none() || current != self.file.as_ref().map(|(_, identity)| *identity) {
             self.file = open(&self.path).ok();
         }
@@ -167,14 +156,8 @@ fn open(path: &Path) -> io::Result<(File, (u64, u64))> {
     // No symbolic link is followed, and nothing but a file is waited for.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
-    let open = || {
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o644)
-            .custom_flags(flags)
-            .open(path)
-    };
+    let open =
+        || OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(flags).open(path);
     let file = match open() {
         // Left by a monitor that stayed root: the directory is ours, so it is set aside.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -187,10 +170,7 @@ fn open(path: &Path) -> io::Result<(File, (u64, u64))> {
     };
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is not a regular file",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     Ok((file, identity(&metadata)))
 }
@@ -201,15 +181,7 @@ fn identity(metadata: &std::fs::Metadata) -> (u64, u64) {
 
 /// `asctime.msecs process levelname name [-] message`, as oslo.log has it by default.
 fn file_line(time: LocalTime, pid: u32, level: Level, text: &str) -> String {
-    let LocalTime {
-        year,
-        month,
-        day,
-        hour,
-        minute,
-        second,
-        millisecond,
-    } = time;
+    let LocalTime { year, month, day, hour, minute, second, millisecond } = time;
     let level = level.name();
     format!(
         "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millisecond:03} \
@@ -255,22 +227,11 @@ impl Syslog {
 
     /// As `syslog(3)` writes it: priority, time, program and pid.
     fn send(&self, level: Level, text: &str) {
-        const MONTHS: [&str; 12] = [
-            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-        ];
+        const MONTHS: [&str; 12] =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
         let priority = self.facility.0 * 8 + level.severity();
-        let LocalTime {
-            month,
-            day,
-            hour,
-            minute,
-            second,
-            ..
-        } = local_time();
-        let month = usize::try_from(month - 1)
-            .ok()
-            .and_then(|at| MONTHS.get(at))
-            .unwrap_or(&"Jan");
+        let LocalTime { month, day, hour, minute, second, .. } = local_time();
+        let month = usize::try_from(month - 1).ok().and_then(|at| MONTHS.get(at)).unwrap_or(&"Jan");
         let pid = std::process::id();
         let line = format!(
             "<{priority}>{month} {day:2} {hour:02}:{minute:02}:{second:02} {PROGRAM}[{pid}]: \

@@ -38,11 +38,9 @@ fn main() -> ExitCode {
 fn perform() -> Result<(), Failure> {
     match args::parse(std::env::args_os())? {
         Request::Help => failure::print(&options::help()),
-        Request::Version => failure::print(&format!(
-            "{} {}\n",
-            args::PROGRAM,
-            env!("CARGO_PKG_VERSION")
-        )),
+        Request::Version => {
+            failure::print(&format!("{} {}\n", args::PROGRAM, env!("CARGO_PKG_VERSION")));
+        }
         Request::Check(args) => return check::report(args),
         Request::Run(args, mode) => return start(args, mode),
     }

@@ -48,40 +48,20 @@ pub(crate) struct Opt {
 }
 
 const fn opt(name: &'static str, value: &'static str, meaning: Meaning, help: &'static str) -> Opt {
-    Opt {
-        name,
-        short: None,
-        value: Some(value),
-        meaning,
-        help,
-    }
+    Opt { name, short: None, value: Some(value), meaning, help }
 }
 
 const fn switch(name: &'static str, meaning: Meaning, help: &'static str) -> Opt {
-    Opt {
-        name,
-        short: None,
-        value: None,
-        meaning,
-        help,
-    }
+    Opt { name, short: None, value: None, meaning, help }
 }
 
 const fn short(short: char, opt: Opt) -> Opt {
-    Opt {
-        short: Some(short),
-        ..opt
-    }
+    Opt { short: Some(short), ..opt }
 }
 
 /// What the agent passes.
 const AGENT: &[Opt] = &[
-    opt(
-        "router_id",
-        "ID",
-        Meaning::RouterId,
-        "the router to speak for",
-    ),
+    opt("router_id", "ID", Meaning::RouterId, "the router to speak for"),
     opt(
         "namespace",
         "NAME",
@@ -106,30 +86,15 @@ const AGENT: &[Opt] = &[
         Meaning::MonitorCidr,
         "virtual address with its prefix length, in any spelling",
     ),
-    opt(
-        "pid_file",
-        "FILE",
-        Meaning::PidFile,
-        "where to write the process id",
-    ),
+    opt("pid_file", "FILE", Meaning::PidFile, "where to write the process id"),
     opt(
         "state_path",
         "DIR",
         Meaning::StatePath,
         "directory of the agent's socket `keepalived-state-change` [/var/lib/neutron]",
     ),
-    opt(
-        "user",
-        "USER",
-        Meaning::User,
-        "user to become, by name or number; the agent's",
-    ),
-    opt(
-        "group",
-        "GROUP",
-        Meaning::Group,
-        "group to become, by name or number",
-    ),
+    opt("user", "USER", Meaning::User, "user to become, by name or number; the agent's"),
+    opt("group", "GROUP", Meaning::Group, "group to become, by name or number"),
     opt(
         "log-file",
         "FILE",
@@ -175,27 +140,10 @@ const OPERATOR: &[Opt] = &[
         Meaning::AllowAnyAgent,
         "tell whoever serves the socket, not only --user and root",
     ),
-    switch(
-        "use-syslog",
-        Meaning::Syslog(true),
-        "log to syslog as well [default]",
-    ),
-    switch(
-        "nouse-syslog",
-        Meaning::Syslog(false),
-        "log to the file only",
-    ),
-    opt(
-        "syslog-log-facility",
-        "NAME",
-        Meaning::SyslogFacility,
-        "syslog facility [LOG_USER]",
-    ),
-    switch(
-        "foreground",
-        Meaning::Foreground,
-        "do not daemonise; for containers and systemd",
-    ),
+    switch("use-syslog", Meaning::Syslog(true), "log to syslog as well [default]"),
+    switch("nouse-syslog", Meaning::Syslog(false), "log to the file only"),
+    opt("syslog-log-facility", "NAME", Meaning::SyslogFacility, "syslog facility [LOG_USER]"),
+    switch("foreground", Meaning::Foreground, "do not daemonise; for containers and systemd"),
     switch(
         "check",
         Meaning::Check,
@@ -300,16 +248,9 @@ pub(crate) fn help() -> String {
 fn section(text: &mut String, title: &str, options: &[Opt]) {
     let _ = writeln!(text, "{title}:");
     for opt in options {
-        let short = opt
-            .short
-            .map_or(String::new(), |letter| format!("-{letter}, "));
+        let short = opt.short.map_or(String::new(), |letter| format!("-{letter}, "));
         let value = opt.value.map_or(String::new(), |value| format!(" {value}"));
-        let _ = writeln!(
-            text,
-            "  {:<26} {}",
-            format!("{short}--{}{value}", opt.name),
-            opt.help
-        );
+        let _ = writeln!(text, "  {:<26} {}", format!("{short}--{}{value}", opt.name), opt.help);
     }
     text.push('\n');
 }
@@ -321,10 +262,7 @@ mod tests {
     #[test]
     fn an_unambiguous_beginning_is_enough() {
         assert_eq!(find("router").unwrap().name, "router_id");
-        assert!(
-            find("log").is_none(),
-            "log-file, log-dir and others begin so"
-        );
+        assert!(find("log").is_none(), "log-file, log-dir and others begin so");
         assert!(find("").is_none() && find("router-id").is_none());
     }
 

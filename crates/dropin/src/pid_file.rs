@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use vipwatch_core::InstanceId;
+use vipwatch_linux::file::read_head;
 
 use crate::args::PROGRAM;
 use crate::failure::{Code, Failure};
@@ -28,10 +29,7 @@ impl PidFile {
             Failure::new(Code::of(&error), message)
                 .hint("its directory must exist and be writable for --user")
         })?;
-        Ok(Self {
-            path: path.to_owned(),
-            pid,
-        })
+        Ok(Self { path: path.to_owned(), pid })
     }
 }
 
@@ -54,7 +52,8 @@ pub(crate) fn running_monitor(path: &Path, instance: &InstanceId) -> Option<u32>
 }
 
 fn pid_in(path: &Path) -> Option<u32> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    let bytes = read_head(path, 32).ok()?;
+    std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
 }
 
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
@@ -72,9 +71,5 @@ fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
 /// A new file: no symbolic link is followed, because nothing may be there.
 fn create(path: &Path) -> io::Result<File> {
     let _ = std::fs::remove_file(path);
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(path)
+    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
 }

@@ -39,16 +39,10 @@ impl Monitor {
     pub(crate) fn prepare(setup: &Setup, place: Place) -> Result<Self, Failure> {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let signals = Signals::hold().map_err(|error| {
-            Failure::new(
-                Code::Environment,
-                format!("cannot receive signals: {error}"),
-            )
+            Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
         })?;
         let lock = InstanceLock::take(&setup.instance, &setup.pid_file)?;
-        let conntrack = setup
-            .has_conntrackd
-            .then(|| start_helper(setup))
-            .transpose()?;
+        let conntrack = setup.has_conntrackd.then(|| start_helper(setup)).transpose()?;
         privilege::become_only(setup.identity, CapabilitySet::empty())
             .map_err(|error| Failure::new(Code::NotPermitted, Chain(&error).to_string()))?;
         check_conf_dir(setup)?;
@@ -70,27 +64,24 @@ impl Monitor {
             seed: seed(),
         };
         let spine = Spine::new(settings, place.monitor, conntrack, journal).map_err(|error| {
-            Failure::new(
-                Code::Environment,
-                format!("cannot watch directories: {error}"),
-            )
+            Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
         })?;
         let pid_file = PidFile::write(&setup.pid_file)?;
-        Ok(Self {
-            signals,
-            lock,
-            spine,
-            _pid_file: pid_file,
-        })
+        Ok(Self { signals, lock, spine, _pid_file: pid_file })
     }
 
     /// Watches until told to stop, succeeded by another, or left without a namespace.
     pub(crate) fn live(mut self) -> Result<(), Failure> {
         loop {
             let extra = [self.signals.as_fd(), self.lock.as_fd()];
-            let ready = self.spine.turn(&extra).map_err(|error| {
-                Failure::new(Code::Defect, format!("cannot wait for events: {error}"))
-            })?;
+            let ready = match self.spine.turn(&extra) {
+                Ok(ready) => ready,
+                Err(error) => {
+                    let message = format!("cannot wait for events: {error}");
+                    self.spine.journal.log.line(Level::Error, format_args!("{message}"));
+                    return Err(Failure::new(Code::Defect, message));
+                }
+            };
             if ready.contains(&0) {
                 match self.signals.read() {
                     Some(Signal::Stop) => return Ok(()),
@@ -116,18 +107,11 @@ impl Monitor {
 /// Forks the process that may run conntrackd, and nothing else.
 fn start_helper(setup: &Setup) -> Result<ConntrackLine, Failure> {
     let failed = |error: std::io::Error| {
-        Failure::new(
-            Code::Environment,
-            format!("cannot start the conntrackd helper: {error}"),
-        )
+        Failure::new(Code::Environment, format!("cannot start the conntrackd helper: {error}"))
     };
-    let (ours, theirs) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|errno| failed(errno.into()))?;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(|errno| failed(errno.into()))?;
     let monitor = process::own_pid();
     match process::fork().map_err(failed)? {
         Side::Parent(child) => Ok(ConntrackLine::new(ours, child)),
@@ -168,18 +152,11 @@ fn greet(log: &mut Log, setup: &Setup) {
     log.line(Level::Info, format_args!("Logging enabled!"));
     let version = env!("CARGO_PKG_VERSION");
     log.line(Level::Info, format_args!("{PROGRAM} version {version}"));
-    let line: Vec<String> = std::env::args_os()
-        .map(|arg| arg.to_string_lossy().into_owned())
-        .collect();
-    log.line(
-        Level::Debug,
-        format_args!("command line: {}", line.join(" ")),
-    );
+    let line: Vec<String> =
+        std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    log.line(Level::Debug, format_args!("command line: {}", line.join(" ")));
     let Identity { user, group } = Identity::current();
-    log.line(
-        Level::Debug,
-        format_args!("Process runs with uid/gid: {user}/{group}"),
-    );
+    log.line(Level::Debug, format_args!("Process runs with uid/gid: {user}/{group}"));
     if setup.watch.is_none() {
         log.line(
             Level::Error,
@@ -193,9 +170,7 @@ fn greet(log: &mut Log, setup: &Setup) {
 
 /// Differs between processes that start together: that is all jitter needs.
 fn seed() -> u64 {
-    let since_epoch = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let nanos = u64::from(since_epoch.subsec_nanos());
     (u64::from(std::process::id()) << 32) ^ since_epoch.as_secs().rotate_left(17) ^ nanos
 }

@@ -57,14 +57,10 @@ pub(crate) struct Place {
 impl Setup {
     /// Decides everything, or says what is wrong first.
     pub(crate) fn resolve(args: Args) -> Result<Self, Failure> {
-        let instance: InstanceId = named(
-            required(args.router_id.as_deref(), "router_id")?,
-            "router_id",
-        )?;
-        let netns: NetnsName = named(
-            required(args.namespace.as_deref(), "namespace")?,
-            "namespace",
-        )?;
+        let instance: InstanceId =
+            named(required(args.router_id.as_deref(), "router_id")?, "router_id")?;
+        let netns: NetnsName =
+            named(required(args.namespace.as_deref(), "namespace")?, "namespace")?;
         let link: LinkName = named(
             required(args.monitor_interface.as_deref(), "monitor_interface")?,
             "monitor_interface",
@@ -87,16 +83,9 @@ impl Setup {
             socket: socket(args.state_path.or(config.state_path))?,
             log_file: log_file(args.log_file.as_deref(), &conf_dir),
             syslog: syslog(args.syslog, args.syslog_facility.as_deref())?,
-            is_debug: args
-                .debug
-                .or(config.debug)
-                .unwrap_or_else(|| era.forces_debug()),
+            is_debug: args.debug.or(config.debug).unwrap_or_else(|| era.forces_debug()),
             has_conntrackd: args.conntrackd == Some(true),
-            trust: if is_any_agent {
-                Trust::Anyone
-            } else {
-                Trust::User(identity.user)
-            },
+            trust: if is_any_agent { Trust::Anyone } else { Trust::User(identity.user) },
             audit_interval: args
                 .audit_interval
                 .or(config.audit_interval)
@@ -137,10 +126,7 @@ fn required<'a>(value: Option<&'a str>, name: &str) -> Result<&'a str, Failure> 
 
 fn named<T: std::str::FromStr<Err = NameError>>(text: &str, option: &str) -> Result<T, Failure> {
     text.parse().map_err(|error| {
-        Failure::new(
-            Code::Usage,
-            format!("--{option} {text:?} cannot be a name: {error}"),
-        )
+        Failure::new(Code::Usage, format!("--{option} {text:?} cannot be a name: {error}"))
     })
 }
 
@@ -152,10 +138,8 @@ fn directory(text: &str, option: &str) -> Result<PathBuf, Failure> {
         Failure::new(Code::of(&error), message)
     })?;
     if metadata.is_symlink() {
-        let message = format!(
-            "--{option} {} is a symbolic link: it is not followed",
-            path.display()
-        );
+        let message =
+            format!("--{option} {} is a symbolic link: it is not followed", path.display());
         return Err(Failure::new(Code::Environment, message).hint("give the directory itself"));
     }
     if !metadata.is_dir() {
@@ -168,30 +152,18 @@ fn directory(text: &str, option: &str) -> Result<PathBuf, Failure> {
 /// A daemon leaves its caller's directory: a relative path would lose its meaning.
 fn absolute(text: &str, option: &str) -> Result<PathBuf, Failure> {
     if text.contains('\0') {
-        return Err(Failure::new(
-            Code::Usage,
-            format!("--{option} contains a zero byte"),
-        ));
+        return Err(Failure::new(Code::Usage, format!("--{option} contains a zero byte")));
     }
     std::path::absolute(text).map_err(|error| {
-        Failure::new(
-            Code::Usage,
-            format!("--{option} {text:?} is not a path: {error}"),
-        )
+        Failure::new(Code::Usage, format!("--{option} {text:?} is not a path: {error}"))
     })
 }
 
 fn identity(args: &Args) -> Result<Identity, Failure> {
     let current = Identity::current();
     let wanted = Identity {
-        user: args
-            .user
-            .as_deref()
-            .map_or(Ok(current.user), account::user)?,
-        group: args
-            .group
-            .as_deref()
-            .map_or(Ok(current.group), account::group)?,
+        user: args.user.as_deref().map_or(Ok(current.user), account::user)?,
+        group: args.group.as_deref().map_or(Ok(current.group), account::group)?,
     };
     if current.user != 0 && wanted != current {
         let message = format!(
@@ -236,11 +208,8 @@ fn log_file(given: Option<&str>, conf_dir: &Path) -> PathBuf {
 fn syslog(is_on: Option<bool>, facility: Option<&str>) -> Result<Option<Facility>, Failure> {
     let facility = match facility {
         Some(name) => Facility::parse(name).ok_or_else(|| {
-            Failure::new(
-                Code::Usage,
-                format!("--syslog-log-facility {name:?} is unknown"),
-            )
-            .hint("LOG_USER, LOG_DAEMON, or LOG_LOCAL0 to LOG_LOCAL7")
+            Failure::new(Code::Usage, format!("--syslog-log-facility {name:?} is unknown"))
+                .hint("LOG_USER, LOG_DAEMON, or LOG_LOCAL0 to LOG_LOCAL7")
         })?,
         None => Facility::USER,
     };

@@ -109,10 +109,7 @@ impl Era {
 mod tests {
     use super::*;
 
-    const OUTSIDE: Circumstances = Circumstances {
-        has_process_tag: false,
-        is_inside: false,
-    };
+    const OUTSIDE: Circumstances = Circumstances { has_process_tag: false, is_inside: false };
 
     fn args(spelling: Spelling, log_file: bool) -> Args {
         Args {
@@ -124,44 +121,15 @@ mod tests {
 
     #[test]
     fn each_release_is_told_in_its_own_word() {
-        let inside = Circumstances {
-            is_inside: true,
-            ..OUTSIDE
-        };
-        let tagged = Circumstances {
-            has_process_tag: true,
-            ..OUTSIDE
-        };
+        let inside = Circumstances { is_inside: true, ..OUTSIDE };
+        let tagged = Circumstances { has_process_tag: true, ..OUTSIDE };
         let word = |args: &Args, circumstances| Era::conclude(args, circumstances).word();
-        assert_eq!(
-            word(&args(Spelling::Equals, false), inside),
-            Word::Master,
-            "12 to 14"
-        );
-        assert_eq!(
-            word(&args(Spelling::Equals, true), inside),
-            Word::Master,
-            "15"
-        );
-        assert_eq!(
-            word(&args(Spelling::Equals, true), OUTSIDE),
-            Word::Primary,
-            "17 to 21"
-        );
-        assert_eq!(
-            word(&args(Spelling::Equals, true), tagged),
-            Word::Primary,
-            "22 to 28"
-        );
-        assert_eq!(
-            word(&args(Spelling::Space, true), OUTSIDE),
-            Word::Primary,
-            "29"
-        );
-        let debug = Args {
-            debug: Some(true),
-            ..args(Spelling::Equals, true)
-        };
+        assert_eq!(word(&args(Spelling::Equals, false), inside), Word::Master, "12 to 14");
+        assert_eq!(word(&args(Spelling::Equals, true), inside), Word::Master, "15");
+        assert_eq!(word(&args(Spelling::Equals, true), OUTSIDE), Word::Primary, "17 to 21");
+        assert_eq!(word(&args(Spelling::Equals, true), tagged), Word::Primary, "22 to 28");
+        assert_eq!(word(&args(Spelling::Space, true), OUTSIDE), Word::Primary, "29");
+        let debug = Args { debug: Some(true), ..args(Spelling::Equals, true) };
         assert_eq!(word(&debug, inside), Word::Primary, "26 in a wrapper");
     }
 }

@@ -1,10 +1,10 @@
 //! The one thing this program must know from keepalived's own configuration: how often the
 //! primary advertises. Neutron's receiver waits that long before it believes a primary.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
+
+use vipwatch_linux::file::read_head;
 
 /// Where the interval stands: before any address. Routers with thousands of floating
 /// addresses have long files; the rest of them is not read.
@@ -12,12 +12,7 @@ const HEAD: u64 = 16 << 10;
 
 /// `advert_int` of the first instance in `file`; `None` if there is none to be found.
 pub fn advert_interval(file: &Path) -> Option<Duration> {
-    let mut text = Vec::new();
-    File::open(file)
-        .ok()?
-        .take(HEAD)
-        .read_to_end(&mut text)
-        .ok()?;
+    let text = read_head(file, HEAD).ok()?;
     parse(&String::from_utf8_lossy(&text))
 }
 
@@ -25,15 +20,10 @@ fn parse(text: &str) -> Option<Duration> {
     text.lines().find_map(|line| {
         let code = line.split(['#', '!']).next().unwrap_or_default();
         let mut words = code.split_whitespace();
-        let seconds: f64 = words
-            .find(|word| *word == "advert_int")
-            .and_then(|_| words.next())?
-            .parse()
-            .ok()?;
+        let seconds: f64 =
+            words.find(|word| *word == "advert_int").and_then(|_| words.next())?.parse().ok()?;
         // keepalived takes 0.01 to 255 (RFC 5798: 12 bits of centiseconds).
-        (0.01..=255.0)
-            .contains(&seconds)
-            .then(|| Duration::from_secs_f64(seconds))
+        (0.01..=255.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
     })
 }
 

@@ -31,7 +31,7 @@ use vipwatch_core::{
     Transition, Watch, plan,
 };
 use vipwatch_linux::clock;
-use vipwatch_linux::directory::{Directories, Interest, News, WatchId};
+use vipwatch_linux::directory::{Directories, Interest, Watched};
 use vipwatch_linux::monitor::{Heard, Monitor, Queue};
 use vipwatch_linux::netns::{DIRECTORY, NetnsId};
 
@@ -87,8 +87,8 @@ pub struct Spine<J> {
     agent: AgentLine,
     words: Words,
     directories: Directories,
-    agent_directory: Option<WatchId>,
-    netns_directory: Option<WatchId>,
+    agent_directory: Option<Watched>,
+    netns_directory: Option<Watched>,
     audit_at: Moment,
     audit_interval: Duration,
     leave_at: Option<Moment>,
@@ -131,14 +131,7 @@ impl<J: Journal> Spine<J> {
         conntrack: Option<ConntrackLine>,
         journal: J,
     ) -> io::Result<Self> {
-        let Settings {
-            watch,
-            netns,
-            state_dir,
-            agent,
-            audit_interval,
-            seed,
-        } = settings;
+        let Settings { watch, netns, state_dir, agent, audit_interval, seed } = settings;
         let now = clock::now();
         let words = agent.words;
         let state_file = StateFile::new(state_dir, Dice::new(seed));
@@ -235,10 +228,7 @@ impl<J: Journal> Spine<J> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let ready = sources
-            .iter()
-            .zip(&polled)
-            .filter(|(_, polled)| !polled.revents().is_empty());
+        let ready = sources.iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
         Ok(ready.map(|(source, _)| *source).collect())
     }
 
@@ -356,6 +346,7 @@ impl<J: Journal> Spine<J> {
             return true;
         }
         watching.is_suspicious = true;
+        watching.look_limit = Some(clock::now() + LOOK_LIMIT);
         if let Err(error) = watching.monitor.look(Look::Audit) {
             self.look_later(&error);
         }
@@ -370,15 +361,8 @@ impl<J: Journal> Spine<J> {
         if !is_overdue && watching.look_at.is_none_or(|at| at > now) {
             return;
         }
-        let is_informed = self
-            .tracker
-            .as_ref()
-            .is_some_and(|tracker| tracker.role().is_some());
-        let look = if is_informed {
-            Look::Resync
-        } else {
-            Look::First
-        };
+        let is_informed = self.tracker.as_ref().is_some_and(Tracker::is_informed);
+        let look = if is_informed { Look::Resync } else { Look::First };
         watching.look_at = None;
         watching.look_limit = Some(now + LOOK_LIMIT);
         match watching.monitor.look(look) {
@@ -449,11 +433,7 @@ impl<J: Journal> Spine<J> {
         self.watching = None;
         self.journal.note(&Event::NamespaceGone);
         let seen = Observation::NamespaceRemoved;
-        if let Some(change) = self
-            .tracker
-            .as_mut()
-            .and_then(|tracker| tracker.apply(&seen, now))
-        {
+        if let Some(change) = self.tracker.as_mut().and_then(|tracker| tracker.apply(&seen, now)) {
             self.journal.note(&Event::RoleChanged(&change));
             self.perform(&change);
         }
@@ -480,11 +460,7 @@ impl<J: Journal> Spine<J> {
                 }
                 Action::TellAgent(role) => {
                     // With a helper at work, it is told when the helper has ended.
-                    if self
-                        .conntrack
-                        .as_ref()
-                        .is_none_or(|line| line.due().is_none())
-                    {
+                    if self.conntrack.as_ref().is_none_or(|line| line.due().is_none()) {
                         self.agent.delivery().want(role);
                         let told = self.agent.tick(clock::now());
                         self.note_told(told);
@@ -512,9 +488,7 @@ impl<J: Journal> Spine<J> {
     /// The helper is gone: say so, and tell the agent what it was waiting for.
     fn lose_conntrack(&mut self, error: &io::Error) {
         self.conntrack = None;
-        let Some(role) = self.tracker.as_ref().and_then(Tracker::role) else {
-            return;
-        };
+        let Some(role) = self.published else { return };
         let report = Report::Failed {
             command: "the conntrackd helper".to_owned(),
             reason: error.to_string(),
@@ -525,48 +499,26 @@ impl<J: Journal> Spine<J> {
 
     // Watching for the agent, and for the end of the namespace.
 
-    /// Watches what is not watched yet; a directory that is missing is tried again with
-    /// every audit, and the retries of the outlets do not depend on it.
+    /// Watches what is not watched yet, or no longer. A directory that is missing is tried
+    /// again with every audit, and the retries of the outlets do not depend on it.
     fn watch_directories(&mut self) {
-        if self.agent_directory.is_none() {
-            let directory = self.agent.path().parent().unwrap_or(Path::new("/"));
-            self.agent_directory = self.directories.watch(directory, Interest::Arrivals).ok();
+        let agents = self.agent.path().parent().unwrap_or(Path::new("/"));
+        if self.agent_directory.as_ref().is_none_or(|watched| !watched.is_still(agents)) {
+            self.agent_directory = self.directories.watch(agents, Interest::Arrivals).ok();
+            // What appeared before we watched made no sound.
             self.agent.socket_appeared();
         }
-        if self.netns_directory.is_none() {
-            let directory = Path::new(DIRECTORY);
-            self.netns_directory = self.directories.watch(directory, Interest::Departures).ok();
+        let names = Path::new(DIRECTORY);
+        if self.netns_directory.as_ref().is_none_or(|watched| !watched.is_still(names)) {
+            self.netns_directory = self.directories.watch(names, Interest::Departures).ok();
         }
     }
 
     fn read_directories(&mut self) {
-        let news = self
-            .directories
-            .read()
-            .unwrap_or_else(|_| vec![News::Overflow]);
-        for news in news {
-            match news {
-                News::Name(watch, name) if self.agent_directory == Some(watch) => {
-                    let socket = self.agent.path().file_name();
-                    if socket.is_some_and(|socket| socket.as_encoded_bytes() == name) {
-                        self.agent.socket_appeared();
-                    }
-                }
-                News::Name(watch, name) if self.netns_directory == Some(watch) => {
-                    if name == self.netns.0.as_str().as_bytes() {
-                        self.namespace_gone();
-                    }
-                }
-                News::Name(..) => {}
-                News::Ended(watch) => {
-                    if self.agent_directory == Some(watch) {
-                        self.agent_directory = None;
-                    }
-                    if self.netns_directory == Some(watch) {
-                        self.netns_directory = None;
-                    }
-                }
-                News::Overflow => self.agent.socket_appeared(),
+        if self.directories.have_news() {
+            self.agent.socket_appeared();
+            if NetnsId::of_name(&self.netns.0) != Some(self.netns.1) {
+                self.namespace_gone();
             }
         }
     }

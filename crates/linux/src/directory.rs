@@ -1,19 +1,20 @@
-//! Tells when something appears in a directory or leaves it (inotify).
+//! Tells that something appeared in a directory or left it (dnotify).
+//!
+//! Not inotify: a host allows a user 128 inotify instances by default, for all processes
+//! together, and there is one monitor per router. The older interface has no such limit.
+//! It says less, only that *something* happened, which is a reason to look; and a watcher
+//! for departures is not woken by arrivals, which spares a thousand monitors a thousand
+//! wake-ups each when a node boots.
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::io::Errno;
+use rustix::fs::{Mode, OFlags};
 
-/// Names a watched directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WatchId(i32);
+use crate::signal::{SignalFile, signal_file};
 
-/// Which news of a directory is wanted. Asking for less spares every other watcher's node
-/// the wake-ups: a thousand monitors may watch one directory.
+/// Which news of a directory is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
     /// Things that appear.
@@ -22,71 +23,74 @@ pub enum Interest {
     Departures,
 }
 
-/// Something happened in a watched directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
-    /// A name appeared or went, as asked.
-    Name(WatchId, Vec<u8>),
-    /// The directory itself is gone, and the watch with it.
-    Ended(WatchId),
-    /// More happened than the kernel could queue: look at everything.
-    Overflow,
+/// A directory that is watched, for as long as this is held.
+#[derive(Debug)]
+pub struct Watched {
+    directory: OwnedFd,
 }
 
-/// An inotify instance.
+/// Watches directories; readable when something happened in one of them.
 #[derive(Debug)]
 pub struct Directories {
-    fd: OwnedFd,
+    signals: SignalFile,
 }
 
 impl Directories {
-    /// Watches nothing yet.
+    /// Watches nothing yet. Call while there is one thread.
     pub fn new() -> io::Result<Self> {
-        Ok(Self {
-            fd: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
-        })
+        // SIGIO comes instead when the queue for the other is full.
+        Ok(Self { signals: signal_file(&[signal(), libc::SIGIO])? })
     }
 
     /// Starts to watch `directory`.
-    pub fn watch(&self, directory: &Path, interest: Interest) -> io::Result<WatchId> {
-        let flags = match interest {
-            Interest::Arrivals => WatchFlags::CREATE | WatchFlags::MOVED_TO,
-            Interest::Departures => WatchFlags::DELETE | WatchFlags::MOVED_FROM,
+    pub fn watch(&self, directory: &Path, interest: Interest) -> io::Result<Watched> {
+        // <linux/fcntl.h>; libc has them for another C library only.
+        const DN_CREATE: libc::c_int = 0x04;
+        const DN_DELETE: libc::c_int = 0x08;
+        const DN_MULTISHOT: libc::c_int = libc::c_int::MIN;
+        const F_SETSIG: libc::c_int = 10;
+        const F_NOTIFY: libc::c_int = 1026;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+        let events = match interest {
+            Interest::Arrivals => DN_CREATE,
+            Interest::Departures => DN_DELETE,
         };
-        // MASK_ADD: two interests in one directory must not erase each other.
-        let flags = flags | WatchFlags::ONLYDIR | WatchFlags::MASK_ADD;
-        Ok(WatchId(inotify::add_watch(&self.fd, directory, flags)?))
+        // SAFETY: both commands take an integer, and the descriptor is open. The signal they
+        // send is blocked by `signal_file`, so it can only be read.
+        let is_watched = unsafe {
+            libc::fcntl(directory.as_raw_fd(), F_SETSIG, signal()) == 0
+                && libc::fcntl(directory.as_raw_fd(), F_NOTIFY, events | DN_MULTISHOT) == 0
+        };
+        if is_watched { Ok(Watched { directory }) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Takes what is queued, without waiting.
-    pub fn read(&self) -> io::Result<Vec<News>> {
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
-        let mut news = Vec::new();
-        loop {
-            let event = match reader.next() {
-                Ok(event) => event,
-                Err(Errno::AGAIN) => return Ok(news),
-                Err(Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            let watch = WatchId(event.wd());
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                news.push(News::Overflow);
-            } else if event
-                .events()
-                .intersects(ReadFlags::IGNORED | ReadFlags::UNMOUNT)
-            {
-                news.push(News::Ended(watch));
-            } else if let Some(name) = event.file_name() {
-                news.push(News::Name(watch, name.to_bytes().to_owned()));
-            }
+    /// Whether anything happened since the last call.
+    pub fn have_news(&self) -> bool {
+        let mut is_news = false;
+        while self.signals.read().is_some() {
+            is_news = true;
         }
+        is_news
     }
 }
 
 impl AsFd for Directories {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.signals.as_fd()
     }
+}
+
+impl Watched {
+    /// Whether `directory` is still the one that is watched, and not a new one of its name.
+    pub fn is_still(&self, directory: &Path) -> bool {
+        let ours = rustix::fs::fstat(&self.directory);
+        let named = rustix::fs::stat(directory);
+        matches!((ours, named), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+    }
+}
+
+/// A real-time signal: they queue, and nobody uses this one for anything else.
+fn signal() -> libc::c_int {
+    libc::SIGRTMIN() + 5
 }

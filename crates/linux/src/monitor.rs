@@ -102,12 +102,7 @@ impl Monitor {
     /// Subscribes in the namespace of the calling thread. Say [`Self::look`] next.
     pub fn open(vip: IpNet) -> Result<Self, WatchError> {
         let socket = Socket::subscribe().map_err(WatchError::Subscribe)?;
-        Ok(Self {
-            socket,
-            vip,
-            exposure: None,
-            sequence: 0,
-        })
+        Ok(Self { socket, vip, exposure: None, sequence: 0 })
     }
 
     /// Whether the kernel granted a large queue.
@@ -126,26 +121,16 @@ impl Monitor {
         self.exposure = Some(Exposure {
             sequence: self.sequence,
             part: libc::RTM_GETLINK,
-            inventory: Inventory {
-                look,
-                links: Vec::new(),
-                addresses: Vec::new(),
-            },
+            inventory: Inventory { look, links: Vec::new(), addresses: Vec::new() },
             is_disturbed: false,
         });
-        self.socket
-            .request_dump(libc::RTM_GETLINK, self.sequence)
-            .map_err(WatchError::Request)
+        self.socket.request_dump(libc::RTM_GETLINK, self.sequence).map_err(WatchError::Request)
     }
 
     /// Takes what is queued, without waiting. After an error, look again later.
     pub fn read(&mut self, heard: &mut Vec<Heard>) -> Result<Queue, WatchError> {
         for _ in 0..BATCH {
-            let mut facts = Facts {
-                exposure: &mut self.exposure,
-                vip: self.vip,
-                heard,
-            };
+            let mut facts = Facts { exposure: &mut self.exposure, vip: self.vip, heard };
             let port = self.socket.port();
             let verdict = match self.socket.receive().map_err(WatchError::Receive)? {
                 Received::Quiet => return Ok(Queue::Empty),
@@ -274,11 +259,7 @@ impl Facts<'_> {
                 exposure.inventory.links.push((link, name));
                 Verdict::Carry
             }
-            Message::Fact(Observation::AddressSeen {
-                link,
-                cidr,
-                usability,
-            }) => {
+            Message::Fact(Observation::AddressSeen { link, cidr, usability }) => {
                 if cidr == self.vip {
                     exposure.inventory.addresses.push((link, cidr, usability));
                 }
@@ -291,8 +272,7 @@ impl Facts<'_> {
             Message::Done if exposure.is_disturbed => Verdict::LookAgain(exposure.inventory.look),
             Message::Done => {
                 if let Some(done) = self.exposure.take() {
-                    self.heard
-                        .push(Heard::Seen(Observation::Inventory(done.inventory)));
+                    self.heard.push(Heard::Seen(Observation::Inventory(done.inventory)));
                 }
                 Verdict::Carry
             }

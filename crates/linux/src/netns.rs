@@ -78,10 +78,7 @@ impl Netns {
         let path = path_of(name);
         let failed = |path: &Path, source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => NetnsError::Missing(name.clone()),
-            _ => NetnsError::Open {
-                path: path.to_owned(),
-                source,
-            },
+            _ => NetnsError::Open { path: path.to_owned(), source },
         };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let handle: File = rustix::fs::open(&path, flags, Mode::empty())
@@ -92,11 +89,7 @@ impl Netns {
             return Err(NetnsError::NotANamespace(path));
         }
         let metadata = handle.metadata().map_err(|source| failed(&path, source))?;
-        Ok(Self {
-            name: name.clone(),
-            handle,
-            id: NetnsId::of(&metadata),
-        })
+        Ok(Self { name: name.clone(), handle, id: NetnsId::of(&metadata) })
     }
 
     /// Its identity.
@@ -112,12 +105,8 @@ impl Netns {
         if NetnsId::current().is_ok_and(|current| current == self.id) {
             return Ok(self.id);
         }
-        move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network)).map_err(
-            |errno| NetnsError::Enter {
-                name: self.name,
-                source: errno.into(),
-            },
-        )?;
+        move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|errno| NetnsError::Enter { name: self.name, source: errno.into() })?;
         Ok(self.id)
     }
 }

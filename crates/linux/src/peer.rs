@@ -29,8 +29,5 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Peer> {
         }
         peer.assume_init()
     };
-    Ok(Peer {
-        pid: (peer.pid > 0).then_some(peer.pid),
-        user: peer.uid,
-    })
+    Ok(Peer { pid: (peer.pid > 0).then_some(peer.pid), user: peer.uid })
 }

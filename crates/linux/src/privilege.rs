@@ -67,11 +67,8 @@ pub fn become_only(identity: Identity, keep: CapabilitySet) -> Result<(), Privil
             .map_err(|errno| PrivilegeError::User(user, errno.into()))?;
     }
     let _ = rustix::thread::clear_ambient_capability_set();
-    let sets = CapabilitySets {
-        effective: keep,
-        permitted: keep,
-        inheritable: CapabilitySet::empty(),
-    };
+    let sets =
+        CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)
         .map_err(|errno| PrivilegeError::Capabilities(errno.into()))?;
     rustix::thread::set_no_new_privs(true)

@@ -1,12 +1,14 @@
 //! Becoming a daemon, and looking after children.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
+
+use crate::clock;
 
 /// Which side of a fork this is.
 #[derive(Debug)]
@@ -21,7 +23,6 @@ pub enum Side {
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    handle: OwnedFd,
     is_reaped: bool,
 }
 
@@ -30,18 +31,10 @@ pub fn fork() -> io::Result<Side> {
     // SAFETY: with a single thread there is no lock another thread could hold in the child;
     // both programs that fork do so before anything could have started one.
     let pid = unsafe { libc::fork() };
-    match Pid::from_raw(pid) {
-        None => Ok(Side::Child),
-        Some(_) if pid < 0 => Err(io::Error::last_os_error()),
-        Some(pid) => {
-            let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-            Ok(Side::Parent(Child {
-                pid,
-                handle,
-                is_reaped: false,
-            }))
-        }
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
     }
+    Ok(Pid::from_raw(pid).map_or(Side::Child, |pid| Side::Parent(Child { pid, is_reaped: false })))
 }
 
 /// Ends this process at once, without running anything that belongs to the parent's copy.
@@ -55,24 +48,35 @@ pub fn exit_now(code: u8) -> ! {
 ///
 /// Call first thing, before this process has opened anything of its own.
 pub fn close_inherited_files() {
-    // SAFETY: nothing in this process owns a descriptor above 2 yet; kernels before 5.9
-    // answer ENOSYS and leave them as they were.
-    unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
+    close_range(3, u32::MAX);
 }
 
-/// Closes everything but `keep`, in a child that needs nothing else of its parent's.
+/// Closes everything but `keep` and the standard files, in a child that needs nothing else
+/// of its parent's.
 ///
 /// The caller must not return from here on: what it believes to own is closed.
 pub fn close_all_but(keep: &OwnedFd) {
-    use std::os::fd::AsRawFd;
     let keep = keep.as_raw_fd().cast_unsigned();
-    // SAFETY: the child ends by `exit_now` without dropping any owner of these descriptors.
-    unsafe {
-        if keep > 3 {
-            libc::syscall(libc::SYS_close_range, 3_u32, keep - 1, 0_u32);
-        }
-        libc::syscall(libc::SYS_close_range, keep + 1, u32::MAX, 0_u32);
-    };
+    if keep > 3 {
+        close_range(3, keep - 1);
+    }
+    close_range(keep + 1, u32::MAX);
+}
+
+fn close_range(first: u32, last: u32) {
+    // SAFETY: by the promise of the two callers nothing uses these descriptors any more.
+    let is_done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) == 0 };
+    if is_done {
+        return;
+    }
+    // Kernels before 5.9: one by one, as far as any are open.
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let open: Vec<u32> =
+        open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for fd in open.into_iter().filter(|fd| (first..=last).contains(fd)) {
+        // SAFETY: as above; the one that listed the directory is closed already.
+        unsafe { libc::close(fd.cast_signed()) };
+    }
 }
 
 /// Leaves the caller's session, directory and terminal.
@@ -111,29 +115,28 @@ pub fn own_pid() -> Pid {
 }
 
 impl Child {
-    /// Something that becomes readable when the child has ended.
-    pub fn handle(&self) -> &OwnedFd {
-        &self.handle
-    }
-
-    /// How the child ended, if it has: its exit code, or `None` in case of a signal.
-    pub fn ended(&mut self) -> Option<Option<i32>> {
-        let (_, status) = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG).ok()??;
-        self.is_reaped = true;
-        Some(status.exit_status())
-    }
-
     /// Waits until the child has ended, but not longer than `limit`; true if it has.
     pub fn wait(&mut self, limit: Duration) -> bool {
-        let mut waiting = [PollFd::new(&self.handle, PollFlags::IN)];
-        let limit = Timespec::try_from(limit).ok();
-        let _ = poll(&mut waiting, limit.as_ref());
-        self.is_reaped || self.ended().is_some()
+        // Not by a descriptor of the process: kernels before 5.3 have none, and what is
+        // waited for here is about to end.
+        const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let end = clock::now() + limit;
+        while !self.is_reaped {
+            match rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG) {
+                Ok(None) if clock::now() < end => {
+                    let _ = poll(&mut [], Some(&STEP));
+                }
+                Ok(None) => return false,
+                // Whatever the kernel says, there is nothing left to wait for.
+                Ok(Some(_)) | Err(_) => self.is_reaped = true,
+            }
+        }
+        true
     }
 
     /// Ends the child by force. Without effect where we lack the right to.
     pub fn kill(&self) {
-        let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
+        let _ = rustix::process::kill_process(self.pid, Signal::KILL);
     }
 }
 

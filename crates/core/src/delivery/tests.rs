@@ -37,11 +37,7 @@ fn a_role_that_followed_another_too_closely_is_confirmed_once() {
     delivery.want(Role::Backup);
     assert_eq!(say(&mut delivery, 50), Some(Role::Backup));
 
-    assert_eq!(
-        say(&mut delivery, 2_000),
-        None,
-        "the window has not surely passed"
-    );
+    assert_eq!(say(&mut delivery, 2_000), None, "the window has not surely passed");
     assert_eq!(say(&mut delivery, 3_000), Some(Role::Backup));
     assert_eq!(delivery.due(), None);
 }
@@ -116,10 +112,7 @@ fn a_new_role_does_not_wait_for_the_backoff_of_the_old() {
     delivery.want(Role::Primary);
     delivery.begin(at(0));
     delivery.finish(Outcome::Failed(Setback::Rejected), at(0));
-    assert!(
-        delivery.due() > Some(at(20_000)),
-        "a rejection is retried slowly"
-    );
+    assert!(delivery.due() > Some(at(20_000)), "a rejection is retried slowly");
     delivery.want(Role::Backup);
     assert_eq!(delivery.begin(at(1)), Some(Role::Backup));
 }
@@ -156,16 +149,9 @@ impl Receiver {
             pending.now = role;
             return;
         }
-        let sleep = if role == Role::Primary {
-            WINDOW
-        } else {
-            Duration::ZERO
-        };
-        self.pending = Some(Pending {
-            begun_with: role,
-            now: role,
-            wakes: now + sleep + self.delay,
-        });
+        let sleep = if role == Role::Primary { WINDOW } else { Duration::ZERO };
+        self.pending =
+            Some(Pending { begun_with: role, now: role, wakes: now + sleep + self.delay });
     }
 
     fn settle(&mut self, now: Moment) {

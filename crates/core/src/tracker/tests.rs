@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{LinkName, parse_vip};
 
-const NOON: Moment = Moment::new(Duration::from_secs(43_200));
+const NOON: Moment = Moment::new(Duration::from_hours(12));
 const HA: LinkIndex = LinkIndex(3);
 const OTHER: LinkIndex = LinkIndex(4);
 
@@ -22,11 +22,7 @@ fn name(text: &str) -> LinkName {
 }
 
 fn added(link: LinkIndex) -> Observation {
-    Observation::AddressSeen {
-        link,
-        cidr: vip(),
-        usability: Usability::Usable,
-    }
+    Observation::AddressSeen { link, cidr: vip(), usability: Usability::Usable }
 }
 
 fn removed(link: LinkIndex) -> Observation {
@@ -34,28 +30,19 @@ fn removed(link: LinkIndex) -> Observation {
 }
 
 fn linked(link: LinkIndex, text: &str) -> Observation {
-    Observation::LinkSeen {
-        link,
-        name: name(text),
-    }
+    Observation::LinkSeen { link, name: name(text) }
 }
 
 fn inventory(look: Look, held: &[LinkIndex]) -> Observation {
     Observation::Inventory(Inventory {
         look,
         links: vec![(HA, name("ha-1")), (OTHER, name("qr-1"))],
-        addresses: held
-            .iter()
-            .map(|link| (*link, vip(), Usability::Usable))
-            .collect(),
+        addresses: held.iter().map(|link| (*link, vip(), Usability::Usable)).collect(),
     })
 }
 
 fn informed(held: &[LinkIndex]) -> Tracker {
-    let mut tracker = Tracker::new(Watch {
-        link: name("ha-1"),
-        vip: vip(),
-    });
+    let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
     tracker.apply(&inventory(Look::First, held), NOON);
     tracker
 }
@@ -63,27 +50,16 @@ fn informed(held: &[LinkIndex]) -> Tracker {
 #[test]
 fn the_first_inventory_is_a_transition_whatever_it_says() {
     for (held, role) in [(&[][..], Role::Backup), (&[HA][..], Role::Primary)] {
-        let mut tracker = Tracker::new(Watch {
-            link: name("ha-1"),
-            vip: vip(),
-        });
+        let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
         let change = tracker.apply(&inventory(Look::First, held), NOON);
-        let expected = Transition {
-            from: None,
-            to: role,
-            cause: Cause::FirstLook,
-            at: NOON,
-        };
+        let expected = Transition { from: None, to: role, cause: Cause::FirstLook, at: NOON };
         assert_eq!(change, Some(expected));
     }
 }
 
 #[test]
 fn an_event_before_the_first_inventory_says_nothing() {
-    let mut tracker = Tracker::new(Watch {
-        link: name("ha-1"),
-        vip: vip(),
-    });
+    let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
     assert_eq!(tracker.apply(&added(HA), NOON), None);
     assert_eq!(tracker.role(), None);
 }
@@ -106,44 +82,24 @@ fn the_same_address_on_another_link_or_with_another_prefix_is_not_ours() {
     let mut tracker = informed(&[]);
     assert_eq!(tracker.apply(&added(OTHER), NOON), None);
     let cidr = parse_vip("169.254.0.1/32").unwrap();
-    let seen = Observation::AddressSeen {
-        link: HA,
-        cidr,
-        usability: Usability::Usable,
-    };
+    let seen = Observation::AddressSeen { link: HA, cidr, usability: Usability::Usable };
     assert_eq!(tracker.apply(&seen, NOON), None);
 }
 
 #[test]
 fn a_tentative_address_counts_only_when_detection_has_ended_well() {
     let mut tracker = informed(&[]);
-    let seen = |usability| Observation::AddressSeen {
-        link: HA,
-        cidr: vip(),
-        usability,
-    };
+    let seen = |usability| Observation::AddressSeen { link: HA, cidr: vip(), usability };
     assert_eq!(tracker.apply(&seen(Usability::NotUsable), NOON), None);
-    assert_eq!(
-        tracker.apply(&seen(Usability::Usable), NOON).unwrap().to,
-        Role::Primary
-    );
-    assert_eq!(
-        tracker.apply(&seen(Usability::NotUsable), NOON).unwrap().to,
-        Role::Backup
-    );
+    assert_eq!(tracker.apply(&seen(Usability::Usable), NOON).unwrap().to, Role::Primary);
+    assert_eq!(tracker.apply(&seen(Usability::NotUsable), NOON).unwrap().to, Role::Backup);
 }
 
 #[test]
 fn a_link_renamed_away_demotes_and_renamed_into_place_promotes() {
     let mut tracker = informed(&[HA, OTHER]);
-    assert_eq!(
-        tracker.apply(&linked(HA, "old"), NOON).unwrap().to,
-        Role::Backup
-    );
-    assert_eq!(
-        tracker.apply(&linked(OTHER, "ha-1"), NOON).unwrap().to,
-        Role::Primary
-    );
+    assert_eq!(tracker.apply(&linked(HA, "old"), NOON).unwrap().to, Role::Backup);
+    assert_eq!(tracker.apply(&linked(OTHER, "ha-1"), NOON).unwrap().to, Role::Primary);
 }
 
 #[test]
@@ -152,10 +108,7 @@ fn a_link_recreated_under_the_same_name_starts_without_the_address() {
     let gone = Observation::LinkRemoved { link: HA };
     assert_eq!(tracker.apply(&gone, NOON).unwrap().to, Role::Backup);
     assert_eq!(tracker.apply(&linked(LinkIndex(9), "ha-1"), NOON), None);
-    assert_eq!(
-        tracker.apply(&added(LinkIndex(9)), NOON).unwrap().to,
-        Role::Primary
-    );
+    assert_eq!(tracker.apply(&added(LinkIndex(9)), NOON).unwrap().to, Role::Primary);
 }
 
 #[test]
@@ -167,17 +120,11 @@ fn an_inventory_without_the_vip_demotes() {
 
 #[test]
 fn an_overdue_first_look_is_assumed_backup_and_corrected_by_the_truth() {
-    let mut tracker = Tracker::new(Watch {
-        link: name("ha-1"),
-        vip: vip(),
-    });
+    let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
     let change = tracker.apply(&Observation::FirstLookOverdue, NOON).unwrap();
     assert_eq!((change.to, change.cause), (Role::Backup, Cause::Assumed));
     let change = tracker.apply(&inventory(Look::First, &[HA]), NOON).unwrap();
-    assert_eq!(
-        (change.from, change.to),
-        (Some(Role::Backup), Role::Primary)
-    );
+    assert_eq!((change.from, change.to), (Some(Role::Backup), Role::Primary));
     assert_eq!(tracker.apply(&Observation::FirstLookOverdue, NOON), None);
 }
 
@@ -205,20 +152,12 @@ impl Kernel {
     fn role(&self) -> Role {
         let holds =
             |(link, held): (&u32, &LinkName)| *held == name("ha-1") && self.holders.contains(link);
-        if self.links.iter().any(holds) {
-            Role::Primary
-        } else {
-            Role::Backup
-        }
+        if self.links.iter().any(holds) { Role::Primary } else { Role::Backup }
     }
 
     fn link_name(&self, is_watched: bool, link: u32) -> LinkName {
         let taken = self.links.values().any(|held| *held == name("ha-1"));
-        if is_watched && !taken {
-            name("ha-1")
-        } else {
-            name(&format!("x{link}"))
-        }
+        if is_watched && !taken { name("ha-1") } else { name(&format!("x{link}")) }
     }
 
     /// Does the step, and says what a listener would hear.
@@ -233,10 +172,7 @@ impl Kernel {
             Step::Create(link, is_watched) if !self.links.contains_key(&link) => {
                 let name = self.link_name(is_watched, link);
                 self.links.insert(link, name);
-                vec![Observation::LinkSeen {
-                    link: LinkIndex(link),
-                    name,
-                }]
+                vec![Observation::LinkSeen { link: LinkIndex(link), name }]
             }
             Step::Delete(link) if self.links.remove(&link).is_some() => {
                 let had = self.holders.remove(&link);
@@ -250,10 +186,7 @@ impl Kernel {
             Step::Rename(link, is_watched) if self.links.contains_key(&link) => {
                 let name = self.link_name(is_watched, link);
                 self.links.insert(link, name);
-                vec![Observation::LinkSeen {
-                    link: LinkIndex(link),
-                    name,
-                }]
+                vec![Observation::LinkSeen { link: LinkIndex(link), name }]
             }
             Step::Add(_)
             | Step::Remove(_)
@@ -269,11 +202,7 @@ impl Kernel {
     fn inventory(&self, look: Look) -> Observation {
         Observation::Inventory(Inventory {
             look,
-            links: self
-                .links
-                .iter()
-                .map(|(link, name)| (LinkIndex(*link), *name))
-                .collect(),
+            links: self.links.iter().map(|(link, name)| (LinkIndex(*link), *name)).collect(),
             addresses: self
                 .holders
                 .iter()

@@ -81,6 +81,9 @@ pub enum AgentError {
     /// It hung up without a word.
     #[error("the agent closed the connection without an answer")]
     Closed,
+    /// Its answer could not be read.
+    #[error("cannot read the agent's answer")]
+    Unreadable(#[source] io::Error),
     /// It answered something that is not HTTP.
     #[error("the agent's answer is not HTTP")]
     Garbage,
@@ -118,6 +121,7 @@ impl AgentError {
             | Self::Reset
             | Self::Timeout
             | Self::Closed
+            | Self::Unreadable(_)
             | Self::Garbage
             | Self::ServerError(_) => Setback::Unanswered,
             Self::Rejected(_) => Setback::Rejected,
@@ -152,13 +156,12 @@ struct Incarnation(u64, u64, i64, i64);
 
 impl Incarnation {
     fn of(metadata: &std::fs::Metadata) -> Self {
-        Self(
-            metadata.dev(),
-            metadata.ino(),
-            metadata.ctime(),
-            metadata.ctime_nsec(),
-        )
+        Self(metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec())
     }
+}
+
+fn incarnation_at(path: &Path) -> Option<Incarnation> {
+    std::fs::symlink_metadata(path).as_ref().map(Incarnation::of).ok()
 }
 
 /// A request that was written and not answered yet.
@@ -189,7 +192,7 @@ pub struct AgentLine {
     words: Words,
     delivery: Delivery,
     exchange: Option<Exchange>,
-    /// Whom the last attempt reached.
+    /// Whom the last attempt reached, or who was there before it.
     incarnation: Option<Incarnation>,
     /// The kind of failure that was said last, while it lasts.
     failing: Option<std::mem::Discriminant<AgentError>>,
@@ -213,23 +216,17 @@ pub struct AgentSettings {
 impl AgentLine {
     /// A line on which nothing was said yet.
     pub fn new(settings: AgentSettings, dice: Dice) -> Self {
-        let AgentSettings {
-            instance,
-            path,
-            keepalived_conf,
-            trust,
-            words,
-        } = settings;
+        let AgentSettings { instance, path, keepalived_conf, trust, words } = settings;
         let window = advert_interval(&keepalived_conf).unwrap_or(DEFAULT_WINDOW);
         Self {
             instance,
+            incarnation: incarnation_at(&path),
             path,
             keepalived_conf,
             trust,
             words,
             delivery: Delivery::new(window, dice),
             exchange: None,
-            incarnation: None,
             failing: None,
         }
     }
@@ -246,14 +243,12 @@ impl AgentLine {
 
     /// Whether the agent knows the role, or will never be told it now.
     pub fn is_settled(&self) -> bool {
-        self.exchange.is_none() && self.delivery.due().is_none()
+        self.delivery.is_settled()
     }
 
     /// The socket to wait on, while an answer is awaited.
     pub fn waiting_on(&self) -> Option<BorrowedFd<'_>> {
-        self.exchange
-            .as_ref()
-            .map(|exchange| exchange.socket.as_fd())
+        self.exchange.as_ref().map(|exchange| exchange.socket.as_fd())
     }
 
     /// When [`Self::tick`] has something to do.
@@ -267,10 +262,7 @@ impl AgentLine {
     /// Something bears the socket's name that did not before.
     pub fn socket_appeared(&mut self) {
         // The news may be older than our last attempt, which then reached this very one.
-        let now_there = std::fs::symlink_metadata(&self.path)
-            .as_ref()
-            .map(Incarnation::of)
-            .ok();
+        let now_there = incarnation_at(&self.path);
         if now_there.is_some() && now_there != self.incarnation {
             self.delivery.receiver_appeared();
         }
@@ -287,12 +279,7 @@ impl AgentLine {
         match self.say(role) {
             Ok(socket) => {
                 let answer = Vec::with_capacity(wire::ENOUGH);
-                self.exchange = Some(Exchange {
-                    role,
-                    socket,
-                    deadline: now + DEADLINE,
-                    answer,
-                });
+                self.exchange = Some(Exchange { role, socket, deadline: now + DEADLINE, answer });
                 None
             }
             Err(error) => self.conclude(role, Err(error), now),
@@ -306,10 +293,7 @@ impl AgentLine {
         let result = match recv(&exchange.socket, &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => return None,
             Err(Errno::CONNRESET) => Err(AgentError::Reset),
-            Err(errno) => Err(AgentError::Socket {
-                path: self.path.clone(),
-                source: errno.into(),
-            }),
+            Err(errno) => Err(AgentError::Unreadable(errno.into())),
             Ok((0, _)) => Err(AgentError::Closed),
             Ok((length, _)) => {
                 exchange.answer.extend_from_slice(&buffer[..length]);
@@ -335,10 +319,7 @@ impl AgentLine {
             Errno::ACCESS | Errno::PERM => AgentError::NotPermitted(path.clone()),
             Errno::PIPE => AgentError::Broken,
             Errno::CONNRESET => AgentError::Reset,
-            errno => AgentError::Socket {
-                path: path.clone(),
-                source: errno.into(),
-            },
+            errno => AgentError::Socket { path: path.clone(), source: errno.into() },
         };
         let metadata = std::fs::symlink_metadata(path)
             .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
@@ -346,29 +327,17 @@ impl AgentLine {
             return Err(AgentError::NotASocket(path.clone()));
         }
         if !self.trust.covers(metadata.uid()) {
-            return Err(AgentError::ForeignOwner {
-                path: path.clone(),
-                user: metadata.uid(),
-            });
+            return Err(AgentError::ForeignOwner { path: path.clone(), user: metadata.uid() });
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed)?;
-        connect(
-            &socket,
-            &SocketAddrUnix::new(path.as_path()).map_err(failed)?,
-        )
-        .map_err(failed)?;
+        connect(&socket, &SocketAddrUnix::new(path.as_path()).map_err(failed)?).map_err(failed)?;
         // The owner of a file says who made it; only the connection says who answers.
-        let peer = peer::credentials(&socket).map_err(|source| AgentError::Socket {
-            path: path.clone(),
-            source,
-        })?;
+        let peer = peer::credentials(&socket)
+            .map_err(|source| AgentError::Socket { path: path.clone(), source })?;
         if !self.trust.covers(peer.user) {
-            return Err(AgentError::ForeignServer {
-                path: path.clone(),
-                user: peer.user,
-            });
+            return Err(AgentError::ForeignServer { path: path.clone(), user: peer.user });
         }
         let request = wire::request(&self.instance, (self.words)(role));
         let sent = send(&socket, &request, SendFlags::NOSIGNAL).map_err(failed)?;

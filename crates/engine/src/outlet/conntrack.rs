@@ -65,10 +65,7 @@ impl Report {
         let (command, reason) = text.split_once('\0')?;
         let report = match tag {
             b'x' => Self::Executing(command.to_owned()),
-            b'f' => Self::Failed {
-                command: command.to_owned(),
-                reason: reason.to_owned(),
-            },
+            b'f' => Self::Failed { command: command.to_owned(), reason: reason.to_owned() },
             b'e' => Self::Ended,
             _ => return None,
         };
@@ -108,13 +105,7 @@ pub struct ConntrackLine {
 impl ConntrackLine {
     /// A line to a helper that listens on the other end of `socket`.
     pub fn new(socket: OwnedFd, helper: Child) -> Self {
-        Self {
-            socket,
-            _helper: helper,
-            generation: 0,
-            running: None,
-            is_alive: true,
-        }
+        Self { socket, _helper: helper, generation: 0, running: None, is_alive: true }
     }
 
     /// The socket to wait on, while the helper lives.
@@ -126,11 +117,7 @@ impl ConntrackLine {
     pub fn start(&mut self, role: Role, now: Moment) -> io::Result<()> {
         self.generation = self.generation.wrapping_add(1);
         let message = request(self.generation, role);
-        send(
-            &self.socket,
-            &message,
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        )?;
+        send(&self.socket, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         self.running = Some((role, Some(now + GRACE)));
         Ok(())
     }
@@ -152,7 +139,8 @@ impl ConntrackLine {
 
     /// The next report about the role asked for last. An error means the helper is gone.
     pub fn read(&mut self) -> io::Result<Option<(Role, Report)>> {
-        let mut buffer = [0; 1024];
+        // A path, what stands around it, and what the command said.
+        let mut buffer = [0; 6 << 10];
         loop {
             let length = match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),

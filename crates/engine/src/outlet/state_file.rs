@@ -2,7 +2,7 @@
 //! never half of either and never none.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use vipwatch_core::{Backoff, Dice, Moment};
+use vipwatch_linux::file::read_head;
 
 /// The file's name in its directory; Neutron's agent knows it by this one.
 const NAME: &str = "state";
@@ -84,14 +85,7 @@ impl StateFile {
     /// The state file in `directory`.
     pub fn new(directory: PathBuf, dice: Dice) -> Self {
         let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
-        Self {
-            directory,
-            word: None,
-            retry_at: None,
-            backoff,
-            dice,
-            failing: None,
-        }
+        Self { directory, word: None, retry_at: None, backoff, dice, failing: None }
     }
 
     /// From now on the file should hold `word`; it is tried at once.
@@ -117,23 +111,15 @@ impl StateFile {
     /// counts as not.
     pub fn is_tampered(&self) -> bool {
         let Some(word) = self.word else { return false };
-        let mut held = String::new();
-        let read = File::open(self.directory.join(NAME)).and_then(|file| {
-            // One byte more than any word: enough to see that it is not ours.
-            file.take(64).read_to_string(&mut held)
-        });
-        self.retry_at.is_none() && read.is_ok() && held != word
+        // More than any word has: enough to see that it is not ours.
+        let held = read_head(&self.directory.join(NAME), 64);
+        self.retry_at.is_none() && held.is_ok_and(|held| held != word.as_bytes())
     }
 
     /// How long ago somebody last wrote the file; `None` if it is not known.
     pub fn age(&self) -> Option<Duration> {
         let path = self.directory.join(NAME);
-        std::fs::symlink_metadata(path)
-            .ok()?
-            .modified()
-            .ok()?
-            .elapsed()
-            .ok()
+        std::fs::symlink_metadata(path).ok()?.modified().ok()?.elapsed().ok()
     }
 
     fn write(&mut self, word: &str, now: Moment) -> Written {
@@ -167,18 +153,12 @@ impl StateFile {
 fn replace(directory: &Path, contents: &[u8]) -> Result<(), StateFileError> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| {
-        StateFileError::Directory {
-            directory: directory.to_owned(),
-            source: errno.into(),
-        }
+        StateFileError::Directory { directory: directory.to_owned(), source: errno.into() }
     })?;
     stage(&opened, contents).map_err(|source| {
         // A half-written file is of no use to anybody.
         let _ = unlinkat(&opened, STAGED, AtFlags::empty());
-        StateFileError::Write {
-            path: directory.join(STAGED),
-            source,
-        }
+        StateFileError::Write { path: directory.join(STAGED), source }
     })?;
     renameat(&opened, STAGED, &opened, NAME).map_err(|errno| StateFileError::Rename {
         path: directory.join(NAME),
@@ -190,12 +170,7 @@ fn stage(directory: &OwnedFd, contents: &[u8]) -> io::Result<()> {
     let create = || {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         // The owner is the agent's user, who writes this file too; the rest may read.
-        openat(
-            directory,
-            STAGED,
-            flags | OFlags::CLOEXEC,
-            Mode::from_raw_mode(0o644),
-        )
+        openat(directory, STAGED, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
     };
     let file = match create() {
         // Left behind by a process that was killed between the two steps.
@@ -230,11 +205,7 @@ mod tests {
         assert_eq!(held(directory.path()), "primary");
         assert!(matches!(state.want("backup", NOW), Written::Held));
         assert_eq!(held(directory.path()), "backup");
-        assert_eq!(
-            std::fs::read_dir(directory.path()).unwrap().count(),
-            1,
-            "nothing is left over"
-        );
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left over");
     }
 
     #[test]
@@ -244,19 +215,9 @@ mod tests {
         for name in [NAME, STAGED] {
             std::os::unix::fs::symlink(elsewhere.path(), directory.path().join(name)).unwrap();
         }
-        assert!(matches!(
-            file(directory.path()).want("primary", NOW),
-            Written::Held
-        ));
+        assert!(matches!(file(directory.path()).want("primary", NOW), Written::Held));
         assert_eq!(held(directory.path()), "primary");
-        assert!(
-            directory
-                .path()
-                .join(NAME)
-                .symlink_metadata()
-                .unwrap()
-                .is_file()
-        );
+        assert!(directory.path().join(NAME).symlink_metadata().unwrap().is_file());
         assert_eq!(std::fs::read(elsewhere.path()).unwrap(), b"");
     }
 
@@ -295,10 +256,7 @@ mod tests {
         let mut state = file(directory.path());
         state.want("primary", NOW);
         assert!(!state.is_tampered());
-        File::create(directory.path().join(NAME))
-            .unwrap()
-            .write_all(b"backup")
-            .unwrap();
+        File::create(directory.path().join(NAME)).unwrap().write_all(b"backup").unwrap();
         assert!(state.is_tampered());
     }
 }

@@ -85,10 +85,7 @@ impl Iterator for Messages<'_> {
         let left = std::mem::take(&mut self.left);
         let claimed = u32_at(left, 0).map_or(0, |length| length as usize);
         let Some(bytes) = left.get(..claimed).filter(|bytes| bytes.len() >= HEADER) else {
-            return Some(Err(Malformed::Length {
-                claimed,
-                left: left.len(),
-            }));
+            return Some(Err(Malformed::Length { claimed, left: left.len() }));
         };
         self.left = left.get(aligned(claimed)..).unwrap_or_default();
         let header = Header {
@@ -115,10 +112,7 @@ fn message(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
         libc::RTM_NEWLINK | libc::RTM_DELLINK => link(kind, body),
         DONE => Ok(Message::Done),
         ERROR => {
-            let short = Malformed::Length {
-                claimed: 4,
-                left: body.len(),
-            };
+            let short = Malformed::Length { claimed: 4, left: body.len() };
             let errno = u32_at(body, 0).ok_or(short)?.cast_signed();
             Ok(Message::Error(errno.saturating_neg()))
         }
@@ -128,10 +122,7 @@ fn message(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
 
 fn address(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     const HEAD: usize = 8;
-    let short = Malformed::Length {
-        claimed: HEAD,
-        left: body.len(),
-    };
+    let short = Malformed::Length { claimed: HEAD, left: body.len() };
     let (head, rest) = body.split_at_checked(HEAD).ok_or(short)?;
     let (family, prefix) = (i32::from(head[0]), head[1]);
     if family != libc::AF_INET && family != libc::AF_INET6 {
@@ -153,12 +144,8 @@ fn address(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     }
     // On a point-to-point link IFA_ADDRESS is the far end, and IFA_LOCAL is ours. IPv6 has
     // no IFA_LOCAL unless there is a peer.
-    let ip = local
-        .or(peer)
-        .filter(|ip| ip.is_ipv4() == (family == libc::AF_INET));
-    let cidr = ip
-        .and_then(|ip| IpNet::new(ip, prefix).ok())
-        .ok_or(Malformed::Address)?;
+    let ip = local.or(peer).filter(|ip| ip.is_ipv4() == (family == libc::AF_INET));
+    let cidr = ip.and_then(|ip| IpNet::new(ip, prefix).ok()).ok_or(Malformed::Address)?;
     if kind == libc::RTM_DELADDR {
         return Ok(Message::Fact(Observation::AddressRemoved { link, cidr }));
     }
@@ -167,19 +154,12 @@ fn address(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     } else {
         Usability::NotUsable
     };
-    Ok(Message::Fact(Observation::AddressSeen {
-        link,
-        cidr,
-        usability,
-    }))
+    Ok(Message::Fact(Observation::AddressSeen { link, cidr, usability }))
 }
 
 fn link(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     const HEAD: usize = 16;
-    let short = Malformed::Length {
-        claimed: HEAD,
-        left: body.len(),
-    };
+    let short = Malformed::Length { claimed: HEAD, left: body.len() };
     let (head, rest) = body.split_at_checked(HEAD).ok_or(short)?;
     // A bridge speaks of its ports in the same words, in its own family: there RTM_DELLINK
     // means that a port left the bridge, and the link lives on.
@@ -210,10 +190,7 @@ fn attributes(mut left: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malf
         }
         let claimed = usize::from(u16_at(left, 0)?);
         let Some(bytes) = left.get(..claimed).filter(|bytes| bytes.len() >= HEAD) else {
-            let error = Malformed::Length {
-                claimed,
-                left: left.len(),
-            };
+            let error = Malformed::Length { claimed, left: left.len() };
             left = &[];
             return Some(Err(error));
         };
@@ -227,9 +204,7 @@ fn ip(payload: &[u8]) -> Option<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(payload) {
         return Some(IpAddr::V4(Ipv4Addr::from(octets)));
     }
-    <[u8; 16]>::try_from(payload)
-        .ok()
-        .map(|octets| IpAddr::V6(Ipv6Addr::from(octets)))
+    <[u8; 16]>::try_from(payload).ok().map(|octets| IpAddr::V6(Ipv6Addr::from(octets)))
 }
 
 fn aligned(length: usize) -> usize {
@@ -237,19 +212,11 @@ fn aligned(length: usize) -> usize {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes
-        .get(at..at.checked_add(2)?)?
-        .try_into()
-        .ok()
-        .map(u16::from_ne_bytes)
+    bytes.get(at..at.checked_add(2)?)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..at.checked_add(4)?)?
-        .try_into()
-        .ok()
-        .map(u32::from_ne_bytes)
+    bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
 #[cfg(test)]

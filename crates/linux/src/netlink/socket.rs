@@ -62,12 +62,7 @@ impl Socket {
         }
         bind(&fd, &SocketAddrNetlink::new(0, GROUPS))?;
         let port = SocketAddrNetlink::try_from(getsockname(&fd)?)?.pid();
-        Ok(Self {
-            fd,
-            port,
-            buffer: vec![0; DATAGRAM],
-            is_forced,
-        })
+        Ok(Self { fd, port, buffer: vec![0; DATAGRAM], is_forced })
     }
 
     /// Our address: replies to our requests carry it.

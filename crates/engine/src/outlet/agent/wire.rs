@@ -49,10 +49,7 @@ pub fn answer(bytes: &[u8]) -> Answer {
     let Some(code) = bytes.get(9..ENOUGH) else {
         return Answer::Incomplete;
     };
-    Answer::Status(
-        code.iter()
-            .fold(0, |code, digit| code * 10 + u16::from(digit - b'0')),
-    )
+    Answer::Status(code.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0')))
 }
 
 #[cfg(test)]
@@ -78,10 +75,7 @@ mod tests {
         let threaded = b"HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF-8\nConnection: close\nContent-Location': http://127.0.0.1/";
         assert_eq!(answer(eventlet), Answer::Status(200));
         assert_eq!(answer(threaded), Answer::Status(200));
-        assert_eq!(
-            answer(b"HTTP/1.0 500 Internal Server Error\r\n"),
-            Answer::Status(500)
-        );
+        assert_eq!(answer(b"HTTP/1.0 500 Internal Server Error\r\n"), Answer::Status(500));
     }
 
     #[test]
@@ -91,13 +85,7 @@ mod tests {
             assert_eq!(answer(&whole[..length]), Answer::Incomplete);
         }
         assert_eq!(answer(whole), Answer::Status(404));
-        for noise in [
-            &b"x"[..],
-            b"HTTP/2 200 OK",
-            b"HTTP/1.1 2000",
-            b"\0\0\0",
-            b"HTTP/1.1 2x0",
-        ] {
+        for noise in [&b"x"[..], b"HTTP/2 200 OK", b"HTTP/1.1 2000", b"\0\0\0", b"HTTP/1.1 2x0"] {
             assert_eq!(answer(noise), Answer::Garbage, "{noise:?}");
         }
     }

@@ -3,7 +3,7 @@
 //! It ends when the monitor's end of the socket closes, or with the monitor, whichever the
 //! kernel tells first; a command that runs then ends with it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::process::{Pid, PidfdFlags};
 use vipwatch_core::{Moment, Role};
+use vipwatch_linux::signal::ChildSignals;
 use vipwatch_linux::{clock, process};
 
 use super::{Report, requested};
@@ -38,9 +38,10 @@ fn options(role: Role) -> &'static [&'static str] {
 /// Serves requests from `socket` until it closes.
 pub fn serve(socket: &OwnedFd, conf_dir: &Path) {
     let config = conf_dir.join("conntrackd.conf");
+    let Ok(ends) = ChildSignals::hold() else { return };
     let mut list: Option<List> = None;
     loop {
-        match wait(socket, list.as_ref()) {
+        match wait(socket, &ends, list.as_ref()) {
             Woken::Request => {
                 // Dropping the old list ends its command.
                 drop(list.take());
@@ -53,23 +54,20 @@ pub fn serve(socket: &OwnedFd, conf_dir: &Path) {
                     continue;
                 };
                 let left = options(role).iter();
-                list = List {
-                    generation,
-                    left,
-                    running: None,
-                }
-                .next(socket, config.as_os_str());
+                list = List { generation, left, running: None }.next(socket, config.as_os_str());
             }
             Woken::Output => {
                 if let Some(running) = list.as_mut().and_then(|list| list.running.as_mut()) {
                     running.drain();
                 }
             }
-            Woken::Ended | Woken::Overdue => {
-                list = list.and_then(|mut list| {
-                    list.conclude(socket);
-                    list.next(socket, config.as_os_str())
-                });
+            Woken::Ended => {
+                if list.as_mut().is_some_and(List::has_ended) {
+                    list = list.and_then(|list| list.conclude(socket, config.as_os_str()));
+                }
+            }
+            Woken::Overdue => {
+                list = list.and_then(|list| list.conclude(socket, config.as_os_str()));
             }
         }
     }
@@ -82,38 +80,29 @@ enum Woken {
     Overdue,
 }
 
-fn wait(socket: &OwnedFd, list: Option<&List>) -> Woken {
+fn wait(socket: &OwnedFd, ends: &ChildSignals, list: Option<&List>) -> Woken {
     let running = list.and_then(|list| list.running.as_ref());
-    let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
-    if let Some(running) = running {
-        polled.push(PollFd::new(&running.handle, PollFlags::IN));
-        if let Some(stderr) = &running.stderr {
-            polled.push(PollFd::new(stderr, PollFlags::IN));
-        }
+    let mut polled = vec![PollFd::new(socket, PollFlags::IN), PollFd::new(ends, PollFlags::IN)];
+    if let Some(stderr) = running.and_then(|running| running.stderr.as_ref()) {
+        polled.push(PollFd::new(stderr, PollFlags::IN));
     }
     let limit = running
         .map(|running| running.deadline.since(clock::now()))
         .and_then(|left| Timespec::try_from(left).ok());
-    // An interrupted wait looks like an overdue one to nobody: no flag is set, and the
-    // deadline decides.
+    // An interrupted wait sets no flag: then the deadline decides.
     let _ = poll(&mut polled, limit.as_ref());
-    let is_ready = |at: usize| {
-        polled
-            .get(at)
-            .is_some_and(|polled| !polled.revents().is_empty())
-    };
+    let is_ready = |at: usize| polled.get(at).is_some_and(|polled| !polled.revents().is_empty());
     if is_ready(0) {
         Woken::Request
     } else if is_ready(2) {
         Woken::Output
-    } else if is_ready(1) {
+    } else if is_ready(1) && ends.have_come() {
+        // Ours, or one that was killed for a newer request: the list knows.
         Woken::Ended
+    } else if running.is_some_and(|running| running.deadline <= clock::now()) {
+        Woken::Overdue
     } else {
-        match running {
-            Some(running) if running.deadline > clock::now() => Woken::Output,
-            Some(_) => Woken::Overdue,
-            None => Woken::Output,
-        }
+        Woken::Output
     }
 }
 
@@ -126,7 +115,7 @@ struct List {
 
 impl List {
     /// Starts the next command that can be started; `None` when the list is done.
-    fn next(mut self, socket: &OwnedFd, config: &std::ffi::OsStr) -> Option<Self> {
+    fn next(mut self, socket: &OwnedFd, config: &OsStr) -> Option<Self> {
         loop {
             let Some(option) = self.left.next() else {
                 self.report(socket, &Report::Ended);
@@ -141,13 +130,7 @@ impl List {
                 }
                 Err(error) => {
                     let reason = format!("cannot start it: {error}");
-                    self.report(
-                        socket,
-                        &Report::Failed {
-                            command: text,
-                            reason,
-                        },
-                    );
+                    self.report(socket, &Report::Failed { command: text, reason });
                     // What cannot be found for one option will not be found for the next.
                     self.left = [].iter();
                 }
@@ -155,24 +138,31 @@ impl List {
         }
     }
 
-    /// Ends the command that runs, and reports if it did not end well by itself.
-    fn conclude(&mut self, socket: &OwnedFd) {
-        let Some(mut running) = self.running.take() else {
-            return;
-        };
-        running.drain();
-        let reason = match running.child.try_wait() {
-            Ok(Some(status)) if status.success() => return,
-            Ok(Some(status)) => format!("{status}{}", running.said()),
-            Ok(None) => format!(
-                "not done after {} s, killed{}",
-                LIMIT.as_secs(),
-                running.said()
-            ),
-            Err(error) => format!("cannot be waited for: {error}"),
-        };
-        let command = running.text.clone();
-        self.report(socket, &Report::Failed { command, reason });
+    /// Whether the command that runs has ended by itself.
+    fn has_ended(&mut self) -> bool {
+        let running = self.running.as_mut();
+        running.is_some_and(|running| !matches!(running.child.try_wait(), Ok(None)))
+    }
+
+    /// Ends the command, reports if it did not end well by itself, and starts the next.
+    fn conclude(mut self, socket: &OwnedFd, config: &OsStr) -> Option<Self> {
+        if let Some(mut running) = self.running.take() {
+            running.drain();
+            let reason = match running.child.try_wait() {
+                Ok(Some(status)) if status.success() => None,
+                Ok(Some(status)) => Some(format!("{status}{}", running.said())),
+                Ok(None) => {
+                    let limit = LIMIT.as_secs();
+                    Some(format!("not done after {limit} s, killed{}", running.said()))
+                }
+                Err(error) => Some(format!("cannot be waited for: {error}")),
+            };
+            if let Some(reason) = reason {
+                let command = running.text.clone();
+                self.report(socket, &Report::Failed { command, reason });
+            }
+        }
+        self.next(socket, config)
     }
 
     fn report(&self, socket: &OwnedFd, report: &Report) {
@@ -185,7 +175,6 @@ impl List {
 struct Running {
     text: String,
     child: Child,
-    handle: OwnedFd,
     stderr: Option<ChildStderr>,
     output: Vec<u8>,
     deadline: Moment,
@@ -195,34 +184,15 @@ impl Running {
     fn start(text: String, config: OsString, option: &str) -> io::Result<Self> {
         let mut command = Command::new("conntrackd");
         command.arg("-C").arg(config).arg(option);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         process::bind_to_this_process(&mut command);
         let mut child = command.spawn()?;
-        let pid = Pid::from_child(&child);
-        let handle = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(handle) => handle,
-            Err(errno) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(errno.into());
-            }
-        };
         let stderr = child.stderr.take();
         if let Some(stderr) = &stderr {
             rustix::io::ioctl_fionbio(stderr, true)?;
         }
         let deadline = clock::now() + LIMIT;
-        Ok(Self {
-            text,
-            child,
-            handle,
-            stderr,
-            output: Vec::new(),
-            deadline,
-        })
+        Ok(Self { text, child, stderr, output: Vec::new(), deadline })
     }
 
     /// Takes what it printed; a command that floods is read and forgotten, not blocked.
@@ -245,11 +215,7 @@ impl Running {
     fn said(&self) -> String {
         let text = String::from_utf8_lossy(&self.output);
         let text = text.trim();
-        if text.is_empty() {
-            String::new()
-        } else {
-            format!(": {text}")
-        }
+        if text.is_empty() { String::new() } else { format!(": {text}") }
     }
 }
 

@@ -68,19 +68,14 @@ impl Address {
     /// As the independent codec writes it.
     fn message(&self) -> AddressMessage {
         let mut message = AddressMessage::default();
-        message.header.family = if self.ip.is_ipv4() {
-            AddressFamily::Inet
-        } else {
-            AddressFamily::Inet6
-        };
+        message.header.family =
+            if self.ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         message.header.prefix_len = self.prefix;
         message.header.index = self.index;
         message.header.scope = AddressScope::Universe;
         message.header.flags = AddressHeaderFlags::from_bits_retain(self.flags.to_le_bytes()[0]);
         if let Some(label) = &self.label {
-            message
-                .attributes
-                .push(AddressAttribute::Label(label.clone()));
+            message.attributes.push(AddressAttribute::Label(label.clone()));
         }
         // The kernel writes both for IPv4, and for IPv6 only if there is a peer.
         match self.peer {
@@ -160,9 +155,7 @@ fn a_port_that_left_a_bridge_is_not_a_link_that_is_gone() {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
     message.header.index = 3;
-    message
-        .attributes
-        .push(LinkAttribute::IfName("veth0".into()));
+    message.attributes.push(LinkAttribute::IfName("veth0".into()));
     let (_, seen) = only(&bytes(RouteNetlinkMessage::DelLink(message), 0));
     assert_eq!(seen, Message::Unrelated);
 }
@@ -172,10 +165,7 @@ fn a_message_that_claims_more_than_there_is_is_malformed_and_ends_the_walk() {
     let mut datagram = bytes(RouteNetlinkMessage::NewLink(LinkMessage::default()), 0);
     datagram[0] = 255;
     let mut all = messages(&datagram);
-    assert!(matches!(
-        all.next(),
-        Some(Err(Malformed::Length { claimed: 255, .. }))
-    ));
+    assert!(matches!(all.next(), Some(Err(Malformed::Length { claimed: 255, .. }))));
     assert!(all.next().is_none());
 }
 
@@ -184,9 +174,7 @@ fn an_address_longer_than_its_family_allows_is_malformed() {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
     message.header.prefix_len = 33;
-    message
-        .attributes
-        .push(AddressAttribute::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    message.attributes.push(AddressAttribute::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
     let datagram = bytes(RouteNetlinkMessage::NewAddress(message), 0);
     assert_eq!(messages(&datagram).next(), Some(Err(Malformed::Address)));
 }

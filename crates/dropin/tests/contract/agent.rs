@@ -1,0 +1,253 @@
+//! Telling the agent, whatever it does.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use vipwatch_testkit::agent::Leftover;
+use vipwatch_testkit::{Agent, Manner, Release, stays, wait_for};
+
+use crate::{stage, subject};
+
+#[test]
+fn the_request_is_one_that_every_server_understands() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    let letter = agent.letters().remove(0);
+    assert_eq!(letter.router(), router.id);
+    assert_eq!(letter.header("connection"), Some("close"));
+    assert!(letter.request.ends_with("\r\n\r\n"), "whole, in the one read the server does");
+}
+
+/// The agent misbehaves, then mends its ways: it is told, and the log names the fault.
+fn survives(manner: Manner, named: &str) {
+    let (_lab, router, agent) = stage(Release::V29);
+    agent.behave(manner);
+    let _monitor = router.start(&subject());
+    router.wait_for_state("backup");
+    router.wait_for_log(named);
+    agent.behave(Manner::Threaded);
+    wait_for("an answered word", || {
+        agent.letters().pop().filter(|letter| letter.manner == Manner::Threaded)
+    });
+    router.wait_for_log("Notified agent router");
+    assert_eq!(agent.letters().pop().unwrap().word(), "backup");
+}
+
+#[test]
+fn an_agent_that_closes_without_an_answer_is_told_again() {
+    survives(Manner::Close, "closed the connection without an answer");
+}
+
+#[test]
+fn an_agent_that_resets_is_told_again() {
+    survives(Manner::Reset, "the agent reset the connection");
+}
+
+#[test]
+fn an_agent_that_answers_garbage_is_told_again() {
+    survives(Manner::Garbage, "answer is not HTTP");
+}
+
+#[test]
+fn an_agent_that_answers_500_is_told_again() {
+    survives(Manner::Status(500), "status 500");
+}
+
+#[test]
+fn an_agent_that_hangs_is_told_again_after_the_deadline() {
+    survives(Manner::Hang, "did not answer within");
+}
+
+#[test]
+fn an_agent_that_answers_byte_by_byte_has_answered() {
+    let (_lab, router, agent) = stage(Release::V29);
+    agent.behave(Manner::Dribble);
+    let _monitor = router.start(&subject());
+    router.wait_for_log("Notified agent router");
+    agent.wait_for_words(&["backup"]);
+}
+
+#[test]
+fn an_agent_of_the_eventlet_generations_is_understood() {
+    let (_lab, router, agent) = stage(Release::V26);
+    agent.behave(Manner::Eventlet);
+    let _monitor = router.start(&subject());
+    router.wait_for_log("Notified agent router");
+    agent.wait_for_words(&["backup"]);
+}
+
+#[test]
+fn a_rejection_is_called_a_defect_and_not_hammered() {
+    let (_lab, router, agent) = stage(Release::V29);
+    agent.behave(Manner::Status(404));
+    let _monitor = router.start(&subject());
+    router.wait_for_log("status 404; this is a defect");
+    stays(Duration::from_millis(500), "one attempt", || agent.words().len() == 1);
+    // News is not held back by it.
+    agent.behave(Manner::Threaded);
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+}
+
+#[test]
+fn an_agent_that_comes_late_is_told_when_it_comes() {
+    let (lab, router, agent) = stage(Release::V29);
+    agent.stop(Leftover::Nothing);
+    router.take_vip();
+    let _monitor = router.start(&subject());
+    router.wait_for_log("there is no socket at");
+    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    agent.wait_for_words(&["primary"]);
+}
+
+#[test]
+fn an_agent_that_died_and_left_its_socket_is_named_and_its_successor_told() {
+    let (lab, router, agent) = stage(Release::V29);
+    agent.stop(Leftover::DeadSocket);
+    let _monitor = router.start(&subject());
+    router.wait_for_log("nobody listens on");
+    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    agent.wait_for_words(&["backup"]);
+}
+
+#[test]
+fn an_agent_that_restarts_is_told_what_its_predecessor_knew() {
+    let (lab, router, agent) = stage(Release::V29);
+    router.take_vip();
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["primary"]);
+    agent.stop(Leftover::Nothing);
+    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    agent.wait_for_words(&["primary"]);
+}
+
+#[test]
+fn what_happened_while_the_agent_was_away_is_told_as_one_word() {
+    let (lab, router, agent) = stage(Release::V29);
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    agent.stop(Leftover::DeadSocket);
+    for _ in 0..5 {
+        router.take_vip();
+        router.wait_for_state("primary");
+        router.drop_vip();
+        router.wait_for_state("backup");
+    }
+    router.take_vip();
+    router.wait_for_state("primary");
+    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    agent.wait_for_words(&["primary"]);
+}
+
+#[test]
+fn a_role_that_followed_another_too_closely_is_confirmed_after_the_window() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let conf = b"vrrp_instance VR_1 {\n    advert_int 1\n}\n";
+    std::io::Write::write_all(
+        &mut std::fs::File::create(router.conf_dir.join("keepalived.conf")).unwrap(),
+        conf,
+    )
+    .unwrap();
+    router.take_vip();
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["primary"]);
+    router.drop_vip();
+    agent.wait_for_words(&["primary", "backup"]);
+    agent.wait_for_words(&["primary", "backup", "backup"]);
+    let letters = agent.letters();
+    let gap = letters[2].at - letters[1].at;
+    assert!(gap >= Duration::from_secs(1), "the receiver may still sleep on the primary: {gap:?}");
+    stays(Duration::from_millis(500), "and then silence", || agent.words().len() == 3);
+}
+
+#[test]
+fn an_unchanged_role_is_not_repeated() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    router.netns.ip(&format!("address add 10.1.1.1/24 dev {}", router.link));
+    router.netns.ip(&format!("link set {} down", router.link));
+    stays(Duration::from_millis(500), "one word", || agent.words().len() == 1);
+}
+
+#[test]
+fn an_attempt_without_an_answer_counts_as_possibly_heard() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    agent.behave(Manner::Hang);
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+    router.drop_vip();
+    router.wait_for_state("backup");
+    // It never acknowledged the primary, and may act on it all the same.
+    agent.behave(Manner::Threaded);
+    let letter = agent.wait_for_word("backup");
+    assert_eq!(letter.manner, Manner::Threaded);
+}
+
+#[test]
+fn a_socket_of_another_user_is_refused_unless_allowed() {
+    let (lab, router, agent) = stage(Release::V29);
+    let socket = lab.path().join("keepalived-state-change");
+    std::os::unix::fs::chown(&socket, Some(65534), None).expect("root, to give a socket away");
+    // Anybody may connect: it is the monitor that must not.
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let monitor = router.start(&subject());
+    router.wait_for_log("belongs to user 65534, not to the agent's user or root");
+    assert!(agent.words().is_empty());
+    drop(monitor);
+
+    let mut child = router.command(&subject()).arg("--allow_any_agent").spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    let _ = child.wait();
+}
+
+#[test]
+fn a_server_of_another_user_is_refused_whoever_owns_the_socket() {
+    let (lab, router, agent) = stage(Release::V29);
+    drop(agent);
+    std::fs::set_permissions(lab.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let socket = lab.path().join("keepalived-state-change");
+    // The kernel notes who listens: a thread that is somebody else.
+    let listener = std::thread::scope(|scope| {
+        let impostor = scope.spawn(|| {
+            let uid = rustix::process::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(uid, uid, uid)
+                .expect("root, to become another user");
+            UnixListener::bind(&socket).unwrap()
+        });
+        impostor.join().unwrap()
+    });
+    std::os::unix::fs::chown(&socket, Some(0), None).unwrap();
+    let _monitor = router.start(&subject());
+    router.wait_for_log("is served by user 65534, not by the agent's user or root");
+    drop(listener);
+}
+
+#[test]
+fn ten_thousand_failures_leak_no_descriptor() {
+    let (_lab, router, agent) = stage(Release::V29);
+    agent.behave(Manner::Close);
+    let monitor = router.start(&subject());
+    router.wait_for_state("backup");
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", monitor.pid)).unwrap().count();
+    router.wait_for_log("without an answer");
+    let before = open();
+    let (hand, link) = router.hand();
+    let vip = router.cidr.parse().unwrap();
+    // Every change is a new attempt, and every attempt fails.
+    let mut changes = 0;
+    while agent.count() < 10_000 {
+        assert!(changes < 200_000, "only {} attempts", agent.count());
+        hand.add(link, vip);
+        hand.remove(link, vip);
+        changes += 2;
+    }
+    wait_for("the descriptors to be back", || (open() <= before).then_some(()));
+    agent.behave(Manner::Threaded);
+    router.take_vip();
+    agent.wait_for_word("primary");
+}

@@ -1,0 +1,222 @@
+//! conntrackd between the file and the agent: the real one, and ones that misbehave.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+use vipwatch_testkit::monitor::{children, is_alive};
+use vipwatch_testkit::{Agent, Lab, Release, Router, wait_for};
+
+use crate::{stage, subject};
+
+/// A router whose agent has conntrackd enabled.
+fn stage_with_conntrackd() -> (Lab, Router, Agent) {
+    let (lab, mut router, agent) = stage(Release::V29);
+    router.conntrackd = true;
+    (lab, router, agent)
+}
+
+/// A program called conntrackd, first on the path; returns that path.
+fn fake(lab: &Lab, script: &str) -> String {
+    let directory = lab.path().join("bin");
+    std::fs::create_dir(&directory).unwrap();
+    let program = directory.join("conntrackd");
+    std::fs::File::create(&program)
+        .unwrap()
+        .write_all(format!("#!/bin/sh\n{script}\n").as_bytes())
+        .unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", directory.display())
+}
+
+fn start_with_path(router: &Router, path: &str) -> Child {
+    router.command(&subject()).env("PATH", path).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn calls(lab: &Lab) -> Vec<String> {
+    let text = std::fs::read_to_string(lab.path().join("calls")).unwrap_or_default();
+    text.lines().map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// conntrackd with the configuration Neutron's agent writes, as far as it matters here.
+fn start_real(router: &Router) -> Child {
+    let directory = router.conf_dir.display();
+    let link = &router.link;
+    router.netns.ip(&format!("address add 192.168.100.2/24 dev {link}"));
+    let config = format!(
+        "General {{\n    HashSize 1024\n    HashLimit 8192\n    Syslog off\n    LockFile {directory}/conntrackd.lock\n    \
+         UNIX {{\n        Path {directory}/conntrackd.ctl\n    }}\n    SocketBufferSize 262142\n    SocketBufferSizeMaxGrowth 655355\n    \
+         Filter From Kernelspace {{\n        Protocol Accept {{\n            TCP\n        }}\n    }}\n}}\n\
+         Sync {{\n    Mode FTFW {{\n    }}\n    Multicast {{\n        IPv4_address 225.0.0.50\n        IPv4_interface 192.168.100.2\n        \
+         Group 3780\n        Interface {link}\n        SndSocketBuffer 24985600\n        RcvSocketBuffer 24985600\n        Checksum on\n    }}\n}}\n"
+    );
+    let path = router.conf_dir.join("conntrackd.conf");
+    std::fs::File::create(&path).unwrap().write_all(config.as_bytes()).unwrap();
+    let log = std::fs::File::create(router.state_path.join("conntrackd.out")).unwrap();
+    let mut command = router.netns.command("conntrackd");
+    command.arg("-C").arg(&path).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    let child = command.spawn().expect("conntrackd; hint: `cargo xtask test` installs it");
+    let output =
+        || std::fs::read_to_string(router.state_path.join("conntrackd.out")).unwrap_or_default();
+    wait_for(&format!("conntrackd's control socket; it said {}", output()), || {
+        router.conf_dir.join("conntrackd.ctl").exists().then_some(())
+    });
+    child
+}
+
+#[test]
+fn the_real_conntrackd_is_synchronised_both_ways_before_the_agent_is_told() {
+    let (_lab, router, agent) = stage_with_conntrackd();
+    let mut daemon = start_real(&router);
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+    let log = router.log();
+    assert!(!log.contains("failed on router"), "{log}");
+    let order: Vec<&str> = log
+        .lines()
+        .filter_map(|line| line.split("[-] ").nth(1))
+        .filter(|text| {
+            ["Wrote", "Executing", "Synced", "Notified"].iter().any(|word| text.starts_with(word))
+        })
+        .map(|text| {
+            text.split('"').nth(1).map_or(text, |command| command.rsplit(' ').next().unwrap())
+        })
+        .map(|text| text.split(' ').next().unwrap())
+        .collect();
+    let expected = [
+        "Wrote", "-t", "-n", "Synced", "Notified", "Wrote", "-c", "-f", "-R", "-B", "Synced",
+        "Notified",
+    ];
+    assert_eq!(order, expected, "{log}");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
+
+#[test]
+fn a_real_conntrackd_that_is_not_running_is_said_and_does_not_matter() {
+    let (_lab, router, agent) = stage_with_conntrackd();
+    std::fs::File::create(router.conf_dir.join("conntrackd.conf"))
+        .unwrap()
+        .write_all(
+            format!(
+                "General {{\n    UNIX {{\n        Path {}/conntrackd.ctl\n    }}\n}}\n",
+                router.conf_dir.display()
+            )
+            .as_bytes(),
+        )
+        .unwrap();
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    router.wait_for_log("-t\" failed on router");
+    router.wait_for_log("Synced connection tracking state on backup");
+}
+
+#[test]
+fn a_conntrackd_that_hangs_delays_the_agent_a_little_and_the_file_not_at_all() {
+    let (lab, router, agent) = stage_with_conntrackd();
+    let path = fake(&lab, "exec sleep 1000");
+    let mut child = start_with_path(&router, &path);
+    router.wait_for_state("backup");
+    assert!(agent.words().is_empty(), "the order is file, conntrackd, agent");
+    router.take_vip();
+    router.wait_for_state("primary");
+    agent.wait_for_words(&["primary"]);
+    router.wait_for_log("conntrackd takes too long");
+    router.drop_vip();
+    router.wait_for_state("backup");
+    let _ = child.wait();
+}
+
+#[test]
+fn a_conntrackd_that_fails_is_named_with_what_it_said() {
+    let (lab, router, agent) = stage_with_conntrackd();
+    let path = fake(&lab, "echo cannot connect: no ctl >&2; exit 3");
+    let mut child = start_with_path(&router, &path);
+    agent.wait_for_words(&["backup"]);
+    router.wait_for_log("failed on router");
+    let log = router.log();
+    assert!(log.contains("exit status: 3: cannot connect: no ctl"), "{log}");
+    let _ = child.wait();
+}
+
+#[test]
+fn a_missing_conntrackd_is_named_once() {
+    let (_lab, router, agent) = stage_with_conntrackd();
+    let mut child = start_with_path(&router, "/nonexistent");
+    agent.wait_for_words(&["backup"]);
+    let log = router.log();
+    assert_eq!(log.matches("cannot start it: No such file or directory").count(), 1, "{log}");
+    let _ = child.wait();
+}
+
+#[test]
+fn a_conntrackd_that_floods_its_output_is_read_and_forgotten() {
+    let (lab, router, agent) = stage_with_conntrackd();
+    let path = fake(&lab, "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1");
+    let mut child = start_with_path(&router, &path);
+    agent.wait_for_words(&["backup"]);
+    router.wait_for_log("failed on router");
+    assert!(router.log().len() < 20_000);
+    let _ = child.wait();
+}
+
+#[test]
+fn a_newer_role_ends_the_commands_of_the_older() {
+    let (lab, router, agent) = stage_with_conntrackd();
+    let calls_file = lab.path().join("calls");
+    // Only the commands of a primary hang.
+    let script = format!(
+        "echo \"$@\" >> {}\ncase \"$3\" in -c) exec sleep 1000;; esac",
+        calls_file.display()
+    );
+    let path = fake(&lab, &script);
+    let mut child = start_with_path(&router, &path);
+    agent.wait_for_words(&["backup"]);
+    router.take_vip();
+    wait_for("the command for a primary", || calls(&lab).contains(&"-c".to_owned()).then_some(()));
+    router.drop_vip();
+    wait_for("the commands for a backup", || {
+        calls(&lab).ends_with(&["-t".to_owned(), "-n".to_owned()]).then_some(())
+    });
+    agent.wait_for_word("backup");
+    assert!(!calls(&lab).contains(&"-f".to_owned()), "the primary's list was not finished");
+    let _ = child.wait();
+}
+
+#[test]
+fn the_first_state_is_synchronised_once() {
+    let (lab, router, agent) = stage_with_conntrackd();
+    let script = format!("echo \"$@\" >> {}", lab.path().join("calls").display());
+    let path = fake(&lab, &script);
+    let mut child = start_with_path(&router, &path);
+    agent.wait_for_words(&["backup"]);
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+    assert_eq!(calls(&lab), ["-t", "-n", "-c", "-f", "-R", "-B"]);
+    let _ = child.wait();
+}
+
+#[test]
+fn sigterm_in_the_middle_of_a_command_leaves_no_child() {
+    let (lab, router, _agent) = stage_with_conntrackd();
+    let path =
+        fake(&lab, &format!("echo $$ > {}; exec sleep 1000", lab.path().join("pid").display()));
+    let mut child = start_with_path(&router, &path);
+    let command = wait_for("the command", || {
+        vipwatch_testkit::monitor::read_pid(Path::new(&lab.path().join("pid")))
+    });
+    let monitor =
+        wait_for("the monitor", || vipwatch_testkit::monitor::read_pid(&router.pid_file()));
+    let helper = children(monitor);
+    rustix::process::kill_process(rustix::process::Pid::from_raw(monitor).unwrap(), Signal::TERM)
+        .unwrap();
+    wait_for("all of them to be gone", || {
+        (!is_alive(monitor) && !is_alive(command) && helper.iter().all(|pid| !is_alive(*pid)))
+            .then_some(())
+    });
+    let _ = child.wait();
+}

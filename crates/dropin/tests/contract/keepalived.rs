@@ -1,0 +1,102 @@
+//! Two nodes with real keepalived: what the monitors say follows what the kernels hold.
+
+use vipwatch_testkit::keepalived::{Keepalived, join};
+use vipwatch_testkit::{Agent, Lab, Manner, Monitor, Netns, Release, Router, wait_for};
+
+use crate::subject;
+
+const VIP: &str = "169.254.0.1/24";
+
+struct Node {
+    keepalived: Option<Keepalived>,
+    _monitor: Monitor,
+    agent: Agent,
+    router: Router,
+    _lab: Lab,
+}
+
+impl Node {
+    fn kernel_holds_it(&self) -> bool {
+        holds(&self.router.netns, &self.router.link)
+    }
+
+    fn says(&self, word: &str) -> bool {
+        self.router.state().as_deref() == Some(word)
+            && self.agent.words().last().is_some_and(|last| last == word)
+    }
+}
+
+fn holds(netns: &Netns, link: &str) -> bool {
+    let mut ip = std::process::Command::new("ip");
+    vipwatch_testkit::run(ip.args(["-n", netns.name(), "address", "show", "dev", link]))
+        .contains(VIP)
+}
+
+fn nodes() -> [Node; 2] {
+    let labs = [Lab::new(), Lab::new()];
+    let routers = labs.each_ref().map(|lab| {
+        let router = Router::new(lab, Release::V29);
+        router.netns.ip(&format!("link del {}", router.link));
+        router
+    });
+    join(&routers[0].netns, &routers[1].netns, &routers[0].link);
+    let mut addresses = ["192.168.7.1/24", "192.168.7.2/24"].into_iter();
+    let mut priorities = [60, 50].into_iter();
+    let mut labs = labs.into_iter();
+    routers.map(|router| {
+        let lab = labs.next().unwrap();
+        router.netns.ip(&format!("address add {} dev {}", addresses.next().unwrap(), router.link));
+        let agent = Agent::listen(lab.path(), Manner::Threaded);
+        let monitor = router.start(&subject());
+        agent.wait_for_words(&["backup"]);
+        let keepalived = Keepalived::start(
+            &router.netns,
+            &router.conf_dir,
+            &router.link,
+            VIP,
+            priorities.next().unwrap(),
+        );
+        Node { _lab: lab, router, agent, _monitor: monitor, keepalived: Some(keepalived) }
+    })
+}
+
+/// Waits until exactly the first of the two is primary, in the kernel and in every word.
+fn wait_for_primary(primary: &Node, backup: &Node) {
+    vipwatch_testkit::wait::wait_within(std::time::Duration::from_secs(20), "one primary", || {
+        let is_so = primary.kernel_holds_it()
+            && primary.says("primary")
+            && !backup.kernel_holds_it()
+            && backup.says("backup");
+        is_so.then_some(())
+    });
+}
+
+#[test]
+fn a_graceful_stop_moves_the_role() {
+    let [mut a, b] = nodes();
+    wait_for_primary(&a, &b);
+    a.keepalived.take().unwrap().stop();
+    wait_for_primary(&b, &a);
+}
+
+#[test]
+fn a_cut_link_moves_the_role() {
+    let [a, b] = nodes();
+    wait_for_primary(&a, &b);
+    a.router.netns.ip(&format!("link set {} down", a.router.link));
+    wait_for("a to give up", || (a.says("backup") && !a.kernel_holds_it()).then_some(()));
+}
+
+#[test]
+fn a_hard_kill_leaves_two_primaries_and_both_say_so() {
+    let [mut a, b] = nodes();
+    wait_for_primary(&a, &b);
+    // Nobody takes the address off the killed node: the kernel is the truth.
+    a.keepalived.take().unwrap().kill();
+    vipwatch_testkit::wait::wait_within(
+        std::time::Duration::from_secs(20),
+        "b to take over",
+        || (b.says("primary") && b.kernel_holds_it()).then_some(()),
+    );
+    assert!(a.kernel_holds_it() && a.says("primary"));
+}

@@ -1,0 +1,106 @@
+//! The log: oslo's format, every line whole, in a file and in syslog.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use vipwatch_testkit::{Release, wait_for};
+
+use crate::{stage, subject};
+
+#[test]
+fn every_line_is_in_oslos_format() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    router.wait_for_log("Notified agent");
+    for line in router.log().lines() {
+        // 2026-11-15 08:58:55.704 7305 DEBUG neutron.agent.l3.keepalived_state_change [-] text
+        let words: Vec<&str> = line.splitn(7, ' ').collect();
+        assert_eq!(words.len(), 7, "{line}");
+        let is_like = |text: &str, pattern: &str| {
+            text.len() == pattern.len()
+                && text
+                    .chars()
+                    .zip(pattern.chars())
+                    .all(|(c, p)| if p == '0' { c.is_ascii_digit() } else { c == p })
+        };
+        assert!(is_like(words[0], "0000-00-00") && is_like(words[1], "00:00:00.000"), "{line}");
+        assert_eq!(words[2], monitor.pid.to_string());
+        assert!(["DEBUG", "INFO", "WARNING", "ERROR"].contains(&words[3]), "{line}");
+        assert_eq!(words[4..6], ["neutron.agent.l3.keepalived_state_change", "[-]"]);
+    }
+}
+
+#[test]
+fn without_debug_there_is_one_line_for_a_change() {
+    let (_lab, mut router, agent) = stage(Release::V29);
+    router.debug = false;
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+    let log = router.log();
+    assert!(!log.contains("DEBUG"), "{log}");
+    assert_eq!(log.matches(" is primary: ").count(), 1, "{log}");
+}
+
+#[test]
+fn sighup_and_rotation_reopen_the_log() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    let log = router.conf_dir.join("neutron-keepalived-state-change.log");
+    std::fs::rename(&log, log.with_extension("1")).unwrap();
+    monitor.signal(Signal::HUP);
+    wait_for("a new log", || log.exists().then_some(()));
+
+    std::fs::rename(&log, log.with_extension("2")).unwrap();
+    router.take_vip();
+    router.wait_for_log("Wrote router");
+    assert!(monitor.is_alive());
+}
+
+#[test]
+fn syslog_gets_every_line_too() {
+    // One socket for the whole suite: other tests' lines are told apart by the router.
+    let (lab, router, _agent) = stage(Release::V29);
+    let outside = lab.netns("log");
+    // In a mount namespace of its own, so that /dev/log is this test's.
+    let socket = lab.path().join("log");
+    let receiver = UnixDatagram::bind(&socket).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let _ = std::fs::remove_file("/run/log");
+    let arguments = router.arguments();
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "sh", "-c", "mount -t tmpfs tmpfs /run/lock && touch /run/lock/log && ln -sfn \"$0\" /run/log && exec \"$@\""]);
+    let mut child = shell.arg(&socket).arg(subject()).args(&arguments).spawn().unwrap();
+    let mut buffer = [0; 4096];
+    let line = wait_for("a line in syslog", || {
+        let length = receiver.recv(&mut buffer).ok()?;
+        let line = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        line.contains(&format!("Initial status of router {}", router.id)).then_some(line)
+    });
+    // <15>: LOG_USER, debug.
+    assert!(
+        line.starts_with("<15>") && line.contains("neutron-keepalived-state-change["),
+        "{line}"
+    );
+    let _ = child.wait();
+    drop(outside);
+}
+
+#[test]
+fn no_secret_of_a_config_file_is_logged() {
+    let (lab, router, agent) = stage(Release::V29);
+    let config = lab.path().join("neutron.conf");
+    let text = b"[DEFAULT]\ndebug = true\ntransport_url = rabbit://user:hunter2@host\n[database]\nconnection = mysql://hunter2\n";
+    std::io::Write::write_all(&mut std::fs::File::create(&config).unwrap(), text).unwrap();
+    let mut command = router.command(&subject());
+    let mut child = command.arg("--config-file").arg(&config).spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    router.wait_for_log("Notified agent");
+    assert!(!router.log().contains("hunter2"));
+    let _ = child.wait();
+}

@@ -1,0 +1,39 @@
+//! The contract between Neutron's agent and its monitor, case by case, in real namespaces.
+//!
+//! The suite runs the program in `VIPWATCH_SUBJECT`, or the one of this package. It can be
+//! pointed at another program (`cargo xtask test contract --subject PATH`): that Neutron's
+//! own script fails many cases shows that they have teeth.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod agent;
+mod bad_input;
+mod conntrackd;
+mod defects;
+mod keepalived;
+mod logs;
+mod privileges;
+mod process;
+mod random;
+mod releases;
+mod state_file;
+mod upstream;
+mod watching;
+
+use std::path::PathBuf;
+
+use vipwatch_testkit::{Agent, Lab, Manner, Release, Router};
+
+/// The program under test.
+fn subject() -> PathBuf {
+    std::env::var_os("VIPWATCH_SUBJECT")
+        .map_or_else(|| env!("CARGO_BIN_EXE_neutron-keepalived-state-change").into(), PathBuf::from)
+}
+
+/// A lab with one router of `release` and an agent that behaves.
+fn stage(release: Release) -> (Lab, Router, Agent) {
+    let lab = Lab::new();
+    let router = Router::new(&lab, release);
+    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    (lab, router, agent)
+}

@@ -1,0 +1,211 @@
+//! The process: how it starts, what it is called, how it ends.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use vipwatch_testkit::monitor::{children, command_line, is_alive, read_pid};
+use vipwatch_testkit::{Manner, Release, wait_for};
+
+use crate::{stage, subject};
+
+/// What the contract allows between SIGTERM and the end, on a machine that runs eight tests
+/// at once; the bench has the figure.
+const SOON: Duration = Duration::from_millis(100);
+
+#[test]
+fn the_foreground_ends_with_0_when_the_pid_file_is_there_and_holds_no_pipe() {
+    let (_lab, router, _agent) = stage(Release::V26);
+    // `start` waits as the agent does: for the end, and for every copy of the pipes.
+    let monitor = router.start(&subject());
+    assert_eq!(read_pid(&router.pid_file()), Some(monitor.pid));
+    let text = std::fs::read_to_string(router.pid_file()).unwrap();
+    assert!(text.bytes().all(|byte| byte.is_ascii_digit()), "digits, and no newline: {text:?}");
+    for fd in 0..3 {
+        let target = std::fs::read_link(format!("/proc/{}/fd/{fd}", monitor.pid)).unwrap();
+        assert_eq!(target.to_str(), Some("/dev/null"));
+    }
+}
+
+#[test]
+fn it_is_called_what_agents_count_and_keeps_its_arguments() {
+    let (_lab, router, agent) = stage(Release::V15);
+    let monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", monitor.pid)).unwrap();
+    assert_eq!(name.trim(), "neutron-keepali", "15 bytes, as the kernel cuts it");
+    let line = command_line(monitor.pid);
+    let program = line.split(' ').next().unwrap();
+    assert!(program.ends_with("neutron-keepalived-state-change"), "{program}");
+    for argument in router.arguments() {
+        assert!(line.contains(&argument), "{argument} in {line}");
+    }
+}
+
+#[test]
+fn one_router_is_one_process() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    assert_eq!(children(monitor.pid), Vec::<i32>::new());
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", monitor.pid)).unwrap().count();
+    assert_eq!(tasks, 1, "and one thread");
+}
+
+#[test]
+fn in_the_foreground_it_stays_and_ends_with_0() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let mut child =
+        router.command(&subject()).arg("--foreground").stderr(Stdio::piped()).spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    assert_eq!(read_pid(&router.pid_file()), i32::try_from(child.id()).ok());
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!router.pid_file().exists());
+}
+
+fn ends_soon(manner: Manner) {
+    let (_lab, router, agent) = stage(Release::V29);
+    agent.behave(manner);
+    let mut monitor = router.start(&subject());
+    let began = Instant::now();
+    monitor.signal(Signal::TERM);
+    monitor.wait_until_gone();
+    let took = began.elapsed();
+    assert!(!router.pid_file().exists(), "its pid file is gone");
+    assert!(took < SOON * 10, "{took:?}");
+}
+
+#[test]
+fn sigterm_before_the_first_state_ends_it() {
+    for _ in 0..10 {
+        ends_soon(Manner::Threaded);
+    }
+}
+
+#[test]
+fn sigterm_with_a_hung_agent_ends_it() {
+    let (_lab, router, agent) = stage(Release::V29);
+    agent.behave(Manner::Hang);
+    let mut child = router.command(&subject()).arg("--foreground").spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(0), None));
+    assert!(!router.pid_file().exists());
+}
+
+#[test]
+fn a_pid_file_that_has_become_somebody_elses_is_left_alone() {
+    let (_lab, router, _agent) = stage(Release::V29);
+    let mut monitor = router.start(&subject());
+    let mut file = std::fs::File::create(router.pid_file()).unwrap();
+    std::io::Write::write_all(&mut file, b"1").unwrap();
+    monitor.signal(Signal::TERM);
+    monitor.wait_until_gone();
+    assert_eq!(read_pid(&router.pid_file()), Some(1));
+}
+
+#[test]
+fn a_stale_or_foreign_pid_in_the_pid_file_does_not_stop_it() {
+    for stale in ["4194304", "1", "nonsense", ""] {
+        let (_lab, router, _agent) = stage(Release::V29);
+        let mut file = std::fs::File::create(router.pid_file()).unwrap();
+        std::io::Write::write_all(&mut file, stale.as_bytes()).unwrap();
+        let mut child = router.command(&subject()).spawn().unwrap();
+        wait_for("our pid in the file", || {
+            read_pid(&router.pid_file()).filter(|pid| command_line(*pid).contains(&router.id))
+        });
+        let _ = child.wait();
+    }
+}
+
+#[test]
+fn a_symbolic_link_at_the_pid_file_is_replaced_and_not_followed() {
+    let (lab, router, _agent) = stage(Release::V29);
+    let precious = lab.path().join("precious");
+    std::io::Write::write_all(&mut std::fs::File::create(&precious).unwrap(), b"precious").unwrap();
+    std::os::unix::fs::symlink(&precious, router.pid_file()).unwrap();
+    let mut child = router.command(&subject()).spawn().unwrap();
+    wait_for("the pid file", || read_pid(&router.pid_file()));
+    assert_eq!(std::fs::read(&precious).unwrap(), b"precious");
+    let _ = child.wait();
+}
+
+#[test]
+fn a_second_instance_is_refused_while_the_first_has_its_pid_file() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let first = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    let output = router.command(&subject()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("already exist. Daemon already running?"), "{text}");
+    assert!(first.is_alive());
+    assert_eq!(read_pid(&router.pid_file()), Some(first.pid));
+}
+
+#[test]
+fn an_instance_whose_pid_file_the_agent_unlinked_is_succeeded() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let mut first = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    std::fs::remove_file(router.pid_file()).unwrap();
+    let second = router.start(&subject());
+    first.wait_until_gone();
+    assert_ne!(first.pid, second.pid);
+    assert_eq!(read_pid(&router.pid_file()), Some(second.pid), "the first left the second's alone");
+    router.take_vip();
+    router.wait_for_state("primary");
+}
+
+#[test]
+fn a_predecessor_that_hangs_is_put_out_of_its_misery() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let mut first = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    first.signal(Signal::STOP);
+    std::fs::remove_file(router.pid_file()).unwrap();
+    let _second = router.start(&subject());
+    first.wait_until_gone();
+}
+
+#[test]
+fn two_that_start_at_once_end_as_one() {
+    for _ in 0..5 {
+        let (_lab, router, agent) = stage(Release::V29);
+        let starts: Vec<_> = (0..4)
+            .map(|_| router.command(&subject()).stderr(Stdio::null()).spawn().unwrap())
+            .collect();
+        for mut start in starts {
+            let _ = start.wait();
+        }
+        agent.wait_for_word("backup");
+        let alive = wait_for("one survivor", || {
+            let alive: Vec<_> =
+                router.netns.pids().into_iter().filter(|pid| is_alive(*pid)).collect();
+            (alive.len() == 1).then_some(alive)
+        });
+        wait_for("the survivor's pid file", || {
+            (read_pid(&router.pid_file()) == Some(alive[0])).then_some(())
+        });
+    }
+}
+
+#[test]
+fn killed_hard_it_leaves_nobody_behind() {
+    let (_lab, mut router, agent) = stage(Release::V29);
+    router.conntrackd = true;
+    let mut monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    let family = children(monitor.pid);
+    monitor.signal(Signal::KILL);
+    monitor.wait_until_gone();
+    wait_for("its children to be gone", || family.iter().all(|pid| !is_alive(*pid)).then_some(()));
+    assert_eq!(router.netns.pids(), Vec::<i32>::new());
+    router.take_vip();
+    vipwatch_testkit::stays(Duration::from_millis(200), "nobody writes", || {
+        router.state().as_deref() == Some("backup")
+    });
+}

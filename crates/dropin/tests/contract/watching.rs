@@ -1,0 +1,235 @@
+//! What makes a primary, and what does not.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use vipwatch_testkit::{Agent, Monitor, Release, Router, peer_of, stays, wait_for};
+
+use crate::{stage, subject};
+
+const SETTLE: Duration = Duration::from_millis(300);
+
+fn watched(cidr: &str) -> (vipwatch_testkit::Lab, Router, Agent, Monitor) {
+    let (lab, mut router, agent) = stage(Release::V29);
+    cidr.clone_into(&mut router.cidr);
+    let monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    (lab, router, agent, monitor)
+}
+
+/// Everything the kernel has said until now was read, and the words are still these.
+fn still(router: &Router, agent: &Agent, words: &[&str]) {
+    stays(SETTLE, &format!("{words:?}; log:\n{}", router.log()), || agent.words() == words);
+}
+
+#[test]
+fn another_prefix_length_is_another_address() {
+    let (_lab, router, agent, _monitor) = watched("169.254.0.1/24");
+    router.netns.ip(&format!("address add 169.254.0.1/32 dev {}", router.link));
+    still(&router, &agent, &["backup"]);
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+}
+
+#[test]
+fn any_spelling_of_an_ipv6_address_matches() {
+    let (_lab, router, agent, _monitor) = watched("FD00:0001:0:0::00AB/64");
+    router.netns.ip(&format!("address add fd00:1::ab/64 dev {} nodad", router.link));
+    agent.wait_for_words(&["backup", "primary"]);
+    router.netns.ip(&format!("address del fd00:1::ab/64 dev {}", router.link));
+    agent.wait_for_word("backup");
+}
+
+#[test]
+fn an_address_refresh_is_no_transition() {
+    let (_lab, router, agent, _monitor) = watched("169.254.0.1/24");
+    let (hand, link) = router.hand();
+    let vip = router.cidr.parse().unwrap();
+    hand.add(link, vip);
+    agent.wait_for_words(&["backup", "primary"]);
+    // The confirmation of a role that came so soon after another is not a repetition.
+    let confirmed = agent.words().len() + 1;
+    for _ in 0..20 {
+        hand.refresh(link, vip);
+    }
+    router.netns.ip(&format!(
+        "address change {} dev {} valid_lft 500 preferred_lft 400",
+        router.cidr, router.link
+    ));
+    stays(SETTLE, "one notification", || agent.words().len() <= confirmed);
+    assert_eq!(router.log().matches("Wrote router").count(), 2, "{}", router.log());
+}
+
+#[test]
+fn an_ipv6_address_counts_once_and_only_when_detection_has_ended() {
+    let (_lab, router, agent, _monitor) = watched("fd00:1::5/64");
+    router.netns.ip(&format!("address add fd00:1::5/64 dev {}", router.link));
+    let flags = || {
+        vipwatch_testkit::run(std::process::Command::new("ip").args([
+            "-n",
+            router.netns.name(),
+            "-6",
+            "address",
+            "show",
+            "dev",
+            &router.link,
+        ]))
+    };
+    wait_for("the end of detection", || {
+        // Whoever says primary while the kernel still says tentative says it too early.
+        let is_primary = agent.words().len() > 1;
+        let text = flags();
+        let is_tentative = text.lines().any(|l| l.contains("fd00:1::5") && l.contains("tentative"));
+        assert!(!(is_primary && is_tentative), "too early");
+        (!is_tentative).then_some(())
+    });
+    agent.wait_for_words(&["backup", "primary"]);
+    assert_eq!(router.log().matches("state primary").count(), 2, "written once, told once");
+}
+
+#[test]
+fn an_ipv6_address_that_somebody_else_has_never_counts() {
+    let (lab, mut router, agent) = stage(Release::V29);
+    let other = lab.netns("other");
+    // The far end of the link, in a namespace of its own, has the address already.
+    let peer = peer_of(&router.link);
+    router.netns.ip(&format!("link set {peer} netns {}", other.name()));
+    other.ip(&format!("link set {peer} up"));
+    other.ip(&format!("address add fd00:1::5/64 dev {peer} nodad"));
+    router.cidr = "fd00:1::5/64".to_owned();
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    router.netns.ip(&format!("address add fd00:1::5/64 dev {}", router.link));
+    wait_for("the kernel to find the duplicate", || {
+        let text = vipwatch_testkit::run(std::process::Command::new("ip").args([
+            "-n",
+            router.netns.name(),
+            "-6",
+            "address",
+            "show",
+            "dev",
+            &router.link,
+        ]));
+        text.contains("dadfailed").then_some(())
+    });
+    still(&router, &agent, &["backup"]);
+    assert_eq!(router.state().as_deref(), Some("backup"));
+}
+
+#[test]
+fn a_link_deleted_and_created_again_under_the_same_name_is_followed() {
+    let (_lab, router, agent, _monitor) = watched("169.254.0.1/24");
+    router.take_vip();
+    router.wait_for_state("primary");
+    router.netns.ip(&format!("link del {}", router.link));
+    router.wait_for_state("backup");
+    router.netns.add_link(&router.link);
+    router.take_vip();
+    router.wait_for_state("primary");
+    agent.wait_for_word("primary");
+}
+
+#[test]
+fn a_link_renamed_away_takes_the_role_along_and_brings_it_back() {
+    let (_lab, router, agent, _monitor) = watched("169.254.0.1/24");
+    router.take_vip();
+    router.wait_for_state("primary");
+    let rename = |from: &str, to: &str| {
+        router.netns.ip(&format!("link set {from} down"));
+        router.netns.ip(&format!("link set {from} name {to}"));
+    };
+    rename(&router.link, "elsewhere");
+    router.wait_for_state("backup");
+    agent.wait_for_word("backup");
+    rename("elsewhere", &router.link);
+    router.wait_for_state("primary");
+    agent.wait_for_word("primary");
+}
+
+#[test]
+fn a_link_renamed_into_place_is_followed() {
+    let (_lab, router, agent, _monitor) = watched("169.254.0.1/24");
+    let peer = peer_of(&router.link);
+    router.netns.ip(&format!("address add {} dev {peer}", router.cidr));
+    still(&router, &agent, &["backup"]);
+    router.netns.ip(&format!("link set {} down", router.link));
+    router.netns.ip(&format!("link set {} name old", router.link));
+    router.netns.ip(&format!("link set {peer} down"));
+    router.netns.ip(&format!("link set {peer} name {}", router.link));
+    router.wait_for_state("primary");
+    agent.wait_for_word("primary");
+}
+
+#[test]
+fn a_port_that_leaves_a_bridge_is_still_there() {
+    let (_lab, router, agent, _monitor) = watched("169.254.0.1/24");
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+    router.netns.ip("link add br0 type bridge");
+    router.netns.ip(&format!("link set {} master br0", router.link));
+    router.netns.ip(&format!("link set {} nomaster", router.link));
+    stays(SETTLE, "primary", || router.state().as_deref() == Some("primary"));
+    assert!(!router.log().contains("link created, renamed or deleted"), "{}", router.log());
+}
+
+#[test]
+fn a_storm_larger_than_the_queue_ends_in_the_truth() {
+    let (_lab, router, agent, monitor) = watched("169.254.0.1/24");
+    let (hand, link) = router.hand();
+    let vip = router.cidr.parse().unwrap();
+    // A reader that does not read: the kernel's queue overflows.
+    monitor.signal(Signal::STOP);
+    for _ in 0..15 {
+        let others: Vec<_> = (0..500)
+            .map(|n: u32| format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap())
+            .collect();
+        for cidr in &others {
+            hand.add(link, *cidr);
+        }
+        hand.add(link, vip);
+        for cidr in &others {
+            hand.remove(link, *cidr);
+        }
+        hand.remove(link, vip);
+    }
+    hand.add(link, vip);
+    monitor.signal(Signal::CONT);
+    router.wait_for_state("primary");
+    agent.wait_for_word("primary");
+    assert!(router.log().contains("Lost events"), "the storm was too small to prove anything");
+    assert_eq!(router.log().matches("is primary").count(), 1, "one transition: {}", router.log());
+}
+
+#[test]
+fn the_audit_agrees_and_restores_a_state_file_that_somebody_changed() {
+    let (_lab, router, _agent) = stage(Release::V29);
+    let mut command = router.command(&subject());
+    let mut child = command.args(["--audit_interval", "1"]).spawn().unwrap();
+    router.wait_for_state("backup");
+    router.take_vip();
+    router.wait_for_state("primary");
+    std::io::Write::write_all(
+        &mut std::fs::File::create(router.conf_dir.join("state")).unwrap(),
+        b"backup",
+    )
+    .unwrap();
+    router.wait_for_state("primary");
+    assert!(!router.log().contains("disagreed"), "{}", router.log());
+    let _ = child.wait();
+}
+
+#[test]
+fn a_namespace_that_is_deleted_is_let_go() {
+    let (_lab, router, agent, mut monitor) = watched("169.254.0.1/24");
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+    vipwatch_testkit::run(std::process::Command::new("ip").args([
+        "netns",
+        "del",
+        router.netns.name(),
+    ]));
+    agent.wait_for_word("backup");
+    monitor.wait_until_gone();
+    router.wait_for_state("backup");
+    assert!(!router.pid_file().exists());
+}

@@ -1,0 +1,83 @@
+//! Real keepalived on two nodes, joined by a pair of links.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::Netns;
+
+/// One keepalived process, with the configuration Neutron's agent would write; killed with
+/// its children when dropped.
+#[derive(Debug)]
+pub struct Keepalived {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Keepalived {
+    /// Writes `keepalived.conf` for `vip` on `link` into `directory` and starts keepalived.
+    pub fn start(netns: &Netns, directory: &Path, link: &str, vip: &str, priority: u8) -> Self {
+        let config = format!(
+            "global_defs {{\n    router_id neutron\n}}\nvrrp_instance VR_1 {{\n    state BACKUP\n    \
+             interface {link}\n    virtual_router_id 1\n    priority {priority}\n    \
+             garp_master_delay 60\n    nopreempt\n    advert_int 1\n    track_interface {{\n        \
+             {link}\n    }}\n    virtual_ipaddress {{\n        {vip} dev {link}\n    }}\n}}\n"
+        );
+        let path = directory.join("keepalived.conf");
+        let staged = directory.join("keepalived.conf.new");
+        std::fs::File::create(&staged)
+            .and_then(|mut file| std::io::Write::write_all(&mut file, config.as_bytes()))
+            .and_then(|()| std::fs::rename(&staged, &path))
+            .expect("keepalived.conf");
+        let mut command = netns.command("keepalived");
+        command.arg("-n").arg("-P").arg("-l").arg("-f").arg(&path);
+        command.arg("-p").arg(directory.join("keepalived.pid"));
+        command.arg("-r").arg(directory.join("keepalived-vrrp.pid"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().expect("keepalived; hint: `cargo xtask test` installs it");
+        Self { child, directory: directory.to_owned() }
+    }
+
+    /// Stops it in good order: it gives up the address.
+    pub fn stop(mut self) {
+        signal(&self.pids(), "TERM");
+        let _ = self.child.wait();
+    }
+
+    /// Kills it: the address stays where it is.
+    pub fn kill(mut self) {
+        signal(&self.pids(), "KILL");
+        let _ = self.child.wait();
+    }
+
+    /// The parent and the process that speaks VRRP.
+    fn pids(&self) -> Vec<i32> {
+        ["keepalived-vrrp.pid", "keepalived.pid"]
+            .iter()
+            .filter_map(|name| crate::monitor::read_pid(&self.directory.join(name)))
+            .collect()
+    }
+}
+
+impl Drop for Keepalived {
+    fn drop(&mut self) {
+        signal(&self.pids(), "KILL");
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(pids: &[i32], name: &str) {
+    let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    if !pids.is_empty() {
+        let _ =
+            Command::new("kill").arg(format!("-{name}")).args(pids).stderr(Stdio::null()).status();
+    }
+}
+
+/// Joins two namespaces by a pair of links of the same name, both up.
+pub fn join(a: &Netns, b: &Netns, link: &str) {
+    let other = b.name();
+    a.ip(&format!("link add {link} type veth peer name {link} netns {other}"));
+    a.ip(&format!("link set {link} up"));
+    b.ip(&format!("link set {link} up"));
+}

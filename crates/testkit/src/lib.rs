@@ -1,0 +1,25 @@
+//! What tests and benches stand on: throw-away namespaces, hands that change addresses,
+//! an agent that can misbehave in every known way, and the monitor as the agent starts it.
+//!
+//! Only for tests, benches and the demo. Everything here needs the power to make network
+//! namespaces, which `cargo xtask` arranges; without it a test fails and says so.
+//!
+//! The codec used here is not ours: what the tests see and do is independent of what they
+//! test.
+
+pub mod agent;
+pub mod hand;
+pub mod keepalived;
+pub mod lab;
+pub mod monitor;
+pub mod recorder;
+pub mod release;
+pub mod wait;
+
+pub use agent::{Agent, Manner};
+pub use hand::Hand;
+pub use lab::{Lab, Netns, peer_of, run};
+pub use monitor::{Monitor, Router};
+pub use recorder::Recorder;
+pub use release::Release;
+pub use wait::{pause, stays, wait_for};

@@ -130,7 +130,7 @@ pub fn inside(words: &[&str]) -> Task {
         let suite =
             Suite::ALL.into_iter().find(|known| known.name() == suite).unwrap_or(Suite::Unit);
         let mut command = Command::new(path);
-        command.arg("--test-threads").arg(suite.threads());
+        command.args(["--show-output", "--test-threads", suite.threads()]);
         if !filter.is_empty() {
             command.arg(filter);
         }

@@ -193,7 +193,9 @@ impl Delivery {
                     self.is_unsure = true;
                     self.last_heard = Some(now);
                 }
-                self.retry_at = Some(now + self.wait_after(setback));
+                let wait = self.wait_after(setback);
+                // What was wanted meanwhile is news, and has not failed yet.
+                self.retry_at = (self.wanted == Some(attempt.role)).then(|| now + wait);
             }
         }
     }

@@ -155,6 +155,12 @@ impl Monitor {
         Ok(Queue::MoreToCome)
     }
 
+    /// The socket's address, for a test that forges messages.
+    #[doc(hidden)]
+    pub fn port(&self) -> u32 {
+        self.socket.port()
+    }
+
     /// Makes the queue tiny, so that a test can overrun it.
     #[doc(hidden)]
     pub fn shrink_queue(&self) -> io::Result<()> {

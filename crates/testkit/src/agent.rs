@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -69,6 +69,7 @@ impl Letter {
 #[derive(Debug)]
 struct Shared {
     letters: Mutex<Vec<Letter>>,
+    arrived: Condvar,
     manner: Mutex<Manner>,
     /// Connections that are kept waiting.
     hanging: Mutex<Vec<UnixStream>>,
@@ -102,9 +103,16 @@ impl Agent {
         Self::serve(path, listener, manner)
     }
 
+    /// An agent that nobody can reach, to stand where one is missing.
+    pub fn nowhere() -> Self {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        Self::listen(directory.path(), Manner::Threaded)
+    }
+
     fn serve(path: PathBuf, listener: UnixListener, manner: Manner) -> Self {
         let shared = Arc::new(Shared {
             letters: Mutex::default(),
+            arrived: Condvar::new(),
             manner: Mutex::new(manner),
             hanging: Mutex::default(),
             is_over: AtomicBool::new(false),
@@ -140,6 +148,24 @@ impl Agent {
     /// How many requests were heard so far.
     pub fn count(&self) -> usize {
         self.shared.letters.lock().expect("no panic holds this lock").len()
+    }
+
+    /// The last request heard.
+    pub fn last(&self) -> Option<Letter> {
+        self.shared.letters.lock().expect("no panic holds this lock").last().cloned()
+    }
+
+    /// Waits, without looking, for the next request that says `word`.
+    pub fn wait_for_next(&self, word: &str, limit: Duration) -> Option<Letter> {
+        let letters = self.shared.letters.lock().expect("no panic holds this lock");
+        let is_there =
+            |letters: &mut Vec<Letter>| letters.last().is_none_or(|letter| letter.word() != word);
+        let (letters, _) = self
+            .shared
+            .arrived
+            .wait_timeout_while(letters, limit, is_there)
+            .expect("no panic holds this lock");
+        letters.last().filter(|letter| letter.word() == word).cloned()
     }
 
     /// The words heard so far, in order.
@@ -212,6 +238,7 @@ fn answer(mut stream: UnixStream, shared: &Shared) {
     let request = String::from_utf8_lossy(&buffer[..length]).into_owned();
     let letter = Letter { at: Instant::now(), request, manner };
     shared.letters.lock().expect("no panic holds this lock").push(letter);
+    shared.arrived.notify_all();
     let proper = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=UTF-8\r\nContent-Length: 0\r\n\
                   Date: Sun, 15 Nov 2026 00:00:00 GMT\r\nConnection: close\r\n\r\n";
     // A monitor that hung up is what some tests are about.

@@ -118,6 +118,16 @@ fn a_new_role_does_not_wait_for_the_backoff_of_the_old() {
 }
 
 #[test]
+fn a_role_wanted_during_a_failing_attempt_does_not_wait_for_its_backoff() {
+    let mut delivery = delivery();
+    delivery.want(Role::Primary);
+    delivery.begin(at(0));
+    delivery.want(Role::Backup);
+    delivery.finish(Outcome::Failed(Setback::Unanswered), at(5_000));
+    assert_eq!(delivery.begin(at(5_000)), Some(Role::Backup));
+}
+
+#[test]
 fn nothing_is_said_while_the_role_is_withheld() {
     let mut delivery = delivery();
     delivery.want(Role::Backup);

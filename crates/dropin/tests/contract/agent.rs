@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vipwatch_testkit::agent::Leftover;
 use vipwatch_testkit::{Agent, Manner, Release, stays, wait_for};
@@ -238,13 +238,25 @@ fn ten_thousand_failures_leak_no_descriptor() {
     let before = open();
     let (hand, link) = router.hand();
     let vip = router.cidr.parse().unwrap();
-    // Every change is a new attempt, and every attempt fails.
-    let mut changes = 0;
+    // Every change is a new attempt, and every attempt fails. The next change comes when the
+    // last attempt was heard: a pair within one batch would be no change at all.
+    let end = Instant::now() + Duration::from_mins(1);
+    let mut is_held = false;
     while agent.count() < 10_000 {
-        assert!(changes < 200_000, "only {} attempts", agent.count());
-        hand.add(link, vip);
+        let before = agent.count();
+        if is_held {
+            hand.remove(link, vip);
+        } else {
+            hand.add(link, vip);
+        }
+        is_held = !is_held;
+        while agent.count() == before {
+            assert!(Instant::now() < end, "only {before} attempts");
+            std::thread::yield_now();
+        }
+    }
+    if is_held {
         hand.remove(link, vip);
-        changes += 2;
     }
     wait_for("the descriptors to be back", || (open() <= before).then_some(()));
     agent.behave(Manner::Threaded);

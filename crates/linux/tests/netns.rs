@@ -1,0 +1,169 @@
+//! The monitor on a real kernel: looks, events, overruns. Needs namespaces of its own, which
+//! `cargo xtask test` arranges.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::os::fd::AsFd;
+
+use ipnet::IpNet;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vipwatch_core::{Inventory, Look, Observation, Usability};
+use vipwatch_linux::monitor::{Heard, Loss, Monitor, Queue};
+use vipwatch_testkit::{Lab, Netns};
+
+fn vip() -> IpNet {
+    "169.254.0.1/24".parse().unwrap()
+}
+
+fn stage() -> (Lab, Netns, Monitor) {
+    let lab = Lab::new();
+    let netns = lab.netns("m");
+    netns.add_link("ha-1");
+    let monitor = netns.visit(|| Monitor::open(vip()).unwrap());
+    (lab, netns, monitor)
+}
+
+/// Reads until something was heard, and the queue is empty.
+fn hear(monitor: &mut Monitor) -> Vec<Heard> {
+    let mut heard = Vec::new();
+    loop {
+        let queue = monitor.read(&mut heard).unwrap();
+        if queue == Queue::Empty && !heard.is_empty() && !monitor.is_looking() {
+            return heard;
+        }
+        let mut waiting = [PollFd::from_borrowed_fd(monitor.as_fd(), PollFlags::IN)];
+        let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert!(poll(&mut waiting, Some(&limit)).unwrap() > 0, "nothing came; so far {heard:?}");
+    }
+}
+
+fn inventory(monitor: &mut Monitor, look: Look) -> Inventory {
+    monitor.look(look).unwrap();
+    let heard = hear(monitor);
+    match heard.as_slice() {
+        [Heard::Seen(Observation::Inventory(inventory))] => inventory.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_look_lists_the_links_and_the_watched_address_only() {
+    let (_lab, netns, mut monitor) = stage();
+    netns.ip("address add 169.254.0.1/24 dev ha-1");
+    netns.ip("address add 10.0.0.1/24 dev ha-1");
+    let seen = inventory(&mut monitor, Look::First);
+    let names: Vec<String> = seen.links.iter().map(|(_, name)| name.to_string()).collect();
+    assert!(names.contains(&"lo".to_owned()) && names.contains(&"ha-1".to_owned()), "{names:?}");
+    let link = netns.hand().link("ha-1");
+    assert_eq!(seen.addresses.len(), 1);
+    assert_eq!((seen.addresses[0].0.0, seen.addresses[0].1), (link, vip()));
+}
+
+#[test]
+fn a_large_namespace_is_listed_whole() {
+    let (_lab, netns, mut monitor) = stage();
+    let hand = netns.hand();
+    let link = hand.link("ha-1");
+    for n in 0..3_000_u32 {
+        hand.add(link, format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap());
+    }
+    hand.add(link, vip());
+    let seen = inventory(&mut monitor, Look::First);
+    assert_eq!(seen.addresses.len(), 1);
+}
+
+#[test]
+fn an_event_is_heard_once_and_others_are_not_passed_on() {
+    let (_lab, netns, mut monitor) = stage();
+    inventory(&mut monitor, Look::First);
+    let hand = netns.hand();
+    let link = hand.link("ha-1");
+    hand.add(link, "10.0.0.1/24".parse().unwrap());
+    hand.add(link, vip());
+    let heard = hear(&mut monitor);
+    assert!(
+        matches!(
+            heard.as_slice(),
+            [Heard::Seen(Observation::AddressSeen { cidr, usability: Usability::Usable, .. })] if *cidr == vip()
+        ),
+        "{heard:?}"
+    );
+}
+
+#[test]
+fn what_happened_before_a_look_is_not_replayed_after_it() {
+    let (_lab, netns, mut monitor) = stage();
+    let hand = netns.hand();
+    let link = hand.link("ha-1");
+    // Subscribed already: all of this is in the queue when the look begins.
+    for _ in 0..10 {
+        hand.add(link, vip());
+        hand.remove(link, vip());
+    }
+    let seen = inventory(&mut monitor, Look::First);
+    assert!(seen.addresses.is_empty());
+    let mut rest = Vec::new();
+    monitor.read(&mut rest).unwrap();
+    assert_eq!(rest, []);
+}
+
+#[test]
+fn an_overrun_is_said_and_followed_by_an_inventory() {
+    let (_lab, netns, mut monitor) = stage();
+    inventory(&mut monitor, Look::First);
+    monitor.shrink_queue().unwrap();
+    let hand = netns.hand();
+    let link = hand.link("ha-1");
+    for n in 0..500_u32 {
+        hand.add(link, format!("10.1.{}.{}/32", n / 250, n % 250).parse().unwrap());
+    }
+    hand.add(link, vip());
+    let heard = hear(&mut monitor);
+    assert!(heard.contains(&Heard::Lost(Loss::Overrun)), "{heard:?}");
+    let Some(Heard::Seen(Observation::Inventory(seen))) = heard.last() else { panic!("{heard:?}") };
+    assert_eq!((seen.look, seen.addresses.len()), (Look::Resync, 1));
+}
+
+#[test]
+fn an_audit_passes_on_what_it_hears_meanwhile() {
+    let (_lab, netns, mut monitor) = stage();
+    inventory(&mut monitor, Look::First);
+    let hand = netns.hand();
+    hand.add(hand.link("ha-1"), vip());
+    monitor.look(Look::Audit).unwrap();
+    let heard = hear(&mut monitor);
+    assert!(matches!(heard[0], Heard::Seen(Observation::AddressSeen { .. })), "{heard:?}");
+    assert!(matches!(heard.last(), Some(Heard::Seen(Observation::Inventory(_)))), "{heard:?}");
+}
+
+#[test]
+fn a_message_from_another_process_is_not_believed() {
+    let (_lab, netns, mut monitor) = stage();
+    inventory(&mut monitor, Look::First);
+    // A well-formed RTM_NEWADDR, sent to the monitor's own port by somebody with the right to.
+    let link = netns.hand().link("ha-1");
+    let mut forged = vec![0_u8; 40];
+    forged[0..4].copy_from_slice(&40_u32.to_ne_bytes());
+    forged[4..6].copy_from_slice(&20_u16.to_ne_bytes());
+    forged[16..18].copy_from_slice(&[2, 24]);
+    forged[20..24].copy_from_slice(&link.to_ne_bytes());
+    forged[24..32].copy_from_slice(&[8, 0, 2, 0, 169, 254, 0, 1]);
+    forged[32..40].copy_from_slice(&[8, 0, 1, 0, 169, 254, 0, 1]);
+    netns.visit(|| {
+        use rustix::net::netlink::SocketAddrNetlink;
+        use rustix::net::{AddressFamily, SendFlags, SocketType, sendto, socket};
+        let sender = socket(AddressFamily::NETLINK, SocketType::RAW, None).unwrap();
+        // Refused by the kernel, or ignored by us: either will do.
+        let _ = sendto(
+            &sender,
+            &forged,
+            SendFlags::empty(),
+            &SocketAddrNetlink::new(monitor.port(), 0),
+        );
+    });
+    let hand = netns.hand();
+    hand.add(link, vip());
+    hand.remove(link, vip());
+    let heard = hear(&mut monitor);
+    assert_eq!(heard.len(), 2, "the forged one is not among them: {heard:?}");
+}

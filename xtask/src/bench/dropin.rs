@@ -1,0 +1,606 @@
+//! The drop-in beside the script of Neutron 29.0.0 and the Python daemon of 28.0.2.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use rustix::process::{Pid, Signal};
+use vipwatch_testkit::monitor::read_pid;
+use vipwatch_testkit::{Agent, Hand, Lab, Manner, Release, Router, pause};
+
+use super::measure::{Samples, cpu, family, forks, machine, memory, ms};
+use super::report::{Report, Row, Target};
+use crate::Stop;
+
+/// Where the programs are.
+pub struct Homes {
+    pub subject: PathBuf,
+    pub script: PathBuf,
+    pub daemon: PathBuf,
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Ours,
+    Script,
+    Daemon,
+}
+
+impl Who {
+    const ALL: [Self; 3] = [Self::Ours, Self::Script, Self::Daemon];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "vipwatch",
+            Self::Script => "script",
+            Self::Daemon => "daemon",
+        }
+    }
+
+    /// Fewer samples of those who take longer.
+    fn samples(self, of_ours: usize) -> usize {
+        match self {
+            Self::Ours => of_ours,
+            Self::Script => (of_ours / 4).max(4),
+            Self::Daemon => (of_ours / 10).max(3),
+        }
+    }
+}
+
+impl Homes {
+    fn command(&self, who: Who, router: &Router) -> Command {
+        let (program, extra): (PathBuf, &[&str]) = match who {
+            Who::Ours => (self.subject.clone(), &[]),
+            Who::Script => (self.script.join("bin/neutron-keepalived-state-change"), &[]),
+            // Without a configuration of its own it would read the machine's.
+            Who::Daemon => (
+                self.daemon.join("bin/neutron-keepalived-state-change"),
+                &["--config-file=/dev/null"],
+            ),
+        };
+        let mut command = router.command(&program);
+        command.args(extra).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+}
+
+/// A program that was started, and everything it keeps alive.
+struct Running {
+    spawned: Child,
+    pid: i32,
+}
+
+impl Running {
+    fn start(homes: &Homes, who: Who, router: &Router) -> Self {
+        let spawned = homes.command(who, router).spawn().expect("the program starts");
+        let pid =
+            spin(Duration::from_secs(60), || read_pid(&router.pid_file())).expect("a pid file");
+        Self { spawned, pid }
+    }
+
+    /// The monitor's processes, without those that only started it.
+    fn pids(&self) -> Vec<i32> {
+        family(self.pid)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for pid in self.pids().into_iter().filter_map(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        let _ = self.spawned.kill();
+        let _ = self.spawned.wait();
+    }
+}
+
+/// Asks again and again, without sleeping: what is measured here is shorter than any sleep.
+fn spin<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(answer) = probe() {
+            return Some(answer);
+        }
+        if Instant::now() > end {
+            return None;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// One router with an agent and a program that runs.
+struct Stage {
+    running: Running,
+    agent: Agent,
+    hand: Hand,
+    link: u32,
+    vip: IpNet,
+    router: Router,
+    _lab: Lab,
+}
+
+fn router_for(who: Who, lab: &Lab, number: u32) -> Router {
+    // The daemon knows the equals form only; both forms mean the same to ours.
+    let release = if who == Who::Daemon { Release::V26 } else { Release::V29 };
+    let mut router = Router::numbered(lab, release, number);
+    router.debug = false;
+    router
+}
+
+fn stage(homes: &Homes, who: Who) -> Stage {
+    let lab = Lab::new();
+    let router = router_for(who, &lab, 1);
+    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    let running = Running::start(homes, who, &router);
+    let (hand, link) = router.hand();
+    let vip = router.cidr.parse().expect("an address");
+    let stage = Stage { running, agent, hand, link, vip, router, _lab: lab };
+    // The script says nothing until something happens, so something happens; and what it
+    // says first is no part of any figure.
+    spin(Duration::from_secs(30), || stage.router.state());
+    pause(Duration::from_millis(300));
+    stage.change(true);
+    stage.settle("primary");
+    stage.change(false);
+    stage.settle("backup");
+    stage
+}
+
+impl Stage {
+    fn change(&self, is_primary: bool) {
+        if is_primary {
+            self.hand.add(self.link, self.vip)
+        } else {
+            self.hand.remove(self.link, self.vip)
+        }
+    }
+
+    fn is_told(&self, word: &str) -> bool {
+        self.agent.last().is_some_and(|letter| letter.word() == word)
+    }
+
+    fn settle(&self, word: &str) -> bool {
+        spin(Duration::from_secs(10), || {
+            (self.router.state().as_deref() == Some(word) && self.is_told(word)).then_some(())
+        })
+        .is_some()
+    }
+}
+
+/// Measures everything.
+pub fn run(homes: &Homes, is_quick: bool) -> Result<Report, Stop> {
+    let pace = |full: usize| if is_quick { (full / 5).max(2) } else { full };
+    let mut rows = Vec::new();
+    binary(homes, &mut rows)?;
+    start(homes, pace(40), &mut rows);
+    change(homes, pace(400), &mut rows);
+    agent_returns(homes, pace(20), &mut rows);
+    stop(homes, pace(20), &mut rows);
+    cost(homes, pace(1_000), &mut rows);
+    burst(homes, &mut rows);
+    unrelated(homes, &mut rows);
+    for count in [50, 200] {
+        at_once(homes, if is_quick { count / 5 } else { count }, &mut rows);
+    }
+    for count in [1, 50, 200] {
+        footprint(homes, if is_quick { (count / 5).max(1) } else { count }, &mut rows);
+    }
+    wrapped(homes, if is_quick { 2 } else { 10 }, &mut rows);
+    let title = if is_quick { "bench dropin (quick: no figures to quote)" } else { "bench dropin" };
+    Ok(Report { title: title.to_owned(), machine: machine(), rows })
+}
+
+fn say(what: &str, who: Who) {
+    eprintln!("bench: {what}: {}", who.name());
+}
+
+fn set(row: &mut Row, who: Who, value: Option<f64>) {
+    match who {
+        Who::Ours => row.ours = value,
+        Who::Script => row.script = value,
+        Who::Daemon => row.daemon = value,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a file size")]
+fn binary(homes: &Homes, rows: &mut Vec<Row>) -> Result<(), Stop> {
+    let mut row = Row::new("binary", "KiB");
+    row.ours = Some(std::fs::metadata(&homes.subject)?.len() as f64 / 1024.0);
+    row.target = Some(Target::AtMost(700.0));
+    rows.push(row);
+    Ok(())
+}
+
+/// Spawn to the first state, in the file and at the agent.
+fn start(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+    let mut written = Row::new("spawn → first state written, p50", "ms");
+    let mut told = Row::new("spawn → first state received, p50", "ms");
+    written.target = Some(Target::AtMost(3.0));
+    for who in Who::ALL {
+        say("start", who);
+        let mut files = Vec::new();
+        let mut letters = Vec::new();
+        for _ in 0..who.samples(count) {
+            let lab = Lab::new();
+            let router = router_for(who, &lab, 1);
+            let agent = Agent::listen(lab.path(), Manner::Threaded);
+            let state = router.conf_dir.join("state");
+            let mut command = homes.command(who, &router);
+            let began = Instant::now();
+            let mut spawned = command.spawn().expect("the program starts");
+            spin(Duration::from_secs(30), || state.exists().then_some(()));
+            files.push(ms(began.elapsed()));
+            let patience = if who == Who::Ours { 10 } else { 2 };
+            spin(Duration::from_secs(patience), || agent.last());
+            letters.extend(agent.last().map(|letter| ms(letter.at - began)));
+            if let Some(pid) = read_pid(&router.pid_file()) {
+                for pid in family(pid).into_iter().filter_map(Pid::from_raw) {
+                    let _ = rustix::process::kill_process(pid, Signal::KILL);
+                }
+            }
+            let _ = spawned.kill();
+            let _ = spawned.wait();
+        }
+        set(&mut written, who, Samples::of(files).map(|samples| samples.quantile(0.5)));
+        set(&mut told, who, Samples::of(letters).map(|samples| samples.quantile(0.5)));
+    }
+    rows.extend([written, told]);
+}
+
+/// A change of the address to the file and to the agent.
+fn change(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+    let names = [
+        "VIP change → file, p50",
+        "VIP change → file, p99",
+        "VIP change → agent, p50",
+        "VIP change → agent, p99",
+    ];
+    let mut table = names.map(|name| Row::new(name, "ms"));
+    table[2].target = Some(Target::TimesLess(50.0));
+    for who in Who::ALL {
+        say("change", who);
+        let stage = stage(homes, who);
+        let mut files = Vec::new();
+        let mut letters = Vec::new();
+        for turn in 0..who.samples(count) {
+            let is_primary = turn % 2 == 0;
+            let word = if is_primary { "primary" } else { "backup" };
+            // First the file, by looking at it all the time; then the agent, by waiting for
+            // it: looking takes a core that the other would have.
+            let began = Instant::now();
+            stage.change(is_primary);
+            spin(Duration::from_secs(10), || {
+                (stage.router.state().as_deref() == Some(word)).then_some(())
+            });
+            files.push(ms(began.elapsed()));
+            stage.settle(word);
+            let began = Instant::now();
+            stage.change(!is_primary);
+            let other = if is_primary { "backup" } else { "primary" };
+            let letter = stage.agent.wait_for_next(other, Duration::from_secs(10));
+            letters.extend(letter.map(|letter| ms(letter.at - began)));
+            stage.change(is_primary);
+            stage.settle(word);
+        }
+        for (samples, at) in [(Samples::of(files), 0), (Samples::of(letters), 2)] {
+            set(&mut table[at], who, samples.as_ref().map(|samples| samples.quantile(0.5)));
+            set(&mut table[at + 1], who, samples.as_ref().map(|samples| samples.quantile(0.99)));
+        }
+    }
+    rows.extend(table);
+}
+
+/// The agent's socket comes back after a while: how long until it is told.
+fn agent_returns(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+    let mut row = Row::new("agent back after 2 s → told, p50", "ms");
+    say("agent returns", Who::Ours);
+    let mut stage = stage(homes, Who::Ours);
+    let mut samples = Vec::new();
+    for turn in 0..count {
+        let gone = std::mem::replace(&mut stage.agent, Agent::nowhere());
+        drop(gone);
+        stage.change(turn % 2 == 0);
+        pause(Duration::from_secs(2));
+        let began = Instant::now();
+        stage.agent = Agent::listen(&stage.router.state_path, Manner::Threaded);
+        let word = if turn % 2 == 0 { "primary" } else { "backup" };
+        let letter = stage.agent.wait_for_next(word, Duration::from_secs(10));
+        samples.extend(letter.map(|letter| ms(letter.at - began)));
+    }
+    row.ours = Samples::of(samples).map(|samples| samples.quantile(0.5));
+    rows.push(row);
+}
+
+fn stop(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+    let mut row = Row::new("SIGTERM → gone, max", "ms");
+    row.target = Some(Target::AtMost(100.0));
+    for who in [Who::Ours, Who::Script] {
+        say("stop", who);
+        let mut samples = Vec::new();
+        for _ in 0..who.samples(count) {
+            let stage = stage(homes, who);
+            let pid = stage.running.pid;
+            let began = Instant::now();
+            let _ = rustix::process::kill_process(Pid::from_raw(pid).expect("a pid"), Signal::TERM);
+            spin(Duration::from_secs(10), || {
+                (!vipwatch_testkit::monitor::is_alive(pid)).then_some(())
+            });
+            samples.push(ms(began.elapsed()));
+        }
+        set(&mut row, who, Samples::of(samples).map(|samples| samples.max()));
+    }
+    rows.push(row);
+}
+
+/// CPU time and processes for a thousand changes, one after the other.
+#[expect(clippy::cast_precision_loss, reason = "a count of changes")]
+fn cost(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+    let mut time = Row::new("CPU per 1,000 changes", "ms");
+    let mut processes = Row::new("processes started per 1,000 changes", "");
+    time.target = Some(Target::TimesLess(200.0));
+    processes.target = Some(Target::AtMost(0.0));
+    for who in Who::ALL {
+        say("cost", who);
+        let stage = stage(homes, who);
+        let changes = who.samples(count) / 2 * 2;
+        let pids = stage.running.pids();
+        let (cpu_before, forks_before) = (cpu(&pids), forks());
+        for turn in 0..changes {
+            let word = if turn % 2 == 0 { "primary" } else { "backup" };
+            stage.change(turn % 2 == 0);
+            stage.agent.wait_for_next(word, Duration::from_secs(10));
+        }
+        let forked = forks() - forks_before;
+        let used = cpu(&pids) - cpu_before;
+        let share = 1_000.0 / changes as f64;
+        set(&mut time, who, Some(used * share));
+        set(&mut processes, who, Some(forked * share));
+    }
+    rows.extend([time, processes]);
+}
+
+/// A thousand changes as fast as the kernel takes them.
+fn burst(homes: &Homes, rows: &mut Vec<Row>) {
+    let mut row = Row::new("1,000 changes in one burst → right", "ms");
+    for who in Who::ALL {
+        say("burst", who);
+        let stage = stage(homes, who);
+        for turn in 0..999 {
+            stage.change(turn % 2 == 0);
+        }
+        let began = Instant::now();
+        set(&mut row, who, until_right(&stage, began, "primary"));
+    }
+    rows.push(row);
+}
+
+/// Five thousand events of other addresses, with twenty changes among them.
+fn unrelated(homes: &Homes, rows: &mut Vec<Row>) {
+    let mut row = Row::new("5,000 unrelated events, 20 changes → right", "ms");
+    row.target = Some(Target::AtMost(100.0));
+    for who in Who::ALL {
+        say("unrelated events", who);
+        let stage = stage(homes, who);
+        let mut is_held = false;
+        for n in 0..2_500_u32 {
+            let other: IpNet =
+                format!("10.{}.{}.7/32", n / 250, n % 250).parse().expect("an address");
+            stage.hand.add(stage.link, other);
+            stage.hand.remove(stage.link, other);
+            if n % 120 == 60 {
+                is_held = !is_held;
+                stage.change(is_held);
+            }
+        }
+        if !is_held {
+            stage.change(true);
+        }
+        let began = Instant::now();
+        set(&mut row, who, until_right(&stage, began, "primary"));
+    }
+    rows.push(row);
+}
+
+/// Time until file and agent say `word` and go on saying it; `None` if they never do.
+fn until_right(stage: &Stage, began: Instant, word: &str) -> Option<f64> {
+    let is_right = || stage.router.state().as_deref() == Some(word) && stage.is_told(word);
+    let end = began + Duration::from_secs(90);
+    let mut since: Option<Instant> = None;
+    while Instant::now() < end {
+        match (is_right(), since) {
+            (true, None) => since = Some(Instant::now()),
+            // A second of it, for those who work off a backlog.
+            (true, Some(then)) if then.elapsed() > Duration::from_secs(1) => {
+                return Some(ms(then - began));
+            }
+            (false, _) => since = None,
+            (true, Some(_)) => {}
+        }
+        pause(Duration::from_micros(200));
+    }
+    None
+}
+
+/// The address appears in many namespaces at once.
+fn at_once(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
+    let mut half = Row::new(format!("VIP in {count} namespaces at once → told, p50"), "ms");
+    let mut last = Row::new(format!("VIP in {count} namespaces at once → told, last"), "ms");
+    let mut missing = Row::new(format!("VIP in {count} namespaces at once: never told"), "routers");
+    if count >= 40 {
+        half.target = (count >= 200).then_some(Target::TimesLess(20.0));
+    }
+    for who in [Who::Ours, Who::Script] {
+        say(&format!("{count} at once"), who);
+        let lab = Lab::new();
+        let agent = Agent::listen(lab.path(), Manner::Threaded);
+        let routers: Vec<_> = (1..=count).map(|number| router_for(who, &lab, number)).collect();
+        let hands: Vec<_> = routers.iter().map(Router::hand).collect();
+        let running: Vec<_> =
+            routers.iter().map(|router| Running::start(homes, who, router)).collect();
+        for router in &routers {
+            spin(Duration::from_secs(30), || router.state());
+        }
+        pause(Duration::from_secs(1));
+        let began = Instant::now();
+        for ((hand, link), router) in hands.iter().zip(&routers) {
+            hand.add(*link, router.cidr.parse().expect("an address"));
+        }
+        let is_primary = |letter: &vipwatch_testkit::agent::Letter| {
+            letter.at >= began && letter.word() == "primary"
+        };
+        let first_words = || {
+            let mut first = std::collections::HashMap::new();
+            for letter in agent.letters().into_iter().filter(&is_primary) {
+                first.entry(letter.router().to_owned()).or_insert(letter.at);
+            }
+            first
+        };
+        let end = Instant::now() + Duration::from_secs(20);
+        while first_words().len() < routers.len() && Instant::now() < end {
+            pause(Duration::from_millis(20));
+        }
+        let first = first_words();
+        let never = routers.len() - first.len();
+        let samples = Samples::of(first.values().map(|at| ms(*at - began)).collect());
+        set(&mut half, who, samples.as_ref().map(|samples| samples.quantile(0.5)));
+        set(&mut last, who, samples.as_ref().map(Samples::max));
+        set(&mut missing, who, u32::try_from(never).ok().map(f64::from));
+        drop(running);
+    }
+    rows.extend([half, last, missing]);
+}
+
+/// Memory and processes of each of many.
+#[expect(clippy::cast_precision_loss, reason = "a count of processes")]
+fn footprint(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
+    let names = ["RSS", "PSS", "USS"];
+    let mut table = names.map(|name| Row::new(format!("{name} each, {count} instances"), "KiB"));
+    let mut processes = Row::new(format!("processes each, {count} instances"), "");
+    if count == 50 {
+        table[1].target = Some(Target::AtMost(80.0));
+        table[2].target = Some(Target::AtMost(64.0));
+    }
+    for who in Who::ALL {
+        if who == Who::Daemon && count > 1 {
+            // A hundred megabytes and three seconds each: one tells as much.
+            continue;
+        }
+        say(&format!("footprint of {count}"), who);
+        let lab = Lab::new();
+        let _agent = Agent::listen(lab.path(), Manner::Threaded);
+        let routers: Vec<_> = (1..=count).map(|number| router_for(who, &lab, number)).collect();
+        let running: Vec<_> =
+            routers.iter().map(|router| Running::start(homes, who, router)).collect();
+        for router in &routers {
+            spin(Duration::from_secs(60), || router.state());
+            router.take_vip();
+        }
+        for router in &routers {
+            spin(Duration::from_secs(60), || {
+                (router.state().as_deref() == Some("primary")).then_some(())
+            });
+        }
+        pause(Duration::from_secs(1));
+        let pids: Vec<i32> = running.iter().flat_map(Running::pids).collect();
+        let sum = memory(&pids);
+        let share = f64::from(count);
+        for (row, value) in table.iter_mut().zip([sum.rss, sum.pss, sum.uss]) {
+            set(row, who, Some(value / share));
+        }
+        set(&mut processes, who, Some(pids.len() as f64 / share));
+    }
+    rows.extend(table);
+    rows.push(processes);
+}
+
+/// The same, with everything that stays alive when a 29 agent starts it through sudo and
+/// rootwrap.
+#[expect(clippy::cast_precision_loss, reason = "a count of processes")]
+fn wrapped(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
+    let mut memory_row =
+        Row::new(format!("PSS each through sudo and rootwrap, {count} instances"), "KiB");
+    let mut processes =
+        Row::new(format!("processes each through sudo and rootwrap, {count} instances"), "");
+    for who in [Who::Ours, Who::Script] {
+        say("through sudo and rootwrap", who);
+        let lab = Lab::new();
+        let _agent = Agent::listen(lab.path(), Manner::Threaded);
+        let rootwrap = match rootwrap(homes, who, lab.path()) {
+            Ok(rootwrap) => rootwrap,
+            Err(Stop(reason)) => {
+                eprintln!("bench: not measured through rootwrap: {reason}");
+                return;
+            }
+        };
+        let routers: Vec<_> = (1..=count).map(|number| router_for(who, &lab, number)).collect();
+        let mut spawned = Vec::new();
+        let mut pids = Vec::new();
+        for router in &routers {
+            let mut command = Command::new("sudo");
+            command.arg(homes.script.join("bin/neutron-rootwrap")).arg(&rootwrap);
+            command.arg("neutron-keepalived-state-change").args(router.arguments());
+            // As the agent does: pipes that nobody reads.
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            spawned.push(command.spawn().expect("sudo starts"));
+            if spin(Duration::from_secs(30), || router.state()).is_none() {
+                eprintln!("bench: not measured through rootwrap: the monitor did not start");
+                return;
+            }
+        }
+        pause(Duration::from_secs(1));
+        for (child, router) in spawned.iter_mut().zip(&routers) {
+            pids.extend(read_pid(&router.pid_file()).map(family).into_iter().flatten());
+            if matches!(child.try_wait(), Ok(None)) {
+                pids.extend(family(i32::try_from(child.id()).expect("a pid")));
+            }
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        set(&mut memory_row, who, Some(memory(&pids).pss / f64::from(count)));
+        set(&mut processes, who, Some(pids.len() as f64 / f64::from(count)));
+        for pid in pids.into_iter().filter_map(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        for mut child in spawned {
+            let _ = child.wait();
+        }
+    }
+    rows.extend([memory_row, processes]);
+}
+
+/// A rootwrap configuration that finds `who` first.
+fn rootwrap(homes: &Homes, who: Who, directory: &Path) -> Result<PathBuf, Stop> {
+    let bin = directory.join("bin");
+    std::fs::create_dir(&bin)?;
+    let program = match who {
+        Who::Ours => homes.subject.clone(),
+        Who::Script | Who::Daemon => homes.script.join("bin/neutron-keepalived-state-change"),
+    };
+    std::os::unix::fs::symlink(program, bin.join("neutron-keepalived-state-change"))?;
+    let filters = directory.join("filters");
+    std::fs::create_dir(&filters)?;
+    let write = |path: &Path, text: String| -> Result<(), Stop> {
+        std::io::Write::write_all(&mut std::fs::File::create(path)?, text.as_bytes())?;
+        Ok(())
+    };
+    write(
+        &filters.join("l3.filters"),
+        "[Filters]\nmonitor: CommandFilter, neutron-keepalived-state-change, root\n".to_owned(),
+    )?;
+    let config = directory.join("rootwrap.conf");
+    write(
+        &config,
+        format!(
+            "[DEFAULT]\nfilters_path={}\nexec_dirs={}\nuse_syslog=False\n",
+            filters.display(),
+            bin.display()
+        ),
+    )?;
+    let probe = Command::new("sudo").args(["-n", "true"]).output()?;
+    if !probe.status.success() {
+        return Err(Stop("sudo does not work in here".to_owned()));
+    }
+    Ok(config)
+}

@@ -1,0 +1,123 @@
+//! Reading what the kernel counts, and sorting what was measured.
+
+use std::time::Duration;
+
+use vipwatch_testkit::monitor::children;
+
+/// Sorted samples.
+pub struct Samples(Vec<f64>);
+
+impl Samples {
+    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        (!values.is_empty()).then_some(Self(values))
+    }
+
+    /// The value that `share` of all samples do not exceed.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index into a few hundred samples"
+    )]
+    pub fn quantile(&self, share: f64) -> f64 {
+        let last = self.0.len() - 1;
+        self.0[((last as f64) * share).ceil() as usize]
+    }
+
+    pub fn max(&self) -> f64 {
+        self.quantile(1.0)
+    }
+}
+
+pub fn ms(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}
+
+/// A process and all that descend from it.
+pub fn family(pid: i32) -> Vec<i32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while next < all.len() {
+        all.extend(children(all[next]));
+        next += 1;
+    }
+    all
+}
+
+/// Memory in KiB.
+#[derive(Clone, Copy, Default)]
+pub struct Memory {
+    pub rss: f64,
+    pub pss: f64,
+    pub uss: f64,
+}
+
+/// The memory of all `pids` together.
+pub fn memory(pids: &[i32]) -> Memory {
+    let mut sum = Memory::default();
+    for pid in pids {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            let value: f64 =
+                value.split_whitespace().next().and_then(|value| value.parse().ok()).unwrap_or(0.0);
+            match key {
+                "Rss" => sum.rss += value,
+                "Pss" => sum.pss += value,
+                "Private_Clean" | "Private_Dirty" => sum.uss += value,
+                _ => {}
+            }
+        }
+    }
+    sum
+}
+
+/// CPU time of `pids` and of the children they have waited for, in ms. Nanosecond counts for
+/// a process that never forks; clock ticks, 10 ms each, for what its children used.
+pub fn cpu(pids: &[i32]) -> f64 {
+    let own = |pid: &i32| -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+        text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
+    };
+    let waited = |pid: &i32| -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields: Vec<f64> = text
+            .rsplit_once(')')
+            .map(|(_, rest)| {
+                rest.split_whitespace().filter_map(|field| field.parse().ok()).collect()
+            })
+            .unwrap_or_default();
+        // After the state letter: ppid is 0, … cutime and cstime are 12 and 13.
+        fields.get(12).unwrap_or(&0.0) * 10.0 + fields.get(13).unwrap_or(&0.0) * 10.0
+    };
+    pids.iter().map(|pid| own(pid) + waited(pid)).sum()
+}
+
+/// Processes created on this machine since it started.
+pub fn forks() -> f64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("processes "))
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(0.0)
+}
+
+/// What this was measured on, in a line.
+pub fn machine() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cpu = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .and_then(|line| line.split_once(": "))
+        .map_or("unknown CPU", |(_, name)| name)
+        .to_owned();
+    let count = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let kernel = kernel.trim().split('-').next().unwrap_or_default().to_owned();
+    let date = std::process::Command::new("date").arg("+%Y-%m-%d").output();
+    let date = date
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default();
+    format!("{date}, {count} cores of {cpu}, Linux {kernel}")
+}

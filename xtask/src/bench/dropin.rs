@@ -76,7 +76,7 @@ impl Running {
     fn start(homes: &Homes, who: Who, router: &Router) -> Self {
         let spawned = homes.command(who, router).spawn().expect("the program starts");
         let pid =
-            spin(Duration::from_secs(60), || read_pid(&router.pid_file())).expect("a pid file");
+            spin(Duration::from_mins(1), || read_pid(&router.pid_file())).expect("a pid file");
         Self { spawned, pid }
     }
 
@@ -151,9 +151,9 @@ fn stage(homes: &Homes, who: Who) -> Stage {
 impl Stage {
     fn change(&self, is_primary: bool) {
         if is_primary {
-            self.hand.add(self.link, self.vip)
+            self.hand.add(self.link, self.vip);
         } else {
-            self.hand.remove(self.link, self.vip)
+            self.hand.remove(self.link, self.vip);
         }
     }
 
@@ -494,11 +494,11 @@ fn footprint(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
         let running: Vec<_> =
             routers.iter().map(|router| Running::start(homes, who, router)).collect();
         for router in &routers {
-            spin(Duration::from_secs(60), || router.state());
+            spin(Duration::from_mins(1), || router.state());
             router.take_vip();
         }
         for router in &routers {
-            spin(Duration::from_secs(60), || {
+            spin(Duration::from_mins(1), || {
                 (router.state().as_deref() == Some("primary")).then_some(())
             });
         }

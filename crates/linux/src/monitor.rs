@@ -25,7 +25,7 @@ use ipnet::IpNet;
 use vipwatch_core::{Inventory, Look, Observation};
 
 use crate::netlink::decode::{Header, Malformed, Message, messages};
-use crate::netlink::socket::{Received, Socket};
+use crate::netlink::socket::{Received, Scratch, Socket};
 
 /// How many datagrams one call to [`Monitor::read`] takes at most, so that a storm cannot
 /// keep the caller from acting on what it knows.
@@ -129,10 +129,11 @@ impl Monitor {
 
     /// Takes what is queued, without waiting. After an error, look again later.
     pub fn read(&mut self, heard: &mut Vec<Heard>) -> Result<Queue, WatchError> {
+        let mut scratch: Scratch = [0; _];
         for _ in 0..BATCH {
             let mut facts = Facts { exposure: &mut self.exposure, vip: self.vip, heard };
             let port = self.socket.port();
-            let verdict = match self.socket.receive().map_err(WatchError::Receive)? {
+            let verdict = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
                 Received::Quiet => return Ok(Queue::Empty),
                 Received::Overrun => facts.lose(Loss::Overrun),
                 Received::Truncated => facts.lose(Loss::Truncated),

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 use vipwatch_core::{Backoff, Dice, Moment};
 use vipwatch_linux::file::read_head;
@@ -160,10 +160,28 @@ fn replace(directory: &Path, contents: &[u8]) -> Result<(), StateFileError> {
         let _ = unlinkat(&opened, STAGED, AtFlags::empty());
         StateFileError::Write { path: directory.join(STAGED), source }
     })?;
-    renameat(&opened, STAGED, &opened, NAME).map_err(|errno| StateFileError::Rename {
-        path: directory.join(NAME),
-        source: errno.into(),
-    })
+    take_place(&opened)
+        .map_err(|source| StateFileError::Rename { path: directory.join(NAME), source })
+}
+
+/// Puts the staged file in the place of the old one.
+///
+/// An exchange where the file system can: a plain rename over an existing file makes ext4
+/// write the new one out at once, which costs more than everything else a transition does.
+fn take_place(directory: &OwnedFd) -> io::Result<()> {
+    match renameat_with(directory, STAGED, directory, NAME, RenameFlags::EXCHANGE) {
+        Ok(()) => {
+            // What now bears the staged name is the old file. If it stays, the next word
+            // removes it.
+            let _ = unlinkat(directory, STAGED, AtFlags::empty());
+            Ok(())
+        }
+        // There is no old one yet, or the file system or the kernel cannot exchange.
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
+            Ok(renameat(directory, STAGED, directory, NAME)?)
+        }
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 fn stage(directory: &OwnedFd, contents: &[u8]) -> io::Result<()> {

@@ -18,8 +18,9 @@ const GROUPS: u32 =
 /// charges about 800 bytes per address event: some ten thousand of them fit.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// What one `recv` can take. The kernel sizes the parts of a dump to fit.
-const DATAGRAM: usize = 16 << 10;
+/// What one `recv` can take, to begin with. The kernel sizes the parts of a dump to fit a
+/// page; a link with hundreds of virtual functions needs more, and gets it.
+pub type Scratch = [u8; 4 << 10];
 
 /// What a look into the receive queue brought.
 #[derive(Debug)]
@@ -34,12 +35,13 @@ pub enum Received<'a> {
     Quiet,
 }
 
-/// An open socket and its buffer.
+/// An open socket.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     port: u32,
-    buffer: Vec<u8>,
+    /// Empty until a datagram was larger than a [`Scratch`].
+    large: Vec<u8>,
     is_forced: bool,
 }
 
@@ -62,7 +64,7 @@ impl Socket {
         }
         bind(&fd, &SocketAddrNetlink::new(0, GROUPS))?;
         let port = SocketAddrNetlink::try_from(getsockname(&fd)?)?.pid();
-        Ok(Self { fd, port, buffer: vec![0; DATAGRAM], is_forced })
+        Ok(Self { fd, port, large: Vec::new(), is_forced })
     }
 
     /// Our address: replies to our requests carry it.
@@ -91,22 +93,27 @@ impl Socket {
     }
 
     /// Takes the next datagram off the queue, without waiting.
-    pub fn receive(&mut self) -> io::Result<Received<'_>> {
-        loop {
-            let result = recvfrom(&self.fd, self.buffer.as_mut_slice(), RecvFlags::TRUNC);
-            match result {
+    ///
+    /// It goes into `scratch`, which costs nothing on the caller's stack; or, once one has
+    /// been too large for that, into a buffer of our own.
+    pub fn receive<'a>(&'a mut self, scratch: &'a mut Scratch) -> io::Result<Received<'a>> {
+        let length = loop {
+            let buffer = if self.large.is_empty() { &mut scratch[..] } else { &mut self.large };
+            match recvfrom(&self.fd, buffer, RecvFlags::TRUNC) {
                 Ok((_, _, Some(from))) if !is_kernel(&from) => {}
-                Ok((_, length, _)) if length > self.buffer.len() => {
-                    self.buffer.resize(length, 0);
-                    return Ok(Received::Truncated);
-                }
-                Ok((_, length, _)) => return Ok(Received::Datagram(&self.buffer[..length])),
+                Ok((_, length, _)) => break length,
                 Err(Errno::AGAIN) => return Ok(Received::Quiet),
                 Err(Errno::NOBUFS) => return Ok(Received::Overrun),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+        };
+        if length > self.large.len().max(scratch.len()) {
+            self.large = vec![0; length];
+            return Ok(Received::Truncated);
         }
+        let buffer = if self.large.is_empty() { &scratch[..] } else { &self.large };
+        Ok(Received::Datagram(&buffer[..length]))
     }
 
     /// Makes the queue as small as the kernel allows, so that a test can overrun it.

@@ -164,10 +164,10 @@ impl Delivery {
         if self.is_withheld || self.under_way.is_some() {
             return None;
         }
-        if self.taken != Some(wanted) || self.is_unsure {
-            return Some(self.retry_at.unwrap_or(Moment::new(Duration::ZERO)));
-        }
-        self.confirm_at
+        let is_news = self.taken != Some(wanted) || self.is_unsure;
+        let due = if is_news { Moment::new(Duration::ZERO) } else { self.confirm_at? };
+        // Whatever is to be said, a receiver that just failed is given its time.
+        Some(self.retry_at.map_or(due, |retry| retry.max(due)))
     }
 
     /// The role to say now, if it is time. The attempt is then under way.

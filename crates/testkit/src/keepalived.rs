@@ -1,9 +1,9 @@
-//! Real keepalived on two nodes, joined by a pair of links.
+//! Real keepalived, and a switch between its nodes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::Netns;
+use crate::{Lab, Netns};
 
 /// One keepalived process, with the configuration Neutron's agent would write; killed with
 /// its children when dropped.
@@ -74,10 +74,38 @@ fn signal(pids: &[i32], name: &str) {
     }
 }
 
-/// Joins two namespaces by a pair of links of the same name, both up.
-pub fn join(a: &Netns, b: &Netns, link: &str) {
-    let other = b.name();
-    a.ip(&format!("link add {link} type veth peer name {link} netns {other}"));
-    a.ip(&format!("link set {link} up"));
-    b.ip(&format!("link set {link} up"));
+/// A bridge in a namespace of its own, into which nodes are plugged: cutting one node off
+/// leaves the others connected.
+#[derive(Debug)]
+pub struct Switch {
+    netns: Netns,
+}
+
+impl Switch {
+    /// A switch with nothing plugged in.
+    pub fn new(lab: &Lab) -> Self {
+        let netns = lab.netns("switch");
+        netns.ip("link add br0 type bridge forward_delay 0");
+        netns.ip("link set br0 up");
+        Self { netns }
+    }
+
+    /// Gives `node` a link called `link` that leads to `port`.
+    pub fn plug(&self, node: &Netns, link: &str, port: &str) {
+        let switch = self.netns.name();
+        node.ip(&format!("link add {link} type veth peer name {port} netns {switch}"));
+        self.netns.ip(&format!("link set {port} master br0"));
+        self.mend(port);
+        node.ip(&format!("link set {link} up"));
+    }
+
+    /// Cuts the cable at `port`.
+    pub fn cut(&self, port: &str) {
+        self.netns.ip(&format!("link set {port} down"));
+    }
+
+    /// Plugs it in again.
+    pub fn mend(&self, port: &str) {
+        self.netns.ip(&format!("link set {port} up"));
+    }
 }

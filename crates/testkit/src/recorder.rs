@@ -40,6 +40,13 @@ impl Recorder {
         Self { socket, link, vip, is_held: false, changes: Vec::new() }
     }
 
+    /// Waits until something happens.
+    pub fn wait(&self) {
+        let mut waiting = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::IN)];
+        // Interrupted is as good as woken: the caller looks.
+        let _ = rustix::event::poll(&mut waiting, None);
+    }
+
     /// Takes in what has happened since; true if the address is there now.
     pub fn catch_up(&mut self) -> bool {
         let mut buffer = vec![0; 64 << 10];

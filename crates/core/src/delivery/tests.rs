@@ -128,6 +128,21 @@ fn a_role_wanted_during_a_failing_attempt_does_not_wait_for_its_backoff() {
 }
 
 #[test]
+fn a_confirmation_that_fails_waits_before_it_is_tried_again() {
+    for setback in [Setback::Absent, Setback::Refusing, Setback::Busy, Setback::Unanswered] {
+        let mut delivery = delivery();
+        delivery.want(Role::Primary);
+        say(&mut delivery, 0);
+        delivery.want(Role::Backup);
+        say(&mut delivery, 50);
+        assert_eq!(delivery.begin(at(10_000)), Some(Role::Backup), "the confirmation");
+        delivery.finish(Outcome::Failed(setback), at(10_000));
+        assert_eq!(delivery.begin(at(10_000)), None, "{setback:?}: not at once");
+        assert_eq!(delivery.begin(at(20_000)), Some(Role::Backup), "{setback:?}: but again");
+    }
+}
+
+#[test]
 fn nothing_is_said_while_the_role_is_withheld() {
     let mut delivery = delivery();
     delivery.want(Role::Backup);
@@ -218,6 +233,7 @@ proptest! {
         let mut steps = steps.into_iter();
         let mut next = steps.next();
         let mut said_after_the_last_step = 0;
+        let mut failed_at = None;
 
         while clock < 400_000 {
             match &mut next {
@@ -245,9 +261,13 @@ proptest! {
             }
             clock += 1;
             receiver.settle(at(clock));
-            if let Some(role) = delivery.begin(at(clock)) {
+            // Twice: what fails must not be due again before time has passed.
+            for _ in 0..2 {
+                let Some(role) = delivery.begin(at(clock)) else { break };
                 said_after_the_last_step += usize::from(next.is_none());
+                prop_assert!(failed_at != Some(clock), "no time passed since the last failure");
                 if let Some((setback, heard)) = failures.pop() {
+                    failed_at = Some(clock);
                     if setback.may_be_heard() && heard.0 {
                         receiver.hear(role, at(clock));
                     }

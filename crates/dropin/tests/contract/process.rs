@@ -209,3 +209,34 @@ fn killed_hard_it_leaves_nobody_behind() {
         router.state().as_deref() == Some("backup")
     });
 }
+
+#[test]
+fn a_stranger_cannot_make_a_monitor_leave() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixStream};
+    let (_lab, router, agent) = stage(Release::V29);
+    let monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    let name = format!("neutron-keepalived-state-change/{}", router.id);
+    router.netns.visit(|| {
+        let uid = rustix::process::Uid::from_raw(65534);
+        rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root, to become another user");
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        UnixStream::connect_addr(&address).expect("the lock is there to be asked");
+    });
+    // Proof that the question was read: what came after it was.
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+    assert!(monitor.is_alive());
+}
+
+#[test]
+fn only_local_sockets_are_open() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    for table in ["tcp", "tcp6", "udp", "udp6", "udplite", "raw", "raw6", "packet"] {
+        let text = std::fs::read_to_string(format!("/proc/{}/net/{table}", monitor.pid));
+        assert!(text.unwrap_or_default().lines().count() <= 1, "{table}: nobody else is in there");
+    }
+}

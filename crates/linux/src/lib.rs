@@ -4,7 +4,7 @@
 //! [`Observation`](vipwatch_core::Observation)s; [`netlink`] is the codec and the socket
 //! under it; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
 //! [`privilege`] are what a daemon is made of; [`directory`] tells when a file appears or
-//! goes; [`file`] reads with care; [`peer`] who is at the other end of a socket; [`clock`] is the time.
+//! goes; [`mod@file`] reads with care; [`peer`] who is at the other end of a socket; [`clock`] is the time.
 //!
 //! There is no policy here: nothing in this crate knows what a primary is.
 

@@ -16,6 +16,8 @@ const LINES: usize = 16;
 pub struct Screen {
     is_terminal: bool,
     lines: VecDeque<String>,
+    /// What the kernel of each node holds.
+    held: [bool; 2],
     files: Vec<Duration>,
     agents: Vec<Duration>,
 }
@@ -28,7 +30,13 @@ impl Screen {
         } else {
             println!("{HEAD}");
         }
-        Self { is_terminal, lines: VecDeque::new(), files: Vec::new(), agents: Vec::new() }
+        Self {
+            is_terminal,
+            lines: VecDeque::new(),
+            held: [false; 2],
+            files: Vec::new(),
+            agents: Vec::new(),
+        }
     }
 
     /// A change that was witnessed.
@@ -41,6 +49,7 @@ impl Screen {
         };
         let name = nodes[*node].name;
         self.line(format!("{clock}  {name}  {kernel:<16}{:<20}{}", after(*file), after(*agent)));
+        self.held[*node] = *is_held;
         self.files.extend(*file);
         self.agents.extend(*agent);
     }
@@ -72,12 +81,13 @@ impl Screen {
         };
         row("vipwatch: two nodes, real keepalived, one virtual address        Ctrl-C ends it");
         row("");
-        row("node    keepalived  state file  the agent was told");
-        for node in nodes {
+        row("node    keepalived  kernel        state file  the agent was told");
+        for (node, is_held) in nodes.iter().zip(self.held) {
+            let kernel = if is_held { "address held" } else { "–" };
             let keepalived = if node.keepalived.is_some() { "running" } else { "stopped" };
             let file = node.router.state().unwrap_or_default();
             let told = node.agent.last().map(|letter| letter.word().to_owned()).unwrap_or_default();
-            row(&format!("{:<8}{keepalived:<12}{file:<12}{told}", node.name));
+            row(&format!("{:<8}{keepalived:<12}{kernel:<14}{file:<12}{told}", node.name));
         }
         row("");
         row(HEAD);

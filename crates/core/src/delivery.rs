@@ -90,6 +90,8 @@ pub struct Delivery {
     is_unsure: bool,
     /// When it last heard, or may have heard, anything about us.
     last_heard: Option<Moment>,
+    /// What the receiver took on top of its window, by its last answer.
+    slack: Duration,
     confirm_at: Option<Moment>,
     retry_at: Option<Moment>,
     trouble: Option<(Setback, Backoff)>,
@@ -107,6 +109,7 @@ impl Delivery {
             taken: None,
             is_unsure: false,
             last_heard: None,
+            slack: Duration::ZERO,
             confirm_at: None,
             retry_at: None,
             trouble: None,
@@ -146,7 +149,7 @@ impl Delivery {
         }
         self.taken = None;
         self.is_unsure = false;
-        self.last_heard = None;
+        // `last_heard` stays: should it be the old one after all, its window still runs.
         self.confirm_at = None;
         self.retry_at = None;
         self.trouble = None;
@@ -201,11 +204,12 @@ impl Delivery {
     }
 
     fn taken(&mut self, attempt: &Attempt, now: Moment) {
-        let quiet = self.window + self.margin();
-        let followed = self.last_heard.is_some_and(|heard| attempt.began.since(heard) < quiet);
         // A receiver that answers slowly also wakes up late.
         let slack = now.since(attempt.began) * 4;
-        self.confirm_at = followed.then(|| now + quiet + slack);
+        let quiet = self.window + self.margin() + self.slack.max(slack);
+        let followed = self.last_heard.is_some_and(|heard| attempt.began.since(heard) < quiet);
+        self.confirm_at = followed.then(|| now + quiet);
+        self.slack = slack;
         self.last_heard = Some(now);
         self.taken = Some(attempt.role);
         self.is_unsure = false;

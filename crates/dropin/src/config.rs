@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use vipwatch_linux::privilege::Identity;
+
 use crate::args::{Args, seconds};
 use crate::failure::{Code, Failure};
 use crate::words::Word;
@@ -32,11 +34,11 @@ pub(crate) struct Config {
 
 impl Config {
     /// Reads the files `args` names, or the default ones.
-    pub(crate) fn load(args: &Args) -> Result<Self, Failure> {
+    pub(crate) fn load(args: &Args, reader: Identity) -> Result<Self, Failure> {
         let mut config = Self::default();
         if args.config_files.is_empty() && args.config_dirs.is_empty() {
             for file in DEFAULT_FILES {
-                match read(Path::new(file)) {
+                match read(Path::new(file), reader) {
                     Ok(text) => config.merge(&text, file)?,
                     // Not there, or not for this user: then it is not for us.
                     Err(Unread::Io(_)) => {}
@@ -50,7 +52,7 @@ impl Config {
             files.extend(conf_files(Path::new(directory))?);
         }
         for file in files {
-            let text = read(&file).map_err(|unread| match unread {
+            let text = read(&file, reader).map_err(|unread| match unread {
                 Unread::Io(error) => {
                     let message = format!("cannot read {}: {error}", file.display());
                     Failure::new(Code::of(&error), message)
@@ -129,16 +131,25 @@ enum Unread {
     Unsafe(Failure),
 }
 
-/// Reads a file that nobody else could have written.
-fn read(path: &Path) -> Result<String, Unread> {
+/// Reads a file that nobody but root and `reader` could have written.
+fn read(path: &Path, reader: Identity) -> Result<String, Unread> {
     let mut file = File::open(path).map_err(Unread::Io)?;
     // Asked of the open file: the name may stand for another one by now.
     let metadata = file.metadata().map_err(Unread::Io)?;
-    if metadata.mode() & 0o002 != 0 {
-        let message = format!("{} may be written by anybody: it is not read", path.display());
-        let failure =
-            Failure::new(Code::NotPermitted, message).hint(format!("chmod o-w {}", path.display()));
-        return Err(Unread::Unsafe(failure));
+    let is_group_trusted = [0, reader.group].contains(&metadata.gid());
+    let writers = if is_group_trusted { 0o002 } else { 0o022 };
+    let name = path.display();
+    let problem = if metadata.mode() & writers != 0 {
+        Some((format!("{name} may be written by others"), format!("chmod go-w {name}")))
+    } else if ![0, reader.user, Identity::current().user].contains(&metadata.uid()) {
+        let owner = metadata.uid();
+        Some((format!("{name} belongs to user {owner}"), format!("chown root {name}")))
+    } else {
+        None
+    };
+    if let Some((problem, remedy)) = problem {
+        let failure = Failure::new(Code::NotPermitted, format!("{problem}: it is not read"));
+        return Err(Unread::Unsafe(failure.hint(remedy)));
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(Unread::Io)?;

@@ -47,7 +47,11 @@ impl InstanceLock {
         }
         let failed = |error: io::Error| {
             let message = format!("cannot take the lock of router {instance}: {error}");
-            Failure::new(Code::of(&error), message)
+            let code = match error.kind() {
+                io::ErrorKind::AddrInUse => Code::No,
+                _ => Code::of(&error),
+            };
+            Failure::new(code, message)
         };
         let address =
             SocketAddr::from_abstract_name(format!("{PROGRAM}/{instance}")).map_err(failed)?;

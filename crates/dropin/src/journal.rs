@@ -112,10 +112,10 @@ impl Journal for RouterJournal {
                     format_args!("Lost events of router {router} ({what}): looking again"),
                 );
             }
-            Event::AuditDisagreed => log.line(
+            Event::AuditDisagreed(count) => log.line(
                 Level::Error,
                 format_args!(
-                    "The audit of router {router} disagreed with what was known; this is a defect"
+                    "The audit of router {router} disagreed with what was known ({count} so far); this is a defect"
                 ),
             ),
             Event::StateWritten(role) => {

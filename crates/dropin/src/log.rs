@@ -112,12 +112,9 @@ impl Log {
         match open(&self.path) {
             Ok(file) => self.file = Some(file),
             Err(error) => {
-                let had_file = self.file.take().is_some();
-                if had_file || self.syslog.is_some() {
-                    let path = self.path.display().to_string();
-                    let message = format!("cannot open log file {path}: {error}");
-                    self.send_to_syslog(Level::Error, &harmless(&message));
-                }
+                self.file = None;
+                let message = format!("cannot open log file {}: {error}", self.path.display());
+                self.send_to_syslog(Level::Error, &harmless(&message));
             }
         }
     }
@@ -190,7 +187,7 @@ fn file_line(time: LocalTime, pid: u32, level: Level, text: &str) -> String {
 }
 
 /// Takes away what could pass for a second line, or speak to a terminal.
-fn harmless(message: &str) -> String {
+pub(crate) fn harmless(message: &str) -> String {
     let mut text = String::with_capacity(message.len());
     for c in message.chars() {
         if text.len() > LINE {

@@ -23,10 +23,12 @@ use crate::setup::{Place, Setup};
 
 /// A monitor that has all it needs and no privileges left.
 pub(crate) struct Monitor {
+    // ORDER: fields are dropped from top to bottom. The pid file goes while the lock is held:
+    // afterwards it may be a successor's.
+    _pid_file: PidFile,
     signals: Signals,
     lock: InstanceLock,
     spine: Spine<RouterJournal>,
-    _pid_file: PidFile,
 }
 
 impl Monitor {
@@ -67,7 +69,7 @@ impl Monitor {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
         })?;
         let pid_file = PidFile::write(&setup.pid_file)?;
-        Ok(Self { signals, lock, spine, _pid_file: pid_file })
+        Ok(Self { _pid_file: pid_file, signals, lock, spine })
     }
 
     /// Watches until told to stop, succeeded by another, or left without a namespace.

@@ -68,8 +68,8 @@ impl Setup {
         let cidr = required(args.monitor_cidr.as_deref(), "monitor_cidr")?.to_owned();
         let conf_dir = directory(required(args.conf_dir.as_deref(), "conf_dir")?, "conf_dir")?;
         let pid_file = absolute(required(args.pid_file.as_deref(), "pid_file")?, "pid_file")?;
-        let config = Config::load(&args)?;
         let identity = identity(&args)?;
+        let config = Config::load(&args, identity)?;
         let handle = Netns::open(&netns).map_err(|error| netns_failure(&error))?;
         let era = era(&args, &handle);
         let (word, word_source) = match (args.primary_word, config.primary_word) {

@@ -21,8 +21,8 @@ pub enum Event<'a> {
     LookFailed(&'a WatchError),
     /// Events were lost; an inventory is being taken.
     EventsLost(Loss),
-    /// An audit found that we were wrong. This is a defect of ours.
-    AuditDisagreed,
+    /// An audit found that we were wrong, for the so-manieth time. This is a defect of ours.
+    AuditDisagreed(u32),
     /// The state file holds the role.
     StateWritten(Role),
     /// It does not; said once per kind of failure, retried until it does.

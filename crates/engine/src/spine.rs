@@ -32,7 +32,7 @@ use vipwatch_core::{
 };
 use vipwatch_linux::clock;
 use vipwatch_linux::directory::{Directories, Interest, Watched};
-use vipwatch_linux::monitor::{Heard, Monitor, Queue};
+use vipwatch_linux::monitor::{Heard, Monitor, Queue, WatchError};
 use vipwatch_linux::netns::{DIRECTORY, NetnsId};
 
 use crate::event::{Event, Journal};
@@ -91,6 +91,8 @@ pub struct Spine<J> {
     netns_directory: Option<Watched>,
     audit_at: Moment,
     audit_interval: Duration,
+    /// How often an audit found us wrong; must stay zero.
+    disagreements: u32,
     leave_at: Option<Moment>,
     heard: Vec<Heard>,
 }
@@ -165,6 +167,7 @@ impl<J: Journal> Spine<J> {
             netns_directory: None,
             audit_at: now + audit_interval,
             audit_interval,
+            disagreements: 0,
             leave_at: None,
             heard: Vec::new(),
         };
@@ -215,8 +218,8 @@ impl<J: Journal> Spine<J> {
             if let Some(socket) = self.agent.waiting_on() {
                 add(Source::Agent, socket);
             }
-            if let Some(socket) = self.conntrack.as_ref().and_then(ConntrackLine::waiting_on) {
-                add(Source::Conntrack, socket);
+            if let Some(line) = &self.conntrack {
+                add(Source::Conntrack, line.waiting_on());
             }
             for (index, fd) in extra.iter().enumerate() {
                 add(Source::Extra(index), *fd);
@@ -342,7 +345,8 @@ impl<J: Journal> Spine<J> {
         }
         if watching.is_suspicious {
             watching.is_suspicious = false;
-            self.journal.note(&Event::AuditDisagreed);
+            self.disagreements += 1;
+            self.journal.note(&Event::AuditDisagreed(self.disagreements));
             return true;
         }
         watching.is_suspicious = true;
@@ -354,11 +358,13 @@ impl<J: Journal> Spine<J> {
     }
 
     fn look_if_due(&mut self, now: Moment) {
-        let Some(watching) = &mut self.watching else {
+        let Some(watching) = &mut self.watching else { return };
+        if watching.look_limit.is_some_and(|limit| limit <= now) {
+            watching.monitor.give_up();
+            self.look_later(&WatchError::Endless);
             return;
-        };
-        let is_overdue = watching.look_limit.is_some_and(|limit| limit <= now);
-        if !is_overdue && watching.look_at.is_none_or(|at| at > now) {
+        }
+        if watching.look_at.is_none_or(|at| at > now) {
             return;
         }
         let is_informed = self.tracker.as_ref().is_some_and(Tracker::is_informed);
@@ -372,7 +378,7 @@ impl<J: Journal> Spine<J> {
         }
     }
 
-    fn look_later(&mut self, error: &vipwatch_linux::monitor::WatchError) {
+    fn look_later(&mut self, error: &WatchError) {
         let Some(watching) = &mut self.watching else {
             return;
         };
@@ -400,7 +406,9 @@ impl<J: Journal> Spine<J> {
     /// Compares what we hold with what the world holds.
     fn audit(&mut self) {
         self.watch_directories();
-        if NetnsId::of_name(&self.netns.0) != Some(self.netns.1) {
+        // Where directories tell nothing (some network file systems), this does.
+        self.agent.socket_appeared();
+        if self.has_lost_its_namespace() {
             self.namespace_gone();
             return;
         }
@@ -421,6 +429,12 @@ impl<J: Journal> Spine<J> {
             Ok(()) => watching.look_limit = Some(clock::now() + LOOK_LIMIT),
             Err(error) => self.look_later(&error),
         }
+    }
+
+    /// Whether the name stands for nothing any more, or for something else. Not being allowed
+    /// to look is no answer.
+    fn has_lost_its_namespace(&self) -> bool {
+        NetnsId::of_name(&self.netns.0).is_ok_and(|named| named != Some(self.netns.1))
     }
 
     fn namespace_gone(&mut self) {
@@ -517,7 +531,7 @@ impl<J: Journal> Spine<J> {
     fn read_directories(&mut self) {
         if self.directories.have_news() {
             self.agent.socket_appeared();
-            if NetnsId::of_name(&self.netns.0) != Some(self.netns.1) {
+            if self.has_lost_its_namespace() {
                 self.namespace_gone();
             }
         }

@@ -43,6 +43,12 @@ pub enum WatchError {
     /// The kernel refused the dump.
     #[error("the kernel did not list its addresses")]
     Dump(#[source] io::Error),
+    /// A part of the list made no sense.
+    #[error("the kernel's list of addresses cannot be read")]
+    Garbled(#[source] Malformed),
+    /// The end of the list never came.
+    #[error("the kernel's list of addresses has no end")]
+    Endless,
     /// The socket is of no more use.
     #[error("cannot read from the netlink socket")]
     Receive(#[source] io::Error),
@@ -105,11 +111,6 @@ impl Monitor {
         Ok(Self { socket, vip, exposure: None, sequence: 0 })
     }
 
-    /// Whether the kernel granted a large queue.
-    pub fn has_forced_buffer(&self) -> bool {
-        self.socket.has_forced_buffer()
-    }
-
     /// Whether an inventory is under way.
     pub fn is_looking(&self) -> bool {
         self.exposure.is_some()
@@ -125,6 +126,11 @@ impl Monitor {
             is_disturbed: false,
         });
         self.socket.request_dump(libc::RTM_GETLINK, self.sequence).map_err(WatchError::Request)
+    }
+
+    /// Forgets the look under way: what still comes of it is not ours any more.
+    pub fn give_up(&mut self) {
+        self.exposure = None;
     }
 
     /// Takes what is queued, without waiting. After an error, look again later.
@@ -146,6 +152,10 @@ impl Monitor {
                     .request_dump(libc::RTM_GETADDR, sequence)
                     .map_err(WatchError::Request)?,
                 Verdict::LookAgain(look) => self.look(look)?,
+                Verdict::Garbled(malformed) => {
+                    self.exposure = None;
+                    return Err(WatchError::Garbled(malformed));
+                }
                 Verdict::Refused(errno) => {
                     self.exposure = None;
                     let source = io::Error::from_raw_os_error(errno);
@@ -181,6 +191,17 @@ enum Verdict {
     NextPart(u32),
     LookAgain(Look),
     Refused(i32),
+    Garbled(Malformed),
+}
+
+/// Whether a message answers us. The port alone does not tell: a notification carries that of
+/// whoever caused it, and port numbers of other namespaces can equal ours.
+fn is_reply(header: Header, message: &Message, port: u32) -> bool {
+    let is_answer = match message {
+        Message::Done | Message::Error(_) => true,
+        Message::Fact(_) | Message::Unrelated => i32::from(header.flags) & libc::NLM_F_MULTI != 0,
+    };
+    is_answer && header.port == port
 }
 
 /// One datagram's worth of work: the borrowed halves of a [`Monitor`].
@@ -208,12 +229,16 @@ impl Facts<'_> {
     fn take(&mut self, datagram: &[u8], port: u32) -> Verdict {
         for message in messages(datagram) {
             let verdict = match message {
-                Ok((header, message)) if header.port == port => self.reply(header, &message),
+                Ok((header, message)) if is_reply(header, &message, port) => {
+                    self.reply(header, &message)
+                }
                 Ok((_, Message::Fact(fact))) => {
                     self.notification(fact);
                     Verdict::Carry
                 }
                 Ok((_, Message::Done | Message::Error(_) | Message::Unrelated)) => Verdict::Carry,
+                // While we look, asking again at once could go on for ever.
+                Err(malformed) if self.exposure.is_some() => Verdict::Garbled(malformed),
                 Err(malformed) => self.lose(Loss::Malformed(malformed)),
             };
             if !matches!(verdict, Verdict::Carry) {

@@ -49,9 +49,14 @@ pub enum NetnsError {
 pub struct NetnsId(u64, u64);
 
 impl NetnsId {
-    /// Which namespace `name` stands for now; `None` if it stands for none.
-    pub fn of_name(name: &NetnsName) -> Option<Self> {
-        std::fs::metadata(path_of(name)).ok().as_ref().map(Self::of)
+    /// Which namespace `name` stands for now; `None` if it stands for none. An error says
+    /// that this could not be found out, which is not the same.
+    pub fn of_name(name: &NetnsName) -> io::Result<Option<Self>> {
+        match std::fs::metadata(path_of(name)) {
+            Ok(metadata) => Ok(Some(Self::of(&metadata))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The one the calling process is in.

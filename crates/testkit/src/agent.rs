@@ -3,7 +3,6 @@
 //! It is a listener on the monitor's socket that writes down what it hears. By default it
 //! answers as Neutron's own server has since release 27, to the byte.
 
-use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -171,12 +170,6 @@ impl Agent {
     /// The words heard so far, in order.
     pub fn words(&self) -> Vec<String> {
         self.letters().iter().map(|letter| letter.word().to_owned()).collect()
-    }
-
-    /// The last word about each router.
-    pub fn last_words(&self) -> HashMap<String, String> {
-        let letters = self.letters();
-        letters.iter().map(|l| (l.router().to_owned(), l.word().to_owned())).collect()
     }
 
     /// Waits until the words heard are exactly `words`.

@@ -47,10 +47,6 @@ pub struct Call<'a> {
 }
 
 impl Release {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::V12, Self::V14_0_0, Self::V15, Self::V22, Self::V26, Self::V29];
-
     /// The word for a primary.
     pub fn primary(self) -> &'static str {
         match self {

@@ -152,11 +152,21 @@ fn a_socket_path_longer_than_the_kernel_allows_is_named() {
 
 #[test]
 fn a_config_file_that_anybody_may_write_is_refused() {
-    refuses(3, &["may be written by anybody", "chmod o-w"], |router, arguments| {
+    refuses(3, &["may be written by others", "chmod go-w"], |router, arguments| {
         let path = router.state_path.join("open.conf");
         std::fs::File::create(&path).unwrap();
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666))
             .unwrap();
+        arguments.extend(["--config-file".to_owned(), path.display().to_string()]);
+    });
+}
+
+#[test]
+fn a_config_file_of_a_stranger_is_refused() {
+    refuses(3, &["belongs to user 65534", "chown root"], |router, arguments| {
+        let path = router.state_path.join("strange.conf");
+        std::fs::File::create(&path).unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), None).expect("root, to give a file away");
         arguments.extend(["--config-file".to_owned(), path.display().to_string()]);
     });
 }

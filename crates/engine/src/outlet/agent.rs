@@ -23,7 +23,7 @@ use rustix::net::{
     send, socket_with,
 };
 use vipwatch_core::{Delivery, Dice, InstanceId, Moment, Outcome, Role, Setback};
-use vipwatch_linux::peer;
+use vipwatch_linux::{clock, peer};
 
 use self::wire::Answer;
 use crate::keepalived_conf::advert_interval;
@@ -264,6 +264,11 @@ impl AgentLine {
         // The news may be older than our last attempt, which then reached this very one.
         let now_there = incarnation_at(&self.path);
         if now_there.is_some() && now_there != self.incarnation {
+            self.incarnation = now_there;
+            // Whoever still owes us an answer is not the one that matters now.
+            if self.exchange.take().is_some() {
+                self.delivery.finish(Outcome::Failed(Setback::Unanswered), clock::now());
+            }
             self.delivery.receiver_appeared();
         }
     }

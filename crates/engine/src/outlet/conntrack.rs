@@ -99,18 +99,17 @@ pub struct ConntrackLine {
     generation: u32,
     /// What it is working on, and until when the agent waits for that.
     running: Option<(Role, Option<Moment>)>,
-    is_alive: bool,
 }
 
 impl ConntrackLine {
     /// A line to a helper that listens on the other end of `socket`.
     pub fn new(socket: OwnedFd, helper: Child) -> Self {
-        Self { socket, _helper: helper, generation: 0, running: None, is_alive: true }
+        Self { socket, _helper: helper, generation: 0, running: None }
     }
 
-    /// The socket to wait on, while the helper lives.
-    pub fn waiting_on(&self) -> Option<BorrowedFd<'_>> {
-        self.is_alive.then(|| self.socket.as_fd())
+    /// The socket to wait on.
+    pub fn waiting_on(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Asks for `role`; what ran for another one is ended.
@@ -143,11 +142,11 @@ impl ConntrackLine {
         let mut buffer = [0; 6 << 10];
         loop {
             let length = match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok((length, _)) => length,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => continue,
-                Err(errno) => return Err(self.lost(errno.into())),
+                Err(errno) => return Err(errno.into()),
             };
             let Some((generation, report)) = Report::decode(&buffer[..length]) else {
                 continue;
@@ -163,11 +162,5 @@ impl ConntrackLine {
             }
             return Ok(Some((role, report)));
         }
-    }
-
-    fn lost(&mut self, error: io::Error) -> io::Error {
-        self.is_alive = false;
-        self.running = None;
-        error
     }
 }

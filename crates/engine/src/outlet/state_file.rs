@@ -107,13 +107,17 @@ impl StateFile {
         self.word.map(|word| self.write(word, now))
     }
 
-    /// Whether the file holds another word than it should; a file that cannot be read
-    /// counts as not.
+    /// Whether the file holds another word than it should, or is gone; one that cannot be
+    /// read counts as not.
     pub fn is_tampered(&self) -> bool {
         let Some(word) = self.word else { return false };
         // More than any word has: enough to see that it is not ours.
         let held = read_head(&self.directory.join(NAME), 64);
-        self.retry_at.is_none() && held.is_ok_and(|held| held != word.as_bytes())
+        let is_other = match held {
+            Ok(held) => held != word.as_bytes(),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        self.retry_at.is_none() && is_other
     }
 
     /// How long ago somebody last wrote the file; `None` if it is not known.
@@ -275,6 +279,8 @@ mod tests {
         state.want("primary", NOW);
         assert!(!state.is_tampered());
         File::create(directory.path().join(NAME)).unwrap().write_all(b"backup").unwrap();
+        assert!(state.is_tampered());
+        std::fs::remove_file(directory.path().join(NAME)).unwrap();
         assert!(state.is_tampered());
     }
 }

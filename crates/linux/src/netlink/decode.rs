@@ -54,7 +54,7 @@ pub struct Header {
 pub enum Message {
     /// A fact about a link or an address.
     Fact(Observation),
-    /// The end of a dump.
+    /// The end of a dump that is complete.
     Done,
     /// The kernel could not do what was asked: a positive errno, or 0 for "done".
     Error(i32),
@@ -110,7 +110,11 @@ fn message(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     match kind {
         libc::RTM_NEWADDR | libc::RTM_DELADDR => address(kind, body),
         libc::RTM_NEWLINK | libc::RTM_DELLINK => link(kind, body),
-        DONE => Ok(Message::Done),
+        // A dump that broke off ends with its errno, negative; kernels before 2.6 sent none.
+        DONE => Ok(match u32_at(body, 0).map_or(0, u32::cast_signed) {
+            errno if errno < 0 => Message::Error(errno.saturating_neg()),
+            _ => Message::Done,
+        }),
         ERROR => {
             let short = Malformed::Length { claimed: 4, left: body.len() };
             let errno = u32_at(body, 0).ok_or(short)?.cast_signed();

@@ -42,7 +42,6 @@ pub struct Socket {
     port: u32,
     /// Empty until a datagram was larger than a [`Scratch`].
     large: Vec<u8>,
-    is_forced: bool,
 }
 
 impl Socket {
@@ -56,25 +55,19 @@ impl Socket {
             None,
         )?;
         // NETLINK_NO_ENOBUFS stays off: that error is how we learn to look again.
-        let is_forced = sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_ok();
-        if !is_forced {
+        if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
             // Without the privilege the system's limit applies; overruns are then likelier,
             // never wrong.
             sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
         }
         bind(&fd, &SocketAddrNetlink::new(0, GROUPS))?;
         let port = SocketAddrNetlink::try_from(getsockname(&fd)?)?.pid();
-        Ok(Self { fd, port, large: Vec::new(), is_forced })
+        Ok(Self { fd, port, large: Vec::new() })
     }
 
     /// Our address: replies to our requests carry it.
     pub fn port(&self) -> u32 {
         self.port
-    }
-
-    /// Whether the receive buffer may exceed the system's limit.
-    pub fn has_forced_buffer(&self) -> bool {
-        self.is_forced
     }
 
     /// Asks for a dump: `RTM_GETLINK` or `RTM_GETADDR`.
@@ -109,7 +102,8 @@ impl Socket {
             }
         };
         if length > self.large.len().max(scratch.len()) {
-            self.large = vec![0; length];
+            // Room for the largest part of a dump that any kernel sends.
+            self.large = vec![0; length.max(32 << 10)];
             return Ok(Received::Truncated);
         }
         let buffer = if self.large.is_empty() { &scratch[..] } else { &self.large };

@@ -94,13 +94,14 @@ fn wait(socket: &OwnedFd, ends: &ChildSignals, list: Option<&List>) -> Woken {
     let is_ready = |at: usize| polled.get(at).is_some_and(|polled| !polled.revents().is_empty());
     if is_ready(0) {
         Woken::Request
+    } else if running.is_some_and(|running| running.deadline <= clock::now()) {
+        // Before its output: one that never stops talking must stop all the same.
+        Woken::Overdue
     } else if is_ready(2) {
         Woken::Output
     } else if is_ready(1) && ends.have_come() {
         // Ours, or one that was killed for a newer request: the list knows.
         Woken::Ended
-    } else if running.is_some_and(|running| running.deadline <= clock::now()) {
-        Woken::Overdue
     } else {
         Woken::Output
     }

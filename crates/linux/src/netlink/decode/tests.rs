@@ -151,6 +151,19 @@ proptest! {
 }
 
 #[test]
+fn a_dump_that_broke_off_is_not_a_dump_that_ended() {
+    let done = |code: i32| {
+        let mut datagram = vec![0; 20];
+        datagram[0..4].copy_from_slice(&20_u32.to_ne_bytes());
+        datagram[4..6].copy_from_slice(&3_u16.to_ne_bytes());
+        datagram[16..20].copy_from_slice(&code.to_ne_bytes());
+        only(&datagram).1
+    };
+    assert_eq!(done(0), Message::Done);
+    assert_eq!(done(-libc::ENOMEM), Message::Error(libc::ENOMEM));
+}
+
+#[test]
 fn a_port_that_left_a_bridge_is_not_a_link_that_is_gone() {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;

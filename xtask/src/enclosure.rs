@@ -24,8 +24,12 @@ pub fn enter(words: &[&str], environment: &[(&str, String)]) -> Task {
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !is_root() {
-        // Root in there, nobody special out here.
+        // Root in there, nobody special out here; with further users where the system has
+        // set some aside for us.
         command.args(["--user", "--map-root-user"]);
+        if has_other_users() {
+            command.arg("--map-auto");
+        }
     }
     command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
     command
@@ -43,6 +47,26 @@ pub fn probe() -> Task {
          user namespaces:\n        sudo sysctl -w kernel.unprivileged_userns_clone=1  # Debian\n        \
          sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0  # Ubuntu 24.04 and later"
     )))
+}
+
+/// Whether there can be more than one user in there.
+fn has_other_users() -> bool {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--map-auto", "true"]);
+    command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Whether privileges can be given up in there; what to do if not.
+pub fn probe_users() -> Task {
+    if is_root() || has_other_users() {
+        return Ok(());
+    }
+    Err(Stop(
+        "tests that give up privileges need a second user\n  hint: sudo apt-get install uidmap, and a line for \
+         you in /etc/subuid and /etc/subgid (`sudo usermod --add-subuids 100000-165535 --add-subgids \
+         100000-165535 $USER`); or run it as root"
+            .to_owned(),
+    ))
 }
 
 pub fn is_root() -> bool {

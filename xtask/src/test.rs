@@ -86,6 +86,7 @@ pub fn outside(words: &[&str]) -> Task {
     }
     let wants = |suite| wanted.suite.is_none_or(|wanted| wanted == suite);
     if wants(Suite::Contract) || wants(Suite::Neutron) {
+        enclosure::probe_users()?;
         provision::programs(&[provision::KEEPALIVED, provision::CONNTRACKD, provision::PEERS])?;
     }
     let programs = build::tests()?;

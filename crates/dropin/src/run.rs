@@ -114,7 +114,6 @@ fn start_helper(setup: &Setup) -> Result<ConntrackLine, Failure> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|errno| failed(errno.into()))?;
-    let monitor = process::own_pid();
     match process::fork().map_err(failed)? {
         Side::Parent(child) => Ok(ConntrackLine::new(ours, child)),
         Side::Child => {
@@ -123,9 +122,7 @@ fn start_helper(setup: &Setup) -> Result<ConntrackLine, Failure> {
             // conntrackd insists on NET_ADMIN; its control socket and its configuration may
             // belong to anybody.
             let keep = CapabilitySet::NET_ADMIN | CapabilitySet::DAC_OVERRIDE;
-            let is_ready = privilege::become_only(Identity::current(), keep).is_ok()
-                && process::die_with_parent(monitor).unwrap_or(false);
-            if is_ready {
+            if privilege::become_only(Identity::current(), keep).is_ok() {
                 helper::serve(&theirs, &setup.conf_dir);
             }
             process::exit_now(0)

@@ -16,7 +16,7 @@ pub const MARK: &str = "VIPWATCH_LAB";
 #[derive(Debug)]
 pub struct Lab {
     directory: TempDir,
-    prefix: String,
+    number: u32,
 }
 
 impl Lab {
@@ -31,7 +31,12 @@ impl Lab {
         // Short: the agent's socket must fit into 107 bytes.
         let directory =
             tempfile::Builder::new().prefix("vw").tempdir_in("/tmp").expect("a scratch directory");
-        Self { directory, prefix: format!("vw{}-{number}", std::process::id()) }
+        Self { directory, number }
+    }
+
+    /// Sets what belongs to this lab apart from what belongs to others.
+    pub fn number(&self) -> u32 {
+        self.number
     }
 
     /// The scratch directory.
@@ -41,7 +46,7 @@ impl Lab {
 
     /// A new namespace, loopback up.
     pub fn netns(&self, name: &str) -> Netns {
-        Netns::create(&format!("{}-{name}", self.prefix))
+        Netns::create(&format!("vw{}-{}-{name}", std::process::id(), self.number))
     }
 }
 

@@ -45,7 +45,7 @@ impl Router {
 
     /// One of many routers of the same agent.
     pub fn numbered(lab: &Lab, release: Release, number: u32) -> Self {
-        let id = format!("5c7d3a1e-0b1f-4c55-9a3e-{:04x}{number:08x}", std::process::id() & 0xffff);
+        let id = format!("5c7d3a1e-0b1f-4c55-{:04x}-{number:012x}", lab.number() & 0xffff);
         let netns = lab.netns(&format!("r{number}"));
         let link = "ha-5c7d3a1e-0b".to_owned();
         netns.add_link(&link);
@@ -67,6 +67,17 @@ impl Router {
             owner: (0, 0),
             conntrackd: false,
             debug: true,
+        }
+    }
+
+    /// Has the agent be `user`: its directories and its socket belong to it, and it is what
+    /// the monitor is told to become. Panics without the right to give files away.
+    pub fn give_to(&mut self, user: u32) {
+        self.owner = (user, user);
+        let socket = self.state_path.join("keepalived-state-change");
+        for path in [&self.state_path, &self.conf_dir, &self.pids, &socket] {
+            std::os::unix::fs::chown(path, Some(user), Some(user))
+                .expect("root, or a second user id, to give directories away");
         }
     }
 

@@ -202,7 +202,8 @@ fn the_first_state_is_synchronised_once() {
 
 #[test]
 fn sigterm_in_the_middle_of_a_command_leaves_no_child() {
-    let (lab, router, _agent) = stage_with_conntrackd();
+    let (lab, mut router, _agent) = stage_with_conntrackd();
+    router.give_to(65534);
     let path =
         fake(&lab, &format!("echo $$ > {}; exec sleep 1000", lab.path().join("pid").display()));
     let mut child = start_with_path(&router, &path);
@@ -218,5 +219,15 @@ fn sigterm_in_the_middle_of_a_command_leaves_no_child() {
         (!is_alive(monitor) && !is_alive(command) && helper.iter().all(|pid| !is_alive(*pid)))
             .then_some(())
     });
+    let _ = child.wait();
+}
+
+#[test]
+fn a_conntrackd_that_never_stops_talking_is_stopped() {
+    let (lab, router, agent) = stage_with_conntrackd();
+    let path = fake(&lab, "exec yes >&2");
+    let mut child = start_with_path(&router, &path);
+    agent.wait_for_words(&["backup"]);
+    router.wait_for_log("not done after 10 s, killed: y");
     let _ = child.wait();
 }

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use vipwatch_testkit::agent::Leftover;
 use vipwatch_testkit::monitor::{children, read_pid};
@@ -186,6 +187,9 @@ fn d25_a_backlog_of_five_loses_nobody() {
     let listener = std::os::unix::net::UnixListener::from(server);
     let mut heard = std::collections::HashSet::new();
     while heard.len() < routers.len() {
+        let mut waiting = [PollFd::new(&listener, PollFlags::IN)];
+        let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert!(poll(&mut waiting, Some(&limit)).unwrap() > 0, "only {} came", heard.len());
         let (mut stream, _): (UnixStream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut buffer = [0; 4096];
@@ -286,12 +290,7 @@ fn d33_a_peer_address_does_not_confuse_it() {
 #[test]
 fn d34_the_agents_user_can_write_the_state_file() {
     let (_lab, mut router, agent) = stage(Release::V29);
-    router.owner = (65534, 65534);
-    let socket = router.state_path.join("keepalived-state-change");
-    for path in [&router.state_path, &router.conf_dir, &router.pids, &socket] {
-        std::os::unix::fs::chown(path, Some(65534), Some(65534))
-            .expect("root, to give directories away");
-    }
+    router.give_to(65534);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     std::thread::scope(|scope| {

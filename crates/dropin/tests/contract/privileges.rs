@@ -1,9 +1,9 @@
 //! Root opens the namespace; a user watches it.
 
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::MetadataExt;
 
 use vipwatch_testkit::monitor::children;
-use vipwatch_testkit::{Agent, Manner, Release, Router, wait_for};
+use vipwatch_testkit::{Agent, Manner, Release, wait_for};
 
 use crate::{stage, subject};
 
@@ -15,19 +15,10 @@ fn status(pid: i32, field: &str) -> String {
     line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Gives the agent's directories to `user`, as an agent that runs as that user would have.
-fn give_to(router: &Router, user: u32) {
-    let socket = router.state_path.join("keepalived-state-change");
-    for path in [&router.state_path, &router.conf_dir, &router.pids, &socket] {
-        chown(path, Some(user), Some(user)).expect("root, to give directories away");
-    }
-}
-
 #[test]
 fn it_becomes_the_user_and_keeps_no_capability() {
     let (_lab, mut router, agent) = stage(Release::V29);
-    router.owner = (NOBODY, NOBODY);
-    give_to(&router, NOBODY);
+    router.give_to(NOBODY);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     assert_eq!(status(monitor.pid, "Uid"), "65534 65534 65534 65534");
@@ -65,8 +56,7 @@ fn as_root_it_keeps_no_capability_either() {
 #[test]
 fn a_user_can_be_given_by_name() {
     let (_lab, mut router, agent) = stage(Release::V29);
-    router.owner = (NOBODY, NOBODY);
-    give_to(&router, NOBODY);
+    router.give_to(NOBODY);
     let mut command = router.command(&subject());
     let mut child = command.args(["--user", "nobody", "--group", "nogroup"]).spawn().unwrap();
     agent.wait_for_words(&["backup"]);
@@ -78,9 +68,8 @@ fn a_user_can_be_given_by_name() {
 #[test]
 fn only_the_conntrackd_helper_keeps_two_capabilities() {
     let (_lab, mut router, agent) = stage(Release::V29);
-    router.owner = (NOBODY, NOBODY);
     router.conntrackd = true;
-    give_to(&router, NOBODY);
+    router.give_to(NOBODY);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     assert_eq!(status(monitor.pid, "CapEff"), "0000000000000000");
@@ -99,8 +88,7 @@ fn a_log_file_left_by_a_monitor_that_stayed_root_is_set_aside() {
     std::io::Write::write_all(&mut std::fs::File::create(&log).unwrap(), b"old\n").unwrap();
     let mut state = std::fs::File::create(router.conf_dir.join("state")).unwrap();
     std::io::Write::write_all(&mut state, b"primary").unwrap();
-    router.owner = (NOBODY, NOBODY);
-    give_to(&router, NOBODY);
+    router.give_to(NOBODY);
     let _monitor = router.start(&subject());
     agent.wait_for_word("backup");
     router.wait_for_state("backup");
@@ -111,8 +99,7 @@ fn a_log_file_left_by_a_monitor_that_stayed_root_is_set_aside() {
 #[test]
 fn the_agent_of_that_user_is_believed() {
     let (lab, mut router, agent) = stage(Release::V29);
-    router.owner = (NOBODY, NOBODY);
-    give_to(&router, NOBODY);
+    router.give_to(NOBODY);
     drop(agent);
     // A thread that is the agent's user binds and listens.
     let agent = std::thread::scope(|scope| {

@@ -10,9 +10,9 @@ use vipwatch_testkit::{Manner, Release, wait_for};
 
 use crate::{stage, subject};
 
-/// What the contract allows between SIGTERM and the end, on a machine that runs eight tests
-/// at once; the bench has the figure.
-const SOON: Duration = Duration::from_millis(100);
+/// Shorter than any time limit that could be waited out by mistake; how long it really takes
+/// is the bench's business.
+const SOON: Duration = Duration::from_secs(1);
 
 #[test]
 fn the_foreground_ends_with_0_when_the_pid_file_is_there_and_holds_no_pipe() {
@@ -74,7 +74,7 @@ fn ends_soon(manner: Manner) {
     monitor.wait_until_gone();
     let took = began.elapsed();
     assert!(!router.pid_file().exists(), "its pid file is gone");
-    assert!(took < SOON * 10, "{took:?}");
+    assert!(took < SOON, "{took:?}");
 }
 
 #[test]
@@ -90,8 +90,10 @@ fn sigterm_with_a_hung_agent_ends_it() {
     agent.behave(Manner::Hang);
     let mut child = router.command(&subject()).arg("--foreground").spawn().unwrap();
     agent.wait_for_words(&["backup"]);
+    let began = Instant::now();
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     let status = child.wait().unwrap();
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     assert_eq!((status.code(), status.signal()), (Some(0), None));
     assert!(!router.pid_file().exists());
 }
@@ -197,6 +199,8 @@ fn two_that_start_at_once_end_as_one() {
 fn killed_hard_it_leaves_nobody_behind() {
     let (_lab, mut router, agent) = stage(Release::V29);
     router.conntrackd = true;
+    // As in production: a monitor without privileges, and a helper with some.
+    router.give_to(65534);
     let mut monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let family = children(monitor.pid);
@@ -235,8 +239,20 @@ fn only_local_sockets_are_open() {
     let (_lab, router, agent) = stage(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    for table in ["tcp", "tcp6", "udp", "udp6", "udplite", "raw", "raw6", "packet"] {
-        let text = std::fs::read_to_string(format!("/proc/{}/net/{table}", monitor.pid));
-        assert!(text.unwrap_or_default().lines().count() <= 1, "{table}: nobody else is in there");
+    let table =
+        |name: &str| std::fs::read_to_string(format!("/proc/{}/net/{name}", monitor.pid)).unwrap();
+    // The inode is a column of its own in both.
+    let local = format!("{}{}", table("unix"), table("netlink"));
+    let local: Vec<&str> = local.split_whitespace().collect();
+    let mut count = 0;
+    for entry in std::fs::read_dir(format!("/proc/{}/fd", monitor.pid)).unwrap() {
+        let Ok(target) = std::fs::read_link(entry.unwrap().path()) else { continue };
+        let target = target.display().to_string();
+        if let Some(inode) = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'))
+        {
+            assert!(local.contains(&inode), "{target} is neither unix nor netlink");
+            count += 1;
+        }
     }
+    assert!(count >= 3, "netlink, lock and syslog at least; {count}");
 }

@@ -236,8 +236,8 @@ fn release_29_applies_300_changes_during_its_restart() {
     assert_eq!(mass_failover_during_restart(Neutron::V29, 300, &subject(), PATIENCE), 300);
 }
 
-/// The script of 29.0.0 in the same places: not a judgement, a comparison. It is printed
-/// with `cargo xtask test neutron beside`.
+/// The script of 29.0.0 in the same places: without it nobody would know whether these cases
+/// are hard.
 #[test]
 fn the_script_of_29_beside_it() {
     let script = Neutron::V29.home().join("bin/neutron-keepalived-state-change");
@@ -245,5 +245,5 @@ fn the_script_of_29_beside_it() {
     let at_once = mass_failover(Neutron::V29, 40, &script, patience);
     let during = mass_failover_during_restart(Neutron::V29, 40, &script, patience);
     println!("the script: {at_once} of 40 at once, {during} of 40 during a restart");
-    assert!(at_once <= 40 && during <= 40);
+    assert!(at_once + during < 80, "the cases prove nothing");
 }

@@ -1,7 +1,8 @@
 //! The privileged end: runs conntrackd, and nothing else.
 //!
-//! It ends when the monitor's end of the socket closes, or with the monitor, whichever the
-//! kernel tells first; a command that runs then ends with it.
+//! It ends when the monitor's end of the socket closes, however the monitor ended; a command
+//! that runs then ends with it. (The kernel's signal at a parent's death is no help: a parent
+//! without privileges has none to give to a child that has them.)
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};

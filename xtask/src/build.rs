@@ -87,6 +87,8 @@ pub struct TestProgram {
 pub fn tests() -> Result<Vec<TestProgram>, Stop> {
     let output = cargo()
         .args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"])
+        // The last three are not part of a plain `cargo test`.
+        .args(["--lib", "--bins", "--test", "netns", "--test", "contract", "--test", "neutron"])
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {

@@ -74,6 +74,7 @@ impl Monitor {
 
     /// Watches until told to stop, succeeded by another, or left without a namespace.
     pub(crate) fn live(mut self) -> Result<(), Failure> {
+        process::release_spare_stack();
         loop {
             let extra = [self.signals.as_fd(), self.lock.as_fd()];
             let ready = match self.spine.turn(&extra) {

@@ -87,6 +87,11 @@ impl Netns {
         run(Command::new("ip").arg("-n").arg(&self.name).args(words.split_whitespace()));
     }
 
+    /// What `ip` says of the addresses of `link`.
+    pub fn addresses(&self, link: &str) -> String {
+        run(Command::new("ip").args(["-n", &self.name, "address", "show", "dev", link]))
+    }
+
     /// Makes a pair of links, both up; the second is called `name` with a `p` behind.
     pub fn add_link(&self, name: &str) {
         let peer = peer_of(name);

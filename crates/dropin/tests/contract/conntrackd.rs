@@ -74,6 +74,7 @@ fn the_real_conntrackd_is_synchronised_both_ways_before_the_agent_is_told() {
     agent.wait_for_words(&["backup"]);
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
+    router.wait_for_log(&format!("Notified agent router {}, state primary", router.id));
     let log = router.log();
     assert!(!log.contains("failed on router"), "{log}");
     let order: Vec<&str> = log

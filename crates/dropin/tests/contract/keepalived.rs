@@ -1,7 +1,7 @@
 //! Two nodes with real keepalived: what the monitors say follows what the kernels hold.
 
 use vipwatch_testkit::keepalived::{Keepalived, Switch};
-use vipwatch_testkit::{Agent, Lab, Manner, Monitor, Netns, Release, Router};
+use vipwatch_testkit::{Agent, Lab, Manner, Monitor, Release, Router};
 
 use crate::subject;
 
@@ -18,19 +18,13 @@ struct Node {
 
 impl Node {
     fn kernel_holds_it(&self) -> bool {
-        holds(&self.router.netns, &self.router.link)
+        self.router.netns.addresses(&self.router.link).contains(VIP)
     }
 
     fn says(&self, word: &str) -> bool {
         self.router.state().as_deref() == Some(word)
             && self.agent.words().last().is_some_and(|last| last == word)
     }
-}
-
-fn holds(netns: &Netns, link: &str) -> bool {
-    let mut ip = std::process::Command::new("ip");
-    vipwatch_testkit::run(ip.args(["-n", netns.name(), "address", "show", "dev", link]))
-        .contains(VIP)
 }
 
 fn nodes() -> ([Node; 2], Switch) {

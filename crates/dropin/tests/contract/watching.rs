@@ -64,26 +64,16 @@ fn an_address_refresh_is_no_transition() {
 fn an_ipv6_address_counts_once_and_only_when_detection_has_ended() {
     let (_lab, router, agent, _monitor) = watched("fd00:1::5/64");
     router.netns.ip(&format!("address add fd00:1::5/64 dev {}", router.link));
-    let flags = || {
-        vipwatch_testkit::run(std::process::Command::new("ip").args([
-            "-n",
-            router.netns.name(),
-            "-6",
-            "address",
-            "show",
-            "dev",
-            &router.link,
-        ]))
-    };
     wait_for("the end of detection", || {
         // Whoever says primary while the kernel still says tentative says it too early.
         let is_primary = agent.words().len() > 1;
-        let text = flags();
+        let text = router.netns.addresses(&router.link);
         let is_tentative = text.lines().any(|l| l.contains("fd00:1::5") && l.contains("tentative"));
         assert!(!(is_primary && is_tentative), "too early");
         (!is_tentative).then_some(())
     });
     agent.wait_for_words(&["backup", "primary"]);
+    router.wait_for_log(&format!("Notified agent router {}, state primary", router.id));
     assert_eq!(router.log().matches("state primary").count(), 2, "written once, told once");
 }
 
@@ -101,16 +91,7 @@ fn an_ipv6_address_that_somebody_else_has_never_counts() {
     agent.wait_for_words(&["backup"]);
     router.netns.ip(&format!("address add fd00:1::5/64 dev {}", router.link));
     wait_for("the kernel to find the duplicate", || {
-        let text = vipwatch_testkit::run(std::process::Command::new("ip").args([
-            "-n",
-            router.netns.name(),
-            "-6",
-            "address",
-            "show",
-            "dev",
-            &router.link,
-        ]));
-        text.contains("dadfailed").then_some(())
+        router.netns.addresses(&router.link).contains("dadfailed").then_some(())
     });
     still(&router, &agent, &["backup"]);
     assert_eq!(router.state().as_deref(), Some("backup"));

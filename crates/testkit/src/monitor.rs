@@ -137,7 +137,7 @@ impl Router {
     pub fn attempt(&self, program: &Path, change: impl FnOnce(&mut Vec<String>)) -> Output {
         let mut arguments = self.arguments();
         change(&mut arguments);
-        Command::new(program).args(arguments).output().expect("the program runs")
+        output_of(Command::new(program).args(arguments))
     }
 
     /// Where its pid file is.
@@ -243,6 +243,19 @@ impl Drop for Monitor {
             let _ = child.wait();
         }
     }
+}
+
+/// Runs `command` to its end, which must come: one that stays is ended, and its status says
+/// so.
+pub fn output_of(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program runs");
+    let end = std::time::Instant::now() + crate::wait::LIMIT;
+    while matches!(child.try_wait(), Ok(None)) && std::time::Instant::now() < end {
+        crate::pause(std::time::Duration::from_millis(2));
+    }
+    let _ = child.kill();
+    child.wait_with_output().expect("the program can be waited for")
 }
 
 /// The pid in a pid file.

@@ -202,7 +202,7 @@ fn a_socket_of_another_user_is_refused_unless_allowed() {
 
     let mut child = router.command(&subject()).arg("--allow_any_agent").spawn().unwrap();
     agent.wait_for_words(&["backup"]);
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]

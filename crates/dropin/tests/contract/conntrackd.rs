@@ -129,7 +129,7 @@ fn a_conntrackd_that_hangs_delays_the_agent_a_little_and_the_file_not_at_all() {
     router.wait_for_log("conntrackd takes too long");
     router.drop_vip();
     router.wait_for_state("backup");
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_conntrackd_that_fails_is_named_with_what_it_said() {
     router.wait_for_log("failed on router");
     let log = router.log();
     assert!(log.contains("exit status: 3: cannot connect: no ctl"), "{log}");
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_missing_conntrackd_is_named_once() {
     agent.wait_for_words(&["backup"]);
     let log = router.log();
     assert_eq!(log.matches("cannot start it: No such file or directory").count(), 1, "{log}");
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_conntrackd_that_floods_its_output_is_read_and_forgotten() {
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("failed on router");
     assert!(router.log().len() < 20_000);
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_newer_role_ends_the_commands_of_the_older() {
     });
     agent.wait_for_word("backup");
     assert!(!calls(&lab).contains(&"-f".to_owned()), "the primary's list was not finished");
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn the_first_state_is_synchronised_once() {
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
     assert_eq!(calls(&lab), ["-t", "-n", "-c", "-f", "-R", "-B"]);
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn sigterm_in_the_middle_of_a_command_leaves_no_child() {
         (!is_alive(monitor) && !is_alive(command) && helper.iter().all(|pid| !is_alive(*pid)))
             .then_some(())
     });
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]
@@ -230,5 +230,5 @@ fn a_conntrackd_that_never_stops_talking_is_stopped() {
     let mut child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("not done after 10 s, killed: y");
-    let _ = child.wait();
+    crate::reap(child);
 }

@@ -67,7 +67,7 @@ fn d06_and_d16_first_look_and_event_have_one_order() {
         hand.add(link, vip);
         router.wait_for_state("primary");
         agent.wait_for_word("primary");
-        let _ = child.wait();
+        crate::reap(child);
     }
 }
 
@@ -134,7 +134,7 @@ fn d15_and_d21_a_vip_that_appears_right_after_the_first_state_is_not_missed() {
         hand.add(link, router.cidr.parse().unwrap());
         router.wait_for_state("primary");
         agent.wait_for_word("primary");
-        let _ = child.wait();
+        crate::reap(child);
     }
 }
 
@@ -327,5 +327,5 @@ fn d37_it_needs_no_other_program() {
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
     wait_for("the pid file", || read_pid(&router.pid_file()));
-    let _ = child.wait();
+    crate::reap(child);
 }

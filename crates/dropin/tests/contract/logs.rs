@@ -103,7 +103,7 @@ fn no_secret_of_a_config_file_is_logged() {
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("Notified agent");
     assert!(!router.log().contains("hunter2"));
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]

@@ -37,3 +37,10 @@ fn stage(release: Release) -> (Lab, Router, Agent) {
     let agent = Agent::listen(lab.path(), Manner::Threaded);
     (lab, router, agent)
 }
+
+/// Ends what a test has started, and what the agent would leave alone: a program that stays
+/// in the foreground would be waited for in vain.
+fn reap(mut child: std::process::Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}

@@ -62,7 +62,7 @@ fn a_user_can_be_given_by_name() {
     agent.wait_for_words(&["backup"]);
     let pid = wait_for("the pid file", || vipwatch_testkit::monitor::read_pid(&router.pid_file()));
     assert!(status(pid, "Uid").starts_with("65534"));
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use vipwatch_testkit::monitor::{children, command_line, is_alive, read_pid};
+use vipwatch_testkit::monitor::{children, command_line, is_alive, output_of, read_pid};
 use vipwatch_testkit::{Manner, Release, wait_for};
 
 use crate::{stage, subject};
@@ -119,7 +119,7 @@ fn a_stale_or_foreign_pid_in_the_pid_file_does_not_stop_it() {
         wait_for("our pid in the file", || {
             read_pid(&router.pid_file()).filter(|pid| command_line(*pid).contains(&router.id))
         });
-        let _ = child.wait();
+        crate::reap(child);
     }
 }
 
@@ -132,7 +132,7 @@ fn a_symbolic_link_at_the_pid_file_is_replaced_and_not_followed() {
     let mut child = router.command(&subject()).spawn().unwrap();
     wait_for("the pid file", || read_pid(&router.pid_file()));
     assert_eq!(std::fs::read(&precious).unwrap(), b"precious");
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_second_instance_is_refused_while_the_first_has_its_pid_file() {
     let (_lab, router, agent) = stage(Release::V29);
     let first = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    let output = router.command(&subject()).output().unwrap();
+    let output = output_of(&mut router.command(&subject()));
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("already exist. Daemon already running?"), "{text}");
@@ -181,7 +181,7 @@ fn two_that_start_at_once_end_as_one() {
             .map(|_| router.command(&subject()).stderr(Stdio::null()).spawn().unwrap())
             .collect();
         for mut start in starts {
-            let _ = start.wait();
+            wait_for("each start to be over", || start.try_wait().unwrap());
         }
         agent.wait_for_word("backup");
         let alive = wait_for("one survivor", || {

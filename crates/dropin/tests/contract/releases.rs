@@ -74,5 +74,5 @@ fn ussuri_16_is_told_in_the_configured_word() {
     let mut child = command.spawn().unwrap();
     agent.wait_for_words(&["master"]);
     router.wait_for_state("master");
-    let _ = child.wait();
+    crate::reap(child);
 }

@@ -57,7 +57,7 @@ fn with_file_system(
     assert!(text.contains(reason), "{text}");
     mend_it(directory);
     router.wait_for_state("primary");
-    let _ = child.wait();
+    crate::reap(child);
     run(Command::new("umount").arg("-l").arg(directory));
 }
 

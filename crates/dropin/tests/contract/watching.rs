@@ -196,7 +196,7 @@ fn the_audit_agrees_and_restores_a_state_file_that_somebody_changed() {
     .unwrap();
     router.wait_for_state("primary");
     assert!(!router.log().contains("disagreed"), "{}", router.log());
-    let _ = child.wait();
+    crate::reap(child);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //!    │               transition
 //!  core::plan        what to do, in which order
 //!    │
-//!    ├─ 1  outlet::state_file   inline; replaced by rename          ◄ readable truth
+//!    ├─ 1  outlet::state_file   inline; replaced in one step        ◄ readable truth
 //!    ├─ 2  (announcements to the network go here)
 //!    ├─ 3  outlet::conntrack    a helper runs the commands          ◄ connections
 //!    └─ 4  outlet::agent        when 3 has ended, or taken too long ◄ control plane

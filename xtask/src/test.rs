@@ -130,7 +130,10 @@ pub fn inside(words: &[&str]) -> Task {
         let (suite, name, path) = (program[0], program[1], program[2]);
         let suite =
             Suite::ALL.into_iter().find(|known| known.name() == suite).unwrap_or(Suite::Unit);
-        let mut command = Command::new(path);
+        // Directories speak through these signals; a test's own threads must not be killed by
+        // them, and only what was held back at the start is held back in all of them.
+        let mut command = Command::new("env");
+        command.arg("--block-signal=IO,RTMIN+5").arg(path);
         command.args(["--show-output", "--test-threads", suite.threads()]);
         if !filter.is_empty() {
             command.arg(filter);

@@ -1,7 +1,7 @@
 //! The life of a monitor: take what needs root, give root up, watch, leave.
 
 use std::os::fd::AsFd;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Access;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -21,14 +21,17 @@ use crate::log::{Level, Log};
 use crate::pid_file::PidFile;
 use crate::setup::{Place, Setup};
 
+/// How long the agent waits for a first state before it is told `backup`: as upstream has it.
+const FIRST_STATE_LIMIT: Duration = Duration::from_secs(10);
+
 /// A monitor that has all it needs and no privileges left.
 pub(crate) struct Monitor {
-    // ORDER: fields are dropped from top to bottom. The pid file goes while the lock is held:
-    // afterwards it may be a successor's.
+    // ORDER: fields are dropped from top to bottom. The pid file, and the spare state file of
+    // the spine, go while the lock is held: afterwards they may be a successor's.
     _pid_file: PidFile,
+    spine: Spine<RouterJournal>,
     signals: Signals,
     lock: InstanceLock,
-    spine: Spine<RouterJournal>,
 }
 
 impl Monitor {
@@ -62,6 +65,7 @@ impl Monitor {
                 trust: setup.trust,
                 words: setup.word.words(),
             },
+            first_look_limit: FIRST_STATE_LIMIT,
             audit_interval: setup.audit_interval,
             seed: seed(),
         };

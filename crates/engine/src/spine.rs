@@ -40,8 +40,6 @@ use crate::outlet::agent::{AgentLine, AgentSettings, Told, Words};
 use crate::outlet::conntrack::{ConntrackLine, Report};
 use crate::outlet::state_file::{StateFile, Written};
 
-/// After this long without a first picture, somebody must be told something.
-const FIRST_LOOK_LIMIT: Duration = Duration::from_secs(10);
 /// A look that takes longer than this has lost its end, and is begun again.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
 /// How long a watcher whose namespace is gone tries to tell the agent so.
@@ -58,6 +56,8 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// Whom to tell.
     pub agent: AgentSettings,
+    /// After this long without a first picture, somebody must be told something.
+    pub first_look_limit: Duration,
     /// How often to compare ourselves with the kernel.
     pub audit_interval: Duration,
     /// Sets this process apart from its neighbours when all retry at once.
@@ -133,7 +133,8 @@ impl<J: Journal> Spine<J> {
         conntrack: Option<ConntrackLine>,
         journal: J,
     ) -> io::Result<Self> {
-        let Settings { watch, netns, state_dir, agent, audit_interval, seed } = settings;
+        let Settings { watch, netns, state_dir, agent, first_look_limit, audit_interval, seed } =
+            settings;
         let now = clock::now();
         let words = agent.words;
         let state_file = StateFile::new(state_dir, Dice::new(seed));
@@ -157,7 +158,7 @@ impl<J: Journal> Spine<J> {
             netns,
             tracker: watch.map(Tracker::new),
             watching,
-            first_look_limit: Some(now + FIRST_LOOK_LIMIT),
+            first_look_limit: Some(now + first_look_limit),
             state_file,
             conntrack,
             agent,

@@ -1,21 +1,34 @@
 //! One word in one file, replaced in one step: a reader sees the old word or the new one,
 //! never half of either and never none.
+//!
+//! ```text
+//!   state      primary  ◄─┐  renameat2(EXCHANGE)
+//!   state.new  backup   ◄─┘
+//! ```
+//!
+//! There are two words and they take turns, so the file that held the last one is kept as the
+//! spare for the next: most transitions are one exchange, and work on a full disk too.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, openat, renameat, renameat_with, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, fstat, futimens,
+    openat, renameat, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
 use vipwatch_core::{Backoff, Dice, Moment};
 use vipwatch_linux::file::read_head;
 
 /// The file's name in its directory; Neutron's agent knows it by this one.
 const NAME: &str = "state";
-/// Where the next word is written before it takes its place.
-const STAGED: &str = "state.new";
+/// Where the next word is written before it takes its place, and where the last one stays.
+const SPARE: &str = "state.new";
+/// Who may do what: the owner is the agent's user, who writes this file too; the rest may read.
+const MODE: u32 = 0o644;
 
 /// Why the word is not in the file.
 #[derive(Debug, thiserror::Error)]
@@ -146,11 +159,18 @@ impl StateFile {
     }
 }
 
+impl Drop for StateFile {
+    fn drop(&mut self) {
+        // Whoever looks into the directory after us shall find one word, not two.
+        let _ = std::fs::remove_file(self.directory.join(SPARE));
+    }
+}
+
 /// Replaces the state file in `directory` with `contents`, in one step.
 ///
 /// The directory is opened anew each time: it may have been removed and made again. It must
-/// not be a symbolic link, and nothing in it is followed: the staged file is new, and a
-/// rename replaces whatever bears the name, link or not.
+/// not be a symbolic link, and nothing in it is followed: a spare that is not a file of our
+/// own is made new, and an exchange replaces whatever bears the name, link or not.
 ///
 /// No fsync: after a crash the kernel is asked again, so this file need not outlive the
 /// power.
@@ -159,45 +179,62 @@ fn replace(directory: &Path, contents: &[u8]) -> Result<(), StateFileError> {
     let opened = rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| {
         StateFileError::Directory { directory: directory.to_owned(), source: errno.into() }
     })?;
-    stage(&opened, contents).map_err(|source| {
-        // A half-written file is of no use to anybody.
-        let _ = unlinkat(&opened, STAGED, AtFlags::empty());
-        StateFileError::Write { path: directory.join(STAGED), source }
-    })?;
+    if !refresh_spare(&opened, contents).unwrap_or(false) {
+        make_spare(&opened, contents).map_err(|source| {
+            // A half-written file is of no use to anybody.
+            let _ = unlinkat(&opened, SPARE, AtFlags::empty());
+            StateFileError::Write { path: directory.join(SPARE), source }
+        })?;
+    }
     take_place(&opened)
         .map_err(|source| StateFileError::Rename { path: directory.join(NAME), source })
 }
 
-/// Puts the staged file in the place of the old one.
+/// Puts the spare in the place of the state file.
 ///
 /// An exchange where the file system can: a plain rename over an existing file makes ext4
 /// write the new one out at once, which costs more than everything else a transition does.
 fn take_place(directory: &OwnedFd) -> io::Result<()> {
-    match renameat_with(directory, STAGED, directory, NAME, RenameFlags::EXCHANGE) {
-        Ok(()) => {
-            // What now bears the staged name is the old file. If it stays, the next word
-            // removes it.
-            let _ = unlinkat(directory, STAGED, AtFlags::empty());
-            Ok(())
-        }
+    match renameat_with(directory, SPARE, directory, NAME, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
         // There is no old one yet, or the file system or the kernel cannot exchange.
         Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
-            Ok(renameat(directory, STAGED, directory, NAME)?)
+            Ok(renameat(directory, SPARE, directory, NAME)?)
         }
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn stage(directory: &OwnedFd, contents: &[u8]) -> io::Result<()> {
+/// Whether the spare is ours alone and holds `contents`; if so, its time becomes now, because
+/// the state file's time is when the role changed.
+fn refresh_spare(directory: &OwnedFd, contents: &[u8]) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = File::from(openat(directory, SPARE, flags, Mode::empty())?);
+    let stat = fstat(&file)?;
+    let is_ours = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_mode & 0o7777 == MODE
+        && stat.st_uid == rustix::process::geteuid().as_raw()
+        && stat.st_nlink == 1;
+    // Longer than any word, so that one with something behind it is not taken for it.
+    let mut held = [0_u8; 64];
+    let length = file.read(&mut held)?;
+    if !is_ours || held.get(..length) != Some(contents) {
+        return Ok(false);
+    }
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    futimens(&file, &Timestamps { last_access: now, last_modification: now })?;
+    Ok(true)
+}
+
+fn make_spare(directory: &OwnedFd, contents: &[u8]) -> io::Result<()> {
     let create = || {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        // The owner is the agent's user, who writes this file too; the rest may read.
-        openat(directory, STAGED, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
+        openat(directory, SPARE, flags | OFlags::CLOEXEC, Mode::from_raw_mode(MODE))
     };
     let file = match create() {
-        // Left behind by a process that was killed between the two steps.
+        // Another word, or something that is not ours.
         Err(Errno::EXIST) => {
-            unlinkat(directory, STAGED, AtFlags::empty())?;
+            unlinkat(directory, SPARE, AtFlags::empty())?;
             create()?
         }
         other => other?,
@@ -207,6 +244,9 @@ fn stage(directory: &OwnedFd, contents: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use super::*;
 
     const NOW: Moment = Moment::new(Duration::from_secs(1));
@@ -227,14 +267,57 @@ mod tests {
         assert_eq!(held(directory.path()), "primary");
         assert!(matches!(state.want("backup", NOW), Written::Held));
         assert_eq!(held(directory.path()), "backup");
+        drop(state);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn the_words_take_turns_in_two_files_and_the_time_is_that_of_the_turn() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = file(directory.path());
+        let inode = || directory.path().join(NAME).metadata().unwrap().ino();
+        state.want("primary", NOW);
+        let first = inode();
+        state.want("backup", NOW);
+        let spare = File::open(directory.path().join(SPARE)).unwrap();
+        let long_ago = std::time::SystemTime::UNIX_EPOCH;
+        spare.set_modified(long_ago).unwrap();
+        state.want("primary", NOW);
+        assert_eq!(inode(), first, "the file that held the word before");
+        assert!(state.age().is_some_and(|age| age < Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn a_spare_that_is_not_ours_alone_is_not_used() {
+        type Spoil = fn(&Path);
+        let spoilings: [Spoil; 4] = [
+            |spare| std::fs::write(spare, "primary and more").unwrap(),
+            |spare| std::fs::set_permissions(spare, Permissions::from_mode(0o666)).unwrap(),
+            |spare| std::fs::hard_link(spare, spare.with_extension("other")).unwrap(),
+            |spare| {
+                std::fs::rename(spare, spare.with_extension("other")).unwrap();
+                std::os::unix::fs::symlink(spare.with_extension("other"), spare).unwrap();
+            },
+        ];
+        for spoil in spoilings {
+            let directory = tempfile::tempdir().unwrap();
+            let mut state = file(directory.path());
+            state.want("primary", NOW);
+            state.want("backup", NOW);
+            spoil(&directory.path().join(SPARE));
+            assert!(matches!(state.want("primary", NOW), Written::Held));
+            assert_eq!(held(directory.path()), "primary");
+            let metadata = directory.path().join(NAME).symlink_metadata().unwrap();
+            assert!(metadata.is_file());
+            assert_eq!((metadata.mode() & 0o7777, metadata.nlink()), (MODE, 1));
+        }
     }
 
     #[test]
     fn a_symbolic_link_is_replaced_not_followed() {
         let directory = tempfile::tempdir().unwrap();
         let elsewhere = tempfile::NamedTempFile::new().unwrap();
-        for name in [NAME, STAGED] {
+        for name in [NAME, SPARE] {
             std::os::unix::fs::symlink(elsewhere.path(), directory.path().join(name)).unwrap();
         }
         assert!(matches!(file(directory.path()).want("primary", NOW), Written::Held));

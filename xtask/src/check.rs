@@ -25,6 +25,9 @@ pub fn quick() -> Task {
         "--quiet",
         "--workspace",
         "--all-targets",
+        // Those that plain `cargo test` leaves alone are not among "all".
+        "--test",
+        "*",
         "--",
         "--deny",
         "warnings",

@@ -128,8 +128,8 @@ fn start_keepalived(router: &Router, priority: u8) -> Keepalived {
 /// Starts the witness of a node: a listener of its own that, when the kernel moves the
 /// address, looks when the file and the agent know.
 fn watch(node: usize, router: &Router, agent: &Arc<Agent>, changes: SyncSender<Change>) {
-    let (_, link) = router.hand();
-    let mut recorder = Recorder::start(&router.netns, link, VIP.parse().expect("an address"));
+    let vip = VIP.parse().expect("an address");
+    let mut recorder = Recorder::start(&router.netns, &router.link, vip);
     let state = router.conf_dir.join("state");
     let agent = Arc::clone(agent);
     std::thread::spawn(move || {

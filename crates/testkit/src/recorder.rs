@@ -1,11 +1,13 @@
 //! An independent witness: its own socket, another codec, its own idea of who is primary.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
 use ipnet::IpNet;
 use netlink_packet_core::{NetlinkBuffer, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
@@ -14,30 +16,42 @@ use rustix::net::{
 
 use crate::Netns;
 
-/// Records how often an address came and went on one link.
+/// Records how often an address came and went on the link of one name.
 #[derive(Debug)]
 pub struct Recorder {
     socket: OwnedFd,
-    link: u32,
+    /// The name, and who bears it now.
+    name: String,
+    bearer: Option<u32>,
     vip: IpNet,
+    /// The links that hold the address, by whatever name.
+    holders: HashSet<u32>,
     is_held: bool,
     /// Every change, in order: true for "came".
     pub changes: Vec<bool>,
 }
 
 impl Recorder {
-    /// Starts recording `vip` on `link`, which does not hold it yet.
-    pub fn start(netns: &Netns, link: u32, vip: IpNet) -> Self {
+    /// Starts recording `vip` on the link called `name`, which exists and does not hold it yet.
+    pub fn start(netns: &Netns, name: &str, vip: IpNet) -> Self {
         let socket = netns.visit(|| {
             let socket =
                 socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::NONBLOCK, None)
                     .expect("a netlink socket");
             let _ = sockopt::set_socket_recv_buffer_size_force(&socket, 32 << 20);
-            // RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR.
-            bind(&socket, &SocketAddrNetlink::new(0, 0x10 | 0x100)).expect("a subscription");
+            // RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR.
+            bind(&socket, &SocketAddrNetlink::new(0, 0x1 | 0x10 | 0x100)).expect("a subscription");
             socket
         });
-        Self { socket, link, vip, is_held: false, changes: Vec::new() }
+        Self {
+            socket,
+            name: name.to_owned(),
+            bearer: Some(netns.hand().link(name)),
+            vip,
+            holders: HashSet::new(),
+            is_held: false,
+            changes: Vec::new(),
+        }
     }
 
     /// Waits until something happens.
@@ -65,30 +79,50 @@ impl Recorder {
             let length = buffer.length() as usize;
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&datagram[..length]);
             match message.expect("a netlink message").payload {
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) => {
-                    self.note(&address, true);
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address))
+                    if self.is_vip(&address) =>
+                {
+                    self.holders.insert(address.header.index);
                 }
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelAddress(address)) => {
-                    self.note(&address, false);
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelAddress(address))
+                    if self.is_vip(&address) =>
+                {
+                    self.holders.remove(&address.header.index);
+                }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+                    self.name_link(&link);
+                }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) => {
+                    self.holders.remove(&link.header.index);
+                    self.bearer = self.bearer.filter(|bearer| *bearer != link.header.index);
                 }
                 _ => {}
             }
             datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+            let is_held = self.bearer.is_some_and(|bearer| self.holders.contains(&bearer));
+            if is_held != self.is_held {
+                self.is_held = is_held;
+                self.changes.push(is_held);
+            }
         }
     }
 
-    fn note(&mut self, message: &AddressMessage, is_held: bool) {
-        let is_ours = message.header.index == self.link
-            && message.header.prefix_len == self.vip.prefix_len()
+    fn is_vip(&self, message: &AddressMessage) -> bool {
+        message.header.prefix_len == self.vip.prefix_len()
             && message.attributes.iter().any(|attribute| match attribute {
                 AddressAttribute::Address(ip) | AddressAttribute::Local(ip) => {
                     *ip == self.vip.addr()
                 }
                 _ => false,
-            });
-        if is_ours && is_held != self.is_held {
-            self.is_held = is_held;
-            self.changes.push(is_held);
+            })
+    }
+
+    fn name_link(&mut self, message: &LinkMessage) {
+        let is_ours = message.attributes.contains(&LinkAttribute::IfName(self.name.clone()));
+        if is_ours {
+            self.bearer = Some(message.header.index);
+        } else if self.bearer == Some(message.header.index) {
+            self.bearer = None;
         }
     }
 }

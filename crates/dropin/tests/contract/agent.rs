@@ -1,7 +1,8 @@
 //! Telling the agent, whatever it does.
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use vipwatch_testkit::agent::Leftover;
@@ -58,6 +59,26 @@ fn an_agent_that_answers_500_is_told_again() {
 #[test]
 fn an_agent_that_hangs_is_told_again_after_the_deadline() {
     survives(Manner::Hang, "did not answer within");
+}
+
+#[test]
+fn an_agent_whose_queue_is_full_is_named_and_told_when_there_is_room() {
+    let (lab, router, agent) = stage(Release::V29);
+    agent.stop(Leftover::Nothing);
+    let path = lab.path().join("keepalived-state-change");
+    let listener = UnixListener::bind(&path).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    // The kernel lets one more wait than the backlog says.
+    let waiting = UnixStream::connect(&path).unwrap();
+    let _monitor = router.start(&subject());
+    router.wait_for_log("keepalived-state-change is full; retrying");
+    listener.set_nonblocking(true).unwrap();
+    drop((listener.accept().unwrap(), waiting));
+    let mut told = wait_for("the monitor", || listener.accept().ok()).0;
+    told.set_nonblocking(false).unwrap();
+    let mut request = [0; 1024];
+    let length = told.read(&mut request).unwrap();
+    assert!(String::from_utf8_lossy(&request[..length]).contains("backup"));
 }
 
 #[test]
@@ -200,7 +221,7 @@ fn a_socket_of_another_user_is_refused_unless_allowed() {
     assert!(agent.words().is_empty());
     drop(monitor);
 
-    let mut child = router.command(&subject()).arg("--allow_any_agent").spawn().unwrap();
+    let child = router.command(&subject()).arg("--allow_any_agent").spawn().unwrap();
     agent.wait_for_words(&["backup"]);
     crate::reap(child);
 }

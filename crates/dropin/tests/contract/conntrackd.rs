@@ -120,7 +120,7 @@ fn a_real_conntrackd_that_is_not_running_is_said_and_does_not_matter() {
 fn a_conntrackd_that_hangs_delays_the_agent_a_little_and_the_file_not_at_all() {
     let (lab, router, agent) = stage_with_conntrackd();
     let path = fake(&lab, "exec sleep 1000");
-    let mut child = start_with_path(&router, &path);
+    let child = start_with_path(&router, &path);
     router.wait_for_state("backup");
     assert!(agent.words().is_empty(), "the order is file, conntrackd, agent");
     router.take_vip();
@@ -136,7 +136,7 @@ fn a_conntrackd_that_hangs_delays_the_agent_a_little_and_the_file_not_at_all() {
 fn a_conntrackd_that_fails_is_named_with_what_it_said() {
     let (lab, router, agent) = stage_with_conntrackd();
     let path = fake(&lab, "echo cannot connect: no ctl >&2; exit 3");
-    let mut child = start_with_path(&router, &path);
+    let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("failed on router");
     let log = router.log();
@@ -147,7 +147,7 @@ fn a_conntrackd_that_fails_is_named_with_what_it_said() {
 #[test]
 fn a_missing_conntrackd_is_named_once() {
     let (_lab, router, agent) = stage_with_conntrackd();
-    let mut child = start_with_path(&router, "/nonexistent");
+    let child = start_with_path(&router, "/nonexistent");
     agent.wait_for_words(&["backup"]);
     let log = router.log();
     assert_eq!(log.matches("cannot start it: No such file or directory").count(), 1, "{log}");
@@ -158,7 +158,7 @@ fn a_missing_conntrackd_is_named_once() {
 fn a_conntrackd_that_floods_its_output_is_read_and_forgotten() {
     let (lab, router, agent) = stage_with_conntrackd();
     let path = fake(&lab, "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1");
-    let mut child = start_with_path(&router, &path);
+    let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("failed on router");
     assert!(router.log().len() < 20_000);
@@ -175,7 +175,7 @@ fn a_newer_role_ends_the_commands_of_the_older() {
         calls_file.display()
     );
     let path = fake(&lab, &script);
-    let mut child = start_with_path(&router, &path);
+    let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.take_vip();
     wait_for("the command for a primary", || calls(&lab).contains(&"-c".to_owned()).then_some(()));
@@ -193,7 +193,7 @@ fn the_first_state_is_synchronised_once() {
     let (lab, router, agent) = stage_with_conntrackd();
     let script = format!("echo \"$@\" >> {}", lab.path().join("calls").display());
     let path = fake(&lab, &script);
-    let mut child = start_with_path(&router, &path);
+    let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
@@ -207,7 +207,7 @@ fn sigterm_in_the_middle_of_a_command_leaves_no_child() {
     router.give_to(65534);
     let path =
         fake(&lab, &format!("echo $$ > {}; exec sleep 1000", lab.path().join("pid").display()));
-    let mut child = start_with_path(&router, &path);
+    let child = start_with_path(&router, &path);
     let command = wait_for("the command", || {
         vipwatch_testkit::monitor::read_pid(Path::new(&lab.path().join("pid")))
     });
@@ -227,7 +227,7 @@ fn sigterm_in_the_middle_of_a_command_leaves_no_child() {
 fn a_conntrackd_that_never_stops_talking_is_stopped() {
     let (lab, router, agent) = stage_with_conntrackd();
     let path = fake(&lab, "exec yes >&2");
-    let mut child = start_with_path(&router, &path);
+    let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("not done after 10 s, killed: y");
     crate::reap(child);

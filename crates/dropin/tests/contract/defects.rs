@@ -61,7 +61,7 @@ fn d06_and_d16_first_look_and_event_have_one_order() {
         let (_lab, router, agent) = stage(Release::V29);
         let (hand, link) = router.hand();
         let vip = router.cidr.parse().unwrap();
-        let mut child = router.command(&subject()).stderr(Stdio::null()).spawn().unwrap();
+        let child = router.command(&subject()).stderr(Stdio::null()).spawn().unwrap();
         hand.add(link, vip);
         hand.remove(link, vip);
         hand.add(link, vip);
@@ -129,7 +129,7 @@ fn d15_and_d21_a_vip_that_appears_right_after_the_first_state_is_not_missed() {
     for _ in 0..20 {
         let (_lab, router, agent) = stage(Release::V29);
         let (hand, link) = router.hand();
-        let mut child = router.command(&subject()).stderr(Stdio::null()).spawn().unwrap();
+        let child = router.command(&subject()).stderr(Stdio::null()).spawn().unwrap();
         router.wait_for_state("backup");
         hand.add(link, router.cidr.parse().unwrap());
         router.wait_for_state("primary");
@@ -316,7 +316,7 @@ fn d35_a_directory_with_spaces_and_stars_is_a_directory() {
 #[test]
 fn d37_it_needs_no_other_program() {
     let (_lab, router, agent) = stage(Release::V29);
-    let mut child = router
+    let child = router
         .command(&subject())
         .env_clear()
         .env("PATH", "/nonexistent")

@@ -99,7 +99,7 @@ fn no_secret_of_a_config_file_is_logged() {
     let text = b"[DEFAULT]\ndebug = true\ntransport_url = rabbit://user:hunter2@host\n[database]\nconnection = mysql://hunter2\n";
     std::io::Write::write_all(&mut std::fs::File::create(&config).unwrap(), text).unwrap();
     let mut command = router.command(&subject());
-    let mut child = command.arg("--config-file").arg(&config).spawn().unwrap();
+    let child = command.arg("--config-file").arg(&config).spawn().unwrap();
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("Notified agent");
     assert!(!router.log().contains("hunter2"));

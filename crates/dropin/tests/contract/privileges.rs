@@ -58,7 +58,7 @@ fn a_user_can_be_given_by_name() {
     let (_lab, mut router, agent) = stage(Release::V29);
     router.give_to(NOBODY);
     let mut command = router.command(&subject());
-    let mut child = command.args(["--user", "nobody", "--group", "nogroup"]).spawn().unwrap();
+    let child = command.args(["--user", "nobody", "--group", "nogroup"]).spawn().unwrap();
     agent.wait_for_words(&["backup"]);
     let pid = wait_for("the pid file", || vipwatch_testkit::monitor::read_pid(&router.pid_file()));
     assert!(status(pid, "Uid").starts_with("65534"));

@@ -115,7 +115,7 @@ fn a_stale_or_foreign_pid_in_the_pid_file_does_not_stop_it() {
         let (_lab, router, _agent) = stage(Release::V29);
         let mut file = std::fs::File::create(router.pid_file()).unwrap();
         std::io::Write::write_all(&mut file, stale.as_bytes()).unwrap();
-        let mut child = router.command(&subject()).spawn().unwrap();
+        let child = router.command(&subject()).spawn().unwrap();
         wait_for("our pid in the file", || {
             read_pid(&router.pid_file()).filter(|pid| command_line(*pid).contains(&router.id))
         });
@@ -129,7 +129,7 @@ fn a_symbolic_link_at_the_pid_file_is_replaced_and_not_followed() {
     let precious = lab.path().join("precious");
     std::io::Write::write_all(&mut std::fs::File::create(&precious).unwrap(), b"precious").unwrap();
     std::os::unix::fs::symlink(&precious, router.pid_file()).unwrap();
-    let mut child = router.command(&subject()).spawn().unwrap();
+    let child = router.command(&subject()).spawn().unwrap();
     wait_for("the pid file", || read_pid(&router.pid_file()));
     assert_eq!(std::fs::read(&precious).unwrap(), b"precious");
     crate::reap(child);

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use rustix::process::Signal;
 use vipwatch_testkit::agent::Leftover;
-use vipwatch_testkit::{Agent, Manner, Recorder, Release, wait_for};
+use vipwatch_testkit::{Agent, Hand, Manner, Recorder, Release, Router, wait_for};
 
 use crate::{stage, subject};
 
@@ -19,47 +19,120 @@ impl Dice {
     }
 }
 
-/// Adds, removes, refreshes, noise, a stopped reader, an agent that goes and comes: in the
-/// end file and agent say what the kernel holds, and on the way no word that it never held.
+/// What the world can do to a router, and what it has done.
+struct World<'a> {
+    router: &'a Router,
+    hand: Hand,
+    /// The watched link, or what was the watched link, by whatever name.
+    link: Option<u32>,
+    is_renamed: bool,
+    has_vip: bool,
+    vip: IpNet,
+    noise: Vec<IpNet>,
+}
+
+impl<'a> World<'a> {
+    fn new(router: &'a Router) -> Self {
+        let (hand, link) = router.hand();
+        let vip = router.cidr.parse().unwrap();
+        let noise = Vec::new();
+        Self { router, hand, link: Some(link), is_renamed: false, has_vip: false, vip, noise }
+    }
+
+    fn is_primary(&self) -> bool {
+        self.link.is_some() && !self.is_renamed && self.has_vip
+    }
+
+    fn move_vip(&mut self) {
+        let Some(link) = self.link else { return };
+        if self.has_vip {
+            self.hand.remove(link, self.vip);
+        } else {
+            self.hand.add(link, self.vip);
+        }
+        self.has_vip = !self.has_vip;
+    }
+
+    fn refresh(&self) {
+        if let Some(link) = self.link.filter(|_| self.has_vip) {
+            self.hand.refresh(link, self.vip);
+        }
+    }
+
+    fn make_noise(&mut self, number: u32) {
+        let Some(link) = self.link else { return };
+        let other = format!("10.{}.{}.9/32", number / 200, number % 200).parse().unwrap();
+        self.hand.add(link, other);
+        self.noise.push(other);
+    }
+
+    fn end_noise(&mut self) {
+        if let Some((link, other)) = self.link.zip(self.noise.pop()) {
+            self.hand.remove(link, other);
+        }
+    }
+
+    /// More events than any queue holds.
+    fn storm(&self) {
+        let Some(link) = self.link else { return };
+        let other = "10.99.99.9/32".parse().unwrap();
+        for _ in 0..12_000 {
+            self.hand.add(link, other);
+            self.hand.remove(link, other);
+        }
+    }
+
+    fn rename(&mut self) {
+        let Router { netns, link: name, .. } = self.router;
+        if self.link.is_none() {
+            return;
+        }
+        let (from, to) =
+            if self.is_renamed { ("away", name.as_str()) } else { (name.as_str(), "away") };
+        netns.ip(&format!("link set {from} down"));
+        netns.ip(&format!("link set {from} name {to}"));
+        netns.ip(&format!("link set {to} up"));
+        self.is_renamed = !self.is_renamed;
+    }
+
+    fn delete_or_create(&mut self) {
+        let Router { netns, link: name, .. } = self.router;
+        if self.link.take().is_some() {
+            netns.ip(&format!("link del {}", if self.is_renamed { "away" } else { name }));
+        } else {
+            netns.add_link(name);
+            self.link = Some(self.hand.link(name));
+        }
+        (self.is_renamed, self.has_vip) = (false, false);
+        self.noise.clear();
+    }
+}
+
+/// Adds, removes, refreshes, noise, links that go, come and change their names, a stopped
+/// reader, lost events, an agent that goes and comes: in the end file and agent say what the
+/// kernel holds, and on the way nothing that it never held.
 fn random_run(seed: u64) {
     let (lab, router, agent) = stage(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let mut agent = Some(agent);
-    let (hand, link) = router.hand();
-    let vip: IpNet = router.cidr.parse().unwrap();
-    let mut recorder = Recorder::start(&router.netns, link, vip);
+    let mut world = World::new(&router);
+    let mut recorder = Recorder::start(&router.netns, &router.link, world.vip);
     let mut dice = Dice(seed);
-    let mut is_held = false;
     let mut is_stopped = false;
-    let mut noise = Vec::new();
     for step in 0..400_u32 {
-        match dice.roll(20) {
-            0..=6 if is_held => {
-                hand.remove(link, vip);
-                is_held = false;
-            }
-            0..=6 => {
-                hand.add(link, vip);
-                is_held = true;
-            }
-            7..=9 if is_held => hand.refresh(link, vip),
-            10..=14 => {
-                let other: IpNet =
-                    format!("10.{}.{}.9/32", step / 200, step % 200).parse().unwrap();
-                hand.add(link, other);
-                noise.push(other);
-            }
-            15..=16 => {
-                if let Some(other) = noise.pop() {
-                    hand.remove(link, other);
-                }
-            }
-            17 => {
+        match dice.roll(40) {
+            0..=12 => world.move_vip(),
+            13..=17 => world.refresh(),
+            18..=26 => world.make_noise(step),
+            27..=30 => world.end_noise(),
+            31 => world.rename(),
+            32 => world.delete_or_create(),
+            33..=34 => {
                 monitor.signal(if is_stopped { Signal::CONT } else { Signal::STOP });
                 is_stopped = !is_stopped;
             }
-            18 => match agent.take() {
+            35..=36 => match agent.take() {
                 Some(gone) => gone.stop(if dice.roll(2) == 0 {
                     Leftover::Nothing
                 } else {
@@ -69,11 +142,23 @@ fn random_run(seed: u64) {
             },
             _ => {}
         }
+        if step == 200 {
+            monitor.signal(Signal::STOP);
+            recorder.catch_up();
+            if world.link.is_none() {
+                world.delete_or_create();
+            }
+            world.storm();
+            recorder.catch_up();
+            world.move_vip();
+            is_stopped = true;
+        }
     }
     monitor.signal(Signal::CONT);
     let agent = agent.unwrap_or_else(|| Agent::listen(lab.path(), Manner::Threaded));
-    assert_eq!(recorder.catch_up(), is_held, "seed {seed}: the recorder and the hand disagree");
-    let word = if is_held { "primary" } else { "backup" };
+    let is_primary = world.is_primary();
+    assert_eq!(recorder.catch_up(), is_primary, "seed {seed}: the recorder and the hand disagree");
+    let word = if is_primary { "primary" } else { "backup" };
     wait_for(&format!("seed {seed}: the end; log:\n{}", router.log()), || {
         let told = agent.words().last().cloned();
         (router.state().as_deref() == Some(word) && told.as_deref() == Some(word)).then_some(())
@@ -87,12 +172,13 @@ fn random_run(seed: u64) {
         .skip(1)
         .collect();
     assert!(said.windows(2).all(|pair| pair[0] != pair[1]), "seed {seed}: {log}");
-    assert!(
-        said.len() <= recorder.changes.len(),
-        "seed {seed}: {} of {}",
-        said.len(),
-        recorder.changes.len()
-    );
+    let changes = recorder.changes.len();
+    assert!(said.len() <= changes, "seed {seed}: {} of {changes}", said.len());
+    // In order: with confirmations and repetitions taken together, the words take turns too.
+    let mut words = agent.words();
+    words.dedup();
+    assert!(words.len() <= changes + 1, "seed {seed}: {words:?}");
+    assert!(log.contains("the kernel dropped events"), "seed {seed}: {log}");
     assert!(!log.contains("disagreed"), "seed {seed}: {log}");
 }
 

@@ -71,7 +71,7 @@ fn ussuri_16_is_told_in_the_configured_word() {
     router.take_vip();
     let mut command = router.command(&subject());
     command.arg("--config-file").arg(&config);
-    let mut child = command.spawn().unwrap();
+    let child = command.spawn().unwrap();
     agent.wait_for_words(&["master"]);
     router.wait_for_state("master");
     crate::reap(child);

@@ -46,7 +46,7 @@ fn with_file_system(
     run(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(directory));
     let log = router.state_path.join("log");
     let mut command = router.command(&subject());
-    let mut child = command.arg("--log-file").arg(&log).spawn().unwrap();
+    let child = command.arg("--log-file").arg(&log).spawn().unwrap();
     agent.wait_for_words(&["backup"]);
     break_it(directory);
     router.take_vip();

@@ -185,7 +185,7 @@ fn a_storm_larger_than_the_queue_ends_in_the_truth() {
 fn the_audit_agrees_and_restores_a_state_file_that_somebody_changed() {
     let (_lab, router, _agent) = stage(Release::V29);
     let mut command = router.command(&subject());
-    let mut child = command.args(["--audit_interval", "1"]).spawn().unwrap();
+    let child = command.args(["--audit_interval", "1"]).spawn().unwrap();
     router.wait_for_state("backup");
     router.take_vip();
     router.wait_for_state("primary");

@@ -284,14 +284,14 @@ mod tests {
         spare.set_modified(long_ago).unwrap();
         state.want("primary", NOW);
         assert_eq!(inode(), first, "the file that held the word before");
-        assert!(state.age().is_some_and(|age| age < Duration::from_secs(3600)));
+        assert!(state.age().is_some_and(|age| age < Duration::from_hours(1)));
     }
 
     #[test]
     fn a_spare_that_is_not_ours_alone_is_not_used() {
         type Spoil = fn(&Path);
         let spoilings: [Spoil; 4] = [
-            |spare| std::fs::write(spare, "primary and more").unwrap(),
+            |spare| File::create(spare).unwrap().write_all(b"primary and more").unwrap(),
             |spare| std::fs::set_permissions(spare, Permissions::from_mode(0o666)).unwrap(),
             |spare| std::fs::hard_link(spare, spare.with_extension("other")).unwrap(),
             |spare| {

@@ -19,7 +19,7 @@ use vipwatch_linux::netns::NetnsId;
 use vipwatch_testkit::{Hand, Lab, Netns, wait_for};
 
 const VIP: &str = "169.254.0.1/24";
-const LATER: Duration = Duration::from_secs(3600);
+const LATER: Duration = Duration::from_hours(1);
 
 /// What the spine had to say, in short.
 #[derive(Debug, Clone, PartialEq, Eq)]

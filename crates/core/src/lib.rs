@@ -3,11 +3,13 @@
 //! An [`Observation`] is what the kernel told us. A [`Tracker`] folds observations into a
 //! [`Role`] and reports a [`Transition`] when the role changes. [`plan::actions`] says what
 //! a transition asks for, and in which order. [`Delivery`] decides when a role must be said
-//! (again) to a receiver that may be absent, deaf or forgetful.
+//! (again) to a receiver that may be absent, deaf or forgetful; [`announce::Schedule`] when
+//! an address must be announced (again) to a network that may not have listened.
 //!
 //! Nothing here reads a clock, opens a file or logs: time comes in as a [`Moment`], effects
 //! go out as values. That is why every rule of the program can be tested without a kernel.
 
+pub mod announce;
 pub mod backoff;
 pub mod delivery;
 pub mod instance;
@@ -17,6 +19,7 @@ pub mod plan;
 pub mod role;
 pub mod tracker;
 
+pub use announce::{AnnouncePlan, Target};
 pub use backoff::{Backoff, Dice};
 pub use delivery::{Delivery, Outcome, Setback};
 pub use instance::{InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip};

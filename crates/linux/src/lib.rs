@@ -1,13 +1,14 @@
 //! The only door to the kernel, and the only place that says `unsafe`.
 //!
 //! [`monitor`] watches one namespace over one netlink socket and speaks in
-//! [`Observation`](vipwatch_core::Observation)s; [`netlink`] is the codec and the socket
-//! under it; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
+//! [`Observation`](vipwatch_core::Observation)s; [`survey`] asks it once for everything;
+//! [`netlink`] is the codec and the socket under both; [`announce`] speaks to the network; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
 //! [`privilege`] are what a daemon is made of; [`directory`] tells when a file appears or
 //! goes; [`mod@file`] reads with care; [`peer`] who is at the other end of a socket; [`clock`] is the time.
 //!
 //! There is no policy here: nothing in this crate knows what a primary is.
 
+pub mod announce;
 pub mod clock;
 pub mod directory;
 pub mod file;
@@ -18,3 +19,4 @@ pub mod peer;
 pub mod privilege;
 pub mod process;
 pub mod signal;
+pub mod survey;

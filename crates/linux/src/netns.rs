@@ -59,9 +59,9 @@ impl NetnsId {
         }
     }
 
-    /// The one the calling process is in.
+    /// The one the calling thread is in.
     pub fn current() -> io::Result<Self> {
-        Ok(Self::of(&std::fs::metadata("/proc/self/ns/net")?))
+        Ok(Self::of(&std::fs::metadata("/proc/thread-self/ns/net")?))
     }
 
     fn of(metadata: &std::fs::Metadata) -> Self {
@@ -102,10 +102,10 @@ impl Netns {
         self.id
     }
 
-    /// Moves the calling process here for the rest of its life, and lets go of the handle.
+    /// Moves the calling thread here for the rest of its life, and lets go of the handle. A
+    /// process that means to go as a whole has one thread.
     ///
-    /// The caller has one thread: `setns(2)` moves a thread, not a process. There is no way
-    /// back on purpose: nothing can be left in the wrong namespace.
+    /// There is no way back on purpose: nothing can be left in the wrong namespace.
     pub fn settle(self) -> Result<NetnsId, NetnsError> {
         if NetnsId::current().is_ok_and(|current| current == self.id) {
             return Ok(self.id);

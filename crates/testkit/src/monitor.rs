@@ -1,6 +1,7 @@
 //! A router, and the monitor of it as its agent starts it.
 
 use std::ffi::OsString;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
@@ -122,7 +123,14 @@ impl Router {
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let spawned = if self.release.waits() {
             // As `communicate()`: until it has ended and every copy of the pipes is closed.
-            let output = child.wait_with_output().expect("the program can be waited for");
+            let pid = Pid::from_child(&child);
+            let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+            std::thread::spawn(move || sender.send(child.wait_with_output()));
+            let output = receiver.recv_timeout(crate::wait::LIMIT).unwrap_or_else(|_late| {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+                panic!("the agent would wait for ever for its end, or for that of its output")
+            });
+            let output = output.expect("the program can be waited for");
             assert!(output.status.success(), "the agent saw it fail: {output:?}");
             assert!(pid_file.exists(), "there is no pid file when the foreground has ended");
             None
@@ -246,16 +254,35 @@ impl Drop for Monitor {
 }
 
 /// Runs `command` to its end, which must come: one that stays is ended, and its status says
-/// so.
+/// so. Its output goes to files: what it leaves running would hold a pipe open.
 pub fn output_of(command: &mut Command) -> Output {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let [mut stdout, mut stderr] = [(); 2].map(|()| tempfile::tempfile().expect("a scratch file"));
+    let sink = |file: &std::fs::File| Stdio::from(file.try_clone().expect("another handle"));
+    command.stdin(Stdio::null()).stdout(sink(&stdout)).stderr(sink(&stderr));
     let mut child = command.spawn().expect("the program runs");
+    let status = end_of(&mut child).unwrap_or_else(|| {
+        let _ = child.kill();
+        child.wait().expect("the program can be waited for")
+    });
+    let read = |file: &mut std::fs::File| {
+        let mut bytes = Vec::new();
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).expect("what it has written");
+        bytes
+    };
+    Output { status, stdout: read(&mut stdout), stderr: read(&mut stderr) }
+}
+
+/// How `child` ended; `None` if it does not end.
+pub fn end_of(child: &mut Child) -> Option<ExitStatus> {
     let end = std::time::Instant::now() + crate::wait::LIMIT;
-    while matches!(child.try_wait(), Ok(None)) && std::time::Instant::now() < end {
-        crate::pause(std::time::Duration::from_millis(2));
+    loop {
+        match child.try_wait() {
+            Ok(None) if std::time::Instant::now() < end => {
+                crate::pause(std::time::Duration::from_millis(2));
+            }
+            result => return result.ok().flatten(),
+        }
     }
-    let _ = child.kill();
-    child.wait_with_output().expect("the program can be waited for")
 }
 
 /// The pid in a pid file.

@@ -3,6 +3,7 @@
 
 use std::process::Output;
 
+use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::{Release, Router};
 
 use crate::{stage, subject};
@@ -200,7 +201,7 @@ fn help_and_version_need_nothing() {
         ("-h", "Exit codes"),
         ("--version", "neutron-keepalived-state-change 0."),
     ] {
-        let output = std::process::Command::new(subject()).arg(option).output().unwrap();
+        let output = output_of(std::process::Command::new(subject()).arg(option));
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains(word));
     }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use vipwatch_testkit::monitor::{children, command_line, is_alive, output_of, read_pid};
+use vipwatch_testkit::monitor::{children, command_line, end_of, is_alive, output_of, read_pid};
 use vipwatch_testkit::{Manner, Release, wait_for};
 
 use crate::{stage, subject};
@@ -61,7 +61,9 @@ fn in_the_foreground_it_stays_and_ends_with_0() {
     agent.wait_for_words(&["backup"]);
     assert_eq!(read_pid(&router.pid_file()), i32::try_from(child.id()).ok());
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let status = end_of(&mut child);
+    crate::reap(child);
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
     assert!(!router.pid_file().exists());
 }
 
@@ -92,8 +94,11 @@ fn sigterm_with_a_hung_agent_ends_it() {
     agent.wait_for_words(&["backup"]);
     let began = Instant::now();
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
-    let status = child.wait().unwrap();
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    let status = end_of(&mut child);
+    let took = began.elapsed();
+    crate::reap(child);
+    let status = status.unwrap();
+    assert!(took < SOON, "{took:?}");
     assert_eq!((status.code(), status.signal()), (Some(0), None));
     assert!(!router.pid_file().exists());
 }

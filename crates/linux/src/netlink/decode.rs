@@ -11,6 +11,8 @@
 //!
 //! All integers are in host order: the kernel is never on another machine.
 
+pub mod facts;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
@@ -62,51 +64,50 @@ pub enum Message {
     Unrelated,
 }
 
-/// Walks over the messages of one datagram; ends after the first malformed one.
-#[derive(Debug, Clone)]
-pub struct Messages<'a> {
-    left: &'a [u8],
-}
-
-/// The messages in `datagram`, one by one.
-pub fn messages(datagram: &[u8]) -> Messages<'_> {
-    Messages { left: datagram }
-}
-
-const HEADER: usize = 16;
-
-impl Iterator for Messages<'_> {
-    type Item = Result<(Header, Message), Malformed>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.left.is_empty() {
+/// The messages in `datagram`, one by one, not looked into; ends after a malformed one.
+pub fn envelopes(datagram: &[u8]) -> impl Iterator<Item = Result<(Header, &[u8]), Malformed>> {
+    const HEADER: usize = 16;
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
             return None;
         }
-        let left = std::mem::take(&mut self.left);
+        let left = std::mem::take(&mut rest);
         let claimed = u32_at(left, 0).map_or(0, |length| length as usize);
         let Some(bytes) = left.get(..claimed).filter(|bytes| bytes.len() >= HEADER) else {
             return Some(Err(Malformed::Length { claimed, left: left.len() }));
         };
-        self.left = left.get(aligned(claimed)..).unwrap_or_default();
+        rest = left.get(aligned(claimed)..).unwrap_or_default();
         let header = Header {
             kind: u16_at(bytes, 4).unwrap_or(0),
             flags: u16_at(bytes, 6).unwrap_or(0),
             sequence: u32_at(bytes, 8).unwrap_or(0),
             port: u32_at(bytes, 12).unwrap_or(0),
         };
-        let message = message(header.kind, &bytes[HEADER..]);
-        if message.is_err() {
-            self.left = &[];
+        Some(Ok((header, &bytes[HEADER..])))
+    })
+}
+
+/// The messages in `datagram`, one by one, and what they say; ends after a malformed one.
+pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<(Header, Message), Malformed>> {
+    let mut is_over = false;
+    envelopes(datagram).map_while(move |envelope| {
+        if is_over {
+            return None;
         }
-        Some(message.map(|message| (header, message)))
-    }
+        let read = envelope
+            .and_then(|(header, body)| message(header.kind, body).map(|message| (header, message)));
+        is_over = read.is_err();
+        Some(read)
+    })
 }
 
 // `<linux/netlink.h>`; libc has them as another integer type.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
-fn message(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
+/// What a message of `kind` says.
+pub(crate) fn message(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     match kind {
         libc::RTM_NEWADDR | libc::RTM_DELADDR => address(kind, body),
         libc::RTM_NEWLINK | libc::RTM_DELLINK => link(kind, body),
@@ -128,9 +129,25 @@ fn address(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     const HEAD: usize = 8;
     let short = Malformed::Length { claimed: HEAD, left: body.len() };
     let (head, rest) = body.split_at_checked(HEAD).ok_or(short)?;
+    let Some((link, cidr, flags)) = address_of(head, rest)? else {
+        return Ok(Message::Unrelated);
+    };
+    if kind == libc::RTM_DELADDR {
+        return Ok(Message::Fact(Observation::AddressRemoved { link, cidr }));
+    }
+    let usability = if flags & (libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED) == 0 {
+        Usability::Usable
+    } else {
+        Usability::NotUsable
+    };
+    Ok(Message::Fact(Observation::AddressSeen { link, cidr, usability }))
+}
+
+/// Link, address and `IFA_F_*`; `None` if it is not of IP.
+fn address_of(head: &[u8], rest: &[u8]) -> Result<Option<(LinkIndex, IpNet, u32)>, Malformed> {
     let (family, prefix) = (i32::from(head[0]), head[1]);
     if family != libc::AF_INET && family != libc::AF_INET6 {
-        return Ok(Message::Unrelated);
+        return Ok(None);
     }
     let link = LinkIndex(u32_at(head, 4).unwrap_or(0));
     let mut flags = u32::from(head[2]);
@@ -150,15 +167,7 @@ fn address(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     // no IFA_LOCAL unless there is a peer.
     let ip = local.or(peer).filter(|ip| ip.is_ipv4() == (family == libc::AF_INET));
     let cidr = ip.and_then(|ip| IpNet::new(ip, prefix).ok()).ok_or(Malformed::Address)?;
-    if kind == libc::RTM_DELADDR {
-        return Ok(Message::Fact(Observation::AddressRemoved { link, cidr }));
-    }
-    let usability = if flags & (libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED) == 0 {
-        Usability::Usable
-    } else {
-        Usability::NotUsable
-    };
-    Ok(Message::Fact(Observation::AddressSeen { link, cidr, usability }))
+    Ok(Some((link, cidr, flags)))
 }
 
 fn link(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
@@ -177,12 +186,16 @@ fn link(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     for attribute in attributes(rest) {
         let (kind, payload) = attribute?;
         if kind == libc::IFLA_IFNAME {
-            let name = payload.strip_suffix(&[0]).unwrap_or(payload);
-            let name = LinkName::from_kernel(name).ok_or(Malformed::Link)?;
+            let name = link_name(payload)?;
             return Ok(Message::Fact(Observation::LinkSeen { link, name }));
         }
     }
     Err(Malformed::Link)
+}
+
+fn link_name(payload: &[u8]) -> Result<LinkName, Malformed> {
+    let name = payload.strip_suffix(&[0]).unwrap_or(payload);
+    LinkName::from_kernel(name).ok_or(Malformed::Link)
 }
 
 /// The attributes of a message: type and payload.

@@ -47,6 +47,15 @@ pub struct Socket {
 impl Socket {
     /// Opens a socket in the namespace of the calling thread, subscribed from the start.
     pub fn subscribe() -> io::Result<Self> {
+        Self::open(GROUPS)
+    }
+
+    /// Opens a socket in the namespace of the calling thread that hears only answers.
+    pub fn ask() -> io::Result<Self> {
+        Self::open(0)
+    }
+
+    fn open(groups: u32) -> io::Result<Self> {
         let fd = socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
@@ -55,12 +64,15 @@ impl Socket {
             None,
         )?;
         // NETLINK_NO_ENOBUFS stays off: that error is how we learn to look again.
-        if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
+        // Answers come as fast as they are read, and need no room.
+        let is_subscribed = groups != 0;
+        if is_subscribed && sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err()
+        {
             // Without the privilege the system's limit applies; overruns are then likelier,
             // never wrong.
             sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
         }
-        bind(&fd, &SocketAddrNetlink::new(0, GROUPS))?;
+        bind(&fd, &SocketAddrNetlink::new(0, groups))?;
         let port = SocketAddrNetlink::try_from(getsockname(&fd)?)?.pid();
         Ok(Self { fd, port, large: Vec::new() })
     }

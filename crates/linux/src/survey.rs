@@ -1,0 +1,106 @@
+//! Asks the kernel for every link and address of a namespace, now.
+//!
+//! [`crate::monitor`] follows; this looks once. It takes no privilege, and nothing is kept.
+
+use std::io;
+
+use vipwatch_core::announce::Survey;
+
+use crate::monitor::WatchError;
+use crate::netlink::decode::facts::{address_facts, link_facts};
+use crate::netlink::decode::{Malformed, Message, envelopes, message};
+use crate::netlink::socket::{Received, Scratch, Socket};
+
+/// How often a picture that was disturbed is taken again before it is good enough: whoever
+/// uses it asks again before the next step anyway.
+const ATTEMPTS: u32 = 3;
+
+/// Asks in one namespace, as often as needed.
+#[derive(Debug)]
+pub struct Surveyor {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// Whether a part was whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    /// The tables changed meanwhile, or the buffer had to grow.
+    Disturbed,
+}
+
+impl Surveyor {
+    /// Opens a socket in the namespace of the calling thread.
+    pub fn open() -> Result<Self, WatchError> {
+        let socket = Socket::ask().map_err(WatchError::Subscribe)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// The namespace as it is now.
+    pub fn survey(&mut self) -> Result<Survey, WatchError> {
+        let mut survey = Survey::default();
+        for _ in 0..ATTEMPTS {
+            survey = Survey::default();
+            let links = self.ask(libc::RTM_GETLINK, &mut survey)?;
+            let addresses = self.ask(libc::RTM_GETADDR, &mut survey)?;
+            if (links, addresses) == (Part::Whole, Part::Whole) {
+                break;
+            }
+        }
+        survey.settle();
+        Ok(survey)
+    }
+
+    fn ask(&mut self, kind: u16, survey: &mut Survey) -> Result<Part, WatchError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.socket.request_dump(kind, self.sequence).map_err(WatchError::Request)?;
+        let mut scratch: Scratch = [0; _];
+        let mut part = Part::Whole;
+        loop {
+            let datagram = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
+                Received::Datagram(bytes) => bytes,
+                // The next part is made while this one is read: there is nothing to wait for.
+                Received::Quiet => return Err(WatchError::Endless),
+                Received::Truncated | Received::Overrun => {
+                    part = Part::Disturbed;
+                    continue;
+                }
+            };
+            for envelope in envelopes(datagram) {
+                let (header, body) = envelope.map_err(WatchError::Garbled)?;
+                if header.sequence != self.sequence {
+                    continue;
+                }
+                if i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0 {
+                    part = Part::Disturbed;
+                }
+                if take(header.kind, body, survey)? == Progress::Done {
+                    return Ok(part);
+                }
+            }
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Progress {
+    More,
+    Done,
+}
+
+fn take(kind: u16, body: &[u8], survey: &mut Survey) -> Result<Progress, WatchError> {
+    let garbled = |malformed: Malformed| WatchError::Garbled(malformed);
+    match kind {
+        libc::RTM_NEWLINK => survey.links.push(link_facts(body).map_err(garbled)?),
+        libc::RTM_NEWADDR => survey.addresses.extend(address_facts(body).map_err(garbled)?),
+        other => match message(other, body).map_err(garbled)? {
+            Message::Done => return Ok(Progress::Done),
+            Message::Error(errno) if errno != 0 => {
+                return Err(WatchError::Dump(io::Error::from_raw_os_error(errno)));
+            }
+            Message::Error(_) | Message::Unrelated | Message::Fact(_) => {}
+        },
+    }
+    Ok(Progress::More)
+}

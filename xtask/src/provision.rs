@@ -12,6 +12,8 @@ type Need = (&'static str, &'static str);
 /// For every command that makes namespaces.
 pub const BASIC: &[Need] = &[("ip", "iproute2"), ("unshare", "util-linux"), ("mount", "mount")];
 pub const KEEPALIVED: &[Need] = &[("keepalived", "keepalived")];
+/// What records what goes over a link.
+pub const TCPDUMP: &[Need] = &[("tcpdump", "tcpdump")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];
 /// What Neutron's script runs, and what its Python needs.
 pub const PEERS: &[Need] = &[

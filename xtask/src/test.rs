@@ -85,6 +85,9 @@ pub fn outside(words: &[&str]) -> Task {
         check::quick()?;
     }
     let wants = |suite| wanted.suite.is_none_or(|wanted| wanted == suite);
+    if wants(Suite::Netns) || wants(Suite::Contract) {
+        provision::programs(&[provision::TCPDUMP])?;
+    }
     if wants(Suite::Contract) || wants(Suite::Neutron) {
         enclosure::probe_users()?;
         provision::programs(&[provision::KEEPALIVED, provision::CONNTRACKD, provision::PEERS])?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lexopt::{Arg, Parser};
 
+use crate::announce;
 use crate::daemon::Mode;
 use crate::failure::{Code, Failure};
 use crate::options::{self, Meaning, Opt};
@@ -43,6 +44,7 @@ pub(crate) struct Args {
     pub(crate) syslog: Option<bool>,
     pub(crate) primary_word: Option<Word>,
     pub(crate) audit_interval: Option<Duration>,
+    pub(crate) announce: Option<announce::Mode>,
     pub(crate) allow_any_agent: bool,
     /// How the router's id was attached.
     pub(crate) spelling: Option<Spelling>,
@@ -154,6 +156,13 @@ impl Args {
                     ))
                 })?);
             }
+            Meaning::Announce => {
+                let text = text.unwrap_or_default();
+                self.announce = Some(announce::Mode::parse(&text).ok_or_else(|| {
+                    let words = announce::Mode::WORDS;
+                    usage(format!("--{} is {words}, not {text:?}", opt.name))
+                })?);
+            }
             Meaning::AllowAnyAgent => self.allow_any_agent = true,
             Meaning::Foreground
             | Meaning::Check
@@ -233,6 +242,7 @@ mod tests {
             (&["--debug=yes"], "debug"),
             (&["--primary_word=boss"], "boss"),
             (&["--audit_interval=0"], "audit_interval"),
+            (&["--announce=loudly"], "loudly"),
         ] {
             let failure = parsed(line).unwrap_err();
             assert_eq!(failure.code, Code::Usage);

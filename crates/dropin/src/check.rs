@@ -7,11 +7,11 @@ use std::path::Path;
 use rustix::fs::Access;
 use vipwatch_core::{Look, Observation};
 use vipwatch_engine::keepalived_conf::advert_interval;
-use vipwatch_linux::monitor::Heard;
+use vipwatch_linux::monitor::{Heard, Monitor};
 use vipwatch_linux::privilege::Identity;
 
 use crate::args::{Args, PROGRAM};
-use crate::failure::{Code, Failure, print};
+use crate::failure::{Chain, Code, Failure, print};
 use crate::pid_file;
 use crate::setup::{Place, Setup};
 
@@ -57,6 +57,7 @@ fn describe(setup: &Setup) -> String {
                 |w| format!("{w:?} (advert_int)"),
             ),
         ),
+        ("announces", announces(setup)),
         ("audit", format!("every {:?}", setup.audit_interval)),
     ];
     let mut text = String::new();
@@ -66,18 +67,40 @@ fn describe(setup: &Setup) -> String {
     text
 }
 
+fn announces(setup: &Setup) -> String {
+    let Some((_, plan)) = setup.announce_plan else {
+        return format!("nothing ({})", setup.announce.name());
+    };
+    let mut text = format!("{}, {} times, {:?} apart", setup.announce.name(), plan.count, plan.gap);
+    if let Some(pause) = plan.second_burst {
+        let _ = write!(text, ", again after {pause:?}");
+    }
+    if let Some(refresh) = plan.refresh {
+        let _ = write!(text, ", then every {refresh:?}");
+    }
+    let _ = write!(text, ", at most {} addresses/s", plan.rate.per_second);
+    if let Some(check) = plan.check {
+        let _ = write!(text, ", listening {check:?} for other holders");
+    }
+    text
+}
+
 fn problems(setup: &Setup, place: Place) -> Vec<String> {
     let mut problems = Vec::new();
+    let Place { monitor, announcer, .. } = place;
     if setup.watch.is_none() {
         problems.push(format!(
             "--monitor_cidr {:?} is not an address with a prefix length; the state would be backup for ever",
             setup.cidr
         ));
-    } else if let Some(false) = has_link(setup, place) {
+    } else if let Some(false) = has_link(setup, monitor) {
         problems.push(format!(
             "there is no link {} in {} yet; it would be waited for",
             setup.link, setup.netns
         ));
+    }
+    if let Err(error) = announcer {
+        problems.push(format!("nothing would be announced: {}", Chain(&error)));
     }
     if let Some(pid) = pid_file::running_monitor(&setup.pid_file, &setup.instance) {
         problems.push(format!("a monitor of this router runs already, pid {pid}"));
@@ -99,8 +122,8 @@ fn problems(setup: &Setup, place: Place) -> Vec<String> {
 }
 
 /// Whether the link is there; `None` if the kernel did not say.
-fn has_link(setup: &Setup, place: Place) -> Option<bool> {
-    let mut monitor = place.monitor?;
+fn has_link(setup: &Setup, monitor: Option<Monitor>) -> Option<bool> {
+    let mut monitor = monitor?;
     let mut heard = Vec::new();
     monitor.look(Look::First).ok()?;
     // A dump is answered while we read; a handful of reads is a whole namespace.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use vipwatch_linux::privilege::Identity;
 
+use crate::announce;
 use crate::args::{Args, seconds};
 use crate::failure::{Code, Failure};
 use crate::words::Word;
@@ -30,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) primary_word: Option<Word>,
     pub(crate) audit_interval: Option<Duration>,
     pub(crate) allow_any_agent: Option<bool>,
+    pub(crate) announce: Option<announce::Mode>,
+    pub(crate) announce_changes: announce::Changes,
 }
 
 impl Config {
@@ -105,10 +108,20 @@ impl Config {
                 let is_on = boolean(value).ok_or_else(|| wrong("true or false"))?;
                 self.allow_any_agent = Some(is_on);
             }
+            (SECTION, "announce") => {
+                let mode = announce::Mode::parse(value);
+                self.announce = Some(mode.ok_or_else(|| wrong(announce::Mode::WORDS))?);
+            }
             (SECTION, unknown) => {
+                if let Some(rest) = unknown.strip_prefix("announce_")
+                    && self.announce_changes.set(rest, value).map_err(wrong)?
+                {
+                    return Ok(());
+                }
                 return Err(format!(
-                    "unknown key {unknown:?}; [{SECTION}] has primary_word, audit_interval and \
-                     allow_any_agent"
+                    "unknown key {unknown:?}; [{SECTION}] has primary_word, audit_interval, \
+                     allow_any_agent, announce, and announce_count, _gap, _second_burst, \
+                     _refresh, _rate and _check"
                 ));
             }
             _ => {}
@@ -196,7 +209,7 @@ mod tests {
             state_path: Some("/var/lib/neutron".to_owned()),
             primary_word: Some(Word::Master),
             audit_interval: Some(Duration::from_secs(5)),
-            allow_any_agent: None,
+            ..Config::default()
         };
         assert_eq!(config, expected);
     }

@@ -5,6 +5,7 @@
 
 use vipwatch_core::{Cause, InstanceId, LinkName, NetnsName, Role, Transition};
 use vipwatch_engine::outlet::agent::{AgentError, Words};
+use vipwatch_engine::outlet::announce::{Note, Tally};
 use vipwatch_engine::outlet::conntrack::Report;
 use vipwatch_engine::{Event, Journal};
 use vipwatch_linux::monitor::Loss;
@@ -65,6 +66,65 @@ impl RouterJournal {
         );
     }
 
+    fn announcement(&mut self, note: &Note) {
+        let Self { log, router, .. } = self;
+        match note {
+            // Once per address, as upstream; the rounds are counted at the end.
+            Note::Sent { target, link, round: 1, .. } => {
+                log.line(Level::Debug, format_args!("Sent GARP to {} from {link}", target.ip));
+            }
+            Note::Sent { .. } => {}
+            Note::Refused { target, link, reason } => {
+                let ip = target.ip;
+                let link = link.map_or_else(|| "no link".to_owned(), |link| link.to_string());
+                let then =
+                    if reason.is_passing() { "; it will be when that has changed" } else { "" };
+                log.line(
+                    Level::Info,
+                    format_args!(
+                        "Address {ip} on {link} of router {router} is not announced: {reason}{then}"
+                    ),
+                );
+            }
+            Note::Failed { target, link, error } => {
+                let ip = target.ip;
+                log.line(
+                    Level::Warning,
+                    format_args!(
+                        "Failed to announce {ip} on {link} of router {router}: {error}; retrying"
+                    ),
+                );
+            }
+            Note::Duplicate { target, link, mac } => {
+                let ip = target.ip;
+                log.line(
+                    Level::Error,
+                    format_args!(
+                        "Duplicate holder: {ip} of router {router} is also at {mac}, seen on {link}"
+                    ),
+                );
+            }
+            Note::Blind(error) => log.line(
+                Level::Warning,
+                format_args!(
+                    "Nothing is announced of router {router} for now: {}; retrying",
+                    Chain(error)
+                ),
+            ),
+            Note::Ended(tally) => {
+                let Tally { announcements, frames, failed, duplicates, .. } = tally;
+                let refused = tally.refused_in_all();
+                log.line(
+                    Level::Info,
+                    format_args!(
+                        "Announced addresses of router {router}: {announcements} announcements in {frames} \
+                         frames, {refused} refused, {failed} failed, {duplicates} duplicate holders"
+                    ),
+                );
+            }
+        }
+    }
+
     fn conntrack(&mut self, role: Role, report: &Report) {
         let Self { log, router, words, .. } = self;
         let word = words(role);
@@ -90,6 +150,7 @@ impl Journal for RouterJournal {
         match event {
             Event::RoleChanged(change) => self.role_changed(change),
             Event::Conntrack(role, report) => self.conntrack(*role, report),
+            Event::Announcement(note) => self.announcement(note),
             Event::LinkMissing => log.line(
                 Level::Info,
                 format_args!("Device {link} not present in the namespace {netns}, waiting for it"),

@@ -6,6 +6,7 @@
 //! [`run`]).
 
 mod account;
+mod announce;
 mod args;
 mod check;
 mod config;

@@ -26,6 +26,7 @@ pub(crate) enum Meaning {
     Syslog(bool),
     PrimaryWord,
     AuditInterval,
+    Announce,
     AllowAnyAgent,
     Foreground,
     Check,
@@ -134,6 +135,12 @@ const OPERATOR: &[Opt] = &[
         "SECONDS",
         Meaning::AuditInterval,
         "how often to compare itself with the kernel [60]",
+    ),
+    opt(
+        "announce",
+        "WHEN",
+        Meaning::Announce,
+        "announce addresses by ARP and NDP: `off`, `legacy` (each new one), `primary` (all, on becoming primary) [`legacy` if the word is `master`, else `off`]",
     ),
     switch(
         "allow_any_agent",

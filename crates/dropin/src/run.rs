@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CapabilitySet;
 use vipwatch_engine::outlet::agent::AgentSettings;
 use vipwatch_engine::outlet::conntrack::{ConntrackLine, helper};
-use vipwatch_engine::{Ending, Settings, Spine};
+use vipwatch_engine::{Ending, Helpers, Settings, Spine};
 use vipwatch_linux::privilege::{self, Identity};
 use vipwatch_linux::process::{self, Side};
 use vipwatch_linux::signal::{Signal, Signals};
@@ -48,15 +48,21 @@ impl Monitor {
         })?;
         let lock = InstanceLock::take(&setup.instance, &setup.pid_file)?;
         let conntrack = setup.has_conntrackd.then(|| start_helper(setup)).transpose()?;
+        let Place { netns, monitor, announcer } = place;
         privilege::become_only(setup.identity, CapabilitySet::empty())
             .map_err(|error| Failure::new(Code::NotPermitted, Chain(&error).to_string()))?;
         check_conf_dir(setup)?;
         let log = Log::open(setup.log_file.clone(), setup.syslog, setup.is_debug);
         let mut journal = RouterJournal::new(log, setup);
         greet(&mut journal.log, setup);
+        let announcer = announcer.unwrap_or_else(|error| {
+            let message = format_args!("Nothing is announced: {}", Chain(&error));
+            journal.log.line(Level::Warning, message);
+            None
+        });
         let settings = Settings {
             watch: setup.watch,
-            netns: (setup.netns.clone(), place.netns),
+            netns: (setup.netns.clone(), netns),
             state_dir: setup.conf_dir.clone(),
             agent: AgentSettings {
                 instance: setup.instance.clone(),
@@ -69,7 +75,8 @@ impl Monitor {
             audit_interval: setup.audit_interval,
             seed: seed(),
         };
-        let spine = Spine::new(settings, place.monitor, conntrack, journal).map_err(|error| {
+        let helpers = Helpers { announcer, conntrack };
+        let spine = Spine::new(settings, monitor, helpers, journal).map_err(|error| {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
         })?;
         let pid_file = PidFile::write(&setup.pid_file)?;

@@ -4,13 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vipwatch_core::{InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip};
+use vipwatch_core::{AnnouncePlan, InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip};
 use vipwatch_engine::outlet::agent::Trust;
-use vipwatch_linux::monitor::Monitor;
+use vipwatch_engine::outlet::announce::{Announcer, OpenError, When};
+use vipwatch_linux::monitor::{Monitor, Scope};
 use vipwatch_linux::netns::{Netns, NetnsError, NetnsId};
 use vipwatch_linux::privilege::Identity;
 
 use crate::account;
+use crate::announce;
 use crate::args::{Args, PROGRAM};
 use crate::config::Config;
 use crate::failure::{Chain, Code, Failure};
@@ -43,6 +45,11 @@ pub(crate) struct Setup {
     /// Why this word.
     pub(crate) word_source: &'static str,
     pub(crate) audit_interval: Duration,
+    pub(crate) announce: announce::Mode,
+    /// Somebody asked for it, so that not being able to is an error.
+    is_announce_asked: bool,
+    /// When and how; `None` for never.
+    pub(crate) announce_plan: Option<(When, AnnouncePlan)>,
     handle: Option<Netns>,
 }
 
@@ -52,6 +59,8 @@ pub(crate) struct Place {
     pub(crate) netns: NetnsId,
     /// `None` if there is nothing that could be watched.
     pub(crate) monitor: Option<Monitor>,
+    /// `None` if nothing is to be announced; an error if nothing can be.
+    pub(crate) announcer: Result<Option<Announcer>, OpenError>,
 }
 
 impl Setup {
@@ -77,6 +86,9 @@ impl Setup {
             (None, Some(word)) => (word, "primary_word in the configuration file"),
             (None, None) => (era.word(), era.describe()),
         };
+        let announce = args.announce.or(config.announce);
+        let is_announce_asked = announce.is_some();
+        let announce = announce.unwrap_or_else(|| announce::Mode::expected_by(word));
         let is_any_agent = args.allow_any_agent || config.allow_any_agent == Some(true);
         Ok(Self {
             watch: parse_vip(&cidr).map(|vip| Watch { link, vip }),
@@ -90,6 +102,9 @@ impl Setup {
                 .audit_interval
                 .or(config.audit_interval)
                 .unwrap_or(Duration::from_mins(1)),
+            announce,
+            is_announce_asked,
+            announce_plan: announce.plan(&config.announce_changes),
             instance,
             netns,
             link,
@@ -110,10 +125,28 @@ impl Setup {
             None => Netns::open(&self.netns).map_err(|error| netns_failure(&error))?,
         };
         let netns = handle.settle().map_err(|error| netns_failure(&error))?;
-        let monitor = self.watch.map(|watch| Monitor::open(watch.vip)).transpose();
+        let announcer = self.announcer();
+        if let Err(error) = &announcer
+            && self.is_announce_asked
+        {
+            let message = format!("cannot announce: {}", Chain(error));
+            return Err(Failure::new(Code::NotPermitted, message)
+                .hint("this takes root, or CAP_NET_RAW; or use --announce off"));
+        }
+        let has_announcer = matches!(announcer, Ok(Some(_)));
+        let scope = if has_announcer { Scope::All } else { Scope::Vip };
+        let monitor = self.watch.map(|watch| Monitor::open(watch.vip, scope)).transpose();
         let monitor =
             monitor.map_err(|error| Failure::new(Code::Environment, Chain(&error).to_string()))?;
-        Ok(Place { netns, monitor })
+        Ok(Place { netns, monitor, announcer })
+    }
+
+    fn announcer(&self) -> Result<Option<Announcer>, OpenError> {
+        // With nothing to watch nobody would tell it anything.
+        let Some((when, plan)) = self.announce_plan.filter(|_| self.watch.is_some()) else {
+            return Ok(None);
+        };
+        Announcer::open(plan, when, Some(self.link)).map(Some)
     }
 }
 

@@ -7,6 +7,7 @@ use vipwatch_core::{Role, Transition};
 use vipwatch_linux::monitor::{Loss, WatchError};
 
 use crate::outlet::agent::AgentError;
+use crate::outlet::announce::Note;
 use crate::outlet::conntrack::Report;
 use crate::outlet::state_file::StateFileError;
 
@@ -29,6 +30,8 @@ pub enum Event<'a> {
     StateNotWritten(&'a StateFileError),
     /// Somebody else had written another word.
     StateRestored,
+    /// What the announcer reports.
+    Announcement(&'a Note),
     /// What the conntrackd helper reports.
     Conntrack(Role, &'a Report),
     /// conntrackd takes too long: the agent is told without waiting for it.

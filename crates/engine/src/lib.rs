@@ -1,8 +1,8 @@
 //! The loop and the outlets. Synchronous: one thread, one `poll`, no runtime.
 //!
 //! [`spine`] is the walk of an event, from the kernel's message to the last outlet, and the
-//! only place that decides order. The [`outlet`]s are where it ends: a file, a helper that
-//! runs conntrackd, the agent's socket. None of them ever makes the spine wait. [`event`]
+//! only place that decides order. The [`outlet`]s are where it ends: a file, the network, a
+//! helper that runs conntrackd, the agent's socket. None of them ever makes the spine wait. [`event`]
 //! is what the spine has to say about itself; whoever runs it finds the words.
 
 pub mod event;
@@ -11,4 +11,4 @@ pub mod outlet;
 pub mod spine;
 
 pub use event::{Event, Journal};
-pub use spine::{Ending, Settings, Spine};
+pub use spine::{Ending, Helpers, Settings, Spine};

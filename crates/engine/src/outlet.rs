@@ -2,5 +2,6 @@
 //! retries: it says when it wants the time (`due`) and is given it (`tick`).
 
 pub mod agent;
+pub mod announce;
 pub mod conntrack;
 pub mod state_file;

@@ -10,7 +10,7 @@
 //!  core::plan        what to do, in which order
 //!    │
 //!    ├─ 1  outlet::state_file   inline; replaced in one step        ◄ readable truth
-//!    ├─ 2  (announcements to the network go here)
+//!    ├─ 2  outlet::announce     inline; a packet socket              ◄ network
 //!    ├─ 3  outlet::conntrack    a helper runs the commands          ◄ connections
 //!    └─ 4  outlet::agent        when 3 has ended, or taken too long ◄ control plane
 //! ```
@@ -19,24 +19,28 @@
 //! that changed and changed back within one batch, the world hears the last word only.
 //! Nothing here waits, except in the one `poll` of [`Spine::turn`].
 
+mod settings;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vipwatch_core::{
     Action, Backoff, Dice, Inventory, Look, Moment, NetnsName, Observation, Role, Tracker,
-    Transition, Watch, plan,
+    Transition, plan,
 };
 use vipwatch_linux::clock;
 use vipwatch_linux::directory::{Directories, Interest, Watched};
 use vipwatch_linux::monitor::{Heard, Monitor, Queue, WatchError};
 use vipwatch_linux::netns::{DIRECTORY, NetnsId};
 
+pub use self::settings::{Ending, Helpers, Settings};
 use crate::event::{Event, Journal};
-use crate::outlet::agent::{AgentLine, AgentSettings, Told, Words};
+use crate::outlet::agent::{AgentLine, Told, Words};
+use crate::outlet::announce::{Announcer, Note};
 use crate::outlet::conntrack::{ConntrackLine, Report};
 use crate::outlet::state_file::{StateFile, Written};
 
@@ -44,32 +48,6 @@ use crate::outlet::state_file::{StateFile, Written};
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
 /// How long a watcher whose namespace is gone tries to tell the agent so.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(2);
-
-/// Everything a spine must be told.
-#[derive(Debug)]
-pub struct Settings {
-    /// What to watch; `None` if what was asked for cannot exist.
-    pub watch: Option<Watch>,
-    /// The namespace this process has settled in, and its name.
-    pub netns: (NetnsName, NetnsId),
-    /// Where the state file goes.
-    pub state_dir: PathBuf,
-    /// Whom to tell.
-    pub agent: AgentSettings,
-    /// After this long without a first picture, somebody must be told something.
-    pub first_look_limit: Duration,
-    /// How often to compare ourselves with the kernel.
-    pub audit_interval: Duration,
-    /// Sets this process apart from its neighbours when all retry at once.
-    pub seed: u64,
-}
-
-/// Why the spine has nothing left to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// The namespace is gone, and everybody who could be told was told.
-    NamespaceGone,
-}
 
 /// One watched instance, with everything it takes.
 #[derive(Debug)]
@@ -83,6 +61,7 @@ pub struct Spine<J> {
     watching: Option<Watching>,
     first_look_limit: Option<Moment>,
     state_file: StateFile,
+    announcer: Option<Announcer>,
     conntrack: Option<ConntrackLine>,
     agent: AgentLine,
     words: Words,
@@ -120,6 +99,7 @@ enum Source {
     Monitor,
     Directories,
     Agent,
+    Announcer,
     Conntrack,
     Extra(usize),
 }
@@ -130,11 +110,12 @@ impl<J: Journal> Spine<J> {
     pub fn new(
         settings: Settings,
         monitor: Option<Monitor>,
-        conntrack: Option<ConntrackLine>,
+        helpers: Helpers,
         journal: J,
     ) -> io::Result<Self> {
         let Settings { watch, netns, state_dir, agent, first_look_limit, audit_interval, seed } =
             settings;
+        let Helpers { announcer, conntrack } = helpers;
         let now = clock::now();
         let words = agent.words;
         let state_file = StateFile::new(state_dir, Dice::new(seed));
@@ -160,6 +141,7 @@ impl<J: Journal> Spine<J> {
             watching,
             first_look_limit: Some(now + first_look_limit),
             state_file,
+            announcer,
             conntrack,
             agent,
             words,
@@ -188,6 +170,10 @@ impl<J: Journal> Spine<J> {
                 Source::Agent => {
                     let told = self.agent.answered(clock::now());
                     self.note_told(told);
+                }
+                Source::Announcer => {
+                    let notes = self.announcer.as_mut().map(Announcer::answered);
+                    self.note_announced(notes);
                 }
                 Source::Conntrack => self.read_conntrack(),
                 Source::Extra(index) => extras.push(index),
@@ -219,6 +205,9 @@ impl<J: Journal> Spine<J> {
             if let Some(socket) = self.agent.waiting_on() {
                 add(Source::Agent, socket);
             }
+            if let Some(socket) = self.announcer.as_ref().and_then(Announcer::waiting_on) {
+                add(Source::Announcer, socket);
+            }
             if let Some(line) = &self.conntrack {
                 add(Source::Conntrack, line.waiting_on());
             }
@@ -244,6 +233,7 @@ impl<J: Journal> Spine<J> {
             watching.and_then(|watching| watching.look_at),
             watching.and_then(|watching| watching.look_limit),
             self.state_file.due(),
+            self.announcer.as_ref().and_then(Announcer::due),
             self.conntrack.as_ref().and_then(ConntrackLine::due),
             self.agent.due(),
             self.leave_at,
@@ -268,6 +258,7 @@ impl<J: Journal> Spine<J> {
         if let Some(written) = self.state_file.tick(now) {
             self.note_written(&written);
         }
+        self.announce(now);
         if let Some(role) = self.conntrack.as_mut().and_then(|line| line.tick(now)) {
             self.journal.note(&Event::ConntrackLate(role));
             self.agent.delivery().want(role);
@@ -294,7 +285,12 @@ impl<J: Journal> Spine<J> {
         let mut last = None;
         for heard in heard.drain(..) {
             match heard {
-                Heard::Seen(seen) => last = self.fold(&seen).or(last),
+                Heard::Seen(seen) => {
+                    last = self.fold(&seen).or(last);
+                    if let Some(announcer) = &mut self.announcer {
+                        announcer.observe(&seen, clock::now());
+                    }
+                }
                 Heard::Lost(loss) => self.journal.note(&Event::EventsLost(loss)),
             }
         }
@@ -446,6 +442,7 @@ impl<J: Journal> Spine<J> {
         self.leave_at = Some(now + LAST_WORDS_LIMIT);
         // The socket would keep the namespace, and all that is in it, alive.
         self.watching = None;
+        self.announcer = None;
         self.journal.note(&Event::NamespaceGone);
         let seen = Observation::NamespaceRemoved;
         if let Some(change) = self.tracker.as_mut().and_then(|tracker| tracker.apply(&seen, now)) {
@@ -463,6 +460,13 @@ impl<J: Journal> Spine<J> {
                 Action::WriteState(role) => {
                     let written = self.state_file.want((self.words)(role), clock::now());
                     self.note_written(&written);
+                }
+                Action::Announce(role) => {
+                    let now = clock::now();
+                    if let Some(announcer) = &mut self.announcer {
+                        announcer.follow(role, now);
+                    }
+                    self.announce(now);
                 }
                 Action::SyncConntrack(role) => {
                     let Some(line) = &mut self.conntrack else {
@@ -483,6 +487,11 @@ impl<J: Journal> Spine<J> {
                 }
             }
         }
+    }
+
+    fn announce(&mut self, now: Moment) {
+        let notes = self.announcer.as_mut().map(|announcer| announcer.tick(now));
+        self.note_announced(notes);
     }
 
     fn read_conntrack(&mut self) {
@@ -549,6 +558,12 @@ impl<J: Journal> Spine<J> {
             }
             Written::Failed(error) => self.journal.note(&Event::StateNotWritten(error)),
             Written::StillFailing => {}
+        }
+    }
+
+    fn note_announced(&mut self, notes: Option<Vec<Note>>) {
+        for note in notes.into_iter().flatten() {
+            self.journal.note(&Event::Announcement(&note));
         }
     }
 

@@ -94,21 +94,31 @@ struct Exposure {
     is_disturbed: bool,
 }
 
+/// Which addresses anybody asks about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The watched one: the rest is not worth keeping.
+    Vip,
+    /// All of them. Only the watched one makes a picture worth taking again: that must be
+    /// exact, while the others would keep us from ever finishing it.
+    All,
+}
+
 /// One namespace, one socket.
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
-    /// The only address that anybody asks about: the rest is not worth keeping.
     vip: IpNet,
+    scope: Scope,
     exposure: Option<Exposure>,
     sequence: u32,
 }
 
 impl Monitor {
     /// Subscribes in the namespace of the calling thread. Say [`Self::look`] next.
-    pub fn open(vip: IpNet) -> Result<Self, WatchError> {
+    pub fn open(vip: IpNet, scope: Scope) -> Result<Self, WatchError> {
         let socket = Socket::subscribe().map_err(WatchError::Subscribe)?;
-        Ok(Self { socket, vip, exposure: None, sequence: 0 })
+        Ok(Self { socket, vip, scope, exposure: None, sequence: 0 })
     }
 
     /// Whether an inventory is under way.
@@ -137,7 +147,8 @@ impl Monitor {
     pub fn read(&mut self, heard: &mut Vec<Heard>) -> Result<Queue, WatchError> {
         let mut scratch: Scratch = [0; _];
         for _ in 0..BATCH {
-            let mut facts = Facts { exposure: &mut self.exposure, vip: self.vip, heard };
+            let (vip, scope) = (self.vip, self.scope);
+            let mut facts = Facts { exposure: &mut self.exposure, vip, scope, heard };
             let port = self.socket.port();
             let verdict = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
                 Received::Quiet => return Ok(Queue::Empty),
@@ -208,6 +219,7 @@ fn is_reply(header: Header, message: &Message, port: u32) -> bool {
 struct Facts<'a> {
     exposure: &'a mut Option<Exposure>,
     vip: IpNet,
+    scope: Scope,
     heard: &'a mut Vec<Heard>,
 }
 
@@ -250,6 +262,9 @@ impl Facts<'_> {
 
     fn notification(&mut self, fact: Observation) {
         if !self.is_relevant(&fact) {
+            if self.scope == Scope::All {
+                self.heard.push(Heard::Seen(fact));
+            }
             return;
         }
         if let Some(exposure) = self.exposure {
@@ -292,7 +307,7 @@ impl Facts<'_> {
                 Verdict::Carry
             }
             Message::Fact(Observation::AddressSeen { link, cidr, usability }) => {
-                if cidr == self.vip {
+                if cidr == self.vip || self.scope == Scope::All {
                     exposure.inventory.addresses.push((link, cidr, usability));
                 }
                 Verdict::Carry

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::{Inventory, Look, Observation, Usability};
-use vipwatch_linux::monitor::{Heard, Loss, Monitor, Queue};
+use vipwatch_linux::monitor::{Heard, Loss, Monitor, Queue, Scope};
 use vipwatch_testkit::{Lab, Netns};
 
 fn vip() -> IpNet {
@@ -19,7 +19,7 @@ fn stage() -> (Lab, Netns, Monitor) {
     let lab = Lab::new();
     let netns = lab.netns("m");
     netns.add_link("ha-1");
-    let monitor = netns.visit(|| Monitor::open(vip()).unwrap());
+    let monitor = netns.visit(|| Monitor::open(vip(), Scope::Vip).unwrap());
     (lab, netns, monitor)
 }
 

@@ -15,6 +15,7 @@ pub mod monitor;
 pub mod recorder;
 pub mod release;
 pub mod wait;
+pub mod wire;
 
 pub use agent::{Agent, Manner};
 pub use hand::Hand;
@@ -23,3 +24,4 @@ pub use monitor::{Monitor, Router};
 pub use recorder::Recorder;
 pub use release::Release;
 pub use wait::{pause, stays, wait_for};
+pub use wire::Wire;

@@ -8,12 +8,18 @@ use crate::Moment;
 /// How long to wait when the rate limit is reached: long enough to let a batch gather.
 const THROTTLE: Duration = Duration::from_millis(10);
 
+/// How long to wait before a round that failed is tried again, and how often.
+const RETRY: Duration = Duration::from_secs(1);
+const FAILURES: u8 = 3;
+
 /// One address under way.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     target: Target,
     /// Rounds that have gone out.
     rounds: u16,
+    /// How often the round under way has failed.
+    failures: u8,
     /// When the next one is due; `None` while it is in the caller's hand, or waits for its
     /// link.
     next: Option<Moment>,
@@ -38,7 +44,7 @@ impl Schedule {
 
     /// Begins with `target`, from its first round; one that is under way begins again.
     pub fn start(&mut self, target: Target, now: Moment) {
-        let item = Item { target, rounds: 0, next: Some(now) };
+        let item = Item { target, rounds: 0, failures: 0, next: Some(now) };
         match self.find(target) {
             Ok(at) => self.items[at] = item,
             Err(at) => self.items.insert(at, item),
@@ -52,6 +58,11 @@ impl Schedule {
         }
     }
 
+    /// Forgets all that is not in `kept`.
+    pub fn retain(&mut self, kept: impl Fn(Target) -> bool) {
+        self.items.retain(|item| kept(item.target));
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.items.clear();
@@ -61,11 +72,6 @@ impl Schedule {
     /// Whether nothing is under way.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
-    }
-
-    /// What is under way.
-    pub fn targets(&self) -> impl Iterator<Item = Target> {
-        self.items.iter().map(|item| item.target)
     }
 
     /// When [`Self::take_due`] has something to give.
@@ -104,6 +110,7 @@ impl Schedule {
         let Ok(at) = self.find(target) else { return 0 };
         let item = &mut self.items[at];
         item.rounds = item.rounds.saturating_add(1);
+        item.failures = 0;
         let rounds = item.rounds;
         match self.plan.wait_after(rounds) {
             Some(wait) => item.next = Some(now + wait),
@@ -114,10 +121,30 @@ impl Schedule {
         rounds
     }
 
+    /// A round of `target` was not taken; it is due again soon. After a few times it counts as
+    /// sent: what the kernel does not take for so long, it will not take at all.
+    pub fn failed(&mut self, target: Target, now: Moment) {
+        let Ok(at) = self.find(target) else { return };
+        let item = &mut self.items[at];
+        item.failures += 1;
+        if item.failures > FAILURES {
+            self.sent(target, now);
+        } else {
+            item.next = Some(now + RETRY);
+        }
+    }
+
     /// Something about the links changed: whoever waits may try.
     pub fn wake(&mut self, now: Moment) {
         for item in &mut self.items {
             item.next.get_or_insert(now);
+        }
+    }
+
+    /// Something about `target` changed: if it waits, it may try.
+    pub fn wake_target(&mut self, target: Target, now: Moment) {
+        if let Ok(at) = self.find(target) {
+            self.items[at].next.get_or_insert(now);
         }
     }
 
@@ -194,6 +221,20 @@ mod tests {
         assert_eq!(schedule.due(), None, "it waits for as long as it takes");
         schedule.wake(at(900));
         assert_eq!(times(&play(&mut schedule, 60_000)), [900, 2900, 4900]);
+    }
+
+    #[test]
+    fn a_round_that_fails_is_tried_again_but_not_for_ever() {
+        let plan = AnnouncePlan { count: 1, second_burst: None, ..AnnouncePlan::PRIMARY };
+        let mut schedule = Schedule::new(plan);
+        schedule.start(target(1), at(0));
+        let mut tried = Vec::new();
+        while let Some(due) = schedule.due() {
+            assert_eq!(schedule.take_due(due), [target(1)]);
+            schedule.failed(target(1), due);
+            tried.push(due);
+        }
+        assert_eq!(tried, [at(0), at(1000), at(2000), at(3000)]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod agent;
+mod announce;
 mod bad_input;
 mod conntrackd;
 mod defects;

@@ -3,4 +3,5 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod announce;
 mod spine;

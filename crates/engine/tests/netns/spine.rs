@@ -13,8 +13,8 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{RecvFlags, connect, recv};
 use vipwatch_core::{Cause, Role, Watch};
 use vipwatch_engine::outlet::agent::{AgentSettings, Trust};
-use vipwatch_engine::{Event, Journal, Settings, Spine};
-use vipwatch_linux::monitor::Monitor;
+use vipwatch_engine::{Event, Helpers, Journal, Settings, Spine};
+use vipwatch_linux::monitor::{Monitor, Scope};
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_testkit::{Hand, Lab, Netns, wait_for};
 
@@ -62,7 +62,7 @@ impl Stage {
         netns.add_link("ha-1");
         let hand = netns.hand();
         let vip = VIP.parse().unwrap();
-        let monitor = netns.visit(|| Monitor::open(vip).unwrap());
+        let monitor = netns.visit(|| Monitor::open(vip, Scope::Vip).unwrap());
         let door = monitor.as_fd().try_clone_to_owned().unwrap();
         let name = netns.name().parse().unwrap();
         let settings = Settings {
@@ -81,7 +81,7 @@ impl Stage {
             seed: 1,
         };
         let notes = Notes::default();
-        let spine = Spine::new(settings, Some(monitor), None, notes.clone()).unwrap();
+        let spine = Spine::new(settings, Some(monitor), Helpers::default(), notes.clone()).unwrap();
         Self { lab, hand, link: netns.hand().link("ha-1"), _netns: netns, door, notes, spine }
     }
 

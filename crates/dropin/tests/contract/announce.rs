@@ -1,0 +1,270 @@
+//! Announcements: what Neutron 10 to 17 expect, what may be asked for, and nothing else.
+
+use std::io::Write;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use vipwatch_testkit::keepalived::Switch;
+use vipwatch_testkit::monitor::{output_of, read_pid};
+use vipwatch_testkit::wire::mac_of;
+use vipwatch_testkit::{Agent, Lab, Netns, Release, Router, Wire, run, stays, wait_for};
+
+use crate::{stage, subject};
+
+/// A router with a second link, `qg-1`, and a peer on it.
+struct Network {
+    agent: Agent,
+    router: Router,
+    switch: Switch,
+    peer: Netns,
+    lab: Lab,
+}
+
+impl Network {
+    fn new(release: Release) -> Self {
+        let (lab, router, agent) = stage(release);
+        let switch = Switch::new(&lab);
+        let peer = lab.netns("peer");
+        switch.plug(&router.netns, "qg-1", "port-r");
+        switch.plug(&peer, "eth0", "port-p");
+        peer.ip("address add 192.0.2.1/24 dev eth0");
+        Self { agent, router, switch, peer, lab }
+    }
+
+    /// Starts the monitor with these words and this configuration.
+    fn start(&self, words: &[&str], config: &str) {
+        let file = self.lab.path().join("vipwatch.conf");
+        let text = format!("[vipwatch]\n{config}\n");
+        std::fs::File::create(&file).unwrap().write_all(text.as_bytes()).unwrap();
+        let mut command = self.router.command(&subject());
+        command.args(words).arg("--config-file").arg(file);
+        let output = output_of(&mut command);
+        assert!(output.status.success(), "{output:?}");
+        self.agent.wait_for_word("backup");
+    }
+
+    fn add(&self, ip: &str) {
+        let options = if ip.contains(':') { "nodad" } else { "" };
+        self.router.netns.ip(&format!("address add {ip}/32 dev qg-1 {options}"));
+    }
+
+    fn tap(&self) -> Wire {
+        Wire::tap(&self.peer, "eth0")
+    }
+}
+
+#[test]
+fn test_new_fip_sends_garp() {
+    let network = Network::new(Release::V15);
+    let _monitor = network.router.start(&subject());
+    network.agent.wait_for_words(&["backup"]);
+    // The peer knows another station by this address.
+    network.peer.ip("neigh replace 192.0.2.8 lladdr 02:00:00:00:00:66 dev eth0 nud reachable");
+    network.add("192.0.2.8");
+    let mac = mac_of(&network.router.netns, "qg-1");
+    wait_for("the peer to believe us", || {
+        let known = run(network.peer.command("ip").args(["neigh", "show", "192.0.2.8"]));
+        known.contains(&mac).then_some(())
+    });
+    network.router.wait_for_log("Sent GARP to 192.0.2.8 from qg-1");
+}
+
+#[test]
+fn test_read_queue_send_garp() {
+    let network = Network::new(Release::V15);
+    let _monitor = network.router.start(&subject());
+    network.agent.wait_for_words(&["backup"]);
+    let wire = network.tap();
+    let addresses: Vec<String> = (1..=18).map(|n| format!("10.0.0.{n}")).collect();
+    for address in &addresses {
+        network.add(address);
+    }
+    for address in &addresses {
+        network.router.wait_for_log(&format!("Sent GARP to {address} from qg-1"));
+        wire.wait_for(address, 2);
+    }
+}
+
+#[test]
+fn in_legacy_mode_three_rounds_go_out_for_ipv6_too_and_nothing_on_the_watched_link() {
+    let network = Network::new(Release::V12);
+    let watched =
+        Wire::tap(&network.router.netns, &vipwatch_testkit::peer_of(&network.router.link));
+    network.add("192.0.2.7");
+    let _monitor = network.router.start(&subject());
+    network.agent.wait_for_words(&["backup"]);
+    let wire = network.tap();
+    network.add("192.0.2.8");
+    network.add("2001:db8::8");
+    network.router.take_vip();
+    assert_eq!(wire.wait_for("192.0.2.8", 6).len(), 6);
+    assert_eq!(wire.wait_for("2001:db8::8", 3).len(), 3);
+    assert!(wire.announcements("192.0.2.7").is_empty(), "that one was there before");
+    let vip = network.router.cidr.split('/').next().unwrap();
+    assert!(watched.announcements(vip).is_empty(), "keepalived announces that one");
+}
+
+#[test]
+fn on_becoming_primary_every_address_is_announced() {
+    let network = Network::new(Release::V29);
+    network.add("192.0.2.8");
+    network.add("2001:db8::8");
+    let wire = network.tap();
+    network.start(&["--announce", "primary"], "announce_second_burst = 0");
+    network.add("192.0.2.9");
+    assert!(wire.announcements("192.0.2.8").is_empty(), "a backup has nothing to announce");
+    network.router.take_vip();
+    for (address, frames) in [("192.0.2.8", 6), ("192.0.2.9", 6), ("2001:db8::8", 3)] {
+        assert_eq!(wire.wait_for(address, frames).len(), frames);
+    }
+    // One that comes later is announced when it comes.
+    network.add("192.0.2.10");
+    wire.wait_for("192.0.2.10", 2);
+    network.router.wait_for_log("Announced addresses of router");
+}
+
+#[test]
+fn the_agent_is_told_after_the_first_round() {
+    let network = Network::new(Release::V29);
+    network.add("192.0.2.8");
+    network.start(&["--announce=primary"], "");
+    network.router.take_vip();
+    let told = format!("Notified agent router {}, state primary", network.router.id);
+    network.router.wait_for_log(&told);
+    let log = network.router.log();
+    let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text:?} in {log}"));
+    let written = format!("Wrote router {} state primary", network.router.id);
+    let announced = "Sent GARP to 192.0.2.8 from qg-1";
+    assert!(at(&written) < at(announced) && at(announced) < at(&told), "{log}");
+}
+
+#[test]
+fn demotion_ends_it() {
+    let network = Network::new(Release::V29);
+    network.add("192.0.2.8");
+    let wire = network.tap();
+    network.start(&["--announce", "primary"], "announce_count = 100\nannounce_gap = 0.05");
+    network.router.take_vip();
+    wire.wait_for("192.0.2.8", 6);
+    network.router.drop_vip();
+    network.router.wait_for_log("Announced addresses of router");
+    let said = wire.announcements("192.0.2.8").len();
+    assert!(said < 200);
+    stays(Duration::from_millis(300), "silence", || wire.announcements("192.0.2.8").len() == said);
+}
+
+#[test]
+fn sigterm_ends_it() {
+    let network = Network::new(Release::V29);
+    network.add("192.0.2.8");
+    let wire = network.tap();
+    network.start(&["--announce", "primary"], "announce_count = 100\nannounce_gap = 0.05");
+    network.router.take_vip();
+    wire.wait_for("192.0.2.8", 4);
+    let pid = read_pid(&network.router.pid_file()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::TERM)
+        .unwrap();
+    wait_for("the monitor to be gone", || {
+        (!vipwatch_testkit::monitor::is_alive(pid)).then_some(())
+    });
+    let said = wire.announcements("192.0.2.8").len();
+    stays(Duration::from_millis(300), "silence", || wire.announcements("192.0.2.8").len() == said);
+}
+
+#[test]
+fn a_refresh_goes_on_while_it_is_primary() {
+    let network = Network::new(Release::V29);
+    network.add("192.0.2.8");
+    let wire = network.tap();
+    let config = "announce_count = 1\nannounce_second_burst = 0\nannounce_refresh = 0.1";
+    network.start(&["--announce", "primary"], config);
+    network.router.take_vip();
+    wire.wait_for("192.0.2.8", 8);
+    network.router.drop_vip();
+    network.router.wait_for_log("Announced addresses of router");
+}
+
+#[test]
+fn a_burst_waits_for_the_carrier() {
+    let network = Network::new(Release::V29);
+    network.add("192.0.2.8");
+    network.switch.cut("port-r");
+    let wire = network.tap();
+    network.start(&["--announce", "primary"], "announce_second_burst = 0");
+    network.router.take_vip();
+    network.router.wait_for_log("192.0.2.8 on qg-1 of router");
+    network.router.wait_for_log("is not announced: its link has no carrier; it will be");
+    assert!(wire.announcements("192.0.2.8").is_empty());
+    network.switch.mend("port-r");
+    assert_eq!(wire.wait_for("192.0.2.8", 6).len(), 6, "the whole burst");
+    let said = network.router.log().matches("its link has no carrier").count();
+    assert_eq!(said, 2, "once for each address: this, and the link's own");
+}
+
+#[test]
+fn another_holder_is_reported() {
+    let network = Network::new(Release::V29);
+    network.add("192.0.2.8");
+    let other = network.lab.netns("other");
+    network.switch.plug(&other, "eth0", "port-o");
+    other.ip("address add 192.0.2.8/24 dev eth0");
+    let config = "announce_count = 1\nannounce_second_burst = 0\nannounce_check = 0.5";
+    network.start(&["--announce", "primary"], config);
+    network.router.take_vip();
+    let mac = mac_of(&other, "eth0");
+    network.router.wait_for_log(&format!("is also at {mac}, seen on qg-1"));
+    network.router.wait_for_log("1 duplicate holders");
+}
+
+#[test]
+fn a_user_without_capabilities_still_announces() {
+    let mut network = Network::new(Release::V29);
+    network.router.give_to(65534);
+    network.add("192.0.2.8");
+    let wire = network.tap();
+    network.start(&["--announce", "primary"], "");
+    let pid = read_pid(&network.router.pid_file()).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+    network.router.take_vip();
+    wire.wait_for("192.0.2.8", 2);
+}
+
+#[test]
+fn by_default_newer_releases_have_no_packet_socket_and_send_nothing() {
+    let network = Network::new(Release::V29);
+    network.add("192.0.2.8");
+    let wire = network.tap();
+    let _monitor = network.router.start(&subject());
+    network.router.take_vip();
+    network.agent.wait_for_word("primary");
+    let sockets = run(network.router.netns.command("cat").arg("/proc/net/packet"));
+    assert_eq!(sockets.lines().count(), 1, "only the heading: {sockets}");
+    assert!(wire.announcements("192.0.2.8").is_empty());
+}
+
+/// Runs the monitor without `CAP_NET_RAW`.
+fn without_net_raw(router: &Router, words: &[&str]) -> std::process::Output {
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--bounding-set=-net_raw", "--"]).arg(subject());
+    output_of(command.args(router.arguments()).args(words))
+}
+
+#[test]
+fn asked_to_announce_and_not_able_to_is_an_error() {
+    let (_lab, router, _agent) = stage(Release::V29);
+    let output = without_net_raw(&router, &["--announce", "primary"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("cannot announce") && said.contains("CAP_NET_RAW"), "{said}");
+    assert!(!router.pid_file().exists());
+}
+
+#[test]
+fn expected_to_announce_and_not_able_to_is_a_warning() {
+    let (_lab, router, agent) = stage(Release::V15);
+    let output = without_net_raw(&router, &["--primary_word", "master"]);
+    assert!(output.status.success(), "{output:?}");
+    agent.wait_for_words(&["backup"]);
+    router.wait_for_log("Nothing is announced: cannot open a packet socket");
+}

@@ -1,0 +1,180 @@
+//! Announces some addresses of a namespace once, from first round to last, and reports.
+//!
+//! For whoever asks by hand, or from a program that is not in the namespace: it works on a
+//! thread of its own, which enters the namespace and ends there.
+
+use std::io;
+use std::net::IpAddr;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use vipwatch_core::announce::{Mac, Refusal};
+use vipwatch_core::{AnnouncePlan, LinkName, NetnsName, Target};
+use vipwatch_linux::clock;
+use vipwatch_linux::monitor::WatchError;
+use vipwatch_linux::netns::{Netns, NetnsError};
+use vipwatch_linux::survey::Surveyor;
+
+use super::{Announcer, Note, OpenError, Tally, When};
+
+/// Which addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// Every one that may be announced.
+    All,
+    /// These, on whichever links hold them.
+    These(Vec<IpAddr>),
+}
+
+/// What is to be announced, and how.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Where; `None` for the namespace of the caller.
+    pub netns: Option<NetnsName>,
+    /// What.
+    pub which: Which,
+    /// On this link only.
+    pub link: Option<LinkName>,
+    /// Not on this one, for which keepalived speaks.
+    pub watched: Option<LinkName>,
+    /// How. A refresh makes no sense here, and is left out.
+    pub plan: AnnouncePlan,
+}
+
+/// Why nothing was announced.
+#[derive(Debug, thiserror::Error)]
+pub enum AnnounceError {
+    /// The namespace cannot be had.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    /// The sockets cannot be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The kernel cannot be asked.
+    #[error(transparent)]
+    Survey(#[from] WatchError),
+    /// There is no thread to do it on, or none to wait with.
+    #[error("cannot work in the namespace")]
+    Work(#[source] io::Error),
+}
+
+/// An address that was announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announced {
+    /// The address.
+    pub ip: IpAddr,
+    /// Its link.
+    pub link: LinkName,
+    /// Where it was said to be.
+    pub mac: Mac,
+    /// How many rounds went out.
+    pub rounds: u16,
+}
+
+/// What became of a request.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What was sent, by address.
+    pub announced: Vec<Announced>,
+    /// What was not, and why; the link, if there is one.
+    pub refused: Vec<(IpAddr, Option<LinkName>, Refusal)>,
+    /// What the kernel did not take at first.
+    pub failed: Vec<(IpAddr, LinkName, io::Error)>,
+    /// Who else has one of the addresses.
+    pub duplicates: Vec<(IpAddr, LinkName, Mac)>,
+    /// All of it in numbers.
+    pub tally: Tally,
+}
+
+/// Announces what `request` asks for. Takes as long as its plan does.
+pub fn announce(request: &Request) -> Result<Report, AnnounceError> {
+    // Opened here, where a mistake costs no thread.
+    let netns = request.netns.as_ref().map(Netns::open).transpose()?;
+    std::thread::scope(|scope| {
+        let work = move || {
+            netns.map(Netns::settle).transpose()?;
+            run(request)
+        };
+        let thread =
+            std::thread::Builder::new().spawn_scoped(scope, work).map_err(AnnounceError::Work)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn run(request: &Request) -> Result<Report, AnnounceError> {
+    let plan = AnnouncePlan { refresh: None, ..request.plan };
+    let mut announcer = Announcer::open(plan, When::Asked, request.watched)?;
+    let mut report = Report::default();
+    for target in targets(request, &mut report)? {
+        announcer.start(target, clock::now());
+    }
+    while let Some(due) = announcer.due() {
+        wait(&announcer, due.since(clock::now())).map_err(AnnounceError::Work)?;
+        let mut notes = announcer.answered();
+        notes.extend(announcer.tick(clock::now()));
+        for note in notes {
+            report.take(note);
+        }
+    }
+    // What still waits for a link was refused for good: nobody is left to see it come up.
+    if report.tally == Tally::default() {
+        report.tally = announcer.tally;
+    }
+    Ok(report)
+}
+
+/// The addresses that were asked for, where they are. Those that are nowhere are refused.
+fn targets(request: &Request, report: &mut Report) -> Result<Vec<Target>, AnnounceError> {
+    let survey = Surveyor::open()?.survey()?;
+    let is_on_link = |target: &Target| {
+        let name = survey.link(target.link).map(|facts| facts.name);
+        request.link.is_none_or(|wanted| name == Some(wanted))
+    };
+    let held: Vec<Target> =
+        survey.addresses.iter().map(|facts| facts.target).filter(is_on_link).collect();
+    let Which::These(wanted) = &request.which else {
+        // Nobody has asked for what can never be announced.
+        let may_be = |target: &Target| {
+            let refusal = survey.speaker(*target, request.watched).err();
+            refusal.is_none_or(Refusal::is_passing)
+        };
+        return Ok(held.into_iter().filter(may_be).collect());
+    };
+    for ip in wanted {
+        if !held.iter().any(|target| target.ip == *ip) {
+            report.refused.push((*ip, request.link, Refusal::NotHeld));
+        }
+    }
+    Ok(held.into_iter().filter(|target| wanted.contains(&target.ip)).collect())
+}
+
+fn wait(announcer: &Announcer, limit: std::time::Duration) -> io::Result<()> {
+    let socket = announcer.waiting_on();
+    let mut polled: Vec<PollFd<'_>> =
+        socket.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).into_iter().collect();
+    let limit = Timespec::try_from(limit).ok();
+    match poll(&mut polled, limit.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+impl Report {
+    fn take(&mut self, note: Note) {
+        match note {
+            Note::Sent { target, link, mac, round } => {
+                let ip = target.ip;
+                match self.announced.iter_mut().find(|seen| (seen.ip, seen.link) == (ip, link)) {
+                    Some(seen) => seen.rounds = round,
+                    None => self.announced.push(Announced { ip, link, mac, rounds: round }),
+                }
+            }
+            Note::Refused { target, link, reason } => self.refused.push((target.ip, link, reason)),
+            Note::Failed { target, link, error } => self.failed.push((target.ip, link, error)),
+            Note::Duplicate { target, link, mac } => self.duplicates.push((target.ip, link, mac)),
+            Note::Ended(tally) => self.tally = tally,
+            // It is tried again, and shows in what was not announced.
+            Note::Blind(_) => {}
+        }
+    }
+}

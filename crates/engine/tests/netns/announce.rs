@@ -1,0 +1,289 @@
+//! Announcements on a real network: what goes over the wire, and what a peer makes of it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use vipwatch_core::AnnouncePlan;
+use vipwatch_core::announce::{Rate, Refusal};
+use vipwatch_engine::outlet::announce::once::{AnnounceError, Report, Request, Which, announce};
+use vipwatch_testkit::keepalived::Switch;
+use vipwatch_testkit::wire::{Means, mac_of};
+use vipwatch_testkit::{Lab, Netns, Wire, wait_for};
+
+/// One round.
+const ONCE: AnnouncePlan = AnnouncePlan { count: 1, second_burst: None, ..AnnouncePlan::PRIMARY };
+
+/// A router and a peer on a switch.
+struct Stage {
+    router: Netns,
+    peer: Netns,
+    switch: Switch,
+    lab: Lab,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let switch = Switch::new(&lab);
+        let stage = Self { router: lab.netns("r"), peer: lab.netns("p"), switch, lab };
+        stage.switch.plug(&stage.router, "qg-1", "port-r");
+        // What the kernel adds by itself, and when its detection of duplicates has ended, is
+        // no part of any test.
+        stage.router.ip("link set qg-1 addrgenmode none");
+        stage.router.ip("-6 address flush dev qg-1");
+        stage.switch.plug(&stage.peer, "eth0", "port-p");
+        stage.peer.ip("address add 192.0.2.1/24 dev eth0");
+        stage.peer.ip("address add 2001:db8::1/64 dev eth0 nodad");
+        stage
+    }
+
+    fn hold(&self, cidrs: &[&str]) {
+        hold(&self.router, "qg-1", cidrs);
+    }
+
+    fn request(&self, plan: AnnouncePlan) -> Request {
+        let netns = Some(self.router.name().parse().unwrap());
+        Request { netns, which: Which::All, link: None, watched: None, plan }
+    }
+
+    fn announce(&self, plan: AnnouncePlan) -> Report {
+        announce(&self.request(plan)).unwrap()
+    }
+
+    fn mac(&self) -> String {
+        mac_of(&self.router, "qg-1")
+    }
+}
+
+fn hold(netns: &Netns, link: &str, cidrs: &[&str]) {
+    let hand = netns.hand();
+    let link = hand.link(link);
+    for cidr in cidrs {
+        hand.add(link, cidr.parse::<IpNet>().unwrap());
+    }
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Where the peer believes `ip` to be.
+fn believed(peer: &Netns, ip: &str) -> String {
+    vipwatch_testkit::run(peer.command("ip").args(["neigh", "show", ip]))
+}
+
+#[test]
+fn a_peer_that_just_learned_another_station_learns_ours() {
+    let stage = Stage::new();
+    stage.hold(&["192.0.2.9/24", "2001:db8::9/64"]);
+    for ip in ["192.0.2.9", "2001:db8::9"] {
+        // Fresh: well within the lock time of one second.
+        let learned = format!("neigh replace {ip} lladdr 02:00:00:00:00:66 dev eth0 nud reachable");
+        stage.peer.ip(&learned);
+        assert!(believed(&stage.peer, ip).contains("02:00:00:00:00:66"));
+    }
+    let report = stage.announce(ONCE);
+    let mac = stage.mac();
+    for ip in ["192.0.2.9", "2001:db8::9"] {
+        wait_for(&format!("the peer to believe that {ip} is at {mac}"), || {
+            believed(&stage.peer, ip).contains(&mac).then_some(())
+        });
+        assert!(report.announced.iter().any(|said| said.ip.to_string() == ip), "{report:?}");
+    }
+    assert!(report.announced.iter().all(|said| said.mac.to_string() == mac && said.rounds == 1));
+}
+
+#[test]
+fn each_round_is_on_the_wire_whole_and_they_are_above_the_lock_time_apart() {
+    let stage = Stage::new();
+    stage.hold(&["192.0.2.9/24", "2001:db8::9/64"]);
+    let wire = Wire::tap(&stage.peer, "eth0");
+    let plan = AnnouncePlan { second_burst: None, ..AnnouncePlan::PRIMARY };
+    let report = stage.announce(plan);
+    let four = wire.wait_for("192.0.2.9", 6);
+    let six = wire.wait_for("2001:db8::9", 3);
+    let means: Vec<Means> = four.iter().map(|(means, _)| *means).collect();
+    assert_eq!(means, [Means::Request, Means::Reply].repeat(3));
+    assert_eq!(six.len(), 3);
+    let mac = stage.mac();
+    assert!(four.iter().chain(&six).all(|(_, frame)| frame.sender() == mac));
+    for rounds in [four.iter().step_by(2).collect::<Vec<_>>(), six.iter().collect()] {
+        for pair in rounds.windows(2) {
+            let apart = pair[1].1.at.saturating_sub(pair[0].1.at);
+            // The gap, less what the first batch may have spent on its way to the wire.
+            assert!(apart > Duration::from_secs(1), "{apart:?}");
+        }
+    }
+    assert_eq!((report.tally.announcements, report.tally.frames), (6, 9), "{report:?}");
+    assert_eq!((report.tally.failed, report.tally.refused_in_all()), (0, 0));
+}
+
+#[test]
+fn a_router_says_that_it_is_one() {
+    for (forwarding, flag) in [("0", 0x20), ("1", 0xa0)] {
+        let stage = Stage::new();
+        stage.hold(&["2001:db8::9/64"]);
+        let setting = format!("net.ipv6.conf.all.forwarding={forwarding}");
+        vipwatch_testkit::run(stage.router.command("sysctl").args(["-qw", &setting]));
+        let wire = Wire::tap(&stage.peer, "eth0");
+        stage.announce(ONCE);
+        let frame = wire.wait_for("2001:db8::9", 1).remove(0).1;
+        assert_eq!(frame.bytes[14 + 40 + 4], flag);
+    }
+}
+
+#[test]
+fn what_is_not_ours_to_announce_is_refused_with_the_reason() {
+    let stage = Stage::new();
+    stage.hold(&["192.0.2.9/24", "192.0.2.10/24", "240.0.0.1/32"]);
+    for (link, cidr) in
+        [("idle", "198.51.100.1/24"), ("dark", "198.51.100.2/24"), ("mute", "198.51.100.3/24")]
+    {
+        stage.router.add_link(link);
+        hold(&stage.router, link, &[cidr]);
+    }
+    stage.router.ip("link set idle down");
+    stage.router.ip("link set darkp down");
+    stage.router.ip("link set mute arp off");
+    let wanted = [
+        "192.0.2.9",
+        "192.0.2.77",
+        "240.0.0.1",
+        "127.0.0.1",
+        "198.51.100.1",
+        "198.51.100.2",
+        "198.51.100.3",
+    ];
+    let which = Which::These(wanted.map(ip).to_vec());
+    let report = announce(&Request { which, ..stage.request(ONCE) }).unwrap();
+    let said: Vec<IpAddr> = report.announced.iter().map(|said| said.ip).collect();
+    assert_eq!(said, [ip("192.0.2.9")], "what was not asked for is not announced");
+    let mut refused: Vec<(String, Refusal)> =
+        report.refused.iter().map(|(ip, _, reason)| (ip.to_string(), *reason)).collect();
+    refused.sort();
+    let expected = [
+        ("127.0.0.1", Refusal::Loopback),
+        ("192.0.2.77", Refusal::NotHeld),
+        ("198.51.100.1", Refusal::LinkDown),
+        ("198.51.100.2", Refusal::NoCarrier),
+        ("198.51.100.3", Refusal::NoMac),
+        ("240.0.0.1", Refusal::NotUnicast),
+    ];
+    assert_eq!(refused, expected.map(|(ip, reason)| (ip.to_owned(), reason)));
+}
+
+#[test]
+fn an_address_that_another_station_has_is_not_announced() {
+    let stage = Stage::new();
+    stage.router.ip("address add 2001:db8::1/64 dev qg-1");
+    wait_for("duplicate address detection to fail", || {
+        stage.router.addresses("qg-1").contains("dadfailed").then_some(())
+    });
+    let which = Which::These(vec![ip("2001:db8::1")]);
+    let report = announce(&Request { which, ..stage.request(ONCE) }).unwrap();
+    assert_eq!(report.refused[0].2, Refusal::Duplicate, "{report:?}");
+    assert!(report.announced.is_empty());
+}
+
+#[test]
+fn the_watched_link_is_left_out_and_another_may_be_chosen() {
+    let stage = Stage::new();
+    stage.hold(&["192.0.2.9/24"]);
+    stage.switch.plug(&stage.router, "ha-1", "port-h");
+    hold(&stage.router, "ha-1", &["169.254.0.1/24"]);
+    let watched = Some("ha-1".parse().unwrap());
+    let report = announce(&Request { watched, ..stage.request(ONCE) }).unwrap();
+    assert!(report.announced.iter().all(|said| said.link.to_string() == "qg-1"), "{report:?}");
+    let link = Some("ha-1".parse().unwrap());
+    let report = announce(&Request { link, ..stage.request(ONCE) }).unwrap();
+    assert!(report.announced.iter().all(|said| said.link.to_string() == "ha-1"), "{report:?}");
+    assert!(report.announced.iter().any(|said| said.ip == ip("169.254.0.1")));
+}
+
+#[test]
+fn an_address_removed_in_the_middle_is_not_announced_any_more() {
+    let stage = Stage::new();
+    stage.hold(&["192.0.2.9/32", "192.0.2.10/32"]);
+    let wire = Wire::tap(&stage.peer, "eth0");
+    let plan = AnnouncePlan { count: 4, gap: Duration::from_millis(300), ..ONCE };
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| stage.announce(plan));
+        wire.wait_for("192.0.2.9", 2);
+        stage.router.ip("address del 192.0.2.9/32 dev qg-1");
+        let said = wire.announcements("192.0.2.9").len();
+        let report = work.join().unwrap();
+        assert_eq!(wire.wait_for("192.0.2.10", 8).len(), 8, "the other one goes on");
+        assert_eq!(wire.announcements("192.0.2.9").len(), said);
+        assert!(report.refused.contains(&(
+            ip("192.0.2.9"),
+            Some("qg-1".parse().unwrap()),
+            Refusal::NotHeld
+        )));
+    });
+}
+
+#[test]
+fn a_link_deleted_in_the_middle_ends_it() {
+    let stage = Stage::new();
+    stage.hold(&["192.0.2.9/24"]);
+    let wire = Wire::tap(&stage.peer, "eth0");
+    let plan = AnnouncePlan { count: 50, gap: Duration::from_millis(100), ..ONCE };
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| stage.announce(plan));
+        wire.wait_for("192.0.2.9", 4);
+        stage.router.ip("link del qg-1");
+        let report = work.join().unwrap();
+        let last = report.announced.iter().map(|said| said.rounds).max().unwrap();
+        assert!(last < 50, "{report:?}");
+        assert_eq!(report.refused[0].2, Refusal::NoLink, "{report:?}");
+    });
+}
+
+#[test]
+fn two_thousand_addresses_keep_to_the_rate() {
+    let stage = Stage::new();
+    let cidrs: Vec<String> =
+        (0..2000).map(|n| format!("10.7.{}.{}/32", n / 200, n % 200 + 1)).collect();
+    stage.hold(&cidrs.iter().map(String::as_str).collect::<Vec<_>>());
+    let wire = Wire::tap(&stage.peer, "eth0");
+    let rate = Rate { per_second: 2000, burst: 500 };
+    let report = stage.announce(AnnouncePlan { rate, ..ONCE });
+    assert_eq!(report.tally.announcements, 2000);
+    wait_for("every address", || (wire.frames().len() >= 4000).then_some(()));
+    let times: Vec<Duration> = wire.frames().iter().map(|frame| frame.at).collect();
+    let first = times[0];
+    for (frames, time) in (1_u32..).zip(&times) {
+        // At 2,000 a second after a burst of 500; half again for a batch that came late.
+        let allowed =
+            2 * 500 + 2 * 3000 * u32::try_from((*time - first).as_millis() + 20).unwrap() / 1000;
+        assert!(frames <= allowed, "{frames} frames after {:?}", *time - first);
+    }
+}
+
+#[test]
+fn another_holder_is_found_and_silence_is_good_news() {
+    let stage = Stage::new();
+    stage.hold(&["192.0.2.9/24", "2001:db8::9/64", "192.0.2.10/24", "2001:db8::10/64"]);
+    let other = stage.lab.netns("o");
+    stage.switch.plug(&other, "eth0", "port-o");
+    hold(&other, "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
+    let check = Some(Duration::from_millis(500));
+    let report = stage.announce(AnnouncePlan { check, ..ONCE });
+    let mac = mac_of(&other, "eth0");
+    let mut found: Vec<(String, String)> =
+        report.duplicates.iter().map(|(ip, _, mac)| (ip.to_string(), mac.to_string())).collect();
+    found.sort();
+    let expected = [("192.0.2.9".to_owned(), mac.clone()), ("2001:db8::9".to_owned(), mac)];
+    assert_eq!(found, expected, "these two, once each, and no other");
+    assert_eq!(report.tally.duplicates, 2);
+}
+
+#[test]
+fn a_namespace_that_does_not_exist_is_named() {
+    let stage = Stage::new();
+    let netns = Some("no-such-namespace".parse().unwrap());
+    let error = announce(&Request { netns, ..stage.request(ONCE) }).unwrap_err();
+    assert!(matches!(error, AnnounceError::Netns(_)), "{error}");
+    assert!(error.to_string().contains("no-such-namespace"));
+}

@@ -104,14 +104,15 @@ impl Router {
         self.release.arguments(&self.call())
     }
 
-    /// The command the agent would run, with `program` in place of the name it looks up.
+    /// The command the agent would run, with `program` in place of the name it looks up. What
+    /// it prints does not get between the lines of the test's own report.
     pub fn command(&self, program: &Path) -> Command {
         let mut line: Vec<OsString> =
             self.release.wrapper(&self.call()).into_iter().map(OsString::from).collect();
         line.push(program.into());
         line.extend(self.arguments().into_iter().map(OsString::from));
         let mut command = Command::new(&line[0]);
-        command.args(&line[1..]);
+        command.args(&line[1..]).stdout(Stdio::null());
         command
     }
 

@@ -1,5 +1,6 @@
 //! `cargo xtask bench NAME`: ours and the peers in the same run, on the same machine.
 
+mod announce;
 mod dropin;
 mod measure;
 mod report;
@@ -7,6 +8,8 @@ mod report;
 use std::path::PathBuf;
 
 use crate::{Stop, Task, build, enclosure, provision};
+
+const NAMES: &str = "dropin, announce";
 
 /// Builds, installs the peers, and goes inside.
 pub fn outside(words: &[&str]) -> Task {
@@ -25,39 +28,43 @@ pub fn outside(words: &[&str]) -> Task {
             word => name = Some(word),
         }
     }
-    match name {
-        Some("dropin") => {}
-        Some(other) => return Err(Stop(format!("unknown bench {other:?}; there is: dropin"))),
-        None => return Err(Stop("which bench? there is: dropin".to_owned())),
-    }
-    provision::programs(&[provision::BASIC, provision::PEERS])?;
+    let name = match name {
+        Some(name @ ("dropin" | "announce")) => name,
+        Some(other) => return Err(Stop(format!("unknown bench {other:?}; there are: {NAMES}"))),
+        None => return Err(Stop(format!("which bench? there are: {NAMES}"))),
+    };
+    provision::programs(&[provision::BASIC])?;
     enclosure::probe()?;
     let subject = build::dropin()?;
-    let script = provision::neutron("29.0.0")?;
-    let daemon = provision::neutron("28.0.2")?;
+    let mut homes = [String::new(), String::new()];
+    if name == "dropin" {
+        provision::programs(&[provision::PEERS])?;
+        homes = [provision::neutron("29.0.0")?, provision::neutron("28.0.2")?]
+            .map(|home| home.display().to_string());
+    } else {
+        provision::programs(&[provision::TCPDUMP, provision::ARPING])?;
+    }
     let pace = if is_quick { "quick" } else { "full" };
-    let words = [
-        "bench",
-        &subject.display().to_string(),
-        &script.display().to_string(),
-        &daemon.display().to_string(),
-        pace,
-        &json,
-    ];
-    enclosure::enter(&words, &[])
+    let subject = subject.display().to_string();
+    enclosure::enter(&["bench", name, &subject, &homes[0], &homes[1], pace, &json], &[])
 }
 
 /// Measures.
 pub fn inside(words: &[&str]) -> Task {
-    let [subject, script, daemon, pace, json] = words else {
+    let [name, subject, script, daemon, pace, json] = words else {
         return Err(Stop("the bench is started from outside".to_owned()));
     };
-    let homes = dropin::Homes {
-        subject: PathBuf::from(subject),
-        script: PathBuf::from(script),
-        daemon: PathBuf::from(daemon),
+    let is_quick = *pace == "quick";
+    let report = if *name == "announce" {
+        announce::run(&PathBuf::from(subject), is_quick)
+    } else {
+        let homes = dropin::Homes {
+            subject: PathBuf::from(subject),
+            script: PathBuf::from(script),
+            daemon: PathBuf::from(daemon),
+        };
+        dropin::run(&homes, is_quick)?
     };
-    let report = dropin::run(&homes, *pace == "quick")?;
     report.print();
     if !json.is_empty() {
         report.write_json(&PathBuf::from(json))?;

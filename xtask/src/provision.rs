@@ -14,6 +14,8 @@ pub const BASIC: &[Need] = &[("ip", "iproute2"), ("unshare", "util-linux"), ("mo
 pub const KEEPALIVED: &[Need] = &[("keepalived", "keepalived")];
 /// What records what goes over a link.
 pub const TCPDUMP: &[Need] = &[("tcpdump", "tcpdump")];
+/// How Neutron announced.
+pub const ARPING: &[Need] = &[("arping", "iputils-arping")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];
 /// What Neutron's script runs, and what its Python needs.
 pub const PEERS: &[Need] = &[

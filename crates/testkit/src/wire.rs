@@ -43,19 +43,10 @@ impl Wire {
     pub fn tap(netns: &Netns, link: &str) -> Self {
         let file = NamedTempFile::new().expect("a scratch file");
         let mut command = netns.command("tcpdump");
-        // Running as the caller: inside a user namespace there is nobody else to be.
-        command.args([
-            "-i",
-            link,
-            "-n",
-            "-U",
-            "--immediate-mode",
-            "-Z",
-            "root",
-            "-B",
-            "16384",
-            "-w",
-        ]);
+        // Running as the caller: inside a user namespace there is nobody else to be. Short
+        // frames, because its buffer has room for so many of the longest.
+        command.args(["-i", link, "-n", "-U", "--immediate-mode", "-Z", "root"]);
+        command.args(["-s", "256", "-B", "16384", "-w"]);
         command.arg(file.path()).arg("arp or (icmp6 and ip6[40] == 136)");
         let mut child = command.stderr(Stdio::piped()).spawn().expect("tcpdump runs");
         let said = BufReader::new(child.stderr.take().expect("its words"));

@@ -80,18 +80,18 @@ pub fn cpu(pids: &[i32]) -> f64 {
         let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
         text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
     };
-    let waited = |pid: &i32| -> f64 {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let fields: Vec<f64> = text
-            .rsplit_once(')')
-            .map(|(_, rest)| {
-                rest.split_whitespace().filter_map(|field| field.parse().ok()).collect()
-            })
-            .unwrap_or_default();
-        // After the state letter: ppid is 0, … cutime and cstime are 12 and 13.
-        fields.get(12).unwrap_or(&0.0) * 10.0 + fields.get(13).unwrap_or(&0.0) * 10.0
-    };
-    pids.iter().map(|pid| own(pid) + waited(pid)).sum()
+    pids.iter().map(|pid| own(pid) + waited_cpu(*pid)).sum()
+}
+
+/// CPU time of the children that `pid` has waited for, in ms, to the clock tick.
+pub fn waited_cpu(pid: i32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<f64> = text
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_whitespace().filter_map(|field| field.parse().ok()).collect())
+        .unwrap_or_default();
+    // After the state letter: ppid is 0, … cutime and cstime are 12 and 13.
+    fields.get(12).unwrap_or(&0.0) * 10.0 + fields.get(13).unwrap_or(&0.0) * 10.0
 }
 
 /// Processes created on this machine since it started.

@@ -12,10 +12,8 @@ pub struct Row {
     pub metric: String,
     pub unit: &'static str,
     pub ours: Option<f64>,
-    /// The script of 29.0.0.
-    pub script: Option<f64>,
-    /// The Python daemon of 28.0.2.
-    pub daemon: Option<f64>,
+    /// In the order of [`Report::peers`]; the first one is who a target is about.
+    pub peers: Vec<Option<f64>>,
     pub target: Option<Target>,
 }
 
@@ -24,27 +22,37 @@ pub struct Row {
 pub enum Target {
     /// Ours is at most this.
     AtMost(f64),
-    /// Ours is at least so many times smaller than the script's.
+    /// Ours is at least so many times smaller than the first peer's.
     TimesLess(f64),
 }
 
 impl Row {
     pub fn new(metric: impl Into<String>, unit: &'static str) -> Self {
-        Self { metric: metric.into(), unit, ours: None, script: None, daemon: None, target: None }
+        Self { metric: metric.into(), unit, ours: None, peers: Vec::new(), target: None }
     }
 
-    /// How many times smaller ours is than the script's.
+    /// What the peer at `place` reached.
+    pub fn set_peer(&mut self, place: usize, value: Option<f64>) {
+        self.peers.resize(self.peers.len().max(place + 1), None);
+        self.peers[place] = value;
+    }
+
+    fn first_peer(&self) -> Option<f64> {
+        self.peers.first().copied().flatten()
+    }
+
+    /// How many times smaller ours is than the first peer's.
     fn ratio(&self) -> Option<f64> {
-        let (ours, script) = (self.ours?, self.script?);
-        (ours > 0.0).then(|| script / ours)
+        let (ours, peer) = (self.ours?, self.first_peer()?);
+        (ours > 0.0).then(|| peer / ours)
     }
 
     fn is_met(&self) -> Option<bool> {
         Some(match self.target? {
             Target::AtMost(limit) => self.ours.is_some_and(|ours| ours <= limit),
-            Target::TimesLess(times) => match (self.ours, self.script) {
-                (Some(ours), Some(script)) => ours * times <= script,
-                // The script never got there.
+            Target::TimesLess(times) => match (self.ours, self.first_peer()) {
+                (Some(ours), Some(peer)) => ours * times <= peer,
+                // The peer never got there.
                 (Some(_), None) => true,
                 (None, _) => false,
             },
@@ -63,6 +71,8 @@ impl Row {
 /// All figures of one run.
 pub struct Report {
     pub title: String,
+    /// Who is measured beside us.
+    pub peers: &'static [&'static str],
     pub machine: String,
     pub rows: Vec<Row>,
 }
@@ -70,20 +80,21 @@ pub struct Report {
 impl Report {
     pub fn print(&self) {
         println!("\n{}\n{}\n", self.title, self.machine);
-        println!(
-            "| metric | unit | vipwatch | script 29.0.0 | daemon 28.0.2 | script ÷ ours | target | met |"
-        );
-        println!("|---|---|---:|---:|---:|---:|---|---|");
+        let first = self.peers.first().and_then(|name| name.split(' ').next()).unwrap_or("peer");
+        let peers = self.peers.join(" | ");
+        println!("| metric | unit | vipwatch | {peers} | {first} ÷ ours | target | met |");
+        println!("|---|---|---:|{}---:|---|---|", "---:|".repeat(self.peers.len()));
         for row in &self.rows {
             let show = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
             let met = row.is_met().map_or("", |is_met| if is_met { "yes" } else { "**no**" });
+            let peer = |place: usize| show(row.peers.get(place).copied().flatten());
+            let peers: Vec<String> = (0..self.peers.len()).map(peer).collect();
             println!(
-                "| {} | {} | {} | {} | {} | {} | {} | {met} |",
+                "| {} | {} | {} | {} | {} | {} | {met} |",
                 row.metric,
                 row.unit,
                 show(row.ours),
-                show(row.script),
-                show(row.daemon),
+                peers.join(" | "),
                 row.ratio().map_or_else(String::new, |ratio| format!("{}×", number(ratio))),
                 row.target_text(),
             );
@@ -95,9 +106,15 @@ impl Report {
             .rows
             .iter()
             .map(|row| {
+                let peer = |(place, name): (usize, &&str)| {
+                    let value = row.peers.get(place).copied().flatten();
+                    (name.replace([' ', '.'], "_"), json!(value))
+                };
+                let peers: serde_json::Map<String, Value> =
+                    self.peers.iter().enumerate().map(peer).collect();
                 json!({
                     "metric": row.metric, "unit": row.unit, "ours": row.ours,
-                    "peers": { "script_29_0_0": row.script, "daemon_28_0_2": row.daemon },
+                    "peers": peers,
                     "ratio": row.ratio(), "target": row.target.map(|_| row.target_text()),
                     "met": row.is_met(),
                 })

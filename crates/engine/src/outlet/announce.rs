@@ -24,11 +24,18 @@ use vipwatch_core::{
 };
 use vipwatch_linux::announce::port::Port;
 use vipwatch_linux::announce::{announcement, question};
+use vipwatch_linux::clock;
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::survey::Surveyor;
 
 /// How long to wait before the kernel is asked again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// How long after one batch the next may come, in times of what the survey took, and at most:
+/// of many addresses that arrive one by one, as keepalived adds them, most are asked about
+/// together; one more in a small namespace hardly waits.
+const GATHER: u32 = 4;
+const LONGEST_GATHER: Duration = Duration::from_millis(10);
 
 /// What makes an address worth announcing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +159,8 @@ pub struct Announcer {
     /// What was said and still is so.
     refused: Vec<(Target, Refusal)>,
     is_blind: bool,
+    /// No batch before this.
+    gathering_until: Option<Moment>,
     listening: Option<Listening>,
     tally: Tally,
 }
@@ -175,6 +184,7 @@ impl Announcer {
             is_informed: false,
             refused: Vec::new(),
             is_blind: false,
+            gathering_until: None,
             listening: None,
             tally: Tally::default(),
         })
@@ -188,7 +198,9 @@ impl Announcer {
     /// When [`Self::tick`] has something to do.
     pub fn due(&self) -> Option<Moment> {
         let listening = self.listening.as_ref().map(|listening| listening.until);
-        [self.schedule.due(), listening].into_iter().flatten().min()
+        let due = self.schedule.due();
+        let due = due.map(|due| self.gathering_until.map_or(due, |until| until.max(due)));
+        [due, listening].into_iter().flatten().min()
     }
 
     /// Begins to announce `target`.
@@ -291,9 +303,11 @@ impl Announcer {
             // If it cannot be silenced, nobody reads it any more.
             let _ = self.port.hush();
         }
-        let due = self.schedule.take_due(now);
-        if !due.is_empty() {
-            self.send(&due, now, &mut notes);
+        if self.gathering_until.is_none_or(|until| until <= now) {
+            let due = self.schedule.take_due(now);
+            if !due.is_empty() {
+                self.send(&due, now, &mut notes);
+            }
         }
         let is_over = self.schedule.is_empty() && self.listening.is_none();
         if is_over && self.tally != Tally::default() {
@@ -303,7 +317,12 @@ impl Announcer {
     }
 
     fn send(&mut self, due: &[Target], now: Moment, notes: &mut Vec<Note>) {
-        let survey = match self.surveyor.survey() {
+        let began = clock::now();
+        let survey = self.surveyor.survey();
+        let ended = clock::now();
+        let gather = (ended.since(began) * GATHER).min(LONGEST_GATHER);
+        self.gathering_until = Some(ended + gather);
+        let survey = match survey {
             Ok(survey) => survey,
             Err(error) => {
                 self.schedule.wake(now + RETRY);

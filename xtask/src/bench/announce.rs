@@ -1,0 +1,179 @@
+//! Announcing addresses, beside `arping` started as Neutron 10 to 17 did: two processes for
+//! each address and round, one thread for each address.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ipnet::IpNet;
+use vipwatch_testkit::keepalived::Switch;
+use vipwatch_testkit::monitor::{output_of, read_pid};
+use vipwatch_testkit::wait::wait_within;
+use vipwatch_testkit::{Agent, Lab, Manner, Netns, Release, Router, Wire};
+
+use super::measure::{cpu, machine, ms};
+use super::report::{Report, Row, Target};
+
+/// Long enough for a thousand addresses and two thousand processes.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// A router with `count` addresses on `qg-1`, and a peer that hears them.
+struct Stage {
+    router: Router,
+    wire: Wire,
+    agent: Agent,
+    addresses: Vec<IpNet>,
+    _peer: Netns,
+    _switch: Switch,
+    lab: Lab,
+}
+
+/// What one burst took.
+struct Burst {
+    /// From the cause to the first frame and to the last, in ms.
+    first: f64,
+    last: f64,
+    /// CPU time, in ms.
+    cpu: f64,
+}
+
+impl Stage {
+    fn new(count: usize) -> Self {
+        let lab = Lab::new();
+        let agent = Agent::listen(lab.path(), Manner::Threaded);
+        let router = Router::new(&lab, Release::V29);
+        let switch = Switch::new(&lab);
+        let peer = lab.netns("peer");
+        // What the kernel adds by itself would be announced too.
+        vipwatch_testkit::run(
+            router.netns.command("sysctl").args(["-qw", "net.ipv6.conf.all.disable_ipv6=1"]),
+        );
+        switch.plug(&router.netns, "qg-1", "port-r");
+        switch.plug(&peer, "eth0", "port-p");
+        let addresses: Vec<IpNet> = (0..count)
+            .map(|n| format!("10.7.{}.{}/32", n / 200, n % 200 + 1).parse().expect("an address"))
+            .collect();
+        let hand = router.netns.hand();
+        let link = hand.link("qg-1");
+        for address in &addresses {
+            hand.add(link, *address);
+        }
+        let wire = Wire::tap(&peer, "eth0");
+        Self { router, wire, agent, addresses, _peer: peer, _switch: switch, lab }
+    }
+
+    /// Times what `work` puts on the wire: a request and a reply for each address.
+    /// The CPU time is read when `finish` has seen the work's end.
+    fn time(&self, work: impl FnOnce(), finish: impl Fn(), cpu_of: impl Fn() -> f64) -> Burst {
+        let frames = self.addresses.len() * 2;
+        let before = cpu_of();
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        work();
+        let times = wait_within(LIMIT, "every announcement", || {
+            let times: Vec<Duration> = self.wire.frames().iter().map(|frame| frame.at).collect();
+            (times.len() >= frames).then_some(times)
+        });
+        finish();
+        let since = |time: &Duration| ms(time.saturating_sub(began));
+        Burst {
+            first: times.iter().map(since).fold(f64::MAX, f64::min),
+            last: times.iter().map(since).fold(0.0, f64::max),
+            cpu: cpu_of() - before,
+        }
+    }
+
+    /// The drop-in: the virtual address comes, the router becomes primary, everything is
+    /// announced.
+    fn ours(&self, subject: &Path) -> Burst {
+        let config = self.lab.path().join("vipwatch.conf");
+        let text = "[vipwatch]\nannounce = primary\nannounce_count = 1\nannounce_second_burst = 0\n\
+                    announce_rate = 100000\n";
+        std::fs::File::create(&config)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .expect("a configuration");
+        let mut command = self.router.command(subject);
+        let output = output_of(command.arg("--config-file").arg(config));
+        assert!(output.status.success(), "{output:?}");
+        self.agent.wait_for_words(&["backup"]);
+        let pid = read_pid(&self.router.pid_file()).expect("a pid");
+        let (hand, link) = self.router.hand();
+        let vip = self.router.cidr.parse().expect("an address");
+        let cpu_of = || cpu(&[pid]);
+        let finish = || self.router.wait_for_log("Announced addresses of router");
+        let [one] = *self.addresses else {
+            return self.time(|| hand.add(link, vip), finish, cpu_of);
+        };
+        // A change of role costs more than announcing one address: here the role is there
+        // already, and the address is new.
+        let link_of_one = hand.link("qg-1");
+        hand.remove(link_of_one, one);
+        hand.add(link, vip);
+        self.agent.wait_for_word("primary");
+        self.time(|| hand.add(link_of_one, one), finish, cpu_of)
+    }
+
+    /// `arping`, as Neutron's monitor ran it.
+    fn arping(&self) -> Burst {
+        let work = || {
+            std::thread::scope(|scope| {
+                for address in &self.addresses {
+                    scope.spawn(|| {
+                        for kind in ["-U", "-A"] {
+                            arping(&self.router.netns, kind, address);
+                        }
+                    });
+                }
+            });
+        };
+        self.time(work, || {}, children_cpu)
+    }
+}
+
+fn arping(netns: &Netns, kind: &str, address: &IpNet) {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", netns.name(), "arping", kind, "-I", "qg-1"]);
+    command.args(["-c", "1", "-w", "2"]).arg(address.addr().to_string());
+    // It finds no answer, which is no failure here.
+    let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+}
+
+/// CPU time of the children that were waited for, in ms.
+fn children_cpu() -> f64 {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    super::measure::waited_cpu(own)
+}
+
+/// Measures, and reports.
+#[expect(clippy::cast_precision_loss, reason = "a count of addresses")]
+pub fn run(subject: &Path, is_quick: bool) -> Report {
+    let counts: &[usize] = if is_quick { &[1, 20] } else { &[1, 100, 1000] };
+    let mut rows = Vec::new();
+    for count in counts {
+        let plural = if *count == 1 { "address" } else { "addresses" };
+        // One address is over so soon that it is done again and again.
+        let repeats = if *count == 1 { 10 } else { 1 };
+        eprintln!("bench: {count} {plural}: vipwatch");
+        let ours: Vec<Burst> = (0..repeats).map(|_| Stage::new(*count).ours(subject)).collect();
+        eprintln!("bench: {count} {plural}: arping");
+        let theirs: Vec<Burst> = (0..repeats).map(|_| Stage::new(*count).arping()).collect();
+        let mean = |bursts: &[Burst], of: fn(&Burst) -> f64| {
+            bursts.iter().map(of).sum::<f64>() / bursts.len() as f64
+        };
+        let mut row = |name: &str, unit, of: fn(&Burst) -> f64, scale: f64, target| {
+            let mut row = Row::new(format!("{count} {plural}: {name}"), unit);
+            row.ours = Some(mean(&ours, of) * scale);
+            row.set_peer(0, Some(mean(&theirs, of) * scale));
+            row.target = target;
+            rows.push(row);
+        };
+        row("cause → first frame on the wire", "ms", |burst| burst.first, 1.0, None);
+        let soon = (*count == 1000).then_some(Target::AtMost(50.0));
+        row("cause → last frame of the round", "ms", |burst| burst.last, 1.0, soon);
+        let per_address = 1000.0 / *count as f64;
+        let less = Some(Target::TimesLess(100.0));
+        row("CPU per address", "µs", |burst| burst.cpu, per_address, less);
+    }
+    let title = "announce: one round, IPv4, a request and a reply for each address".to_owned();
+    Report { title, machine: machine(), peers: &["arping -U, -A"], rows }
+}

@@ -48,6 +48,8 @@ fn perform() -> Result<(), Failure> {
     Ok(())
 }
 
+// Not inlined: what the command line took on the stack is given back before the daemon begins.
+#[inline(never)]
 fn start(args: Args, mode: Mode) -> Result<(), Failure> {
     if mode == Mode::Daemon {
         vipwatch_linux::process::close_inherited_files();

@@ -41,7 +41,7 @@ impl Monitor {
     /// there is root to give it; then root goes, and every file is made by the user who
     /// shall own it, with that user's rights; the pid file last, because whoever reads it
     /// may send a signal.
-    pub(crate) fn prepare(setup: &Setup, place: Place) -> Result<Self, Failure> {
+    pub(crate) fn prepare(setup: &Setup, place: Place) -> Result<Box<Self>, Failure> {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let signals = Signals::hold().map_err(|error| {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
@@ -80,13 +80,18 @@ impl Monitor {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
         })?;
         let pid_file = PidFile::write(&setup.pid_file)?;
-        Ok(Self { _pid_file: pid_file, signals, lock, spine })
+        // On the heap, because each move on the stack leaves a copy that is never given back.
+        Ok(Box::new(Self { _pid_file: pid_file, signals, lock, spine }))
     }
 
     /// Watches until told to stop, succeeded by another, or left without a namespace.
-    pub(crate) fn live(mut self) -> Result<(), Failure> {
-        process::release_spare_stack();
+    pub(crate) fn live(mut self: Box<Self>) -> Result<(), Failure> {
         loop {
+            // A thousand of these wait most of the time: what the last event took on the stack
+            // is of more use to others.
+            if self.spine.is_idle() {
+                process::release_spare_stack();
+            }
             let extra = [self.signals.as_fd(), self.lock.as_fd()];
             let ready = match self.spine.turn(&extra) {
                 Ok(ready) => ready,

@@ -60,7 +60,7 @@ pub(crate) struct Place {
     /// `None` if there is nothing that could be watched.
     pub(crate) monitor: Option<Monitor>,
     /// `None` if nothing is to be announced; an error if nothing can be.
-    pub(crate) announcer: Result<Option<Announcer>, OpenError>,
+    pub(crate) announcer: Result<Option<Box<Announcer>>, OpenError>,
 }
 
 impl Setup {
@@ -141,12 +141,12 @@ impl Setup {
         Ok(Place { netns, monitor, announcer })
     }
 
-    fn announcer(&self) -> Result<Option<Announcer>, OpenError> {
+    fn announcer(&self) -> Result<Option<Box<Announcer>>, OpenError> {
         // With nothing to watch nobody would tell it anything.
         let Some((when, plan)) = self.announce_plan.filter(|_| self.watch.is_some()) else {
             return Ok(None);
         };
-        Announcer::open(plan, when, Some(self.link)).map(Some)
+        Announcer::open(plan, when, Some(self.link)).map(Box::new).map(Some)
     }
 }
 

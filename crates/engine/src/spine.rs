@@ -46,6 +46,8 @@ use crate::outlet::state_file::{StateFile, Written};
 
 /// A look that takes longer than this has lost its end, and is begun again.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
+/// Whoever sleeps longer than this can as well tidy up before.
+const A_WHILE: Duration = Duration::from_secs(1);
 /// How long a watcher whose namespace is gone tries to tell the agent so.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(2);
 
@@ -61,7 +63,7 @@ pub struct Spine<J> {
     watching: Option<Watching>,
     first_look_limit: Option<Moment>,
     state_file: StateFile,
-    announcer: Option<Announcer>,
+    announcer: Option<Box<Announcer>>,
     conntrack: Option<ConntrackLine>,
     agent: AgentLine,
     words: Words,
@@ -172,7 +174,7 @@ impl<J: Journal> Spine<J> {
                     self.note_told(told);
                 }
                 Source::Announcer => {
-                    let notes = self.announcer.as_mut().map(Announcer::answered);
+                    let notes = self.announcer.as_mut().map(|announcer| announcer.answered());
                     self.note_announced(notes);
                 }
                 Source::Conntrack => self.read_conntrack(),
@@ -181,6 +183,12 @@ impl<J: Journal> Spine<J> {
         }
         self.tick();
         Ok(extras)
+    }
+
+    /// Whether nothing is under way, so that nothing but news will come for a while.
+    pub fn is_idle(&self) -> bool {
+        let soon = clock::now() + A_WHILE;
+        self.agent.waiting_on().is_none() && self.due().is_none_or(|due| due > soon)
     }
 
     /// Whether there is nothing left to do, ever.
@@ -205,7 +213,9 @@ impl<J: Journal> Spine<J> {
             if let Some(socket) = self.agent.waiting_on() {
                 add(Source::Agent, socket);
             }
-            if let Some(socket) = self.announcer.as_ref().and_then(Announcer::waiting_on) {
+            if let Some(socket) =
+                self.announcer.as_ref().and_then(|announcer| announcer.waiting_on())
+            {
                 add(Source::Announcer, socket);
             }
             if let Some(line) = &self.conntrack {
@@ -233,7 +243,7 @@ impl<J: Journal> Spine<J> {
             watching.and_then(|watching| watching.look_at),
             watching.and_then(|watching| watching.look_limit),
             self.state_file.due(),
-            self.announcer.as_ref().and_then(Announcer::due),
+            self.announcer.as_ref().and_then(|announcer| announcer.due()),
             self.conntrack.as_ref().and_then(ConntrackLine::due),
             self.agent.due(),
             self.leave_at,

@@ -63,6 +63,8 @@ impl Homes {
             ),
         };
         let mut command = router.command(&program);
+        // An agent is a service: its environment is not a developer's, which is pages larger.
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.args(extra).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }

@@ -137,6 +137,8 @@ impl ConntrackLine {
     }
 
     /// The next report about the role asked for last. An error means the helper is gone.
+    // Not inlined: its buffer would stand on the stack of everyone who waits.
+    #[inline(never)]
     pub fn read(&mut self) -> io::Result<Option<(Role, Report)>> {
         // A path, what stands around it, and what the command said.
         let mut buffer = [0; 6 << 10];

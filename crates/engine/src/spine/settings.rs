@@ -33,7 +33,7 @@ pub struct Settings {
 #[derive(Debug, Default)]
 pub struct Helpers {
     /// Announces addresses. It needs a monitor with [`Scope::All`](vipwatch_linux::monitor::Scope).
-    pub announcer: Option<Announcer>,
+    pub announcer: Option<Box<Announcer>>,
     /// Runs conntrackd's commands.
     pub conntrack: Option<ConntrackLine>,
 }

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub use allowance::{Allowance, Rate};
-pub use schedule::Schedule;
+pub use schedule::{Due, Round, Schedule};
 pub use survey::{AddressFacts, LinkFacts, LinkState, Mac, Refusal, Speaker, Survey};
 
 use crate::LinkIndex;
@@ -68,13 +68,13 @@ impl AnnouncePlan {
         Self { gap: Duration::from_secs(2), second_burst: None, ..Self::PRIMARY };
 
     /// How long after its `round`-th round an address is due again; `None` if that was all.
-    fn wait_after(&self, round: u16) -> Option<Duration> {
+    fn wait_after(&self, round: u16, is_refreshing: bool) -> Option<Duration> {
         let count = self.count.max(1);
         match self.second_burst {
             _ if round < count => Some(self.gap),
             Some(pause) if round == count => Some(pause),
             Some(_) if round < count.saturating_mul(2) => Some(self.gap),
-            Some(_) | None => self.refresh,
+            Some(_) | None => self.refresh.filter(|_| is_refreshing),
         }
     }
 

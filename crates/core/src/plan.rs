@@ -7,7 +7,7 @@ use crate::{Role, Transition};
 pub enum Action {
     /// Replace the state file.
     WriteState(Role),
-    /// Announce the addresses to their networks, or stop doing so, where that was asked for.
+    /// Announce the addresses to their networks, where that was asked for.
     Announce(Role),
     /// Bring connection tracking in line, where that was asked for.
     SyncConntrack(Role),

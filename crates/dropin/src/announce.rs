@@ -98,7 +98,10 @@ impl Changes {
             }
             "second_burst" => self.second_burst = Some(span(value).ok_or(SPAN)?),
             "refresh" => self.refresh = Some(span(value).ok_or(SPAN)?),
-            "check" => self.check = Some(span(value).ok_or(SPAN)?),
+            "check" => {
+                let patience = span(value).filter(|patience| *patience <= Duration::from_mins(1));
+                self.check = Some(patience.ok_or("seconds, 0 for never, up to 60")?);
+            }
             "rate" => {
                 let rate = value.parse().ok().filter(|rate| (1..=100_000).contains(rate));
                 self.rate = Some(rate.ok_or("addresses per second, 1 to 100000")?);

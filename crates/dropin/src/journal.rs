@@ -70,7 +70,7 @@ impl RouterJournal {
         let Self { log, router, .. } = self;
         match note {
             // Once per address, as upstream; the rounds are counted at the end.
-            Note::Sent { target, link, round: 1, .. } => {
+            Note::Sent { target, link, round, .. } if round.is_first => {
                 log.line(Level::Debug, format_args!("Sent GARP to {} from {link}", target.ip));
             }
             Note::Sent { .. } => {}
@@ -111,14 +111,20 @@ impl RouterJournal {
                     Chain(error)
                 ),
             ),
+            Note::Deaf(error) => log.line(
+                Level::Warning,
+                format_args!(
+                    "Nobody can be asked for other holders of router {router}'s addresses: {error}"
+                ),
+            ),
             Note::Ended(tally) => {
                 let Tally { announcements, frames, failed, duplicates, .. } = tally;
-                let refused = tally.refused_in_all();
+                let refused = refusals(tally);
                 log.line(
                     Level::Info,
                     format_args!(
                         "Announced addresses of router {router}: {announcements} announcements in {frames} \
-                         frames, {refused} refused, {failed} failed, {duplicates} duplicate holders"
+                         frames, {failed} failed, {duplicates} duplicate holders, refused: {refused}"
                     ),
                 );
             }
@@ -223,6 +229,13 @@ impl Journal for RouterJournal {
             ),
         }
     }
+}
+
+/// `none`, or how many for which reason.
+fn refusals(tally: &Tally) -> String {
+    let each: Vec<String> =
+        tally.refusals().map(|(reason, count)| format!("{count} because {reason}")).collect();
+    if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
 fn level_of(error: &AgentError) -> Level {

@@ -103,7 +103,10 @@ impl Monitor {
             };
             if ready.contains(&0) {
                 match self.signals.read() {
-                    Some(Signal::Stop) => return Ok(()),
+                    Some(Signal::Stop) => {
+                        self.spine.close();
+                        return Ok(());
+                    }
                     Some(Signal::Reopen) => self.spine.journal.log.reopen(),
                     None => {}
                 }

@@ -20,6 +20,7 @@
 //! Nothing here waits, except in the one `poll` of [`Spine::turn`].
 
 mod settings;
+mod watching;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,8 +30,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vipwatch_core::{
-    Action, Backoff, Dice, Inventory, Look, Moment, NetnsName, Observation, Role, Tracker,
-    Transition, plan,
+    Action, Dice, Inventory, Look, Moment, NetnsName, Observation, Role, Tracker, Transition, plan,
 };
 use vipwatch_linux::clock;
 use vipwatch_linux::directory::{Directories, Interest, Watched};
@@ -38,6 +38,7 @@ use vipwatch_linux::monitor::{Heard, Monitor, Queue, WatchError};
 use vipwatch_linux::netns::{DIRECTORY, NetnsId};
 
 pub use self::settings::{Ending, Helpers, Settings};
+use self::watching::Watching;
 use crate::event::{Event, Journal};
 use crate::outlet::agent::{AgentLine, Told, Words};
 use crate::outlet::announce::{Announcer, Note};
@@ -78,23 +79,6 @@ pub struct Spine<J> {
     heard: Vec<Heard>,
 }
 
-/// The monitor, and the times that belong to it.
-#[derive(Debug)]
-struct Watching {
-    monitor: Monitor,
-    /// When to ask (again), after a failure or for the first time.
-    look_at: Option<Moment>,
-    /// When the look under way is given up.
-    look_limit: Option<Moment>,
-    backoff: Backoff,
-    dice: Dice,
-    /// A failure was said, and no look has gone well since.
-    is_failing: bool,
-    /// An audit disagreed once; it is repeated before it is believed, because the event
-    /// that explains it may be on its way.
-    is_suspicious: bool,
-}
-
 /// Whom a ready descriptor belongs to.
 #[derive(Clone, Copy)]
 enum Source {
@@ -126,15 +110,7 @@ impl<J: Journal> Spine<J> {
             // A predecessor, or the agent: one of them was busy with this router just now.
             agent.delivery().heard_before(now.before(age));
         }
-        let watching = monitor.map(|monitor| Watching {
-            monitor,
-            look_at: Some(now),
-            look_limit: None,
-            backoff: Backoff::new(Duration::from_millis(10), Duration::from_secs(1)),
-            dice: Dice::new(!seed),
-            is_failing: false,
-            is_suspicious: false,
-        });
+        let watching = monitor.map(|monitor| Watching::new(monitor, now, Dice::new(!seed)));
         let mut spine = Self {
             journal,
             published: None,
@@ -181,8 +157,17 @@ impl<J: Journal> Spine<J> {
                 Source::Extra(index) => extras.push(index),
             }
         }
-        self.tick();
+        // Whoever calls may be about to stop: nothing new is begun before it has looked.
+        if extras.is_empty() {
+            self.tick();
+        }
         Ok(extras)
+    }
+
+    /// Says what is left to be said, at the end.
+    pub fn close(&mut self) {
+        let tally = self.announcer.as_mut().and_then(|announcer| announcer.tally());
+        self.note_announced(tally.map(|tally| vec![Note::Ended(tally)]));
     }
 
     /// Whether nothing is under way, so that nothing but news will come for a while.
@@ -296,10 +281,14 @@ impl<J: Journal> Spine<J> {
         for heard in heard.drain(..) {
             match heard {
                 Heard::Seen(seen) => {
-                    last = self.fold(&seen).or(last);
+                    let change = self.fold(&seen);
                     if let Some(announcer) = &mut self.announcer {
                         announcer.observe(&seen, clock::now());
                     }
+                    if let Some(change) = &change {
+                        self.heed(change);
+                    }
+                    last = change.or(last);
                 }
                 Heard::Lost(loss) => self.journal.note(&Event::EventsLost(loss)),
             }
@@ -406,6 +395,7 @@ impl<J: Journal> Spine<J> {
         };
         if let Some(change) = change {
             self.journal.note(&Event::RoleChanged(&change));
+            self.heed(&change);
             self.perform(&change);
         }
     }
@@ -471,13 +461,7 @@ impl<J: Journal> Spine<J> {
                     let written = self.state_file.want((self.words)(role), clock::now());
                     self.note_written(&written);
                 }
-                Action::Announce(role) => {
-                    let now = clock::now();
-                    if let Some(announcer) = &mut self.announcer {
-                        announcer.follow(role, now);
-                    }
-                    self.announce(now);
-                }
+                Action::Announce(_) => self.announce(clock::now()),
                 Action::SyncConntrack(role) => {
                     let Some(line) = &mut self.conntrack else {
                         continue;
@@ -496,6 +480,14 @@ impl<J: Journal> Spine<J> {
                     }
                 }
             }
+        }
+    }
+
+    /// Tells the announcer of the role, in its place among the events: what appeared before a
+    /// demotion is cancelled by it, and what appears after is not.
+    fn heed(&mut self, change: &Transition) {
+        if let Some(announcer) = &mut self.announcer {
+            announcer.follow(change.to, change.at);
         }
     }
 

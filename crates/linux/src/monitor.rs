@@ -31,6 +31,9 @@ use crate::netlink::socket::{Received, Scratch, Socket};
 /// keep the caller from acting on what it knows.
 const BATCH: usize = 256;
 
+/// How many facts are kept while a picture is taken; with more, another is taken.
+const MEANWHILE: usize = 1024;
+
 /// Why watching failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
@@ -92,6 +95,19 @@ struct Exposure {
     inventory: Inventory,
     /// The picture is already out of date; when it is finished, take another.
     is_disturbed: bool,
+    /// What was passed on meanwhile and may be newer than the picture: it is passed on again
+    /// behind it.
+    meanwhile: Vec<Observation>,
+}
+
+impl Exposure {
+    fn overhear(&mut self, fact: &Observation) {
+        if self.meanwhile.len() < MEANWHILE {
+            self.meanwhile.push(fact.clone());
+        } else {
+            self.is_disturbed = true;
+        }
+    }
 }
 
 /// Which addresses anybody asks about.
@@ -134,6 +150,7 @@ impl Monitor {
             part: libc::RTM_GETLINK,
             inventory: Inventory { look, links: Vec::new(), addresses: Vec::new() },
             is_disturbed: false,
+            meanwhile: Vec::new(),
         });
         self.socket.request_dump(libc::RTM_GETLINK, self.sequence).map_err(WatchError::Request)
     }
@@ -263,6 +280,9 @@ impl Facts<'_> {
     fn notification(&mut self, fact: Observation) {
         if !self.is_relevant(&fact) {
             if self.scope == Scope::All {
+                if let Some(exposure) = self.exposure {
+                    exposure.overhear(&fact);
+                }
                 self.heard.push(Heard::Seen(fact));
             }
             return;
@@ -320,6 +340,7 @@ impl Facts<'_> {
             Message::Done => {
                 if let Some(done) = self.exposure.take() {
                     self.heard.push(Heard::Seen(Observation::Inventory(done.inventory)));
+                    self.heard.extend(done.meanwhile.into_iter().map(Heard::Seen));
                 }
                 Verdict::Carry
             }

@@ -17,7 +17,8 @@ impl Rate {
     /// A failover of a thousand addresses is announced at once; more take their turn.
     pub const DEFAULT: Self = Self { per_second: 1000, burst: 1000 };
 
-    fn interval(self) -> Duration {
+    /// Between two announcements, in the long run.
+    pub(super) fn interval(self) -> Duration {
         Duration::from_secs(1) / self.per_second.max(1)
     }
 }

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::{Allowance, AnnouncePlan, Target};
-use crate::Moment;
+use crate::{LinkIndex, Moment};
 
 /// How long to wait when the rate limit is reached: long enough to let a batch gather.
 const THROTTLE: Duration = Duration::from_millis(10);
-
 /// How long to wait before a round that failed is tried again, and how often.
 const RETRY: Duration = Duration::from_secs(1);
 const FAILURES: u8 = 3;
@@ -16,13 +15,32 @@ const FAILURES: u8 = 3;
 #[derive(Debug, Clone, Copy)]
 struct Item {
     target: Target,
-    /// Rounds that have gone out.
+    /// Rounds that are over, and how many of them went out.
     rounds: u16,
+    sent: u16,
     /// How often the round under way has failed.
     failures: u8,
     /// When the next one is due; `None` while it is in the caller's hand, or waits for its
     /// link.
     next: Option<Moment>,
+}
+
+/// An address whose round is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Due {
+    /// Since when.
+    pub since: Moment,
+    /// Which.
+    pub target: Target,
+}
+
+/// A round that went out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Round {
+    /// Its number in the plan; 1 is the first.
+    pub number: u16,
+    /// None went out before it.
+    pub is_first: bool,
 }
 
 /// The times of all addresses that are being announced.
@@ -33,22 +51,29 @@ pub struct Schedule {
     /// Sorted by target.
     items: Vec<Item>,
     throttled_until: Option<Moment>,
+    /// Whether addresses are refreshed when their bursts are over.
+    is_refreshing: bool,
 }
 
 impl Schedule {
     /// A schedule of nothing.
     pub fn new(plan: AnnouncePlan) -> Self {
         let allowance = Allowance::new(plan.rate);
-        Self { plan, allowance, items: Vec::new(), throttled_until: None }
+        Self { plan, allowance, items: Vec::new(), throttled_until: None, is_refreshing: true }
     }
 
     /// Begins with `target`, from its first round; one that is under way begins again.
     pub fn start(&mut self, target: Target, now: Moment) {
-        let item = Item { target, rounds: 0, failures: 0, next: Some(now) };
+        let item = Item { target, rounds: 0, sent: 0, failures: 0, next: Some(now) };
         match self.find(target) {
             Ok(at) => self.items[at] = item,
             Err(at) => self.items.insert(at, item),
         }
+    }
+
+    /// Whether refreshes are wanted from now on.
+    pub fn set_refreshing(&mut self, is_refreshing: bool) {
+        self.is_refreshing = is_refreshing;
     }
 
     /// Forgets `target`.
@@ -80,63 +105,87 @@ impl Schedule {
         Some(self.throttled_until.map_or(next, |until| until.max(next)))
     }
 
-    /// What is due and allowed, longest overdue first. Each waits, until it is said to have
-    /// been [sent](Self::sent), or [woken](Self::wake), or cancelled.
-    pub fn take_due(&mut self, now: Moment) -> Vec<Target> {
+    /// What is due, longest overdue first. Each waits, until it is said to have been
+    /// [sent](Self::sent), [put back](Self::put_back), [woken](Self::wake) or cancelled.
+    pub fn take_due(&mut self, now: Moment) -> Vec<Due> {
         if self.throttled_until.is_some_and(|until| until > now) {
             return Vec::new();
         }
         self.throttled_until = None;
-        let is_due = |item: &Item| item.next.filter(|next| *next <= now);
-        let mut due: Vec<(Moment, usize)> = (0..)
-            .zip(&self.items)
-            .filter_map(|(at, item)| is_due(item).map(|next| (next, at)))
-            .collect();
-        due.sort_unstable();
         let mut taken = Vec::new();
-        for (_, at) in due {
-            if !self.allowance.take(now) {
-                self.throttled_until = Some(now + THROTTLE);
-                break;
+        for item in &mut self.items {
+            if let Some(since) = item.next.take_if(|next| *next <= now) {
+                taken.push(Due { since, target: item.target });
             }
-            self.items[at].next = None;
-            taken.push(self.items[at].target);
         }
+        taken.sort_unstable();
         taken
     }
 
-    /// A round of `target` has gone out; tells which.
-    pub fn sent(&mut self, target: Target, now: Moment) -> u16 {
-        let Ok(at) = self.find(target) else { return 0 };
+    /// Whether one more announcement may be made now; if not, nothing is due for a while.
+    pub fn allow(&mut self, now: Moment) -> bool {
+        let is_allowed = self.allowance.take(now);
+        if !is_allowed {
+            self.throttled_until = Some(now + self.plan.rate.interval().max(THROTTLE));
+        }
+        is_allowed
+    }
+
+    /// What was taken was not touched: it is as due as before.
+    pub fn put_back(&mut self, due: Due) {
+        if let Ok(at) = self.find(due.target) {
+            self.items[at].next = Some(due.since);
+        }
+    }
+
+    /// A round of `target` has gone out.
+    pub fn sent(&mut self, target: Target, now: Moment) -> Round {
+        let Ok(at) = self.find(target) else {
+            return Round { number: 0, is_first: false };
+        };
         let item = &mut self.items[at];
-        item.rounds = item.rounds.saturating_add(1);
+        item.sent = item.sent.saturating_add(1);
+        let round = Round { number: item.rounds.saturating_add(1), is_first: item.sent == 1 };
+        self.end_round(at, now);
+        round
+    }
+
+    /// A round of `target` was not taken; it is due again soon. After a few times it is given
+    /// up, and the next one has its turn; true then.
+    pub fn failed(&mut self, target: Target, now: Moment) -> bool {
+        let Ok(at) = self.find(target) else { return true };
+        let item = &mut self.items[at];
+        item.failures += 1;
+        if item.failures <= FAILURES {
+            item.next = Some(now + RETRY);
+            return false;
+        }
+        self.end_round(at, now);
+        true
+    }
+
+    fn end_round(&mut self, at: usize, now: Moment) {
+        let item = &mut self.items[at];
         item.failures = 0;
-        let rounds = item.rounds;
-        match self.plan.wait_after(rounds) {
+        item.rounds = item.rounds.saturating_add(1);
+        match self.plan.wait_after(item.rounds, self.is_refreshing) {
             Some(wait) => item.next = Some(now + wait),
             None => {
                 self.items.remove(at);
             }
         }
-        rounds
     }
 
-    /// A round of `target` was not taken; it is due again soon. After a few times it counts as
-    /// sent: what the kernel does not take for so long, it will not take at all.
-    pub fn failed(&mut self, target: Target, now: Moment) {
-        let Ok(at) = self.find(target) else { return };
-        let item = &mut self.items[at];
-        item.failures += 1;
-        if item.failures > FAILURES {
-            self.sent(target, now);
-        } else {
-            item.next = Some(now + RETRY);
+    /// Whoever waits may try at `then`.
+    pub fn wake(&mut self, then: Moment) {
+        for item in &mut self.items {
+            item.next.get_or_insert(then);
         }
     }
 
-    /// Something about the links changed: whoever waits may try.
-    pub fn wake(&mut self, now: Moment) {
-        for item in &mut self.items {
+    /// Something about `link` changed: whoever waits for it may try.
+    pub fn wake_link(&mut self, link: LinkIndex, now: Moment) {
+        for item in self.items.iter_mut().filter(|item| item.target.link == link) {
             item.next.get_or_insert(now);
         }
     }
@@ -158,7 +207,6 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::LinkIndex;
     use crate::announce::Rate;
 
     fn at(millis: u64) -> Moment {
@@ -173,10 +221,14 @@ mod tests {
     fn play(schedule: &mut Schedule, end: u64) -> Vec<(u64, Target)> {
         let mut sent = Vec::new();
         while let Some(due) = schedule.due().filter(|due| *due <= at(end)) {
-            for target in schedule.take_due(due) {
-                schedule.sent(target, due);
+            for taken in schedule.take_due(due) {
+                if !schedule.allow(due) {
+                    schedule.put_back(taken);
+                    continue;
+                }
+                schedule.sent(taken.target, due);
                 let millis = u64::try_from(due.since(at(0)).as_millis()).unwrap();
-                sent.push((millis, target));
+                sent.push((millis, taken.target));
             }
         }
         sent
@@ -214,12 +266,36 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_refreshed_while_that_is_not_wanted() {
+        let refresh = Some(Duration::from_secs(5));
+        let plan = AnnouncePlan { count: 1, second_burst: None, refresh, ..AnnouncePlan::PRIMARY };
+        let mut schedule = Schedule::new(plan);
+        schedule.set_refreshing(false);
+        schedule.start(target(1), at(0));
+        assert_eq!(times(&play(&mut schedule, 100_000)), [0]);
+    }
+
+    #[test]
+    fn the_first_that_goes_out_is_told_apart() {
+        let mut schedule = Schedule::new(AnnouncePlan::LEGACY);
+        schedule.start(target(1), at(0));
+        for time in [0, 1000, 2000, 3000] {
+            schedule.take_due(at(time));
+            schedule.failed(target(1), at(time));
+        }
+        assert_eq!(schedule.sent(target(1), at(5000)), Round { number: 2, is_first: true });
+        assert_eq!(schedule.sent(target(1), at(7000)), Round { number: 3, is_first: false });
+    }
+
+    #[test]
     fn whoever_waits_for_a_link_keeps_its_round_and_goes_on_when_woken() {
         let mut schedule = Schedule::new(AnnouncePlan::LEGACY);
         schedule.start(target(1), at(0));
-        assert_eq!(schedule.take_due(at(0)), [target(1)]);
+        assert_eq!(schedule.take_due(at(0)), [Due { since: at(0), target: target(1) }]);
         assert_eq!(schedule.due(), None, "it waits for as long as it takes");
-        schedule.wake(at(900));
+        schedule.wake_link(LinkIndex(8), at(500));
+        assert_eq!(schedule.due(), None, "another link is none of its business");
+        schedule.wake_link(LinkIndex(7), at(900));
         assert_eq!(times(&play(&mut schedule, 60_000)), [900, 2900, 4900]);
     }
 
@@ -230,11 +306,11 @@ mod tests {
         schedule.start(target(1), at(0));
         let mut tried = Vec::new();
         while let Some(due) = schedule.due() {
-            assert_eq!(schedule.take_due(due), [target(1)]);
-            schedule.failed(target(1), due);
-            tried.push(due);
+            assert_eq!(schedule.take_due(due).len(), 1);
+            tried.push((due, schedule.failed(target(1), due)));
         }
-        assert_eq!(tried, [at(0), at(1000), at(2000), at(3000)]);
+        let expected = [(0, false), (1000, false), (2000, false), (3000, true)];
+        assert_eq!(tried, expected.map(|(time, is_given_up)| (at(time), is_given_up)));
     }
 
     #[test]

@@ -97,6 +97,7 @@ fn in_legacy_mode_three_rounds_go_out_for_ipv6_too_and_nothing_on_the_watched_li
     network.add("192.0.2.8");
     network.add("2001:db8::8");
     network.router.take_vip();
+    network.router.wait_for_log("6 announcements in 9 frames");
     assert_eq!(wire.wait_for("192.0.2.8", 6).len(), 6);
     assert_eq!(wire.wait_for("2001:db8::8", 3).len(), 3);
     assert!(wire.announcements("192.0.2.7").is_empty(), "that one was there before");
@@ -112,15 +113,21 @@ fn on_becoming_primary_every_address_is_announced() {
     let wire = network.tap();
     network.start(&["--announce", "primary"], "announce_second_burst = 0");
     network.add("192.0.2.9");
-    assert!(wire.announcements("192.0.2.8").is_empty(), "a backup has nothing to announce");
     network.router.take_vip();
-    for (address, frames) in [("192.0.2.8", 6), ("192.0.2.9", 6), ("2001:db8::8", 3)] {
+    // One that comes later is announced when it comes.
+    wire.wait_for("192.0.2.8", 2);
+    network.add("192.0.2.10");
+    network.router.wait_for_log("Announced addresses of router");
+    for (address, frames) in
+        [("192.0.2.8", 6), ("192.0.2.9", 6), ("192.0.2.10", 6), ("2001:db8::8", 3)]
+    {
         assert_eq!(wire.wait_for(address, frames).len(), frames);
     }
-    // One that comes later is announced when it comes.
-    network.add("192.0.2.10");
-    wire.wait_for("192.0.2.10", 2);
-    network.router.wait_for_log("Announced addresses of router");
+    let log = network.router.log();
+    let primary = log.find(&format!("Router {} is primary", network.router.id)).unwrap();
+    let first = log.find("Sent GARP").unwrap();
+    assert!(first > primary, "a backup has nothing to announce: {log}");
+    assert!(!log.contains("loopback") && !log.contains("watched one"), "no news: {log}");
 }
 
 #[test]
@@ -196,8 +203,9 @@ fn a_burst_waits_for_the_carrier() {
     network.router.wait_for_log("is not announced: its link has no carrier; it will be");
     assert!(wire.announcements("192.0.2.8").is_empty());
     network.switch.mend("port-r");
+    network.router.wait_for_log("Announced addresses of router");
     assert_eq!(wire.wait_for("192.0.2.8", 6).len(), 6, "the whole burst");
-    let said = network.router.log().matches("its link has no carrier").count();
+    let said = network.router.log().matches("is not announced: its link has no carrier").count();
     assert_eq!(said, 2, "once for each address: this, and the link's own");
 }
 
@@ -214,6 +222,54 @@ fn another_holder_is_reported() {
     let mac = mac_of(&other, "eth0");
     network.router.wait_for_log(&format!("is also at {mac}, seen on qg-1"));
     network.router.wait_for_log("1 duplicate holders");
+}
+
+#[test]
+fn a_successor_that_takes_over_during_the_check_is_no_duplicate() {
+    let network = Network::new(Release::V29);
+    network.add("192.0.2.8");
+    let other = network.lab.netns("other");
+    network.switch.plug(&other, "eth0", "port-o");
+    let config = "announce_count = 1\nannounce_second_burst = 0\nannounce_check = 60";
+    network.start(&["--announce", "primary"], config);
+    let wire = network.tap();
+    network.router.take_vip();
+    wire.wait_for("192.0.2.8", 2);
+    network.router.drop_vip();
+    network.router.wait_for_state("backup");
+    // The other node is primary now, and says so.
+    other.ip("address add 192.0.2.8/24 dev eth0");
+    run(other.command("arping").args(["-A", "-I", "eth0", "-c", "1", "-w", "1", "192.0.2.8"]));
+    network.router.wait_for_log("0 duplicate holders");
+    assert!(!network.router.log().contains("is also at"), "{}", network.router.log());
+}
+
+#[test]
+fn in_legacy_mode_what_appears_with_the_demotion_is_announced_all_the_same() {
+    let network = Network::new(Release::V15);
+    let monitor = network.router.start(&subject());
+    network.router.take_vip();
+    network.agent.wait_for_word("master");
+    let wire = network.tap();
+    // One batch: the monitor reads both at once.
+    monitor.signal(Signal::STOP);
+    network.router.drop_vip();
+    network.add("192.0.2.8");
+    monitor.signal(Signal::CONT);
+    wire.wait_for("192.0.2.8", 2);
+}
+
+#[test]
+fn an_address_that_only_changes_its_prefix_length_goes_on() {
+    let network = Network::new(Release::V29);
+    network.router.netns.ip("address add 192.0.2.8/24 dev qg-1");
+    let wire = network.tap();
+    network.start(&["--announce", "primary"], "announce_gap = 0.3\nannounce_second_burst = 0");
+    network.router.take_vip();
+    wire.wait_for("192.0.2.8", 2);
+    network.router.netns.ip("address add 192.0.2.8/32 dev qg-1");
+    network.router.netns.ip("address del 192.0.2.8/24 dev qg-1");
+    wire.wait_for("192.0.2.8", 6);
 }
 
 #[test]

@@ -12,21 +12,26 @@
 //! Before each round the kernel is asked for everything again. That costs less than following
 //! it would, and an address that left a moment ago is not announced.
 
+mod note;
 pub mod once;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use vipwatch_core::announce::{Mac, Refusal, Schedule, Survey};
+use ipnet::IpNet;
+use vipwatch_core::announce::{Due, Mac, Refusal, Schedule, Speaker, Survey};
 use vipwatch_core::{
-    AnnouncePlan, Inventory, LinkIndex, LinkName, Moment, Observation, Role, Target,
+    AnnouncePlan, Inventory, LinkIndex, LinkName, Moment, Observation, Role, Target, Usability,
 };
-use vipwatch_linux::announce::port::Port;
+use vipwatch_linux::announce::port::{Heard, Hearing, Port};
 use vipwatch_linux::announce::{announcement, question};
 use vipwatch_linux::clock;
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::survey::Surveyor;
+
+use self::note::is_expected;
+pub use self::note::{Note, Tally};
 
 /// How long to wait before the kernel is asked again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -35,7 +40,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// of many addresses that arrive one by one, as keepalived adds them, most are asked about
 /// together; one more in a small namespace hardly waits.
 const GATHER: u32 = 4;
-const LONGEST_GATHER: Duration = Duration::from_millis(10);
+const LONGEST_GATHER: Duration = Duration::from_millis(100);
+
+/// How many frames are read in one go, so that a flood of them keeps nobody waiting.
+const HEARD_AT_ONCE: usize = 256;
 
 /// What makes an address worth announcing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,86 +67,13 @@ pub enum OpenError {
     Survey(#[from] WatchError),
 }
 
-/// Something worth telling about an announcement.
-#[derive(Debug)]
-pub enum Note {
-    /// A round has gone out.
-    Sent {
-        /// The address.
-        target: Target,
-        /// Its link.
-        link: LinkName,
-        /// Who it is said to be at.
-        mac: Mac,
-        /// Which round; 1 is the first.
-        round: u16,
-    },
-    /// It is not announced, or not yet; said once per reason.
-    Refused {
-        /// The address.
-        target: Target,
-        /// Its link, if there is one.
-        link: Option<LinkName>,
-        /// Why.
-        reason: Refusal,
-    },
-    /// The kernel did not take it; tried again.
-    Failed {
-        /// The address.
-        target: Target,
-        /// Its link.
-        link: LinkName,
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// Another station says that it has the address too.
-    Duplicate {
-        /// The address.
-        target: Target,
-        /// Its link.
-        link: LinkName,
-        /// The other station.
-        mac: Mac,
-    },
-    /// The kernel could not be asked; tried again.
-    Blind(WatchError),
-    /// Nothing is left to be announced; what was done since the last time.
-    Ended(Tally),
-}
-
-/// What was done, in numbers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Rounds of all addresses that went out whole.
-    pub announcements: u64,
-    /// Frames of those.
-    pub frames: u64,
-    /// Rounds that the kernel did not take.
-    pub failed: u64,
-    /// Stations found that hold an address of ours.
-    pub duplicates: u64,
-    refused: [u64; Refusal::ALL.len()],
-}
-
-impl Tally {
-    /// How many were refused for `reason`.
-    pub fn refused(&self, reason: Refusal) -> u64 {
-        self.refused[reason as usize]
-    }
-
-    /// How many were refused for any reason but the usual one.
-    pub fn refused_in_all(&self) -> u64 {
-        self.refused.iter().sum::<u64>() - self.refused(Refusal::WatchedLink)
-    }
-}
-
 /// A question that was asked, and who may still answer.
 #[derive(Debug)]
 struct Listening {
     until: Moment,
     asked: Vec<(Target, LinkName)>,
-    /// Our own stations, who do not count.
-    own: Vec<Mac>,
+    /// Our own stations, by link.
+    own: Vec<(LinkIndex, Mac)>,
     found: Vec<(Target, Mac)>,
 }
 
@@ -154,10 +89,12 @@ pub struct Announcer {
     schedule: Schedule,
     role: Option<Role>,
     /// Every address of the namespace; sorted. Nobody needs it for [`When::Asked`].
-    known: Vec<Target>,
+    known: Vec<(LinkIndex, IpNet)>,
     is_informed: bool,
-    /// What was said and still is so.
+    /// What was said and still is so; sorted by target.
     refused: Vec<(Target, Refusal)>,
+    /// The kind of failure that was said last, while it lasts.
+    failing: Option<i32>,
     is_blind: bool,
     /// No batch before this.
     gathering_until: Option<Moment>,
@@ -172,17 +109,19 @@ impl Announcer {
         when: When,
         watched: Option<LinkName>,
     ) -> Result<Self, OpenError> {
+        let hearing = if plan.check.is_some() { Hearing::WhenAsked } else { Hearing::Never };
         Ok(Self {
             plan,
             when,
             watched,
-            port: Port::open().map_err(OpenError::Port)?,
+            port: Port::open(hearing).map_err(OpenError::Port)?,
             surveyor: Surveyor::open()?,
             schedule: Schedule::new(plan),
             role: None,
             known: Vec::new(),
             is_informed: false,
             refused: Vec::new(),
+            failing: None,
             is_blind: false,
             gathering_until: None,
             listening: None,
@@ -205,23 +144,32 @@ impl Announcer {
 
     /// Begins to announce `target`.
     pub fn start(&mut self, target: Target, now: Moment) {
-        self.forget_refusals(|refused| refused == target);
         self.schedule.start(target, now);
+    }
+
+    /// What was done since it was last told.
+    pub fn tally(&mut self) -> Option<Tally> {
+        let tally = std::mem::take(&mut self.tally);
+        tally.is_worth_telling().then_some(tally)
     }
 
     /// The role has changed. Whoever is not primary any more has nothing to announce.
     pub fn follow(&mut self, role: Role, now: Moment) {
-        self.role = Some(role);
+        let before = self.role.replace(role);
+        self.schedule.set_refreshing(role == Role::Primary);
         match role {
             Role::Primary if self.when == When::Primary => {
-                for target in self.known.clone() {
-                    self.start(target, now);
+                for at in 0..self.known.len() {
+                    self.start(place(&self.known[at]), now);
                 }
             }
             Role::Primary => {}
+            // A first word is no demotion: what is new by then stays to be announced.
+            Role::Backup if before != Some(Role::Primary) => {}
             Role::Backup => {
                 self.schedule.clear();
-                self.refused.clear();
+                self.refused.retain(|(_, reason)| !reason.is_passing());
+                self.stop_listening();
             }
         }
     }
@@ -229,24 +177,26 @@ impl Announcer {
     /// Takes in what the kernel told.
     pub fn observe(&mut self, seen: &Observation, now: Moment) {
         match seen {
-            Observation::AddressSeen { link, cidr, .. } => {
+            Observation::AddressSeen { link, cidr, usability } => {
                 let target = Target { link: *link, ip: cidr.addr() };
-                match self.known.binary_search(&target) {
-                    // Duplicate address detection may have ended.
-                    Ok(_) => self.schedule.wake_target(target, now),
+                match self.known.binary_search(&(*link, *cidr)) {
+                    Ok(_) => self.see_again(target, *usability, now),
                     Err(at) => {
-                        self.known.insert(at, target);
+                        self.known.insert(at, (*link, *cidr));
                         self.appear(target, now);
                     }
                 }
             }
             Observation::AddressRemoved { link, cidr } => {
-                let gone = Target { link: *link, ip: cidr.addr() };
-                self.forget(|target| target == gone);
+                self.known.retain(|known| *known != (*link, *cidr));
+                self.forget_lost();
             }
-            Observation::LinkRemoved { link } => self.forget(|target| target.link == *link),
+            Observation::LinkRemoved { link } => {
+                self.known.retain(|(known, _)| known != link);
+                self.forget_lost();
+            }
             // It may have got a carrier.
-            Observation::LinkSeen { .. } => self.schedule.wake(now),
+            Observation::LinkSeen { link, .. } => self.schedule.wake_link(*link, now),
             Observation::Inventory(inventory) => self.take_stock(inventory, now),
             Observation::FirstLookOverdue | Observation::NamespaceRemoved => {}
         }
@@ -254,19 +204,16 @@ impl Announcer {
 
     /// Replaces what is known, and finds what no event told.
     fn take_stock(&mut self, inventory: &Inventory, now: Moment) {
-        let place = |(link, cidr, _): &(LinkIndex, ipnet::IpNet, _)| Target {
-            link: *link,
-            ip: cidr.addr(),
-        };
-        let mut present: Vec<Target> = inventory.addresses.iter().map(place).collect();
+        let present = inventory.addresses.iter().map(|(link, cidr, _)| (*link, *cidr));
+        let mut present: Vec<_> = present.collect();
         present.sort_unstable();
-        let before = std::mem::replace(&mut self.known, present.clone());
-        self.forget(|target| present.binary_search(&target).is_err());
+        let before = std::mem::replace(&mut self.known, present);
+        self.forget_lost();
         // What was there before we looked for the first time is not new.
         if std::mem::replace(&mut self.is_informed, true) {
-            for target in present {
-                if before.binary_search(&target).is_err() {
-                    self.appear(target, now);
+            for at in 0..self.known.len() {
+                if before.binary_search(&self.known[at]).is_err() {
+                    self.appear(place(&self.known[at]), now);
                 }
             }
         }
@@ -285,23 +232,48 @@ impl Announcer {
         }
     }
 
-    fn forget(&mut self, is_gone: impl Fn(Target) -> bool) {
-        self.known.retain(|target| !is_gone(*target));
-        self.schedule.retain(|target| !is_gone(target));
-        self.forget_refusals(is_gone);
+    /// Duplicate address detection may have ended, for the first time or once more.
+    fn see_again(&mut self, target: Target, usability: Usability, now: Moment) {
+        self.schedule.wake_target(target, now);
+        let was_duplicate = self.refused_for(target) == Some(Refusal::Duplicate);
+        if was_duplicate && usability == Usability::Usable {
+            self.forget_refusal(target);
+            self.appear(target, now);
+        }
     }
 
-    fn forget_refusals(&mut self, is_gone: impl Fn(Target) -> bool) {
-        self.refused.retain(|(target, _)| !is_gone(*target));
+    /// Drops everything about addresses that are not there any more. One that stays with
+    /// another prefix length has not gone.
+    fn forget_lost(&mut self) {
+        let known = &self.known;
+        let is_held = |target: Target| {
+            let first =
+                known.partition_point(|entry| (entry.0, entry.1.addr()) < (target.link, target.ip));
+            known.get(first).is_some_and(|entry| place(entry) == target)
+        };
+        self.schedule.retain(is_held);
+        self.refused.retain(|(target, _)| is_held(*target));
+        if let Some(listening) = &mut self.listening {
+            listening.asked.retain(|(target, _)| is_held(*target));
+        }
+    }
+
+    fn refused_for(&self, target: Target) -> Option<Refusal> {
+        let found = self.refused.binary_search_by_key(&target, |(target, _)| *target);
+        found.ok().map(|at| self.refused[at].1)
+    }
+
+    fn forget_refusal(&mut self, target: Target) {
+        if let Ok(at) = self.refused.binary_search_by_key(&target, |(target, _)| *target) {
+            self.refused.remove(at);
+        }
     }
 
     /// Sends what is due, and ends a check that has listened for long enough.
     pub fn tick(&mut self, now: Moment) -> Vec<Note> {
         let mut notes = Vec::new();
         if self.listening.as_ref().is_some_and(|listening| listening.until <= now) {
-            self.listening = None;
-            // If it cannot be silenced, nobody reads it any more.
-            let _ = self.port.hush();
+            self.stop_listening();
         }
         if self.gathering_until.is_none_or(|until| until <= now) {
             let due = self.schedule.take_due(now);
@@ -309,83 +281,112 @@ impl Announcer {
                 self.send(&due, now, &mut notes);
             }
         }
-        let is_over = self.schedule.is_empty() && self.listening.is_none();
-        if is_over && self.tally != Tally::default() {
-            notes.push(Note::Ended(std::mem::take(&mut self.tally)));
+        if self.schedule.is_empty() && self.listening.is_none() {
+            notes.extend(self.tally().map(Note::Ended));
         }
         notes
     }
 
-    fn send(&mut self, due: &[Target], now: Moment, notes: &mut Vec<Note>) {
+    fn send(&mut self, due: &[Due], now: Moment, notes: &mut Vec<Note>) {
+        let Some(survey) = self.survey(now, notes) else { return };
+        let mut speakers = Vec::with_capacity(due.len());
+        let mut frames = Vec::with_capacity(due.len() * 2);
+        for (at, taken) in due.iter().enumerate() {
+            let target = taken.target;
+            match survey.speaker(target, self.watched) {
+                Err(reason) => notes.extend(self.refuse(target, reason, &survey)),
+                Ok(_) if !self.schedule.allow(now) => {
+                    due[at..].iter().for_each(|rest| self.schedule.put_back(*rest));
+                    break;
+                }
+                Ok(speaker) => {
+                    let first = frames.len();
+                    let said = announcement(target.ip, &speaker);
+                    frames.extend(said.map(|frame| (target.link, frame)));
+                    speakers.push((*taken, speaker, first..frames.len()));
+                }
+            }
+        }
+        let mut results = self.port.send(&frames).into_iter();
+        let mut checked = Vec::new();
+        for (taken, Speaker { name: link, mac, .. }, range) in speakers {
+            let target = taken.target;
+            let results: Vec<_> = results.by_ref().take(range.len()).collect();
+            // The link's queue is full: the rest is as due as before, a little later.
+            if results.len() < range.len() {
+                self.schedule.put_back(taken);
+                continue;
+            }
+            if let Some(error) = results.into_iter().find_map(Result::err) {
+                notes.extend(self.fail(target, link, error, now));
+                continue;
+            }
+            self.failing = None;
+            self.forget_refusal(target);
+            self.tally.announcements += 1;
+            self.tally.frames += range.len() as u64;
+            let round = self.schedule.sent(target, now);
+            if self.plan.ends_first_burst(round.number) {
+                checked.push((target, link));
+            }
+            notes.push(Note::Sent { target, link, mac, round });
+        }
+        notes.extend(self.ask(checked, &survey, now));
+    }
+
+    /// The namespace as it is now; the next one is not taken at once.
+    fn survey(&mut self, now: Moment, notes: &mut Vec<Note>) -> Option<Survey> {
         let began = clock::now();
         let survey = self.surveyor.survey();
         let ended = clock::now();
         let gather = (ended.since(began) * GATHER).min(LONGEST_GATHER);
         self.gathering_until = Some(ended + gather);
-        let survey = match survey {
-            Ok(survey) => survey,
+        match survey {
+            Ok(survey) => {
+                self.is_blind = false;
+                Some(survey)
+            }
             Err(error) => {
                 self.schedule.wake(now + RETRY);
                 if !std::mem::replace(&mut self.is_blind, true) {
                     notes.push(Note::Blind(error));
                 }
-                return;
-            }
-        };
-        self.is_blind = false;
-        let mut speakers = Vec::with_capacity(due.len());
-        let mut frames = Vec::with_capacity(due.len() * 2);
-        for target in due {
-            match survey.speaker(*target, self.watched) {
-                Ok(speaker) => {
-                    let first = frames.len();
-                    let said = announcement(target.ip, &speaker);
-                    frames.extend(said.map(|frame| (target.link, frame)));
-                    speakers.push((*target, speaker, first..frames.len()));
-                }
-                Err(reason) => notes.extend(self.refuse(*target, reason, &survey)),
+                None
             }
         }
-        let mut results = self.port.send(&frames);
-        let mut checked = Vec::new();
-        for (target, speaker, range) in speakers {
-            let count = range.len() as u64;
-            let failure = results[range]
-                .iter_mut()
-                .find_map(|result| std::mem::replace(result, Ok(())).err());
-            let link = speaker.name;
-            if let Some(error) = failure {
-                self.tally.failed += 1;
-                self.schedule.failed(target, now);
-                notes.push(Note::Failed { target, link, error });
-                continue;
-            }
-            self.forget_refusals(|refused| refused == target);
-            self.tally.announcements += 1;
-            self.tally.frames += count;
-            let round = self.schedule.sent(target, now);
-            if self.plan.ends_first_burst(round) {
-                checked.push((target, link));
-            }
-            notes.push(Note::Sent { target, link, mac: speaker.mac, round });
-        }
-        self.ask(checked, &survey, now);
     }
 
+    fn fail(
+        &mut self,
+        target: Target,
+        link: LinkName,
+        error: io::Error,
+        now: Moment,
+    ) -> Option<Note> {
+        self.tally.failed += 1;
+        self.schedule.failed(target, now);
+        let kind = error.raw_os_error().unwrap_or(0);
+        let is_news = self.failing.replace(kind) != Some(kind);
+        is_news.then_some(Note::Failed { target, link, error })
+    }
+
+    /// Says so, once: until it is announced, or gone. One wait that gives way to another is
+    /// still the same wait.
     fn refuse(&mut self, target: Target, reason: Refusal, survey: &Survey) -> Option<Note> {
         if !reason.is_passing() {
             self.schedule.cancel(target);
         }
-        if self.refused.contains(&(target, reason)) {
-            return None;
-        }
-        self.forget_refusals(|refused| refused == target);
-        if reason.is_passing() {
-            self.refused.push((target, reason));
+        match self.refused.binary_search_by_key(&target, |(target, _)| *target) {
+            Ok(at) => {
+                let before = std::mem::replace(&mut self.refused[at].1, reason);
+                if before == reason || before.is_passing() && reason.is_passing() {
+                    return None;
+                }
+            }
+            Err(at) => self.refused.insert(at, (target, reason)),
         }
         self.tally.refused[reason as usize] += 1;
-        // That one is left out on purpose, and expected.
-        if reason == Refusal::WatchedLink {
+        if is_expected(reason) && self.when != When::Asked {
             return None;
         }
         let link = survey.link(target.link).map(|facts| facts.name);
@@ -395,10 +396,15 @@ impl Announcer {
     // The check.
 
     /// Asks who else has these addresses, and listens for a while.
-    fn ask(&mut self, asked: Vec<(Target, LinkName)>, survey: &Survey, now: Moment) {
-        let Some(patience) = self.plan.check.filter(|_| !asked.is_empty()) else { return };
-        if self.port.listen().is_err() {
-            return;
+    fn ask(
+        &mut self,
+        asked: Vec<(Target, LinkName)>,
+        survey: &Survey,
+        now: Moment,
+    ) -> Option<Note> {
+        let patience = self.plan.check.filter(|_| !asked.is_empty())?;
+        if let Err(error) = self.port.listen() {
+            return Some(Note::Deaf(error));
         }
         let mac_of = |link| survey.link(link).and_then(|facts| facts.mac);
         let questions: Vec<_> = asked
@@ -413,29 +419,60 @@ impl Announcer {
         let listening = self.listening.get_or_insert_with(|| Listening {
             until: now,
             asked: Vec::new(),
-            own: survey.links.iter().filter_map(|facts| facts.mac).collect(),
+            own: Vec::new(),
             found: Vec::new(),
         });
         listening.until = now + patience;
+        listening.own =
+            survey.links.iter().filter_map(|facts| Some((facts.link, facts.mac?))).collect();
         listening.asked.extend(asked);
+        listening.asked.sort_unstable_by_key(|(target, _)| *target);
+        listening.asked.dedup_by_key(|(target, _)| *target);
+        None
+    }
+
+    fn stop_listening(&mut self) {
+        if self.listening.take().is_some() {
+            // If it cannot be silenced, nobody reads it any more.
+            let _ = self.port.hush();
+        }
     }
 
     /// Reads the answers, as far as they are there.
     pub fn answered(&mut self) -> Vec<Note> {
         let mut notes = Vec::new();
         let Some(listening) = &mut self.listening else { return notes };
-        while let Ok(Some((link, claim))) = self.port.claim() {
+        for _ in 0..HEARD_AT_ONCE {
+            let (link, claim) = match self.port.claim() {
+                Ok(Heard::Claim(link, claim)) => (link, claim),
+                Ok(Heard::Other) => continue,
+                Ok(Heard::Silence) | Err(_) => break,
+            };
             let target = Target { link, ip: claim.ip };
-            let asked = listening.asked.iter().find(|(asked, _)| *asked == target);
-            let Some((_, name)) = asked else { continue };
+            let asked = listening.asked.binary_search_by_key(&target, |(asked, _)| *asked);
+            let Ok(asked) = asked else { continue };
             let found = (target, claim.mac);
-            if listening.own.contains(&claim.mac) || listening.found.contains(&found) {
+            if listening.is_ours(link, claim.mac) || listening.found.contains(&found) {
                 continue;
             }
             listening.found.push(found);
             self.tally.duplicates += 1;
-            notes.push(Note::Duplicate { target, link: *name, mac: claim.mac });
+            let link = listening.asked[asked].1;
+            notes.push(Note::Duplicate { target, link, mac: claim.mac });
         }
         notes
     }
+}
+
+impl Listening {
+    /// Whether `mac` is another link of ours, in the same network: there the kernel answers for
+    /// every address it has. The same MAC on the same link comes from outside, and is the
+    /// worst of all duplicates: in Neutron, the port of a router has one MAC on every node.
+    fn is_ours(&self, link: LinkIndex, mac: Mac) -> bool {
+        self.own.iter().any(|(own, own_mac)| *own != link && *own_mac == mac)
+    }
+}
+
+fn place((link, cidr): &(LinkIndex, IpNet)) -> Target {
+    Target { link: *link, ip: cidr.addr() }
 }

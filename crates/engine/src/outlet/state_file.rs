@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, fstat, futimens,
-    openat, renameat, renameat_with, unlinkat,
+    openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 use vipwatch_core::{Backoff, Dice, Moment};
@@ -195,6 +195,11 @@ fn replace(directory: &Path, contents: &[u8]) -> Result<(), StateFileError> {
 /// An exchange where the file system can: a plain rename over an existing file makes ext4
 /// write the new one out at once, which costs more than everything else a transition does.
 fn take_place(directory: &OwnedFd) -> io::Result<()> {
+    // An exchange would take a directory too, and leave us with a spare we cannot remove.
+    let old = statat(directory, NAME, AtFlags::SYMLINK_NOFOLLOW);
+    if old.is_ok_and(|old| FileType::from_raw_mode(old.st_mode) == FileType::Directory) {
+        return Err(Errno::ISDIR.into());
+    }
     match renameat_with(directory, SPARE, directory, NAME, RenameFlags::EXCHANGE) {
         Ok(()) => Ok(()),
         // There is no old one yet, or the file system or the kernel cannot exchange.
@@ -324,6 +329,20 @@ mod tests {
         assert_eq!(held(directory.path()), "primary");
         assert!(directory.path().join(NAME).symlink_metadata().unwrap().is_file());
         assert_eq!(std::fs::read(elsewhere.path()).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_directory_in_its_place_is_said_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = file(directory.path());
+        std::fs::create_dir(directory.path().join(NAME)).unwrap();
+        for _ in 0..2 {
+            let written = state.write("primary", NOW);
+            assert!(!matches!(written, Written::Held), "{written:?}");
+            assert!(directory.path().join(NAME).is_dir());
+        }
+        std::fs::remove_dir(directory.path().join(NAME)).unwrap();
+        assert!(matches!(state.write("primary", NOW), Written::Held));
     }
 
     #[test]

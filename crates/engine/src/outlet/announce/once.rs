@@ -82,7 +82,7 @@ pub struct Report {
     pub failed: Vec<(IpAddr, LinkName, io::Error)>,
     /// Who else has one of the addresses.
     pub duplicates: Vec<(IpAddr, LinkName, Mac)>,
-    /// All of it in numbers.
+    /// What was tried, in numbers.
     pub tally: Tally,
 }
 
@@ -113,12 +113,16 @@ fn run(request: &Request) -> Result<Report, AnnounceError> {
         let mut notes = announcer.answered();
         notes.extend(announcer.tick(clock::now()));
         for note in notes {
-            report.take(note);
+            match note {
+                Note::Blind(error) => return Err(error.into()),
+                Note::Deaf(error) => return Err(AnnounceError::Work(error)),
+                note => report.take(note),
+            }
         }
     }
     // What still waits for a link was refused for good: nobody is left to see it come up.
-    if report.tally == Tally::default() {
-        report.tally = announcer.tally;
+    if let Some(tally) = announcer.tally() {
+        report.tally = tally;
     }
     Ok(report)
 }
@@ -162,19 +166,19 @@ fn wait(announcer: &Announcer, limit: std::time::Duration) -> io::Result<()> {
 impl Report {
     fn take(&mut self, note: Note) {
         match note {
-            Note::Sent { target, link, mac, round } => {
+            Note::Sent { target, link, mac, .. } => {
                 let ip = target.ip;
                 match self.announced.iter_mut().find(|seen| (seen.ip, seen.link) == (ip, link)) {
-                    Some(seen) => seen.rounds = round,
-                    None => self.announced.push(Announced { ip, link, mac, rounds: round }),
+                    Some(seen) => seen.rounds += 1,
+                    None => self.announced.push(Announced { ip, link, mac, rounds: 1 }),
                 }
             }
             Note::Refused { target, link, reason } => self.refused.push((target.ip, link, reason)),
             Note::Failed { target, link, error } => self.failed.push((target.ip, link, error)),
             Note::Duplicate { target, link, mac } => self.duplicates.push((target.ip, link, mac)),
             Note::Ended(tally) => self.tally = tally,
-            // It is tried again, and shows in what was not announced.
-            Note::Blind(_) => {}
+            // The caller has dealt with these.
+            Note::Blind(_) | Note::Deaf(_) => {}
         }
     }
 }

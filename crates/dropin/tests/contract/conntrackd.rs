@@ -40,17 +40,18 @@ fn calls(lab: &Lab) -> Vec<String> {
     text.lines().map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned()).collect()
 }
 
-/// conntrackd with the configuration Neutron's agent writes, as far as it matters here.
+/// conntrackd with the configuration Neutron's agent writes, as far as it matters here: buffers
+/// of that size are for root only.
 fn start_real(router: &Router) -> Child {
     let directory = router.conf_dir.display();
     let link = &router.link;
     router.netns.ip(&format!("address add 192.168.100.2/24 dev {link}"));
     let config = format!(
         "General {{\n    HashSize 1024\n    HashLimit 8192\n    Syslog off\n    LockFile {directory}/conntrackd.lock\n    \
-         UNIX {{\n        Path {directory}/conntrackd.ctl\n    }}\n    SocketBufferSize 262142\n    SocketBufferSizeMaxGrowth 655355\n    \
+         UNIX {{\n        Path {directory}/conntrackd.ctl\n    }}\n    \
          Filter From Kernelspace {{\n        Protocol Accept {{\n            TCP\n        }}\n    }}\n}}\n\
          Sync {{\n    Mode FTFW {{\n    }}\n    Multicast {{\n        IPv4_address 225.0.0.50\n        IPv4_interface 192.168.100.2\n        \
-         Group 3780\n        Interface {link}\n        SndSocketBuffer 24985600\n        RcvSocketBuffer 24985600\n        Checksum on\n    }}\n}}\n"
+         Group 3780\n        Interface {link}\n        Checksum on\n    }}\n}}\n"
     );
     let path = router.conf_dir.join("conntrackd.conf");
     std::fs::File::create(&path).unwrap().write_all(config.as_bytes()).unwrap();

@@ -72,13 +72,16 @@ impl<'a> World<'a> {
         }
     }
 
-    /// More events than any queue holds.
-    fn storm(&self) {
+    /// More events than any queue holds, unless it is read meanwhile.
+    fn storm(&self, mut read: impl FnMut()) {
         let Some(link) = self.link else { return };
         let other = "10.99.99.9/32".parse().unwrap();
-        for _ in 0..12_000 {
+        for turn in 0..12_000 {
             self.hand.add(link, other);
             self.hand.remove(link, other);
+            if turn % 50 == 0 {
+                read();
+            }
         }
     }
 
@@ -148,8 +151,9 @@ fn random_run(seed: u64) {
             if world.link.is_none() {
                 world.delete_or_create();
             }
-            world.storm();
-            recorder.catch_up();
+            world.storm(|| {
+                recorder.catch_up();
+            });
             world.move_vip();
             is_stopped = true;
         }

@@ -147,7 +147,6 @@ fn random_run(seed: u64) {
         }
         if step == 200 {
             monitor.signal(Signal::STOP);
-            recorder.catch_up();
             if world.link.is_none() {
                 world.delete_or_create();
             }
@@ -157,6 +156,8 @@ fn random_run(seed: u64) {
             world.move_vip();
             is_stopped = true;
         }
+        // An ordinary user's queue is short.
+        recorder.catch_up();
     }
     monitor.signal(Signal::CONT);
     let agent = agent.unwrap_or_else(|| Agent::listen(lab.path(), Manner::Threaded));

@@ -61,7 +61,7 @@ impl fmt::Display for InstanceId {
 }
 
 /// The name of a network namespace, as `ip netns` lists it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NetnsName(String);
 
 impl NetnsName {

@@ -6,6 +6,9 @@
 //! (again) to a receiver that may be absent, deaf or forgetful; [`announce::Schedule`] when
 //! an address must be announced (again) to a network that may not have listened.
 //!
+//! [`keepalived`] reads what keepalived is configured to move, and [`standing`] says where such an
+//! instance stands by what the kernel holds.
+//!
 //! Nothing here reads a clock, opens a file or logs: time comes in as a [`Moment`], effects
 //! go out as values. That is why every rule of the program can be tested without a kernel.
 
@@ -13,10 +16,12 @@ pub mod announce;
 pub mod backoff;
 pub mod delivery;
 pub mod instance;
+pub mod keepalived;
 pub mod moment;
 pub mod observation;
 pub mod plan;
 pub mod role;
+pub mod standing;
 pub mod tracker;
 
 pub use announce::{AnnouncePlan, Target};
@@ -27,4 +32,5 @@ pub use moment::Moment;
 pub use observation::{Inventory, LinkIndex, Look, Observation, Usability};
 pub use plan::Action;
 pub use role::Role;
+pub use standing::{Fault, Standing};
 pub use tracker::{Cause, Tracker, Transition};

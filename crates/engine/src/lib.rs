@@ -4,9 +4,14 @@
 //! only place that decides order. The [`outlet`]s are where it ends: a file, the network, a
 //! helper that runs conntrackd, the agent's socket. None of them ever makes the spine wait. [`event`]
 //! is what the spine has to say about itself; whoever runs it finds the words.
+//!
+//! [`discovery`] finds what there is to watch on a node, and [`look`] asks the kernel once where it
+//! all stands.
 
+pub mod discovery;
 pub mod event;
 pub mod keepalived_conf;
+pub mod look;
 pub mod outlet;
 pub mod spine;
 

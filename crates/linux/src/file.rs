@@ -1,4 +1,4 @@
-//! Reading small files that others may have prepared for us.
+//! Reading files that others may have prepared for us.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,4 +18,25 @@ pub fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The text of the regular file at `path`, which may be a symbolic link, if it has no more than
+/// `limit` bytes. Bytes that are not UTF-8 are replaced: they can only be in a comment or a
+/// password.
+///
+/// A pipe in the file's place is not waited for.
+pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    if metadata.len() > limit {
+        let text = format!("it has more than {limit} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -116,6 +116,21 @@ impl Netns {
     }
 }
 
+/// Does `work` in the namespace called `name`, or in the caller's own, on a thread that goes
+/// there and ends there.
+pub fn visit<T: Send>(
+    name: Option<&NetnsName>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, NetnsError> {
+    let Some(netns) = name.map(Netns::open).transpose()? else {
+        return Ok(work());
+    };
+    std::thread::scope(|scope| {
+        let visit = scope.spawn(move || netns.settle().map(|_id| work()));
+        visit.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 fn path_of(name: &NetnsName) -> PathBuf {
     Path::new(DIRECTORY).join(name.as_str())
 }

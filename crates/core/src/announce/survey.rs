@@ -60,6 +60,8 @@ pub struct LinkFacts {
 pub struct AddressFacts {
     /// Where it is.
     pub target: Target,
+    /// Its prefix length.
+    pub prefix: u8,
     /// IPv6: duplicate address detection is under way.
     pub is_tentative: bool,
     /// IPv6: somebody else has it.
@@ -224,7 +226,12 @@ mod tests {
             is_loopback: false,
             is_router: true,
         };
-        let address = AddressFacts { target: target(ip), is_tentative: false, is_duplicate: false };
+        let address = AddressFacts {
+            target: target(ip),
+            prefix: 32,
+            is_tentative: false,
+            is_duplicate: false,
+        };
         Survey { links: vec![link], addresses: vec![address] }
     }
 

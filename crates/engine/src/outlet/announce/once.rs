@@ -1,7 +1,6 @@
 //! Announces some addresses of a namespace once, from first round to last, and reports.
 //!
-//! For whoever asks by hand, or from a program that is not in the namespace: it works on a
-//! thread of its own, which enters the namespace and ends there.
+//! For whoever asks by hand, or from a program that is not in the namespace.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,7 +11,7 @@ use vipwatch_core::announce::{Mac, Refusal};
 use vipwatch_core::{AnnouncePlan, LinkName, NetnsName, Target};
 use vipwatch_linux::clock;
 use vipwatch_linux::monitor::WatchError;
-use vipwatch_linux::netns::{Netns, NetnsError};
+use vipwatch_linux::netns::{NetnsError, visit};
 use vipwatch_linux::survey::Surveyor;
 
 use super::{Announcer, Note, OpenError, Tally, When};
@@ -53,7 +52,7 @@ pub enum AnnounceError {
     /// The kernel cannot be asked.
     #[error(transparent)]
     Survey(#[from] WatchError),
-    /// There is no thread to do it on, or none to wait with.
+    /// Waiting or listening failed.
     #[error("cannot work in the namespace")]
     Work(#[source] io::Error),
 }
@@ -88,17 +87,7 @@ pub struct Report {
 
 /// Announces what `request` asks for. Takes as long as its plan does.
 pub fn announce(request: &Request) -> Result<Report, AnnounceError> {
-    // Opened here, where a mistake costs no thread.
-    let netns = request.netns.as_ref().map(Netns::open).transpose()?;
-    std::thread::scope(|scope| {
-        let work = move || {
-            netns.map(Netns::settle).transpose()?;
-            run(request)
-        };
-        let thread =
-            std::thread::Builder::new().spawn_scoped(scope, work).map_err(AnnounceError::Work)?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    visit(request.netns.as_ref(), || run(request))?
 }
 
 fn run(request: &Request) -> Result<Report, AnnounceError> {

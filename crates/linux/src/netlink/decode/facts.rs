@@ -64,6 +64,7 @@ pub fn address_facts(body: &[u8]) -> Result<Option<AddressFacts>, Malformed> {
     let (head, rest) = body.split_at_checked(ADDRESS_HEAD).ok_or(short)?;
     Ok(address_of(head, rest)?.map(|(link, cidr, flags)| AddressFacts {
         target: Target { link, ip: cidr.addr() },
+        prefix: cidr.prefix_len(),
         is_tentative: flags & libc::IFA_F_TENTATIVE != 0,
         is_duplicate: flags & libc::IFA_F_DADFAILED != 0,
     }))

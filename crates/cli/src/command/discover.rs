@@ -1,0 +1,71 @@
+//! `vipwatch discover`: what there is to watch, and what is wrong with it.
+
+use serde_json::{Value, json};
+use vipwatch_engine::discovery::{Discovery, Found, discover};
+
+use super::{node, troubles_json, troubles_text};
+use crate::args::{Discover, Format};
+use crate::failure::{Code, Failure};
+use crate::show;
+
+pub(crate) fn run(options: &Discover) -> Result<(), Failure> {
+    let discovery = discover(&options.place.places());
+    match options.place.format {
+        Format::Json => show::json(&as_json(&discovery)),
+        Format::Table => {
+            let rows: Vec<Vec<String>> = discovery.instances.iter().map(row).collect();
+            if rows.is_empty() {
+                show::print("nothing to watch on this node\n");
+            } else {
+                let head =
+                    ["ID", "ORIGIN", "NETNS", "LINK", "VRID", "PRIORITY", "ADDRESSES", "FILE"];
+                show::print(&show::table(&head, &rows));
+            }
+            show::print(&troubles_text(&discovery.troubles));
+        }
+    }
+    match discovery.troubles.len() {
+        0 => Ok(()),
+        1 => Err(Failure::new(Code::No, "there is a problem")),
+        count => Err(Failure::new(Code::No, format!("there are {count} problems"))),
+    }
+}
+
+fn row(found: &Found) -> Vec<String> {
+    let Found { id, origin, netns, file, vrrp } = found;
+    let number = |number: Option<u8>| number.map(|number| number.to_string()).unwrap_or_default();
+    vec![
+        id.to_string(),
+        origin.word().to_owned(),
+        netns.as_ref().map(ToString::to_string).unwrap_or_default(),
+        vrrp.interface.to_string(),
+        number(vrrp.vrid),
+        number(vrrp.priority),
+        vrrp.addresses.len().to_string(),
+        format!("{}:{}", file.display(), vrrp.place.line),
+    ]
+}
+
+fn as_json(discovery: &Discovery) -> Value {
+    let instances = discovery.instances.iter().map(|found| {
+        let Found { id, origin, netns, file, vrrp } = found;
+        let addresses = vrrp.addresses.iter().map(|address| {
+            json!({
+                "cidr": address.cidr.to_string(), "link": address.link.to_string(),
+                "excluded": address.is_excluded,
+            })
+        });
+        json!({
+            "id": id.to_string(), "origin": origin.word(), "netns": netns.as_ref().map(ToString::to_string),
+            "name": vrrp.name, "interface": vrrp.interface.to_string(), "vrid": vrrp.vrid,
+            "priority": vrrp.priority,
+            "advert_interval": vrrp.advert_interval.map(|span| span.as_secs_f64()),
+            "addresses": addresses.collect::<Value>(),
+            "file": file.display().to_string(), "line": vrrp.place.line,
+        })
+    });
+    json!({
+        "schema": "vipwatch.discover/1", "node": node(),
+        "instances": instances.collect::<Value>(), "problems": troubles_json(&discovery.troubles),
+    })
+}

@@ -1,0 +1,63 @@
+//! Tables for people, JSON for scripts; and nothing from outside that could speak to a terminal.
+
+use std::io::Write;
+
+use serde_json::Value;
+
+/// Prints, and does not mind a reader who has had enough.
+pub(crate) fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Prints a value, for scripts.
+pub(crate) fn json(value: &Value) {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    print(&format!("{text}\n"));
+}
+
+/// Columns as wide as what is in them; the last one as it comes.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| harmless(cell)).collect()).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).chain([head[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let padded: Vec<String> =
+            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("{}\n", padded.join("  ").trim_end())
+    };
+    let mut text = line(head.to_vec());
+    for row in &rows {
+        text.push_str(&line(row.iter().map(String::as_str).collect()));
+    }
+    text
+}
+
+/// Without control characters, and never empty.
+fn harmless(cell: &str) -> String {
+    if cell.is_empty() {
+        return "-".to_owned();
+    }
+    cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_nothing_speaks_to_the_terminal() {
+        let rows = [
+            vec!["a".to_owned(), "primary".to_owned(), String::new()],
+            vec!["longer\u{1b}[2J".to_owned(), "backup".to_owned(), "why".to_owned()],
+        ];
+        let text = table(&["ID", "ROLE", "REASON"], &rows);
+        let expected = "ID          ROLE     REASON\n\
+                        a           primary  -\n\
+                        longer\u{fffd}[2J  backup   why\n";
+        assert_eq!(text, expected);
+    }
+}

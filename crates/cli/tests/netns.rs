@@ -1,0 +1,210 @@
+//! `vipwatch` on a real kernel: in namespaces of its own, which `cargo xtask test` arranges.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use vipwatch_testkit::keepalived::{Keepalived, Switch};
+use vipwatch_testkit::monitor::output_of;
+use vipwatch_testkit::wire::mac_of;
+use vipwatch_testkit::{Lab, Netns, Wire, wait_for};
+
+/// A node: a directory that stands for Neutron's, a file that stands for keepalived's.
+struct Node {
+    lab: Lab,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self { lab: Lab::new() }
+    }
+
+    fn keepalived_conf(&self) -> PathBuf {
+        self.lab.path().join("keepalived.conf")
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.lab.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
+        command.args(words).arg("--state-path").arg(self.lab.path());
+        output_of(command.arg("--keepalived-conf").arg(self.keepalived_conf()))
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.run(&[words, &["--format", "json"]].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+
+    /// The role of the instance with this id.
+    fn role(&self, id: &str) -> String {
+        let answer = self.json(&["status", id]);
+        answer["instances"][0]["role"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+fn text(output: &Output) -> String {
+    let both = [output.stdout.as_slice(), &output.stderr].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+fn instance(name: &str, link: &str, vips: &[&str]) -> String {
+    let vips = vips.join("\n  ");
+    format!(
+        "vrrp_instance {name} {{\n interface {link}\n virtual_router_id 7\n priority 100\n \
+         virtual_ipaddress {{\n  {vips}\n }}\n}}\n"
+    )
+}
+
+fn netns_conf(netns: &Netns, rest: &str) -> String {
+    format!("net_namespace {}\n{rest}", netns.name())
+}
+
+#[test]
+fn a_node_with_nothing_says_so() {
+    let node = Node::new();
+    let output = node.run(&["status"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output), "nothing to watch on this node\n");
+}
+
+#[test]
+fn an_instance_is_primary_partial_backup_or_at_fault() {
+    let node = Node::new();
+    let netns = node.lab.netns("k");
+    netns.add_link("eth0");
+    let conf = instance("VI_1", "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
+    node.write("keepalived.conf", &netns_conf(&netns, &conf));
+    assert_eq!(node.role("VI_1"), "backup");
+    netns.ip("address add 192.0.2.9/24 dev eth0");
+    assert_eq!(node.role("VI_1"), "partial");
+    assert!(text(&node.run(&["status"])).contains("holds 1 of 2 addresses"));
+    netns.ip("address add 2001:db8::9/64 dev eth0 nodad");
+    assert_eq!(node.role("VI_1"), "primary");
+    netns.ip("address del 192.0.2.9/24 dev eth0");
+    netns.ip("address del 2001:db8::9/64 dev eth0");
+    netns.ip("link set eth0p down");
+    assert_eq!(node.role("VI_1"), "fault");
+    assert!(text(&node.run(&["status"])).contains("eth0 has no carrier"));
+    netns.ip("link del eth0");
+    assert!(text(&node.run(&["status"])).contains("eth0 does not exist"));
+    netns.delete();
+    assert!(text(&node.run(&["status"])).contains("its namespace does not exist"));
+}
+
+#[test]
+fn expectations_have_an_exit_code() {
+    let node = Node::new();
+    let netns = node.lab.netns("k");
+    netns.add_link("eth0");
+    let two = [
+        instance("web-1", "eth0", &["192.0.2.1/24"]),
+        instance("web-2", "eth0", &["192.0.2.2/32"]),
+    ];
+    node.write("keepalived.conf", &netns_conf(&netns, &two.concat()));
+    netns.ip("address add 192.0.2.1/24 dev eth0");
+    let code = |words: &[&str]| node.run(words).status.code();
+    assert_eq!(code(&["status", "web-1", "--expect", "primary"]), Some(0));
+    assert_eq!(code(&["status", "--expect", "primary"]), Some(1));
+    assert!(text(&node.run(&["status", "--expect", "primary"])).contains("1 of 2 are not primary"));
+    assert_eq!(node.json(&["status", "web"])["instances"].as_array().unwrap().len(), 2);
+    let missing = node.run(&["status", "db"]);
+    assert_eq!(missing.status.code(), Some(4));
+    assert!(text(&missing).contains("\"db\"") && text(&missing).contains("vipwatch discover"));
+    assert_eq!(code(&["status", "--expect", "boss"]), Some(2));
+}
+
+#[test]
+fn what_is_wrong_with_a_configuration_is_named_and_the_rest_is_shown() {
+    let node = Node::new();
+    let broken = format!("{}vrrp_instance B {{\n", instance("A", "eth0", &["192.0.2.1"]));
+    node.write("keepalived.conf", &broken);
+    let said = text(&node.run(&["discover"]));
+    assert!(said.contains("keepalived.conf:9: vrrp_instance B is not closed"), "{said}");
+    let answer = node.json(&["discover"]);
+    assert_eq!(answer["schema"], "vipwatch.discover/1");
+    assert_eq!(answer["instances"][0]["id"], "A");
+    assert_eq!(answer["instances"][0]["addresses"][0]["cidr"], "192.0.2.1/32");
+    assert_eq!(answer["problems"][0]["line"], 9);
+}
+
+#[test]
+fn real_keepalived_is_found_by_its_own_file_and_followed() {
+    let node = Node::new();
+    let (a, b) = (node.lab.netns("a"), node.lab.netns("b"));
+    let switch = Switch::new(&node.lab);
+    let directories = ["one", "two"].map(|name| {
+        let directory = node.lab.path().join("ha_confs").join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        directory
+    });
+    for (netns, port, address) in [(&a, "port-a", "192.0.2.1/24"), (&b, "port-b", "192.0.2.2/24")] {
+        switch.plug(netns, "eth0", port);
+        netns.ip(&format!("address add {address} dev eth0"));
+    }
+    let vip = "192.0.2.9/24";
+    let _first = Keepalived::start(&a, &directories[0], "eth0", vip, 150);
+    wait_for("the first to be primary", || {
+        a.addresses("eth0").contains("192.0.2.9/24").then_some(())
+    });
+    let _second = Keepalived::start(&b, &directories[1], "eth0", vip, 100);
+    // The file that keepalived reads is what we read; only the namespace must be told.
+    let roles = || {
+        [(&a, &directories[0]), (&b, &directories[1])].map(|(netns, directory)| {
+            let conf = std::fs::read_to_string(directory.join("keepalived.conf")).unwrap();
+            node.write("keepalived.conf", &netns_conf(netns, &conf));
+            let answer = node.json(&["status"]);
+            let instances = answer["instances"].as_array().unwrap().clone();
+            let ours = instances.iter().find(|one| one["origin"] == "keepalived").unwrap().clone();
+            ours["role"].as_str().unwrap().to_owned()
+        })
+    };
+    wait_for("a primary and a backup", || {
+        (roles() == ["primary".to_owned(), "backup".to_owned()]).then_some(())
+    });
+}
+
+#[test]
+fn announcing_by_hand_is_proved() {
+    let node = Node::new();
+    let (router, peer) = (node.lab.netns("r"), node.lab.netns("p"));
+    let switch = Switch::new(&node.lab);
+    switch.plug(&router, "qg-1", "port-r");
+    switch.plug(&peer, "eth0", "port-p");
+    router.ip("address add 192.0.2.9/32 dev qg-1");
+    let wire = Wire::tap(&peer, "eth0");
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
+        output_of(command.args(["announce", "--netns", router.name(), "--count", "1"]).args(words))
+    };
+    let output = run(&["192.0.2.9"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let mac = mac_of(&router, "qg-1");
+    assert!(text(&output).contains(&format!("announced 1 times as {mac}")), "{}", text(&output));
+    wire.wait_for("192.0.2.9", 2);
+    let refused = run(&["192.0.2.77"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused).contains("refused: the link does not hold it"), "{}", text(&refused));
+    peer.ip("address add 192.0.2.9/24 dev eth0");
+    let disputed = run(&["192.0.2.9", "--check", "0.5", "--format", "json"]);
+    assert_eq!(disputed.status.code(), Some(1));
+    let answer: Value = serde_json::from_slice(&disputed.stdout).unwrap();
+    assert_eq!(answer["duplicates"][0]["mac"], mac_of(&peer, "eth0"));
+}
+
+#[test]
+fn completion_scripts_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
+        let output = output_of(command.args(["completions", shell]));
+        assert!(output.status.success());
+        assert!(text(&output).contains("discover"), "{shell}");
+    }
+}

@@ -1,0 +1,83 @@
+//! What Neutron's own code writes is what we read: configurations made by the `keepalived`
+//! classes of the PyPI wheels, which `cargo xtask test` installs.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use vipwatch_testkit::monitor::output_of;
+
+/// Writes a router's configuration as the agent does, with every kind of line it has.
+const GENERATOR: &str = r#"
+import os, sys
+from unittest import mock
+from neutron.agent.linux import keepalived
+with mock.patch.object(keepalived, '_is_keepalived_use_no_track_supported', return_value=True):
+    for number in range(1, 51):
+        conf = keepalived.KeepalivedConf()
+        instance = keepalived.KeepalivedInstance(
+            'BACKUP', 'ha-%08d' % number, number, ['169.254.192.0/18'],
+            advert_int=2, priority=50, nopreempt=True)
+        for floating in range(number % 5):
+            instance.add_vip('10.1.%d.%d/32' % (number, floating + 1), 'qg-1', None)
+        instance.add_vip('2001:db8:%x::1/64' % number, 'qr-1', None)
+        instance.add_vip('fe80::f816:3eff:fe00:%x/64' % number, 'qr-1', 'link')
+        instance.virtual_routes.gateway_routes = [
+            keepalived.KeepalivedVirtualRoute('0.0.0.0/0', '10.1.0.254', 'qg-1')]
+        conf.add_instance(instance)
+        path = os.path.join(sys.argv[1], 'ha_confs', 'router-%d' % number)
+        os.makedirs(path)
+        with open(os.path.join(path, 'keepalived.conf'), 'w') as f:
+            f.write(conf.get_config_str())
+"#;
+
+fn discovered(home: &str) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    let python = PathBuf::from(
+        std::env::var_os(home)
+            .unwrap_or_else(|| panic!("{home} is not set; hint: run `cargo xtask test neutron`")),
+    );
+    let mut generate = Command::new(python.join("bin/python"));
+    let output = output_of(generate.args(["-c", GENERATOR]).arg(directory.path()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
+    command.args(["discover", "--format", "json", "--keepalived-conf", "/nowhere", "--state-path"]);
+    let output = output_of(command.arg(directory.path()));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn reads_all_of_it(home: &str) {
+    let answer = discovered(home);
+    assert_eq!(answer["problems"], Value::Array(Vec::new()));
+    let instances = answer["instances"].as_array().unwrap();
+    assert_eq!(instances.len(), 50);
+    for number in 1..=50_usize {
+        let id = format!("router-{number}");
+        let one = instances.iter().find(|one| one["id"] == id.as_str()).unwrap();
+        assert_eq!(one["netns"], format!("qrouter-{id}"));
+        assert_eq!(
+            (one["vrid"].as_u64(), one["priority"].as_u64()),
+            (Some(number as u64), Some(50))
+        );
+        assert_eq!(one["advert_interval"], 2.0);
+        assert_eq!(one["interface"], format!("ha-{number:08}"));
+        let addresses = one["addresses"].as_array().unwrap();
+        assert_eq!(addresses.len(), 1 + number % 5 + 2, "{one}");
+        let decisive: Vec<&Value> =
+            addresses.iter().filter(|address| address["excluded"] == false).collect();
+        assert_eq!(decisive.len(), 1);
+        assert!(decisive[0]["cidr"].as_str().unwrap().starts_with("169.254.0."), "{one}");
+    }
+}
+
+#[test]
+fn every_line_that_neutron_29_writes_is_read() {
+    reads_all_of_it("VIPWATCH_NEUTRON_29");
+}
+
+#[test]
+fn every_line_that_neutron_28_writes_is_read() {
+    reads_all_of_it("VIPWATCH_NEUTRON_28");
+}

@@ -1,0 +1,64 @@
+//! Asks the kernel once where every instance stands: each namespace is visited, and asked for
+//! its links and addresses.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use vipwatch_core::announce::Survey;
+use vipwatch_core::standing::{is_held, standing};
+use vipwatch_core::{Fault, LinkName, NetnsName, Standing};
+use vipwatch_linux::netns::{NetnsError, visit};
+use vipwatch_linux::survey::Surveyor;
+
+use crate::discovery::Found;
+
+/// One instance, and what the kernel says of it.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// The instance.
+    pub found: &'a Found,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Each watched address, and whether it is held.
+    pub addresses: Vec<(LinkName, IpNet, bool)>,
+}
+
+/// Looks at all of `instances`.
+pub fn look(instances: &[Found]) -> Vec<Seen<'_>> {
+    // Many instances share a namespace; it is asked once.
+    let mut surveys: BTreeMap<Option<&NetnsName>, Result<Survey, Standing>> = BTreeMap::new();
+    let each = instances.iter().map(|found| {
+        let netns = found.netns.as_ref();
+        let survey = surveys.entry(netns).or_insert_with(|| survey(netns));
+        let watched = found.watched();
+        let addresses = watched.iter().map(|(link, cidr)| {
+            let is_held = survey.as_ref().is_ok_and(|survey| is_held(survey, *link, *cidr));
+            (*link, *cidr, is_held)
+        });
+        let addresses = addresses.collect();
+        let standing = match survey {
+            Ok(survey) => standing(&watched, survey),
+            Err(why) => why.clone(),
+        };
+        Seen { found, standing, addresses }
+    });
+    each.collect()
+}
+
+fn survey(netns: Option<&NetnsName>) -> Result<Survey, Standing> {
+    let unknown = |error: &dyn std::error::Error| {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        Standing::Unknown(text)
+    };
+    match visit(netns, || Surveyor::open().and_then(|mut surveyor| surveyor.survey())) {
+        Ok(Ok(survey)) => Ok(survey),
+        Ok(Err(error)) => Err(unknown(&error)),
+        Err(NetnsError::Missing(_)) => Err(Standing::Fault(Fault::NoNetns)),
+        Err(error) => Err(unknown(&error)),
+    }
+}

@@ -25,6 +25,8 @@ const EXIT_CODES: &str = "Exit codes: 0 fine, 1 the answer is no, 2 wrong usage,
 pub(crate) enum Command {
     /// Who is primary here, by what the kernel holds now
     Status(Status),
+    /// Every change of role on this node as it happens, one line each
+    Watch(Watch),
     /// What there is to watch on this node, and what is wrong with its configuration
     Discover(Discover),
     /// Announce addresses to their networks (gratuitous ARP, unsolicited neighbour advertisements)
@@ -75,6 +77,19 @@ pub(crate) struct Status {
     /// End with 1 unless every instance shown is this
     #[arg(long, value_enum, value_name = "ROLE")]
     pub(crate) expect: Option<Expected>,
+    #[command(flatten)]
+    pub(crate) place: Where,
+}
+
+/// `vipwatch watch`.
+#[derive(Debug, Arguments)]
+pub(crate) struct Watch {
+    /// These instances only; the beginning of an id is enough
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+    /// End after so many changes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) changes: Option<u64>,
     #[command(flatten)]
     pub(crate) place: Where,
 }

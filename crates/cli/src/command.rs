@@ -3,6 +3,7 @@
 pub(crate) mod announce;
 pub(crate) mod discover;
 pub(crate) mod status;
+pub(crate) mod watch;
 
 use clap::CommandFactory;
 use serde_json::{Value, json};

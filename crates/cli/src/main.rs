@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.command {
         Command::Status(options) => command::status::run(options),
+        Command::Watch(options) => command::watch::run(options),
         Command::Discover(options) => command::discover::run(options),
         Command::Announce(options) => command::announce::run(options),
         Command::Completions { shell } => {

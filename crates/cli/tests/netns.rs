@@ -172,6 +172,52 @@ fn real_keepalived_is_found_by_its_own_file_and_followed() {
 }
 
 #[test]
+fn changes_are_shown_as_they_happen() {
+    let node = Node::new();
+    let netns = node.lab.netns("k");
+    netns.add_link("eth0");
+    let conf = instance("VI_1", "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
+    node.write("keepalived.conf", &netns_conf(&netns, &conf));
+    let shown = node.lab.path().join("shown");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
+    command.args(["watch", "VI", "--changes", "4", "--format", "json", "--state-path"]);
+    command.arg(node.lab.path()).arg("--keepalived-conf").arg(node.keepalived_conf());
+    let mut child = command.stdout(std::fs::File::create(&shown).unwrap()).spawn().unwrap();
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&shown).unwrap();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    let wait_for_line = |to: &str| {
+        wait_for(to, || lines().last().filter(|line| line["to"] == to).cloned());
+    };
+    wait_for_line("backup");
+    netns.ip("address add 192.0.2.9/24 dev eth0");
+    wait_for_line("partial");
+    netns.ip("address add 2001:db8::9/64 dev eth0 nodad");
+    wait_for_line("primary");
+    let name = netns.name().to_owned();
+    netns.delete();
+    wait_for_line("fault");
+    // The name comes back, and with it what there is to watch.
+    let again = Netns::create(&name);
+    again.add_link("eth0");
+    let status = vipwatch_testkit::monitor::end_of(&mut child);
+    assert!(status.is_some_and(|status| status.success()), "it ends by itself: {:?}", lines());
+    let told: Vec<String> = lines()
+        .iter()
+        .map(|line| format!("{} {} {}", line["from"], line["to"], line["cause"]).replace('"', ""))
+        .collect();
+    let expected = [
+        "null backup start",
+        "backup partial address",
+        "partial primary address",
+        "primary fault namespace",
+    ];
+    assert_eq!(told[..4], expected);
+    assert!(told[4].starts_with("fault "), "{told:?}");
+}
+
+#[test]
 fn announcing_by_hand_is_proved() {
     let node = Node::new();
     let (router, peer) = (node.lab.netns("r"), node.lab.netns("p"));

@@ -6,13 +6,14 @@
 //! is what the spine has to say about itself; whoever runs it finds the words.
 //!
 //! [`discovery`] finds what there is to watch on a node, and [`look`] asks the kernel once where it
-//! all stands.
+//! all stands; a [`roster`] follows it.
 
 pub mod discovery;
 pub mod event;
 pub mod keepalived_conf;
 pub mod look;
 pub mod outlet;
+pub mod roster;
 pub mod spine;
 
 pub use event::{Event, Journal};

@@ -2,6 +2,7 @@
 //!
 //! [`monitor`] watches one namespace over one netlink socket and speaks in
 //! [`Observation`](vipwatch_core::Observation)s; [`survey`] asks it once for everything;
+//! [`fleet`] does both for all namespaces of a node;
 //! [`netlink`] is the codec and the socket under both; [`announce`] speaks to the network; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
 //! [`privilege`] are what a daemon is made of; [`directory`] tells when a file appears or
 //! goes; [`mod@file`] reads with care; [`peer`] who is at the other end of a socket; [`clock`] is the time.
@@ -12,6 +13,7 @@ pub mod announce;
 pub mod clock;
 pub mod directory;
 pub mod file;
+pub mod fleet;
 pub mod monitor;
 pub mod netlink;
 pub mod netns;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -113,6 +113,12 @@ impl Netns {
         move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|errno| NetnsError::Enter { name: self.name, source: errno.into() })?;
         Ok(self.id)
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
     }
 }
 

@@ -4,4 +4,5 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod announce;
+mod roster;
 mod spine;

@@ -217,6 +217,11 @@ fn attributes(mut left: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malf
     })
 }
 
+/// The payload of the first attribute of this `kind`.
+pub(crate) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes).flatten().find_map(|(found, payload)| (found == kind).then_some(payload))
+}
+
 fn ip(payload: &[u8]) -> Option<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(payload) {
         return Some(IpAddr::V4(Ipv4Addr::from(octets)));
@@ -232,7 +237,8 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at.checked_add(2)?)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+/// A number at `at`.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_ne_bytes)
 }
 

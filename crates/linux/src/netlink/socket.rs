@@ -105,6 +105,12 @@ impl Socket {
         Ok(())
     }
 
+    /// Sends a request of another making.
+    pub fn send(&self, request: &[u8]) -> io::Result<()> {
+        send(&self.fd, request, SendFlags::empty())?;
+        Ok(())
+    }
+
     /// Takes the next datagram off the queue, without waiting.
     ///
     /// It goes into `scratch`, which costs nothing on the caller's stack; or, once one has

@@ -3,7 +3,7 @@
 use vipwatch_core::LinkIndex;
 use vipwatch_core::announce::{AddressFacts, LinkFacts, LinkState, Mac, Target};
 
-use super::{Malformed, address_of, attributes, link_name, u16_at, u32_at};
+use super::{Malformed, address_of, attribute, attributes, link_name, u16_at, u32_at};
 
 const LINK_HEAD: usize = 16;
 const ADDRESS_HEAD: usize = 8;
@@ -49,11 +49,8 @@ fn is_ipv6_router(families: &[u8]) -> bool {
     /// `AF_INET6`, in the size of an attribute's type.
     const AF_INET6: u16 = 10;
     const IFLA_INET6_CONF: u16 = 2;
-    let nested = |bytes, wanted| {
-        attributes(bytes).flatten().find_map(|(kind, payload)| (kind == wanted).then_some(payload))
-    };
-    nested(families, AF_INET6)
-        .and_then(|family| nested(family, IFLA_INET6_CONF))
+    attribute(families, AF_INET6)
+        .and_then(|family| attribute(family, IFLA_INET6_CONF))
         .and_then(|conf| u32_at(conf, 0))
         .is_some_and(|forwarding| forwarding != 0)
 }

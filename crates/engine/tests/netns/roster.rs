@@ -1,0 +1,201 @@
+//! Many namespaces through one socket, on a real kernel.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vipwatch_engine::discovery::{Found, Places, discover};
+use vipwatch_engine::roster::{Cause, Change, Roster};
+use vipwatch_testkit::{Hand, Lab, Netns};
+
+const VIP: &str = "169.254.0.1/24";
+
+/// Routers, each in a namespace of its own, as Neutron would have them.
+struct Stage {
+    lab: Lab,
+    routers: Vec<Router>,
+}
+
+struct Router {
+    id: String,
+    netns: Netns,
+    hand: Hand,
+    link: u32,
+}
+
+impl Stage {
+    fn new(count: usize) -> Self {
+        let mut stage = Self { lab: Lab::new(), routers: Vec::new() };
+        for number in 0..count {
+            let id = format!("{}-{}-{number}", std::process::id(), stage.lab.number());
+            stage.routers.push(stage.router(id));
+        }
+        stage
+    }
+
+    fn router(&self, id: String) -> Router {
+        let directory = self.lab.path().join("ha_confs").join(&id);
+        std::fs::create_dir_all(&directory).unwrap();
+        let text = format!(
+            "vrrp_instance VR_1 {{\n interface ha-1\n virtual_router_id 1\n virtual_ipaddress {{\n  \
+             {VIP} dev ha-1\n }}\n}}\n"
+        );
+        let mut file = std::fs::File::create(directory.join("keepalived.conf")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let netns = Netns::create(&format!("qrouter-{id}"));
+        netns.add_link("ha-1");
+        let hand = netns.hand();
+        let link = hand.link("ha-1");
+        Router { id, netns, hand, link }
+    }
+
+    fn instances(&self) -> Vec<Found> {
+        let keepalived = self.lab.path().join("keepalived.conf");
+        let discovery = discover(&Places { neutron: self.lab.path().to_owned(), keepalived });
+        assert_eq!(discovery.troubles, []);
+        discovery.instances
+    }
+
+    /// Follows everything, once the new links have come to rest.
+    fn follow(&self) -> Roster {
+        let mut roster = Roster::open().unwrap();
+        let found = roster.follow(self.instances());
+        assert_eq!(found.len(), self.routers.len(), "each is told of once, at the start");
+        assert!(found.iter().all(|change| change.from.is_none() && change.cause == Cause::Start));
+        roster
+    }
+}
+
+impl Router {
+    fn take(&self) {
+        self.hand.add(self.link, VIP.parse().unwrap());
+    }
+
+    fn give_up(&self) {
+        self.hand.remove(self.link, VIP.parse().unwrap());
+    }
+}
+
+/// Reads until `count` changes have come.
+fn changes(roster: &mut Roster, count: usize) -> Vec<Change> {
+    let mut changes = Vec::new();
+    while changes.len() < count {
+        let mut polled = [PollFd::from_borrowed_fd(roster.as_fd(), PollFlags::IN)];
+        let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+        let ready = poll(&mut polled, Some(&limit)).unwrap();
+        assert!(ready > 0, "{} of {count} changes: {changes:?}", changes.len());
+        changes.extend(roster.read().unwrap());
+    }
+    changes
+}
+
+fn said(change: &Change) -> (String, String) {
+    let from = change.from.as_ref().map_or("-", |from| from.word());
+    (change.found.id.to_string(), format!("{from} {} {}", change.to.word(), change.cause.word()))
+}
+
+#[test]
+fn a_change_in_one_of_many_namespaces_is_told_and_no_other() {
+    let stage = Stage::new(20);
+    let mut roster = stage.follow();
+    let router = &stage.routers[7];
+    router.take();
+    let told = changes(&mut roster, 1);
+    assert_eq!(told.len(), 1);
+    assert_eq!(said(&told[0]), (router.id.clone(), "backup primary address".to_owned()));
+    router.give_up();
+    let told = changes(&mut roster, 1);
+    assert_eq!(said(&told[0]), (router.id.clone(), "primary backup address".to_owned()));
+    router.netns.ip("link del ha-1");
+    let told = changes(&mut roster, 1);
+    assert_eq!(said(&told[0]), (router.id.clone(), "backup fault link".to_owned()));
+}
+
+#[test]
+fn an_answer_about_us_is_not_taken_for_one_about_them() {
+    let stage = Stage::new(1);
+    // The watcher's own namespace holds the same address on a link of the same name.
+    let own = stage.lab.netns("own");
+    own.add_link("ha-1");
+    own.ip(&format!("address add {VIP} dev ha-1"));
+    own.visit(|| {
+        let mut roster = Roster::open().unwrap();
+        let told = roster.follow(stage.instances());
+        assert_eq!(said(&told[0]).1, "- backup start");
+        stage.routers[0].take();
+        let told = changes(&mut roster, 1);
+        assert_eq!(said(&told[0]).1, "backup primary address");
+        // And what happens here is not said to have happened there.
+        own.ip(&format!("address del {VIP} dev ha-1"));
+        assert!(roster.read().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_namespace_deleted_and_made_again_under_its_name_is_followed() {
+    let mut stage = Stage::new(3);
+    let mut roster = stage.follow();
+    stage.routers[1].take();
+    changes(&mut roster, 1);
+    let Router { id, netns, .. } = stage.routers.remove(1);
+    netns.delete();
+    let told = changes(&mut roster, 1);
+    assert_eq!(said(&told[0]), (id.clone(), "primary fault namespace".to_owned()));
+    let again = stage.router(id.clone());
+    let told = roster.follow(stage.instances());
+    assert_eq!(told.len(), 1, "the others are not touched: {told:?}");
+    assert_eq!(said(&told[0]), (id.clone(), "fault backup namespace".to_owned()));
+    again.take();
+    let told = changes(&mut roster, 1);
+    assert_eq!(said(&told[0]), (id, "backup primary address".to_owned()));
+}
+
+#[test]
+fn a_namespace_that_changed_hands_unseen_is_not_mistaken_for_the_old_one() {
+    let mut stage = Stage::new(1);
+    let mut roster = stage.follow();
+    stage.routers[0].take();
+    changes(&mut roster, 1);
+    // Both happen before anybody reads.
+    let Router { id, netns, .. } = stage.routers.remove(0);
+    netns.delete();
+    let again = stage.router(id);
+    let told = roster.follow(stage.instances());
+    assert_eq!(told.last().map(|change| change.to.word()), Some("backup"), "{told:?}");
+    again.take();
+    let mut told = roster.read().unwrap();
+    while told.last().is_none_or(|change| change.to.word() != "primary") {
+        told.extend(changes(&mut roster, 1));
+    }
+    assert!(roster.standings().all(|(_, standing)| standing.unwrap().word() == "primary"));
+}
+
+#[test]
+fn three_hundred_at_once_are_all_told() {
+    let stage = Stage::new(300);
+    let mut roster = stage.follow();
+    stage.routers.iter().for_each(Router::take);
+    let told = changes(&mut roster, 300);
+    assert!(told.iter().all(|change| change.to.word() == "primary"));
+    stage.routers.iter().step_by(2).for_each(Router::give_up);
+    let told = changes(&mut roster, 150);
+    assert!(told.iter().all(|change| change.to.word() == "backup"));
+    let primaries =
+        roster.standings().filter(|(_, standing)| standing.unwrap().word() == "primary");
+    assert_eq!(primaries.count(), 150);
+}
+
+#[test]
+fn a_storm_that_nobody_reads_ends_in_the_truth() {
+    let stage = Stage::new(5);
+    let mut roster = stage.follow();
+    let other = "10.9.9.9/32".parse().unwrap();
+    let noisy = &stage.routers[0];
+    for _ in 0..30_000 {
+        noisy.hand.add(noisy.link, other);
+        noisy.hand.remove(noisy.link, other);
+    }
+    stage.routers[3].take();
+    let told = changes(&mut roster, 1);
+    assert_eq!(said(&told[0]), (stage.routers[3].id.clone(), "backup primary resync".to_owned()));
+}

@@ -1,0 +1,331 @@
+//! Watches every network namespace of a node through one socket.
+//!
+//! The kernel tells a listener with `NETLINK_LISTEN_ALL_NSID` what happens in every namespace
+//! that has an id in the listener's own, and marks each message with that id. A message says
+//! *where* something happened; *what* is found by asking that namespace for everything
+//! ([`Fleet::survey`]), which takes some tens of microseconds and can never be out of step.
+//!
+//! Kernel facts that shape this room:
+//!
+//! 1. A namespace without an id is silent. So one is asked for, and given if there is none.
+//! 2. Ids given by the kernel are used again at once. So ours are counted from a high base, and
+//!    never twice.
+//! 3. `RTM_DELNSID` is all that is heard of a namespace's end, and only one without a mark is
+//!    about an id of ours: other namespaces have their own tables, and speak of them too.
+//! 4. A dump of another namespace's addresses takes `NETLINK_GET_STRICT_CHK`: without it the
+//!    kernel ignores whom we asked about and answers about us. So every answer must name the
+//!    namespace it is about.
+//! 5. Nothing here keeps a namespace alive: no descriptor of one is kept.
+
+mod message;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use vipwatch_core::announce::Survey;
+
+use self::message::{Answer, Request};
+use crate::monitor::WatchError;
+use crate::netlink::decode::facts::{address_facts, link_facts};
+use crate::netlink::decode::{Malformed, Message, envelopes, message};
+use crate::netlink::socket::{Received, Scratch, Socket};
+use crate::netns::{Netns, NetnsId};
+
+/// Links, addresses, and the ids of namespaces (`RTNLGRP_NSID` is group 28).
+const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR)
+    .cast_unsigned()
+    | 1 << 27;
+
+/// What is asked of the kernel for events that are not read yet; it doubles the number. Some
+/// forty thousand fit: a failover of a thousand routers with their floating addresses.
+const RECEIVE_BUFFER: usize = 16 << 20;
+
+/// Where ids of ours begin: far above those that the kernel gives.
+const FIRST_ID: i32 = 1 << 20;
+
+/// How many datagrams one call to [`Fleet::read`] takes at most.
+const BATCH: usize = 4096;
+
+/// How often a namespace is asked again when it changes while it answers.
+const ATTEMPTS: u32 = 10;
+
+/// A namespace, as the kernel speaks of it to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Where {
+    /// The one we are in.
+    Here,
+    /// Another, by its id in ours.
+    There(i32),
+}
+
+/// What was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// Something about an address.
+    Address(Where),
+    /// Something about a link.
+    Link(Where),
+    /// A namespace has gone, and its id with it.
+    Gone(Where),
+    /// Events were lost: everything must be asked again.
+    Lost,
+}
+
+/// All namespaces, one socket.
+#[derive(Debug)]
+pub struct Fleet {
+    /// Hears.
+    events: OwnedFd,
+    /// Asks.
+    socket: Socket,
+    sequence: u32,
+    next_id: i32,
+}
+
+impl Fleet {
+    /// Listens, from the namespace of the calling thread, to all others. Takes
+    /// `CAP_NET_BROADCAST`, and `CAP_NET_ADMIN` for asking.
+    pub fn open() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let events = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        switch_on(events.as_fd(), libc::NETLINK_LISTEN_ALL_NSID)?;
+        if sockopt::set_socket_recv_buffer_size_force(&events, RECEIVE_BUFFER).is_err() {
+            sockopt::set_socket_recv_buffer_size(&events, RECEIVE_BUFFER)?;
+        }
+        bind(&events, &SocketAddrNetlink::new(0, GROUPS))?;
+        let socket = Socket::ask()?;
+        switch_on(socket.as_fd(), libc::NETLINK_GET_STRICT_CHK)?;
+        Ok(Self { events, socket, sequence: 0, next_id: FIRST_ID })
+    }
+
+    /// How the kernel will speak of `netns`, which gets an id if it has none.
+    pub fn adopt(&mut self, netns: &Netns) -> io::Result<Where> {
+        if NetnsId::current()? == netns.id() {
+            return Ok(Where::Here);
+        }
+        if let Some(id) = self.id_of(netns)? {
+            return Ok(Where::There(id));
+        }
+        loop {
+            let id = self.next_id;
+            self.next_id += 1;
+            let request = Request::new(libc::RTM_NEWNSID, libc::NLM_F_ACK)
+                .generic()
+                .number(message::NETNSA_NSID, id.cast_unsigned())
+                .number(message::NETNSA_FD, netns.as_fd().as_raw_fd().cast_unsigned());
+            match self.ask(request)? {
+                Answer::Done => return Ok(Where::There(id)),
+                // Somebody was quicker, or has this number.
+                Answer::Refused(libc::EEXIST) => {
+                    if let Some(id) = self.id_of(netns)? {
+                        return Ok(Where::There(id));
+                    }
+                }
+                Answer::Refused(errno) => return Err(io::Error::from_raw_os_error(errno)),
+                Answer::Id(_) => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+    }
+
+    /// The id of a namespace, if it has one.
+    fn id_of(&mut self, netns: &Netns) -> io::Result<Option<i32>> {
+        let request = Request::new(libc::RTM_GETNSID, 0)
+            .generic()
+            .number(message::NETNSA_FD, netns.as_fd().as_raw_fd().cast_unsigned());
+        match self.ask(request)? {
+            // -1 is how the kernel says "none".
+            Answer::Id(id) => Ok(Some(id).filter(|id| *id >= 0)),
+            Answer::Refused(errno) => Err(io::Error::from_raw_os_error(errno)),
+            Answer::Done => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// One request with one answer.
+    fn ask(&mut self, request: Request) -> io::Result<Answer> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.socket.send(&request.finish(self.sequence))?;
+        let mut scratch: Scratch = [0; _];
+        loop {
+            match self.socket.receive(&mut scratch)? {
+                Received::Datagram(bytes) => {
+                    for (header, body) in envelopes(bytes).flatten() {
+                        if header.sequence == self.sequence
+                            && let Some(answer) = Answer::read(header.kind, body)
+                        {
+                            return Ok(answer);
+                        }
+                    }
+                }
+                // The kernel answers before the request returns.
+                Received::Quiet | Received::Truncated | Received::Overrun => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+        }
+    }
+
+    /// Everything in a namespace, now. [`WatchError::Dump`] with `EINVAL` means that it has
+    /// gone.
+    pub fn survey(&mut self, place: Where) -> Result<Survey, WatchError> {
+        for _ in 0..ATTEMPTS {
+            let mut survey = Survey::default();
+            let mut is_whole = self.dump(Request::links(place), place, &mut survey)?;
+            for family in [libc::AF_INET, libc::AF_INET6] {
+                is_whole &= self.dump(Request::addresses(place, family), place, &mut survey)?;
+            }
+            if is_whole {
+                survey.settle();
+                return Ok(survey);
+            }
+        }
+        Err(WatchError::Endless)
+    }
+
+    /// Tells whether all of it came, and nothing changed meanwhile.
+    fn dump(
+        &mut self,
+        request: Request,
+        place: Where,
+        survey: &mut Survey,
+    ) -> Result<bool, WatchError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.socket.send(&request.finish(self.sequence)).map_err(WatchError::Request)?;
+        let mut scratch: Scratch = [0; _];
+        let mut is_whole = true;
+        loop {
+            let datagram = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
+                Received::Datagram(bytes) => bytes,
+                // The buffer has grown; the rest is read, so that the next dump can begin.
+                Received::Truncated | Received::Overrun => {
+                    is_whole = false;
+                    continue;
+                }
+                Received::Quiet => return Err(WatchError::Endless),
+            };
+            for envelope in envelopes(datagram) {
+                let (header, body) = envelope.map_err(WatchError::Garbled)?;
+                if header.sequence != self.sequence {
+                    continue;
+                }
+                is_whole &= i32::from(header.flags) & libc::NLM_F_DUMP_INTR == 0;
+                let is_about_it = |named: Option<u32>| match place {
+                    Where::Here => true,
+                    Where::There(id) => named == Some(id.cast_unsigned()),
+                };
+                let mistaken = WatchError::Garbled(Malformed::Address);
+                match header.kind {
+                    libc::RTM_NEWLINK if is_about_it(message::link_netns(body)) => {
+                        survey.links.push(link_facts(body).map_err(WatchError::Garbled)?);
+                    }
+                    libc::RTM_NEWADDR if is_about_it(message::address_netns(body)) => {
+                        survey.addresses.extend(address_facts(body).map_err(WatchError::Garbled)?);
+                    }
+                    libc::RTM_NEWLINK | libc::RTM_NEWADDR => return Err(mistaken),
+                    other => match message(other, body).map_err(WatchError::Garbled)? {
+                        Message::Done => return Ok(is_whole),
+                        Message::Error(errno) if errno != 0 => {
+                            return Err(WatchError::Dump(io::Error::from_raw_os_error(errno)));
+                        }
+                        Message::Error(_) | Message::Unrelated | Message::Fact(_) => {}
+                    },
+                }
+            }
+        }
+    }
+
+    /// Takes what is queued, without waiting. News of one kind about one namespace that come in
+    /// a row are told once.
+    pub fn read(&mut self, heard: &mut Vec<Heard>) -> io::Result<()> {
+        let mut buffer = [0_u8; 16 << 10];
+        for _ in 0..BATCH {
+            let (length, place) = match receive(self.events.as_fd(), &mut buffer) {
+                Ok(received) => received,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(Errno::NOBUFS) => {
+                    heard.push(Heard::Lost);
+                    continue;
+                }
+                Err(errno) => return Err(errno.into()),
+            };
+            // What is longer than that has a head all the same, and that is all that is read.
+            for (header, body) in envelopes(&buffer[..length.min(buffer.len())]).flatten() {
+                let news = match header.kind {
+                    libc::RTM_NEWADDR | libc::RTM_DELADDR => Heard::Address(place),
+                    libc::RTM_NEWLINK | libc::RTM_DELLINK => Heard::Link(place),
+                    // Fact 3.
+                    libc::RTM_DELNSID if place == Where::Here => match message::nsid(body) {
+                        Some(id) => Heard::Gone(Where::There(id)),
+                        None => Heard::Lost,
+                    },
+                    _ => continue,
+                };
+                if heard.last() != Some(&news) {
+                    heard.push(news);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Fleet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+/// Turns a `NETLINK_*` option on.
+fn switch_on(fd: BorrowedFd<'_>, option: libc::c_int) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the value outlives the call, and has the size that is said.
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const on).cast(), 4)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The next datagram's length, and the namespace it is marked with. Only the kernel is
+/// believed: what another process sends is empty here.
+fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<(usize, Where)> {
+    let mut from = MaybeUninit::<libc::sockaddr_nl>::zeroed();
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // Room for one number, aligned as the kernel wants it.
+    let mut control = [0_u64; 8];
+    // SAFETY: all zeroes is a value of this plain data.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = from.as_mut_ptr().cast();
+    header.msg_namelen = 12;
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: every pointer in the header is to a local that outlives the call, with its size.
+    let length = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, 0) };
+    let Ok(length) = usize::try_from(length) else {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
+    };
+    // SAFETY: zeroed before, and all zeroes is a value too.
+    if unsafe { from.assume_init() }.nl_pid != 0 {
+        return Ok((0, Where::Here));
+    }
+    let mut place = Where::Here;
+    // SAFETY: the macros walk over the control buffer, within the length that the kernel set;
+    // the number is read without asking for its alignment.
+    unsafe {
+        let mut entry = libc::CMSG_FIRSTHDR(&raw const header);
+        while !entry.is_null() {
+            let is_mark = (*entry).cmsg_level == libc::SOL_NETLINK
+                && (*entry).cmsg_type == libc::NETLINK_LISTEN_ALL_NSID;
+            if is_mark {
+                place = Where::There(libc::CMSG_DATA(entry).cast::<i32>().read_unaligned());
+            }
+            entry = libc::CMSG_NXTHDR(&raw const header, entry);
+        }
+    }
+    Ok((length, place))
+}

@@ -1,0 +1,124 @@
+//! The requests a [`Fleet`](super::Fleet) makes, and what it looks for in the answers.
+
+use super::Where;
+use crate::netlink::decode::{attribute, u32_at};
+
+// `<linux/net_namespace.h>`
+pub(super) const NETNSA_NSID: u16 = 1;
+pub(super) const NETNSA_FD: u16 = 3;
+// `<linux/if_link.h>`, `<linux/if_addr.h>`
+const IFLA_TARGET_NETNSID: u16 = 46;
+const IFA_TARGET_NETNSID: u16 = 10;
+// `<linux/rtnetlink.h>`: nobody here asks for statistics, and they are most of the work.
+const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+
+const GENERIC_HEAD: usize = 4;
+const LINK_HEAD: usize = 16;
+const ADDRESS_HEAD: usize = 8;
+
+/// A netlink message in the making.
+#[derive(Debug)]
+pub(super) struct Request {
+    bytes: Vec<u8>,
+}
+
+impl Request {
+    /// A request of `kind`, with `NLM_F_*` beside `NLM_F_REQUEST`.
+    pub(super) fn new(kind: u16, flags: libc::c_int) -> Self {
+        let flags = u16::try_from(libc::NLM_F_REQUEST | flags).unwrap_or(0);
+        let mut bytes = vec![0; 16];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        Self { bytes }
+    }
+
+    /// All links of a namespace.
+    pub(super) fn links(place: Where) -> Self {
+        Self::new(libc::RTM_GETLINK, libc::NLM_F_DUMP)
+            .head(&[0; LINK_HEAD])
+            .number(libc::IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
+            .about(IFLA_TARGET_NETNSID, place)
+    }
+
+    /// All addresses of a family in a namespace.
+    pub(super) fn addresses(place: Where, family: libc::c_int) -> Self {
+        let mut head = [0; ADDRESS_HEAD];
+        head[0] = u8::try_from(family).unwrap_or(0);
+        Self::new(libc::RTM_GETADDR, libc::NLM_F_DUMP).head(&head).about(IFA_TARGET_NETNSID, place)
+    }
+
+    /// The head that all families have in common.
+    pub(super) fn generic(self) -> Self {
+        self.head(&[0; GENERIC_HEAD])
+    }
+
+    fn head(mut self, head: &[u8]) -> Self {
+        self.bytes.extend_from_slice(head);
+        self
+    }
+
+    /// An attribute that is a number.
+    pub(super) fn number(mut self, kind: u16, value: u32) -> Self {
+        self.bytes.extend_from_slice(&8_u16.to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn about(self, kind: u16, place: Where) -> Self {
+        match place {
+            Where::Here => self,
+            Where::There(id) => self.number(kind, id.cast_unsigned()),
+        }
+    }
+
+    /// Its bytes, numbered.
+    pub(super) fn finish(mut self, sequence: u32) -> Vec<u8> {
+        let length = u32::try_from(self.bytes.len()).unwrap_or(0);
+        self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
+        self.bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        self.bytes
+    }
+}
+
+/// What the kernel says to a request that is not a dump.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It was done.
+    Done,
+    /// A namespace's id; negative for none.
+    Id(i32),
+    /// It was not: a positive errno.
+    Refused(i32),
+}
+
+impl Answer {
+    pub(super) fn read(kind: u16, body: &[u8]) -> Option<Self> {
+        /// `NLMSG_ERROR`.
+        const ERROR: u16 = 2;
+        match kind {
+            libc::RTM_NEWNSID => nsid(body).map(Self::Id),
+            ERROR => Some(match u32_at(body, 0)?.cast_signed() {
+                0 => Self::Done,
+                errno => Self::Refused(errno.saturating_neg()),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The id in a message about ids.
+pub(super) fn nsid(body: &[u8]) -> Option<i32> {
+    let payload = attribute(body.get(GENERIC_HEAD..)?, NETNSA_NSID)?;
+    u32_at(payload, 0).map(u32::cast_signed)
+}
+
+/// Which namespace a link is said to be in.
+pub(super) fn link_netns(body: &[u8]) -> Option<u32> {
+    attribute(body.get(LINK_HEAD..)?, IFLA_TARGET_NETNSID).and_then(|payload| u32_at(payload, 0))
+}
+
+/// Which namespace an address is said to be in.
+pub(super) fn address_netns(body: &[u8]) -> Option<u32> {
+    attribute(body.get(ADDRESS_HEAD..)?, IFA_TARGET_NETNSID).and_then(|payload| u32_at(payload, 0))
+}

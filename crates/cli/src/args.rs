@@ -27,6 +27,10 @@ pub(crate) enum Command {
     Status(Status),
     /// Every change of role on this node as it happens, one line each
     Watch(Watch),
+    /// Follow every instance of this node, and remember every change
+    Node(Node),
+    /// What was recorded: what failed over, when, and what told
+    History(History),
     /// What there is to watch on this node, and what is wrong with its configuration
     Discover(Discover),
     /// Announce addresses to their networks (gratuitous ARP, unsolicited neighbour advertisements)
@@ -94,6 +98,44 @@ pub(crate) struct Watch {
     pub(crate) place: Where,
 }
 
+/// `vipwatch node`.
+#[derive(Debug, Arguments)]
+pub(crate) struct Node {
+    /// Where the history is kept
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    pub(crate) state_dir: PathBuf,
+    /// How many days to keep
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) keep_days: u32,
+    /// How many changes to keep at most
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep_changes: u64,
+    #[command(flatten)]
+    pub(crate) place: Where,
+}
+
+/// `vipwatch history`.
+#[derive(Debug, Arguments)]
+pub(crate) struct History {
+    /// Since so long ago: 90s, 15m, 2h, 7d
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub(crate) since: Option<Duration>,
+    /// Of the instances whose ids begin so
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// The last so many
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) limit: u64,
+    /// Where the history is kept
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    pub(crate) state_dir: PathBuf,
+    /// How to answer
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+const STATE_DIR: &str = "/var/lib/vipwatch";
+
 /// What `--expect` can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Expected {
@@ -157,6 +199,21 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "it is more than 0 and at most 3600".to_owned())
 }
 
+/// A number and a unit.
+fn span(text: &str) -> Result<Duration, String> {
+    let wrong = || "it is a number with s, m, h or d behind it".to_owned();
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds: u64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_error| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -166,6 +223,16 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn spans_have_a_unit() {
+        assert_eq!(span("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(span("2h"), Ok(Duration::from_hours(2)));
+        assert_eq!(span("7d"), Ok(Duration::from_hours(168)));
+        for wrong in ["", "h", "2", "2w", "-1h", "1.5h", "2ü", "99999999999999999999d"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

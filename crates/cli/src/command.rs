@@ -2,6 +2,8 @@
 
 pub(crate) mod announce;
 pub(crate) mod discover;
+pub(crate) mod history;
+pub(crate) mod node;
 pub(crate) mod status;
 pub(crate) mod watch;
 
@@ -17,7 +19,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) {
 }
 
 /// The node's name, which is the first thing one asks of an answer from many nodes.
-fn node() -> String {
+fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

@@ -6,6 +6,8 @@
 mod args;
 mod command;
 mod failure;
+mod follow;
+mod service;
 mod show;
 
 use std::process::ExitCode;
@@ -18,6 +20,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.command {
         Command::Status(options) => command::status::run(options),
+        Command::Node(options) => command::node::run(options),
+        Command::History(options) => command::history::run(options),
         Command::Watch(options) => command::watch::run(options),
         Command::Discover(options) => command::discover::run(options),
         Command::Announce(options) => command::announce::run(options),

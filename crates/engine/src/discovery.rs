@@ -9,6 +9,7 @@ mod include;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use ipnet::IpNet;
 use vipwatch_core::keepalived::{Problem, VrrpInstance, configuration};
@@ -101,6 +102,10 @@ pub struct Discovery {
     pub instances: Vec<Found>,
     /// What was wrong.
     pub troubles: Vec<Trouble>,
+    /// The configurations in which something was wrong: perhaps they are being written.
+    pub spoiled: Vec<PathBuf>,
+    /// When the youngest of all files was written.
+    pub written: Option<SystemTime>,
 }
 
 /// Looks into `places`.
@@ -177,7 +182,10 @@ impl Discovery {
     }
 
     fn read(&mut self, file: &Path) -> (Option<NetnsName>, Vec<VrrpInstance>) {
-        let include::Loaded { statements, files, mut problems, unread } = include::load(file);
+        let include::Loaded { statements, files, mut problems, unread, written } =
+            include::load(file);
+        self.written = self.written.max(written);
+        let before = self.troubles.len();
         for (path, error) in unread {
             self.trouble(&path, None, format!("cannot read it: {error}"));
         }
@@ -185,6 +193,9 @@ impl Discovery {
         for Problem { place, text } in problems {
             let file = files.get(place.file).map_or(file, PathBuf::as_path);
             self.trouble(file, Some(place.line), text);
+        }
+        if self.troubles.len() > before {
+            self.spoiled.push(file.to_owned());
         }
         (read.netns, read.instances)
     }

@@ -153,13 +153,18 @@ impl Roster {
         self.fleet.read(&mut heard)?;
         let mut asked: BTreeMap<Where, Cause> = BTreeMap::new();
         let mut is_lost = false;
+        let mut is_gone = false;
         for heard in heard {
             let (place, cause) = match heard {
                 Heard::Address(place) => (place, Cause::Address),
                 Heard::Link(place) => (place, Cause::Link),
                 Heard::Gone(place) => {
+                    // Ids are used again: this may be the end of another namespace, which had
+                    // the id before. The name decides.
+                    let count = self.homes.len();
                     self.homes.retain(|_, home| home.place != place);
-                    (place, Cause::Namespace)
+                    is_gone |= self.homes.len() < count;
+                    continue;
                 }
                 Heard::Lost => {
                     is_lost = true;
@@ -173,6 +178,13 @@ impl Roster {
         if is_lost {
             self.find_homes();
             return Ok(self.survey_all(Cause::Resync));
+        }
+        if is_gone {
+            let before: Vec<_> = self.homes.keys().cloned().collect();
+            self.find_homes();
+            for (_, home) in self.homes.iter().filter(|(name, _)| !before.contains(name)) {
+                asked.entry(home.place).or_insert(Cause::Namespace);
+            }
         }
         let mut changes = Vec::new();
         let places: Vec<(Option<NetnsName>, Cause)> = self
@@ -224,7 +236,9 @@ impl Roster {
             if !self.homes.contains_key(&member.found.netns) {
                 let why = member.found.netns.as_ref().map(Netns::open);
                 let to = match why {
-                    None | Some(Ok(_) | Err(NetnsError::Missing(_))) => {
+                    // A name that stands for nothing is about to go, or to come.
+                    None
+                    | Some(Ok(_) | Err(NetnsError::Missing(_) | NetnsError::NotANamespace(_))) => {
                         Standing::Fault(Fault::NoNetns)
                     }
                     Some(Err(error)) => Standing::Unknown(error.to_string()),

@@ -34,7 +34,11 @@ pub struct LocalTime {
 
 /// What a clock on the wall shows.
 pub fn local_time() -> LocalTime {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    local_time_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// What a clock on the wall showed so long after the epoch.
+pub fn local_time_of(since_epoch: Duration) -> LocalTime {
     // `time_t`, whose name libc deprecates on musl.
     let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
     // SAFETY: `tm` is plain data for which all zeroes is a value; both pointers are to

@@ -8,8 +8,9 @@
 //! Kernel facts that shape this room:
 //!
 //! 1. A namespace without an id is silent. So one is asked for, and given if there is none.
-//! 2. Ids given by the kernel are used again at once. So ours are counted from a high base, and
-//!    never twice.
+//! 2. Ids are used again at once. Ours are counted from a high base, and not twice by one
+//!    process; but the kernel or another process may have given one before. So the end of an id
+//!    is a reason to look, not a proof.
 //! 3. `RTM_DELNSID` is all that is heard of a namespace's end, and only one without a mark is
 //!    about an id of ours: other namespaces have their own tables, and speak of them too.
 //! 4. A dump of another namespace's addresses takes `NETLINK_GET_STRICT_CHK`: without it the
@@ -22,6 +23,7 @@ mod message;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -44,8 +46,10 @@ const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP
 /// forty thousand fit: a failover of a thousand routers with their floating addresses.
 const RECEIVE_BUFFER: usize = 16 << 20;
 
-/// Where ids of ours begin: far above those that the kernel gives.
+/// Where ids of ours begin, far above those that the kernel gives; each process of us has a
+/// million of its own.
 const FIRST_ID: i32 = 1 << 20;
+const PROCESSES: u32 = 1 << 10;
 
 /// How many datagrams one call to [`Fleet::read`] takes at most.
 const BATCH: usize = 4096;
@@ -83,7 +87,6 @@ pub struct Fleet {
     /// Asks.
     socket: Socket,
     sequence: u32,
-    next_id: i32,
 }
 
 impl Fleet {
@@ -99,7 +102,7 @@ impl Fleet {
         bind(&events, &SocketAddrNetlink::new(0, GROUPS))?;
         let socket = Socket::ask()?;
         switch_on(socket.as_fd(), libc::NETLINK_GET_STRICT_CHK)?;
-        Ok(Self { events, socket, sequence: 0, next_id: FIRST_ID })
+        Ok(Self { events, socket, sequence: 0 })
     }
 
     /// How the kernel will speak of `netns`, which gets an id if it has none.
@@ -111,8 +114,7 @@ impl Fleet {
             return Ok(Where::There(id));
         }
         loop {
-            let id = self.next_id;
-            self.next_id += 1;
+            let id = next_id();
             let request = Request::new(libc::RTM_NEWNSID, libc::NLM_F_ACK)
                 .generic()
                 .number(message::NETNSA_NSID, id.cast_unsigned())
@@ -277,6 +279,13 @@ impl AsFd for Fleet {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
+}
+
+/// An id that this process has not given before.
+fn next_id() -> i32 {
+    static GIVEN: AtomicI32 = AtomicI32::new(0);
+    let ours = i32::try_from(std::process::id() % PROCESSES).unwrap_or(0);
+    FIRST_ID + ours * FIRST_ID + GIVEN.fetch_add(1, Ordering::Relaxed) % FIRST_ID
 }
 
 /// Turns a `NETLINK_*` option on.

@@ -7,7 +7,7 @@ use vipwatch_engine::outlet::announce::OpenError;
 use vipwatch_engine::outlet::announce::once::{AnnounceError, Report, Request, Which, announce};
 use vipwatch_linux::netns::NetnsError;
 
-use super::node;
+use super::node_name;
 use crate::args::{Announce, Format};
 use crate::failure::{Code, Failure, chain};
 use crate::show;
@@ -98,7 +98,7 @@ fn as_json(report: &Report) -> Value {
         |(ip, on, mac)| json!({ "ip": ip.to_string(), "link": link(on), "mac": mac.to_string() }),
     );
     json!({
-        "schema": "vipwatch.announce/1", "node": node(),
+        "schema": "vipwatch.announce/1", "node": node_name(),
         "announced": announced.collect::<Value>(), "refused": refused.collect::<Value>(),
         "failed": failed.collect::<Value>(), "duplicates": duplicates.collect::<Value>(),
         "frames": report.tally.frames,

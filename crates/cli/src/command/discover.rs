@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use vipwatch_engine::discovery::{Discovery, Found, discover};
 
-use super::{node, troubles_json, troubles_text};
+use super::{node_name, troubles_json, troubles_text};
 use crate::args::{Discover, Format};
 use crate::failure::{Code, Failure};
 use crate::show;
@@ -65,7 +65,7 @@ fn as_json(discovery: &Discovery) -> Value {
         })
     });
     json!({
-        "schema": "vipwatch.discover/1", "node": node(),
+        "schema": "vipwatch.discover/1", "node": node_name(),
         "instances": instances.collect::<Value>(), "problems": troubles_json(&discovery.troubles),
     })
 }

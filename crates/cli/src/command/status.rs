@@ -5,7 +5,7 @@ use vipwatch_core::Standing;
 use vipwatch_engine::discovery::{Discovery, Found, discover};
 use vipwatch_engine::look::{Seen, look};
 
-use super::{node, troubles_json, troubles_text};
+use super::{node_name, troubles_json, troubles_text};
 use crate::args::{Expected, Format, Status};
 use crate::failure::{Code, Failure};
 use crate::show;
@@ -78,7 +78,7 @@ fn as_json(seen: &[Seen<'_>], discovery: &Discovery) -> Value {
         })
     });
     json!({
-        "schema": "vipwatch.status/1", "node": node(),
+        "schema": "vipwatch.status/1", "node": node_name(),
         "instances": instances.collect::<Value>(), "problems": troubles_json(&discovery.troubles),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use vipwatch_core::keepalived::{Definitions, Place, Problem, Statement, tree};
 use vipwatch_linux::file::read_text;
@@ -20,6 +21,8 @@ pub(super) struct Loaded {
     pub(super) files: Vec<PathBuf>,
     pub(super) problems: Vec<Problem>,
     pub(super) unread: Vec<(PathBuf, io::Error)>,
+    /// When the youngest of the files was written.
+    pub(super) written: Option<SystemTime>,
 }
 
 /// Reads `file` and what it includes.
@@ -45,6 +48,8 @@ impl Loaded {
                 return Vec::new();
             }
         };
+        let written = std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok();
+        self.written = self.written.max(written);
         let number = self.files.len();
         self.files.push(file.to_owned());
         let statements = tree::parse(&text, number, definitions, &mut self.problems);

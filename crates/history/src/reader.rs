@@ -1,0 +1,140 @@
+//! Answers while the history is written.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, params};
+
+use crate::{FILE, HistoryError, Record, schema};
+
+/// Which changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query {
+    /// Since when, in milliseconds since the epoch.
+    pub since: Option<i64>,
+    /// Of the instances whose ids begin so.
+    pub instance: Option<String>,
+    /// The last so many.
+    pub limit: Option<u64>,
+}
+
+/// A change, and its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// In order; never used again.
+    pub seq: i64,
+    /// What happened.
+    pub record: Record,
+}
+
+/// One life of the recorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// When it began.
+    pub began: i64,
+    /// When it is last known to have run.
+    pub seen: i64,
+    /// When it ended; `None` if it runs, or was killed.
+    pub ended: Option<i64>,
+    /// Changes that could not be recorded.
+    pub dropped: i64,
+}
+
+/// An open history.
+#[derive(Debug)]
+pub struct Reader {
+    connection: Connection,
+}
+
+impl Reader {
+    /// Opens the history in `directory`, which may be written meanwhile.
+    pub fn open(directory: &Path) -> Result<Self, HistoryError> {
+        let path = directory.join(FILE);
+        if !path.exists() {
+            return Err(HistoryError::Missing(path));
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&path, flags)
+            .map_err(|source| HistoryError::Open { path: path.clone(), source })?;
+        schema::version(&connection, &path)?;
+        Ok(Self { connection })
+    }
+
+    /// The changes that `query` asks for, oldest first.
+    pub fn changes(&self, query: &Query) -> Result<Vec<Entry>, HistoryError> {
+        let mut statement = self.connection.prepare(
+            "SELECT seq, at, instance, netns, from_role, to_role, cause, reason FROM change \
+             WHERE at >= ?1 AND substr(instance, 1, length(?2)) = ?2 \
+             ORDER BY seq DESC LIMIT ?3",
+        )?;
+        let since = query.since.unwrap_or(i64::MIN);
+        let instance = query.instance.as_deref().unwrap_or_default();
+        let limit = query.limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(-1));
+        let rows = statement.query_map(params![since, instance, limit], |row| {
+            let record = Record {
+                at: row.get(1)?,
+                instance: row.get(2)?,
+                netns: row.get(3)?,
+                from: row.get(4)?,
+                to: row.get(5)?,
+                cause: row.get(6)?,
+                reason: row.get(7)?,
+            };
+            Ok(Entry { seq: row.get(0)?, record })
+        })?;
+        let mut entries = rows.collect::<Result<Vec<_>, _>>()?;
+        entries.reverse();
+        Ok(entries)
+    }
+
+    /// Every life of the recorder, in order.
+    pub fn runs(&self) -> Result<Vec<Run>, HistoryError> {
+        let mut statement =
+            self.connection.prepare("SELECT began, seen, ended, dropped FROM run ORDER BY id")?;
+        let rows = statement.query_map([], |row| {
+            Ok(Run {
+                began: row.get(0)?,
+                seen: row.get(1)?,
+                ended: row.get(2)?,
+                dropped: row.get(3)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<Vec<_>, _>>()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writer::{Keep, Writer};
+
+    #[test]
+    fn a_question_narrows_by_time_by_id_and_by_number() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(matches!(Reader::open(directory.path()), Err(HistoryError::Missing(_))));
+        let keep = Keep { age: std::time::Duration::MAX, ..Keep::default() };
+        let (writer, _) = Writer::open(directory.path(), keep).unwrap();
+        for (at, instance) in [(10, "web-1"), (20, "web-2"), (30, "db"), (40, "web-1")] {
+            writer.record(Record {
+                at,
+                instance: instance.to_owned(),
+                netns: None,
+                from: None,
+                to: "primary".to_owned(),
+                cause: "start".to_owned(),
+                reason: Some("why".to_owned()),
+            });
+        }
+        drop(writer);
+        let reader = Reader::open(directory.path()).unwrap();
+        let times = |query: Query| -> Vec<i64> {
+            reader.changes(&query).unwrap().iter().map(|entry| entry.record.at).collect()
+        };
+        assert_eq!(times(Query::default()), [10, 20, 30, 40]);
+        assert_eq!(times(Query { since: Some(20), ..Query::default() }), [20, 30, 40]);
+        let web = Some("web".to_owned());
+        assert_eq!(times(Query { instance: web.clone(), ..Query::default() }), [10, 20, 40]);
+        assert_eq!(times(Query { instance: web, limit: Some(2), since: None }), [20, 40]);
+        let nobody = Some("%".to_owned());
+        assert!(times(Query { instance: nobody, ..Query::default() }).is_empty());
+    }
+}

@@ -1,0 +1,61 @@
+//! The file's format. A number in the file (`PRAGMA user_version`) says which; a later one is
+//! refused, an earlier one is brought up.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::HistoryError;
+
+/// The format that this program writes.
+pub(crate) const VERSION: i64 = 1;
+
+/// Version 1.
+///
+/// `change`: one row for each change of role, in order of `seq`. `run`: one row for each life
+/// of the recorder; without `ended`, it runs, or was killed.
+const CREATE: &str = "
+CREATE TABLE change (
+    seq       INTEGER PRIMARY KEY AUTOINCREMENT,
+    at        INTEGER NOT NULL,             -- milliseconds since the epoch
+    instance  TEXT NOT NULL,
+    netns     TEXT,                         -- NULL: the node's own
+    from_role TEXT,                         -- NULL: not known
+    to_role   TEXT NOT NULL,
+    cause     TEXT NOT NULL,
+    reason    TEXT
+);
+CREATE INDEX change_by_instance ON change (instance, seq);
+CREATE INDEX change_by_time ON change (at);
+CREATE TABLE run (
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    began   INTEGER NOT NULL,
+    seen    INTEGER NOT NULL,               -- last time it is known to have run
+    ended   INTEGER,                        -- NULL: it runs, or was killed
+    dropped INTEGER NOT NULL DEFAULT 0      -- changes that could not be recorded
+);
+";
+
+/// Sees to it that the file has our format.
+pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), HistoryError> {
+    // Readers do not wait for the writer, nor it for them; and a killed process loses nothing
+    // that was committed.
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    if version(connection, path)? == VERSION {
+        return Ok(());
+    }
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(CREATE)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    Ok(transaction.commit()?)
+}
+
+/// The file's format; 0 for an empty file.
+pub(crate) fn version(connection: &Connection, path: &Path) -> Result<i64, HistoryError> {
+    let found = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if found > VERSION {
+        return Err(HistoryError::TooNew { path: path.to_owned(), found, known: VERSION });
+    }
+    Ok(found)
+}

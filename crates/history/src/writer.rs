@@ -1,0 +1,305 @@
+//! Writes in batches, on a thread of its own: whoever records never waits for the disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, ErrorCode, params};
+
+use crate::{FILE, HistoryError, Record, schema};
+
+/// Changes that may wait for the disk: a failover of ten thousand instances, and back.
+const QUEUE: usize = 1 << 16;
+/// Changes in one transaction.
+const BATCH: usize = 1000;
+/// How often the recorder writes down that it runs, and clears what is too old.
+const HEARTBEAT: Duration = Duration::from_mins(1);
+
+/// How much to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// How long.
+    pub age: Duration,
+    /// How many changes.
+    pub changes: u64,
+}
+
+impl Default for Keep {
+    /// A month, or a million changes: some 200 MB.
+    fn default() -> Self {
+        Self { age: Duration::from_hours(24 * 30), changes: 1_000_000 }
+    }
+}
+
+/// What was found when the history was opened.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// The recorder before was killed; this is when it was last known to run.
+    pub killed: Option<i64>,
+    /// The file was not a database any more: it was set aside, as this.
+    pub set_aside: Option<PathBuf>,
+}
+
+/// Records changes.
+#[derive(Debug)]
+pub struct Writer {
+    sender: Option<SyncSender<Record>>,
+    dropped: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Opens the history in `directory`, or begins one.
+    pub fn open(directory: &Path, keep: Keep) -> Result<(Self, Opened), HistoryError> {
+        let path = directory.join(FILE);
+        let mut opened = Opened::default();
+        let mut connection = match open(&path) {
+            Err(error) if is_corrupt(&error) => {
+                opened.set_aside = Some(set_aside(&path)?);
+                open(&path)?
+            }
+            other => other?,
+        };
+        opened.killed = begin_run(&mut connection)?;
+        let (sender, receiver) = sync_channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&dropped);
+        let work = move || Recorder { connection, keep, dropped: counter }.run(&receiver);
+        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(work)?;
+        Ok((Self { sender: Some(sender), dropped, thread: Some(thread) }, opened))
+    }
+
+    /// Takes a record down, without waiting. If the disk is so far behind that there is no
+    /// room, it is counted instead, and the count is in the history.
+    pub fn record(&self, record: Record) {
+        let is_taken = self.sender.as_ref().is_some_and(|sender| sender.try_send(record).is_ok());
+        if !is_taken {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Writer {
+    /// Everything that was recorded is written before this returns.
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<Connection, HistoryError> {
+    let failed = |source| HistoryError::Open { path: path.to_owned(), source };
+    let mut connection = Connection::open(path).map_err(failed)?;
+    schema::prepare(&mut connection, path)?;
+    Ok(connection)
+}
+
+fn is_corrupt(error: &HistoryError) -> bool {
+    let (HistoryError::Sql(source) | HistoryError::Open { source, .. }) = error else {
+        return false;
+    };
+    matches!(source.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+}
+
+/// Renames what cannot be read, with what belongs to it, so that nothing is lost.
+fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
+    let aside = path.with_extension(format!("corrupt-{}", now()));
+    std::fs::rename(path, &aside)?;
+    for suffix in ["-wal", "-shm"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(suffix);
+        // They may not be there.
+        let _ = std::fs::remove_file(PathBuf::from(beside));
+    }
+    Ok(aside)
+}
+
+/// Notes that the recorder runs; tells when the one before was last known to, if it was killed.
+fn begin_run(connection: &mut Connection) -> Result<Option<i64>, HistoryError> {
+    let transaction = connection.transaction()?;
+    let killed =
+        transaction
+            .query_row("SELECT max(seen) FROM run WHERE ended IS NULL", [], |row| row.get(0))?;
+    let time = now();
+    transaction.execute("INSERT INTO run (began, seen) VALUES (?1, ?1)", [time])?;
+    transaction.commit()?;
+    Ok(killed)
+}
+
+/// The thread's side.
+struct Recorder {
+    connection: Connection,
+    keep: Keep,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Recorder {
+    fn run(mut self, receiver: &Receiver<Record>) {
+        self.beat(false);
+        loop {
+            match receiver.recv_timeout(HEARTBEAT) {
+                Ok(first) => {
+                    let rest = receiver.try_iter().take(BATCH - 1);
+                    let batch: Vec<Record> = std::iter::once(first).chain(rest).collect();
+                    if self.write(&batch).is_err() {
+                        // The disk is full, or gone: what cannot be kept is counted.
+                        self.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.beat(false),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.beat(true);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &[Record]) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction()?;
+        {
+            let mut insert = transaction.prepare(
+                "INSERT INTO change (at, instance, netns, from_role, to_role, cause, reason) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?;
+            for record in batch {
+                let Record { at, instance, netns, from, to, cause, reason } = record;
+                insert.execute(params![at, instance, netns, from, to, cause, reason])?;
+            }
+        }
+        transaction.commit()
+    }
+
+    /// Says that we run, or have ended; clears what is too old or too much.
+    fn beat(&mut self, is_end: bool) {
+        let time = now();
+        let dropped = i64::try_from(self.dropped.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        // A disk that is full now may not be at the next beat.
+        let _ = self.connection.execute(
+            "UPDATE run SET seen = ?1, ended = CASE WHEN ?2 THEN ?1 END, dropped = ?3 \
+             WHERE id = (SELECT max(id) FROM run)",
+            params![time, is_end, dropped],
+        );
+        let age = i64::try_from(self.keep.age.as_millis()).unwrap_or(i64::MAX);
+        let _ =
+            self.connection.execute("DELETE FROM change WHERE at < ?1", [time.saturating_sub(age)]);
+        let most = i64::try_from(self.keep.changes).unwrap_or(i64::MAX);
+        let _ = self
+            .connection
+            .execute("DELETE FROM change WHERE seq <= (SELECT max(seq) FROM change) - ?1", [most]);
+    }
+}
+
+/// Milliseconds since the epoch.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use super::*;
+    use crate::reader::{Query, Reader};
+
+    fn record(instance: &str, at: i64, to: &str) -> Record {
+        Record {
+            at,
+            instance: instance.to_owned(),
+            netns: Some("blue".to_owned()),
+            from: Some("backup".to_owned()),
+            to: to.to_owned(),
+            cause: "address".to_owned(),
+            reason: None,
+        }
+    }
+
+    fn read(directory: &Path) -> Vec<Record> {
+        let reader = Reader::open(directory).unwrap();
+        reader.changes(&Query::default()).unwrap().into_iter().map(|entry| entry.record).collect()
+    }
+
+    #[test]
+    fn what_was_recorded_is_there_when_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+        assert_eq!(opened, Opened::default());
+        let time = now();
+        let records: Vec<Record> = (0..3000).map(|n| record("a", time + n, "primary")).collect();
+        for record in &records {
+            writer.record(record.clone());
+        }
+        drop(writer);
+        assert_eq!(read(directory.path()), records, "all of them, in order");
+        let run = Reader::open(directory.path()).unwrap().runs().unwrap().remove(0);
+        assert!(run.ended.is_some() && run.dropped == 0);
+        let (_writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+        assert_eq!(opened.killed, None, "it had ended well");
+    }
+
+    #[test]
+    fn a_recorder_that_was_killed_is_noticed_by_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        // What is left behind by a process that never comes to its end.
+        let copy = tempfile::tempdir().unwrap();
+        for name in [FILE.to_owned(), format!("{FILE}-wal")] {
+            std::fs::copy(directory.path().join(&name), copy.path().join(&name)).unwrap();
+        }
+        drop(writer);
+        let (_writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
+        assert!(opened.killed.is_some());
+        let runs = Reader::open(copy.path()).unwrap().runs().unwrap();
+        assert_eq!(runs.len(), 2);
+        assert_eq!(runs[0].ended, None);
+    }
+
+    #[test]
+    fn what_is_too_old_or_too_much_is_cleared() {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = Keep { age: Duration::from_hours(1), changes: 10 };
+        let (writer, _) = Writer::open(directory.path(), keep).unwrap();
+        writer.record(record("old", now() - 7_200_000, "primary"));
+        for _ in 0..25 {
+            writer.record(record("new", now(), "primary"));
+        }
+        drop(writer);
+        let left = read(directory.path());
+        assert_eq!(left.len(), 10);
+        assert!(left.iter().all(|record| record.instance == "new"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_set_aside_and_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        File::create(&path).unwrap().write_all(&[7; 8192]).unwrap();
+        let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+        let aside = opened.set_aside.unwrap();
+        assert_eq!(std::fs::read(aside).unwrap(), [7; 8192]);
+        writer.record(record("a", now(), "primary"));
+        drop(writer);
+        assert_eq!(read(directory.path()).len(), 1);
+    }
+
+    #[test]
+    fn a_file_of_a_later_program_is_refused_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let connection = Connection::open(&path).unwrap();
+        connection.pragma_update(None, "user_version", 99).unwrap();
+        drop(connection);
+        let before = std::fs::read(&path).unwrap();
+        let error = Writer::open(directory.path(), Keep::default()).unwrap_err();
+        assert!(matches!(error, HistoryError::TooNew { found: 99, .. }), "{error}");
+        assert!(Reader::open(directory.path()).is_err());
+        assert_eq!(std::fs::read(&path).unwrap()[60..64], before[60..64], "its number stays");
+    }
+}

@@ -11,7 +11,7 @@ use vipwatch_engine::discovery::Places;
 /// Where every virtual address of this node is: straight from the kernel, in every network
 /// namespace.
 #[derive(Debug, Parser)]
-#[command(version, about, disable_help_subcommand = true, after_help = EXIT_CODES)]
+#[command(version, disable_help_subcommand = true, after_help = EXIT_CODES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,

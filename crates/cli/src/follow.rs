@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,6 +20,9 @@ const REDISCOVER: Duration = Duration::from_secs(10);
 
 /// How long a file must have been left alone before it is believed.
 const SETTLE: Duration = Duration::from_millis(100);
+
+/// How long news of namespaces may gather.
+const GATHER: Duration = Duration::from_millis(20);
 
 /// What waiting brought.
 #[derive(Debug, Default)]
@@ -43,8 +46,8 @@ pub(crate) struct Follower {
     /// What was found last.
     instances: Vec<Found>,
     troubles: Vec<Trouble>,
-    /// Somebody is writing: look again soon.
-    is_settling: bool,
+    /// When to look again, whatever happens.
+    next: Instant,
 }
 
 impl Follower {
@@ -63,7 +66,7 @@ impl Follower {
             roster,
             instances: Vec::new(),
             troubles: Vec::new(),
-            is_settling: false,
+            next: Instant::now(),
         })
     }
 
@@ -74,8 +77,8 @@ impl Follower {
         // A file that was written just now may not be written to its end. At the start there
         // is nothing better.
         let age = written.and_then(|written| written.elapsed().ok());
-        self.is_settling = !self.instances.is_empty() && age.is_some_and(|age| age < SETTLE);
-        if self.is_settling {
+        if !self.instances.is_empty() && age.is_some_and(|age| age < SETTLE) {
+            self.next = Instant::now() + SETTLE;
             return News::default();
         }
         // What is wrong now was right before: the last good picture stands.
@@ -94,6 +97,9 @@ impl Follower {
         self.troubles.clone_from(&troubles);
         self.instances.clone_from(&instances);
         let changes = self.roster.follow(instances);
+        // A name is there before its namespace is.
+        let pause = if self.roster.is_waiting() { SETTLE } else { REDISCOVER };
+        self.next = Instant::now() + pause;
         News { changes, is_called: false, troubles: is_news.then_some(troubles) }
     }
 
@@ -112,24 +118,28 @@ impl Follower {
 
     /// Waits until something happens, here or on the caller's own descriptor.
     pub(crate) fn wait(&mut self, own: Option<BorrowedFd<'_>>) -> Result<News, Failure> {
-        let (count, is_called) = {
+        let is_called = {
             let mut polled = vec![
                 PollFd::from_borrowed_fd(self.roster.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.directories.as_fd(), PollFlags::IN),
             ];
             polled.extend(own.map(|own| PollFd::from_borrowed_fd(own, PollFlags::IN)));
-            let limit = if self.is_settling { SETTLE } else { REDISCOVER };
-            let limit = Timespec::try_from(limit).ok();
-            let count = match poll(&mut polled, limit.as_ref()) {
-                Ok(count) => count,
+            let left = self.next.saturating_duration_since(Instant::now());
+            let limit = Timespec::try_from(left).ok();
+            match poll(&mut polled, limit.as_ref()) {
+                Ok(_) => {}
                 Err(Errno::INTR) => return Ok(News::default()),
                 Err(errno) => return Err(waiting(&errno.into())),
-            };
-            (count, polled.get(2).is_some_and(|own| !own.revents().is_empty()))
+            }
+            polled.get(2).is_some_and(|own| !own.revents().is_empty())
         };
         let changes = self.roster.read().map_err(|error| waiting(&error))?;
         let mut news = News { changes, is_called, troubles: None };
-        if count == 0 || self.directories.have_news() {
+        if self.directories.have_news() {
+            // Many come together; and a name is there before its namespace is.
+            self.next = self.next.min(Instant::now() + GATHER);
+        }
+        if self.next <= Instant::now() {
             let found = self.rediscover();
             news.changes.extend(found.changes);
             news.troubles = found.troubles;

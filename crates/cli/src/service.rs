@@ -6,6 +6,10 @@ use std::os::unix::net::UnixDatagram;
 pub(crate) fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let Ok(socket) = UnixDatagram::unbound() else { return };
+    // A manager that does not listen must not stop us.
+    if socket.set_nonblocking(true).is_err() {
+        return;
+    }
     let name = path.as_encoded_bytes();
     let sent = match name.strip_prefix(b"@") {
         Some(name) => {

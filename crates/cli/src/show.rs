@@ -6,7 +6,13 @@ use serde_json::Value;
 
 /// Prints, and does not mind a reader who has had enough.
 pub(crate) fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = is_read(text);
+}
+
+/// Prints; false if nobody reads any more.
+pub(crate) fn is_read(text: &str) -> bool {
+    let mut stdout = std::io::stdout();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }
 
 /// Prints a value, for scripts.

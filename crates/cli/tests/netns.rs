@@ -227,9 +227,9 @@ fn start_recorder(node: &Node) -> std::process::Child {
     command.arg("--state-path").arg(node.lab.path());
     command.arg("--keepalived-conf").arg(node.keepalived_conf()).env("NOTIFY_SOCKET", &notify);
     let child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
-    manager.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    manager.set_nonblocking(true).unwrap();
     let mut said = [0; 64];
-    let length = manager.recv(&mut said).expect("it says when it is ready");
+    let length = wait_for("it to say that it is ready", || manager.recv(&mut said).ok());
     assert_eq!(&said[..length], b"READY=1");
     child
 }

@@ -145,6 +145,11 @@ impl Discovery {
         };
         let (_, instances) = self.read(file);
         let Some(vrrp) = instances.into_iter().next() else { return };
+        if vrrp.addresses.iter().all(|address| address.is_excluded) {
+            let text = "there is no address that would make it primary".to_owned();
+            self.trouble(file, Some(vrrp.place.line), text);
+            return;
+        }
         let netns = router_netns(&id);
         if netns.is_none() {
             self.trouble(file, None, format!("{id} cannot be the name of a namespace"));

@@ -72,79 +72,111 @@ struct Member {
     standing: Option<Standing>,
 }
 
-/// A namespace that members are in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Home {
-    id: NetnsId,
-    place: Where,
-}
-
 /// All that is followed.
 #[derive(Debug)]
 pub struct Roster {
     fleet: Fleet,
     members: Vec<Member>,
     /// Where the namespaces are that exist; `None` is the node's own.
-    homes: BTreeMap<Option<NetnsName>, Home>,
+    homes: BTreeMap<Option<NetnsName>, Where>,
+    /// Those that cannot be had, and why.
+    homeless: BTreeMap<Option<NetnsName>, Standing>,
 }
 
 impl Roster {
     /// Follows nobody yet. Takes root, or `CAP_NET_BROADCAST` and `CAP_NET_ADMIN`.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { fleet: Fleet::open()?, members: Vec::new(), homes: BTreeMap::new() })
+        Ok(Self {
+            fleet: Fleet::open()?,
+            members: Vec::new(),
+            homes: BTreeMap::new(),
+            homeless: BTreeMap::new(),
+        })
     }
 
     /// Follows `instances` from now on, and no others. Those that were followed before and have
     /// not changed are not touched. Namespaces are found again by their names.
     pub fn follow(&mut self, instances: Vec<Found>) -> Vec<Change> {
-        let mut before: Vec<Member> = std::mem::take(&mut self.members);
+        let before = std::mem::take(&mut self.members);
+        let mut before: BTreeMap<String, Member> =
+            before.into_iter().map(|member| (member.found.id.to_string(), member)).collect();
+        let mut places = Vec::new();
         for found in instances {
             let watched = found.watched();
-            let known = before.iter().position(|member| {
-                member.found.id == found.id
-                    && member.found.netns == found.netns
-                    && member.watched == watched
-            });
-            let standing = known.and_then(|at| before.swap_remove(at).standing);
+            let known = before.remove(found.id.as_str());
+            let known =
+                known.filter(|known| known.found.netns == found.netns && known.watched == watched);
+            if known.is_none() {
+                places.push(found.netns.clone());
+            }
+            let standing = known.and_then(|known| known.standing);
             self.members.push(Member { found, watched, standing });
         }
-        self.find_homes();
-        self.survey_all(Cause::Namespace)
+        places.extend(self.find_homes());
+        places.sort_unstable();
+        places.dedup();
+        let mut changes = Vec::new();
+        for name in places {
+            self.survey(name.as_ref(), Cause::Namespace, &mut changes);
+        }
+        self.blame_homeless(&mut changes);
+        changes
     }
 
-    /// Looks which namespaces there are now.
-    fn find_homes(&mut self) {
+    /// Looks which namespaces there are now; tells which are new.
+    ///
+    /// Neither name nor identity prove that a namespace is the one we knew: both are used
+    /// again. That the kernel speaks of it by the same id does.
+    fn find_homes(&mut self) -> Vec<Option<NetnsName>> {
         let mut wanted: Vec<Option<NetnsName>> =
             self.members.iter().map(|member| member.found.netns.clone()).collect();
         wanted.sort_unstable();
         wanted.dedup();
         let before = std::mem::take(&mut self.homes);
+        self.homeless.clear();
+        let mut new = Vec::new();
         for name in wanted {
-            let id = match &name {
-                Some(name) => NetnsId::of_name(name).ok().flatten(),
-                None => NetnsId::current().ok(),
-            };
-            let Some(id) = id else { continue };
-            // The same name may stand for another namespace than before.
-            let home = match before.get(&name).filter(|home| home.id == id) {
-                Some(home) => Some(*home),
-                None => self.adopt(name.as_ref(), id),
-            };
-            if let Some(home) = home {
-                self.homes.insert(name, home);
+            let known = before.get(&name).copied();
+            match self.find_home(name.as_ref(), known) {
+                Ok(place) => {
+                    if known != Some(place) {
+                        new.push(name.clone());
+                    }
+                    self.homes.insert(name, place);
+                }
+                Err(why) => {
+                    self.homeless.insert(name, why);
+                }
             }
+        }
+        new
+    }
+
+    fn find_home(
+        &mut self,
+        name: Option<&NetnsName>,
+        known: Option<Where>,
+    ) -> Result<Where, Standing> {
+        let Some(name) = name else { return Ok(Where::Here) };
+        let netns = Netns::open(name).map_err(|error| match error {
+            // A name that stands for nothing is about to go, or to come.
+            NetnsError::Missing(_) | NetnsError::NotANamespace(_) => {
+                Standing::Fault(Fault::NoNetns)
+            }
+            error => Standing::Unknown(error.to_string()),
+        })?;
+        match known {
+            Some(place) if self.fleet.is_still(&netns, place) => Ok(place),
+            _ => self.fleet.adopt(&netns).map_err(|error| Standing::Unknown(error.to_string())),
         }
     }
 
-    fn adopt(&mut self, name: Option<&NetnsName>, id: NetnsId) -> Option<Home> {
-        let Some(name) = name else {
-            return Some(Home { id, place: Where::Here });
+    /// Whether a namespace has a name and is not there yet: it is worth looking again soon.
+    pub fn is_waiting(&self) -> bool {
+        let has_name = |name: &Option<NetnsName>| {
+            name.as_ref().is_some_and(|name| NetnsId::of_name(name).is_ok_and(|id| id.is_some()))
         };
-        // One that cannot be entered has no standing that could be known; it is tried again
-        // whenever somebody looks for namespaces.
-        let netns = Netns::open(name).ok()?;
-        let place = self.fleet.adopt(&netns).ok()?;
-        Some(Home { id: netns.id(), place })
+        self.homeless.keys().any(has_name)
     }
 
     /// Takes what was heard, and tells what has changed.
@@ -158,12 +190,10 @@ impl Roster {
             let (place, cause) = match heard {
                 Heard::Address(place) => (place, Cause::Address),
                 Heard::Link(place) => (place, Cause::Link),
+                // Ids are used again: this may be the end of another namespace, which had the
+                // id before. So it is looked for.
                 Heard::Gone(place) => {
-                    // Ids are used again: this may be the end of another namespace, which had
-                    // the id before. The name decides.
-                    let count = self.homes.len();
-                    self.homes.retain(|_, home| home.place != place);
-                    is_gone |= self.homes.len() < count;
+                    is_gone |= self.homes.values().any(|home| *home == place);
                     continue;
                 }
                 Heard::Lost => {
@@ -175,53 +205,42 @@ impl Roster {
             let known = asked.entry(place).or_insert(cause);
             *known = (*known).min(cause);
         }
-        if is_lost {
-            self.find_homes();
-            return Ok(self.survey_all(Cause::Resync));
-        }
-        if is_gone {
-            let before: Vec<_> = self.homes.keys().cloned().collect();
-            self.find_homes();
-            for (_, home) in self.homes.iter().filter(|(name, _)| !before.contains(name)) {
-                asked.entry(home.place).or_insert(Cause::Namespace);
+        let mut changes = Vec::new();
+        if is_gone || is_lost {
+            for name in self.find_homes() {
+                let place = self.homes.get(&name).copied();
+                asked.extend(place.map(|place| (place, Cause::Namespace)));
             }
         }
-        let mut changes = Vec::new();
+        let is_asked = |place: &Where| match asked.get(place) {
+            Some(cause) => Some(*cause),
+            None => is_lost.then_some(Cause::Resync),
+        };
+        let cause_of = |cause| if is_lost { Cause::Resync } else { cause };
         let places: Vec<(Option<NetnsName>, Cause)> = self
             .homes
             .iter()
-            .filter_map(|(name, home)| Some((name.clone(), *asked.get(&home.place)?)))
+            .filter_map(|(name, place)| Some((name.clone(), cause_of(is_asked(place)?))))
             .collect();
         for (name, cause) in places {
             self.survey(name.as_ref(), cause, &mut changes);
         }
-        self.find_lost(&mut changes);
-        Ok(changes)
-    }
-
-    fn survey_all(&mut self, cause: Cause) -> Vec<Change> {
-        let mut changes = Vec::new();
-        for name in self.homes.keys().cloned().collect::<Vec<_>>() {
-            self.survey(name.as_ref(), cause, &mut changes);
+        if is_gone || is_lost {
+            self.blame_homeless(&mut changes);
         }
-        self.find_lost(&mut changes);
-        changes
+        Ok(changes)
     }
 
     /// Asks one namespace, and tells whose standing is another than before.
     fn survey(&mut self, name: Option<&NetnsName>, cause: Cause, changes: &mut Vec<Change>) {
-        let key = name.cloned();
-        let Some(home) = self.homes.get(&key) else { return };
-        let survey = match self.fleet.survey(home.place) {
+        let Some(place) = self.homes.get(&name.cloned()).copied() else { return };
+        let survey = match self.fleet.survey(place) {
             Ok(survey) => Ok(survey),
-            // It has gone while we were about to ask.
-            Err(WatchError::Dump(error)) if error.raw_os_error() == Some(EINVAL) => {
-                self.homes.remove(&key);
-                return;
-            }
+            // It has gone while we were about to ask, and the kernel will say so.
+            Err(WatchError::Dump(error)) if error.raw_os_error() == Some(EINVAL) => return,
             Err(error) => Err(Standing::Unknown(error.to_string())),
         };
-        for member in self.members.iter_mut().filter(|member| member.found.netns == key) {
+        for member in self.members.iter_mut().filter(|member| member.found.netns.as_ref() == name) {
             let to = match &survey {
                 Ok(survey) => standing(&member.watched, survey),
                 Err(why) => why.clone(),
@@ -230,20 +249,11 @@ impl Roster {
         }
     }
 
-    /// Whoever has no home is at fault.
-    fn find_lost(&mut self, changes: &mut Vec<Change>) {
+    /// Says of everybody without a namespace that there is none.
+    fn blame_homeless(&mut self, changes: &mut Vec<Change>) {
         for member in &mut self.members {
-            if !self.homes.contains_key(&member.found.netns) {
-                let why = member.found.netns.as_ref().map(Netns::open);
-                let to = match why {
-                    // A name that stands for nothing is about to go, or to come.
-                    None
-                    | Some(Ok(_) | Err(NetnsError::Missing(_) | NetnsError::NotANamespace(_))) => {
-                        Standing::Fault(Fault::NoNetns)
-                    }
-                    Some(Err(error)) => Standing::Unknown(error.to_string()),
-                };
-                member.stand(to, Cause::Namespace, changes);
+            if let Some(why) = self.homeless.get(&member.found.netns) {
+                member.stand(why.clone(), Cause::Namespace, changes);
             }
         }
     }

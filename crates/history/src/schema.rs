@@ -38,11 +38,13 @@ CREATE TABLE run (
 
 /// Sees to it that the file has our format.
 pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), HistoryError> {
+    // ORDER: what a later program has written is not touched.
+    let found = version(connection, path)?;
     // Readers do not wait for the writer, nor it for them; and a killed process loses nothing
     // that was committed.
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    if version(connection, path)? == VERSION {
+    if found == VERSION {
         return Ok(());
     }
     let transaction = connection.transaction()?;

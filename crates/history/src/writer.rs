@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, params};
 
@@ -56,14 +56,14 @@ impl Writer {
     pub fn open(directory: &Path, keep: Keep) -> Result<(Self, Opened), HistoryError> {
         let path = directory.join(FILE);
         let mut opened = Opened::default();
-        let mut connection = match open(&path) {
+        let (connection, killed) = match open(&path) {
             Err(error) if is_corrupt(&error) => {
                 opened.set_aside = Some(set_aside(&path)?);
                 open(&path)?
             }
             other => other?,
         };
-        opened.killed = begin_run(&mut connection)?;
+        opened.killed = killed;
         let (sender, receiver) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
@@ -92,11 +92,12 @@ impl Drop for Writer {
     }
 }
 
-fn open(path: &Path) -> Result<Connection, HistoryError> {
+fn open(path: &Path) -> Result<(Connection, Option<i64>), HistoryError> {
     let failed = |source| HistoryError::Open { path: path.to_owned(), source };
     let mut connection = Connection::open(path).map_err(failed)?;
     schema::prepare(&mut connection, path)?;
-    Ok(connection)
+    let killed = begin_run(&mut connection)?;
+    Ok((connection, killed))
 }
 
 fn is_corrupt(error: &HistoryError) -> bool {
@@ -114,7 +115,9 @@ fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(suffix);
         // They may not be there.
-        let _ = std::fs::remove_file(PathBuf::from(beside));
+        let mut kept = aside.as_os_str().to_owned();
+        kept.push(suffix);
+        let _ = std::fs::rename(PathBuf::from(beside), PathBuf::from(kept));
     }
     Ok(aside)
 }
@@ -122,9 +125,11 @@ fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
 /// Notes that the recorder runs; tells when the one before was last known to, if it was killed.
 fn begin_run(connection: &mut Connection) -> Result<Option<i64>, HistoryError> {
     let transaction = connection.transaction()?;
-    let killed =
-        transaction
-            .query_row("SELECT max(seen) FROM run WHERE ended IS NULL", [], |row| row.get(0))?;
+    let killed = transaction.query_row(
+        "SELECT max(seen) FROM run WHERE id = (SELECT max(id) FROM run) AND ended IS NULL",
+        [],
+        |row| row.get(0),
+    )?;
     let time = now();
     transaction.execute("INSERT INTO run (began, seen) VALUES (?1, ?1)", [time])?;
     transaction.commit()?;
@@ -141,8 +146,14 @@ struct Recorder {
 impl Recorder {
     fn run(mut self, receiver: &Receiver<Record>) {
         self.beat(false);
+        let mut next_beat = Instant::now() + HEARTBEAT;
         loop {
-            match receiver.recv_timeout(HEARTBEAT) {
+            let now = Instant::now();
+            if next_beat <= now {
+                self.beat(false);
+                next_beat = now + HEARTBEAT;
+            }
+            match receiver.recv_timeout(next_beat - now.min(next_beat)) {
                 Ok(first) => {
                     let rest = receiver.try_iter().take(BATCH - 1);
                     let batch: Vec<Record> = std::iter::once(first).chain(rest).collect();
@@ -151,7 +162,7 @@ impl Recorder {
                         self.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => self.beat(false),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     self.beat(true);
                     return;
@@ -188,6 +199,10 @@ impl Recorder {
         let age = i64::try_from(self.keep.age.as_millis()).unwrap_or(i64::MAX);
         let _ =
             self.connection.execute("DELETE FROM change WHERE at < ?1", [time.saturating_sub(age)]);
+        let _ = self.connection.execute(
+            "DELETE FROM run WHERE seen < ?1 AND id < (SELECT max(id) FROM run)",
+            [time.saturating_sub(age)],
+        );
         let most = i64::try_from(self.keep.changes).unwrap_or(i64::MAX);
         let _ = self
             .connection
@@ -254,10 +269,13 @@ mod tests {
             std::fs::copy(directory.path().join(&name), copy.path().join(&name)).unwrap();
         }
         drop(writer);
-        let (_writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
+        let (writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
         assert!(opened.killed.is_some());
+        drop(writer);
+        let (_writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
+        assert_eq!(opened.killed, None, "said once");
         let runs = Reader::open(copy.path()).unwrap().runs().unwrap();
-        assert_eq!(runs.len(), 2);
+        assert_eq!(runs.len(), 3);
         assert_eq!(runs[0].ended, None);
     }
 
@@ -297,9 +315,10 @@ mod tests {
         connection.pragma_update(None, "user_version", 99).unwrap();
         drop(connection);
         let before = std::fs::read(&path).unwrap();
+        assert!(!before.is_empty());
         let error = Writer::open(directory.path(), Keep::default()).unwrap_err();
         assert!(matches!(error, HistoryError::TooNew { found: 99, .. }), "{error}");
         assert!(Reader::open(directory.path()).is_err());
-        assert_eq!(std::fs::read(&path).unwrap()[60..64], before[60..64], "its number stays");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 }

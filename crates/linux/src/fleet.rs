@@ -133,6 +133,14 @@ impl Fleet {
         }
     }
 
+    /// Whether the kernel still speaks of `netns` as `place`.
+    pub fn is_still(&mut self, netns: &Netns, place: Where) -> bool {
+        match place {
+            Where::Here => NetnsId::current().is_ok_and(|current| current == netns.id()),
+            Where::There(id) => self.id_of(netns).is_ok_and(|found| found == Some(id)),
+        }
+    }
+
     /// The id of a namespace, if it has one.
     fn id_of(&mut self, netns: &Netns) -> io::Result<Option<i32>> {
         let request = Request::new(libc::RTM_GETNSID, 0)
@@ -243,19 +251,27 @@ impl Fleet {
     /// a row are told once.
     pub fn read(&mut self, heard: &mut Vec<Heard>) -> io::Result<()> {
         let mut buffer = [0_u8; 16 << 10];
-        for _ in 0..BATCH {
+        let mut is_lost = false;
+        let mut count = 0;
+        // After an overrun the kernel drops everything, without another word, until the queue
+        // is empty. So it is emptied first: what is asked before would be out of date unseen.
+        while is_lost || count < BATCH {
+            count += 1;
             let (length, place) = match receive(self.events.as_fd(), &mut buffer) {
                 Ok(received) => received,
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => continue,
                 Err(Errno::NOBUFS) => {
-                    heard.push(Heard::Lost);
+                    is_lost = true;
                     continue;
                 }
                 Err(errno) => return Err(errno.into()),
             };
-            // What is longer than that has a head all the same, and that is all that is read.
-            for (header, body) in envelopes(&buffer[..length.min(buffer.len())]).flatten() {
+            for envelope in envelopes(&buffer[..length.min(buffer.len())]) {
+                let Ok((header, body)) = envelope else {
+                    is_lost = true;
+                    break;
+                };
                 let news = match header.kind {
                     libc::RTM_NEWADDR | libc::RTM_DELADDR => Heard::Address(place),
                     libc::RTM_NEWLINK | libc::RTM_DELLINK => Heard::Link(place),
@@ -270,6 +286,9 @@ impl Fleet {
                     heard.push(news);
                 }
             }
+        }
+        if is_lost {
+            heard.push(Heard::Lost);
         }
         Ok(())
     }

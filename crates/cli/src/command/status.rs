@@ -48,10 +48,10 @@ fn chosen(discovery: &Discovery, ids: &[String]) -> Result<Vec<Found>, Failure> 
 
 fn row(seen: &Seen<'_>) -> Vec<String> {
     let Seen { found, standing, addresses } = seen;
-    let (_, first, _) = &addresses[0];
-    let more = match addresses.len() - 1 {
-        0 => String::new(),
-        more => format!(" (+{more})"),
+    let first = addresses.first().map(|(_, cidr, _)| cidr.to_string()).unwrap_or_default();
+    let more = match addresses.len() {
+        0 | 1 => String::new(),
+        count => format!(" (+{})", count - 1),
     };
     vec![
         found.id.to_string(),

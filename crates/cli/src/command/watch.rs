@@ -20,7 +20,9 @@ pub(crate) fn run(options: &Watch) -> Result<(), Failure> {
             show::print(&troubles_text(&troubles));
         }
         for change in news.changes {
-            show::print(&format!("{}\n", line(&change, options.place.format)));
+            if !show::is_read(&format!("{}\n", line(&change, options.place.format))) {
+                return Ok(());
+            }
             // What was so before is a picture, not a change.
             if let Some(left) = left.as_mut().filter(|_| change.from.is_some()) {
                 *left -= 1;

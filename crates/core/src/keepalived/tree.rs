@@ -65,6 +65,9 @@ impl Statement {
 /// What `$NAME` stands for, in all files together.
 pub type Definitions = BTreeMap<String, String>;
 
+/// Blocks within blocks: keepalived has four.
+const DEPTH: usize = 64;
+
 #[derive(Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
@@ -112,12 +115,12 @@ pub fn parse(
                     flush(&mut words, began, &mut statements);
                     // A brace on a line of its own belongs to the statement before.
                     match statements.pop() {
-                        Some(head) if head.block.is_empty() => {
+                        Some(head) if head.block.is_empty() && open.len() < DEPTH => {
                             open.push((head, std::mem::take(&mut statements)));
                         }
                         other => {
                             statements.extend(other);
-                            problems.push(Problem::new(place, "{ without anything before it"));
+                            problems.push(Problem::new(place, "{ that belongs to nothing"));
                         }
                     }
                 }

@@ -9,6 +9,8 @@ use vipwatch_linux::file::read_text;
 
 /// Longer than any configuration that a person or Neutron has written.
 const LIMIT: u64 = 4 << 20;
+/// Includes within includes.
+const DEPTH: usize = 64;
 /// More files than that are a mistake.
 const FILES: usize = 10_000;
 
@@ -68,7 +70,8 @@ impl Loaded {
         let mut resolved = Vec::with_capacity(statements.len());
         for mut statement in statements {
             // Besides `include` there are letters behind it that say how to complain.
-            if statement.keyword().starts_with("include") {
+            let letter = statement.keyword().strip_prefix("include");
+            if letter.is_some_and(|letter| letter.len() <= 1) {
                 let pattern = statement.argument().unwrap_or_default().to_owned();
                 resolved.extend(self.include(&pattern, statement.place, definitions, above));
                 continue;
@@ -98,7 +101,7 @@ impl Loaded {
         }
         let mut statements = Vec::new();
         for file in found {
-            if above.contains(&file) {
+            if above.contains(&file) || above.len() >= DEPTH {
                 let text = format!("include {pattern} goes round in a circle");
                 self.problems.push(Problem { place, text });
             } else if self.files.len() >= FILES {

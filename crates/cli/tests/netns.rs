@@ -226,7 +226,8 @@ fn start_recorder(node: &Node) -> std::process::Child {
     command.arg("node").arg("--state-dir").arg(node.lab.path().join("state"));
     command.arg("--state-path").arg(node.lab.path());
     command.arg("--keepalived-conf").arg(node.keepalived_conf()).env("NOTIFY_SOCKET", &notify);
-    let child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let shown = std::fs::File::create(node.lab.path().join("shown")).unwrap();
+    let child = command.stdout(shown).spawn().unwrap();
     manager.set_nonblocking(true).unwrap();
     let mut said = [0; 64];
     let length = wait_for("it to say that it is ready", || manager.recv(&mut said).ok());
@@ -319,6 +320,10 @@ fn what_is_configured_anew_is_followed_after_sighup() {
     let half = &two[..two.len() - 20];
     node.write("keepalived.conf", &netns_conf(&netns, half));
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    wait_for("it to have read half a file", || {
+        let shown = std::fs::read_to_string(node.lab.path().join("shown")).unwrap();
+        shown.contains("is not closed").then_some(())
+    });
     netns.ip("address add 192.0.2.2/24 dev eth0");
     wait_for_record(&node, "VI_2 primary");
     let expected = ["VI_1 backup", "VI_2 backup", "VI_2 primary"];

@@ -14,6 +14,7 @@
 
 pub mod announce;
 pub mod backoff;
+pub mod chain;
 pub mod delivery;
 pub mod instance;
 pub mod keepalived;
@@ -26,6 +27,7 @@ pub mod tracker;
 
 pub use announce::{AnnouncePlan, Target};
 pub use backoff::{Backoff, Dice};
+pub use chain::Chain;
 pub use delivery::{Delivery, Outcome, Setback};
 pub use instance::{InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip};
 pub use moment::Moment;

@@ -5,13 +5,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::Access;
-use vipwatch_core::{Look, Observation};
+use vipwatch_core::{Chain, Look, Observation};
 use vipwatch_engine::keepalived_conf::advert_interval;
 use vipwatch_linux::monitor::{Heard, Monitor};
 use vipwatch_linux::privilege::Identity;
 
 use crate::args::{Args, PROGRAM};
-use crate::failure::{Chain, Code, Failure, print};
+use crate::failure::{Code, Failure, print};
 use crate::pid_file;
 use crate::setup::{Place, Setup};
 

@@ -1,7 +1,6 @@
 //! What goes wrong before or while watching, as an operator needs it: what, what to do,
 //! and an exit code.
 
-use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -74,19 +73,4 @@ impl Failure {
 /// Prints data to standard output; a reader that went away is no failure of ours.
 pub(crate) fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-/// An error and its causes, in one line.
-pub(crate) struct Chain<'a>(pub(crate) &'a dyn std::error::Error);
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
 }

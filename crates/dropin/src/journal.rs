@@ -3,14 +3,13 @@
 //! The sentences of the Python generations are kept to the letter, at their level: upstream's
 //! tests and operators' scripts look for them. What upstream has no words for is said in ours.
 
-use vipwatch_core::{Cause, InstanceId, LinkName, NetnsName, Role, Transition};
+use vipwatch_core::{Cause, Chain, InstanceId, LinkName, NetnsName, Role, Transition};
 use vipwatch_engine::outlet::agent::{AgentError, Words};
 use vipwatch_engine::outlet::announce::{Note, Tally};
 use vipwatch_engine::outlet::conntrack::Report;
 use vipwatch_engine::{Event, Journal};
 use vipwatch_linux::monitor::Loss;
 
-use crate::failure::Chain;
 use crate::log::{Level, Log};
 use crate::setup::Setup;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::Access;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CapabilitySet;
+use vipwatch_core::Chain;
 use vipwatch_engine::outlet::agent::AgentSettings;
 use vipwatch_engine::outlet::conntrack::{ConntrackLine, helper};
 use vipwatch_engine::{Ending, Helpers, Settings, Spine};
@@ -14,7 +15,7 @@ use vipwatch_linux::process::{self, Side};
 use vipwatch_linux::signal::{Signal, Signals};
 
 use crate::args::PROGRAM;
-use crate::failure::{Chain, Code, Failure};
+use crate::failure::{Code, Failure};
 use crate::instance_lock::InstanceLock;
 use crate::journal::RouterJournal;
 use crate::log::{Level, Log};

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vipwatch_core::{AnnouncePlan, InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip};
+use vipwatch_core::{
+    AnnouncePlan, Chain, InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip,
+};
 use vipwatch_engine::outlet::agent::Trust;
 use vipwatch_engine::outlet::announce::{Announcer, OpenError, When};
 use vipwatch_linux::monitor::{Monitor, Scope};
@@ -15,7 +17,7 @@ use crate::account;
 use crate::announce;
 use crate::args::{Args, PROGRAM};
 use crate::config::Config;
-use crate::failure::{Chain, Code, Failure};
+use crate::failure::{Code, Failure};
 use crate::log::Facility;
 use crate::words::{Circumstances, Era, Word};
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 use vipwatch_core::announce::Survey;
 use vipwatch_core::standing::{is_held, standing};
-use vipwatch_core::{Fault, LinkName, NetnsName, Standing};
+use vipwatch_core::{Chain, Fault, LinkName, NetnsName, Standing};
 use vipwatch_linux::netns::{NetnsError, visit};
 use vipwatch_linux::survey::Surveyor;
 
@@ -46,15 +46,7 @@ pub fn look(instances: &[Found]) -> Vec<Seen<'_>> {
 }
 
 fn survey(netns: Option<&NetnsName>) -> Result<Survey, Standing> {
-    let unknown = |error: &dyn std::error::Error| {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        Standing::Unknown(text)
-    };
+    let unknown = |error: &dyn std::error::Error| Standing::Unknown(Chain(error).to_string());
     match visit(netns, || Surveyor::open().and_then(|mut surveyor| surveyor.survey())) {
         Ok(Ok(survey)) => Ok(survey),
         Ok(Err(error)) => Err(unknown(&error)),

@@ -32,10 +32,10 @@ use vipwatch_core::announce::Survey;
 
 use self::message::{Answer, Request};
 use crate::monitor::WatchError;
-use crate::netlink::decode::facts::{address_facts, link_facts};
-use crate::netlink::decode::{Malformed, Message, envelopes, message};
+use crate::netlink::decode::envelopes;
 use crate::netlink::socket::{Received, Scratch, Socket};
 use crate::netns::{Netns, NetnsId};
+use crate::survey::{Part, collect};
 
 /// Links, addresses, and the ids of namespaces (`RTNLGRP_NSID` is group 28).
 const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR)
@@ -183,11 +183,11 @@ impl Fleet {
     pub fn survey(&mut self, place: Where) -> Result<Survey, WatchError> {
         for _ in 0..ATTEMPTS {
             let mut survey = Survey::default();
-            let mut is_whole = self.dump(Request::links(place), place, &mut survey)?;
+            let mut parts = vec![self.dump(Request::links(place), place, &mut survey)?];
             for family in [libc::AF_INET, libc::AF_INET6] {
-                is_whole &= self.dump(Request::addresses(place, family), place, &mut survey)?;
+                parts.push(self.dump(Request::addresses(place, family), place, &mut survey)?);
             }
-            if is_whole {
+            if parts.iter().all(|part| *part == Part::Whole) {
                 survey.settle();
                 return Ok(survey);
             }
@@ -195,56 +195,21 @@ impl Fleet {
         Err(WatchError::Endless)
     }
 
-    /// Tells whether all of it came, and nothing changed meanwhile.
     fn dump(
         &mut self,
         request: Request,
         place: Where,
         survey: &mut Survey,
-    ) -> Result<bool, WatchError> {
+    ) -> Result<Part, WatchError> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&request.finish(self.sequence)).map_err(WatchError::Request)?;
-        let mut scratch: Scratch = [0; _];
-        let mut is_whole = true;
-        loop {
-            let datagram = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
-                Received::Datagram(bytes) => bytes,
-                // The buffer has grown; the rest is read, so that the next dump can begin.
-                Received::Truncated | Received::Overrun => {
-                    is_whole = false;
-                    continue;
-                }
-                Received::Quiet => return Err(WatchError::Endless),
-            };
-            for envelope in envelopes(datagram) {
-                let (header, body) = envelope.map_err(WatchError::Garbled)?;
-                if header.sequence != self.sequence {
-                    continue;
-                }
-                is_whole &= i32::from(header.flags) & libc::NLM_F_DUMP_INTR == 0;
-                let is_about_it = |named: Option<u32>| match place {
-                    Where::Here => true,
-                    Where::There(id) => named == Some(id.cast_unsigned()),
-                };
-                let mistaken = WatchError::Garbled(Malformed::Address);
-                match header.kind {
-                    libc::RTM_NEWLINK if is_about_it(message::link_netns(body)) => {
-                        survey.links.push(link_facts(body).map_err(WatchError::Garbled)?);
-                    }
-                    libc::RTM_NEWADDR if is_about_it(message::address_netns(body)) => {
-                        survey.addresses.extend(address_facts(body).map_err(WatchError::Garbled)?);
-                    }
-                    libc::RTM_NEWLINK | libc::RTM_NEWADDR => return Err(mistaken),
-                    other => match message(other, body).map_err(WatchError::Garbled)? {
-                        Message::Done => return Ok(is_whole),
-                        Message::Error(errno) if errno != 0 => {
-                            return Err(WatchError::Dump(io::Error::from_raw_os_error(errno)));
-                        }
-                        Message::Error(_) | Message::Unrelated | Message::Fact(_) => {}
-                    },
-                }
-            }
-        }
+        // Fact 4.
+        let is_about_it = |kind, body: &[u8]| match (place, kind) {
+            (Where::There(id), libc::RTM_NEWLINK) => message::link_netns(body) == Some(id),
+            (Where::There(id), libc::RTM_NEWADDR) => message::address_netns(body) == Some(id),
+            _ => true,
+        };
+        collect(&mut self.socket, self.sequence, survey, is_about_it)
     }
 
     /// Takes what is queued, without waiting. News of one kind about one namespace that come in

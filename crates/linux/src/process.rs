@@ -97,7 +97,7 @@ pub fn silence_standard_files() -> io::Result<()> {
 
 /// Have the kernel kill this process when its parent ends, however it ends. False if the
 /// parent is already gone.
-pub fn die_with_parent(parent: Pid) -> io::Result<bool> {
+fn die_with_parent(parent: Pid) -> io::Result<bool> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // ORDER: ask after setting. A parent that died before sends no signal.
     Ok(rustix::process::getppid() == Some(parent))
@@ -121,11 +121,6 @@ pub fn release_spare_stack() {
     // value is in it; pages of it that are touched again come back as zeroes. Parts that are
     // not mapped are skipped by the kernel, with an error that changes nothing.
     unsafe { libc::madvise((top - SPAN) as *mut libc::c_void, SPAN, libc::MADV_DONTNEED) };
-}
-
-/// This process.
-pub fn own_pid() -> Pid {
-    rustix::process::getpid()
 }
 
 impl Child {
@@ -166,7 +161,7 @@ impl Drop for Child {
 /// Has the kernel kill what `command` starts when this process ends.
 pub fn bind_to_this_process(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;
-    let parent = own_pid();
+    let parent = rustix::process::getpid();
     let bind = move || match die_with_parent(parent) {
         Ok(true) => Ok(()),
         Ok(false) => Err(io::ErrorKind::NotFound.into()),

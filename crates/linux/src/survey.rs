@@ -24,7 +24,7 @@ pub struct Surveyor {
 
 /// Whether a part was whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     Whole,
     /// The tables changed meanwhile, or the buffer had to grow.
     Disturbed,
@@ -55,29 +55,44 @@ impl Surveyor {
     fn ask(&mut self, kind: u16, survey: &mut Survey) -> Result<Part, WatchError> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.request_dump(kind, self.sequence).map_err(WatchError::Request)?;
-        let mut scratch: Scratch = [0; _];
-        let mut part = Part::Whole;
-        loop {
-            let datagram = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
-                Received::Datagram(bytes) => bytes,
-                // The next part is made while this one is read: there is nothing to wait for.
-                Received::Quiet => return Err(WatchError::Endless),
-                Received::Truncated | Received::Overrun => {
-                    part = Part::Disturbed;
-                    continue;
-                }
-            };
-            for envelope in envelopes(datagram) {
-                let (header, body) = envelope.map_err(WatchError::Garbled)?;
-                if header.sequence != self.sequence {
-                    continue;
-                }
-                if i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0 {
-                    part = Part::Disturbed;
-                }
-                if take(header.kind, body, survey)? == Progress::Done {
-                    return Ok(part);
-                }
+        collect(&mut self.socket, self.sequence, survey, |_, _| true)
+    }
+}
+
+/// Reads the answer to the dump that was asked for with this `sequence`, into `survey`. Every
+/// part of it must be about whom was asked.
+pub(crate) fn collect(
+    socket: &mut Socket,
+    sequence: u32,
+    survey: &mut Survey,
+    is_about_it: impl Fn(u16, &[u8]) -> bool,
+) -> Result<Part, WatchError> {
+    let mut scratch: Scratch = [0; _];
+    let mut part = Part::Whole;
+    loop {
+        let datagram = match socket.receive(&mut scratch).map_err(WatchError::Receive)? {
+            Received::Datagram(bytes) => bytes,
+            // The next part is made while this one is read: there is nothing to wait for.
+            Received::Quiet => return Err(WatchError::Endless),
+            // The buffer has grown; the rest is read, so that the next dump can begin.
+            Received::Truncated | Received::Overrun => {
+                part = Part::Disturbed;
+                continue;
+            }
+        };
+        for envelope in envelopes(datagram) {
+            let (header, body) = envelope.map_err(WatchError::Garbled)?;
+            if header.sequence != sequence {
+                continue;
+            }
+            if i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0 {
+                part = Part::Disturbed;
+            }
+            if !is_about_it(header.kind, body) {
+                return Err(WatchError::Garbled(Malformed::Address));
+            }
+            if take(header.kind, body, survey)? == Progress::Done {
+                return Ok(part);
             }
         }
     }

@@ -165,3 +165,21 @@ fn a_message_from_another_process_is_not_believed() {
     let heard = hear(&mut monitor);
     assert_eq!(heard.len(), 2, "the forged one is not among them: {heard:?}");
 }
+
+#[test]
+fn what_is_heard_while_looking_is_told_again_behind_the_picture() {
+    let lab = Lab::new();
+    let netns = lab.netns("m");
+    netns.add_link("ha-1");
+    let mut monitor = netns.visit(|| Monitor::open(vip(), Scope::All).unwrap());
+    monitor.look(Look::First).unwrap();
+    let other: IpNet = "10.0.0.9/32".parse().unwrap();
+    netns.hand().add(netns.hand().link("ha-1"), other);
+    let heard = hear(&mut monitor);
+    let is_other = |heard: &Heard| matches!(heard, Heard::Seen(Observation::AddressSeen { cidr, .. }) if *cidr == other);
+    let picture = heard
+        .iter()
+        .position(|heard| matches!(heard, Heard::Seen(Observation::Inventory(_))))
+        .unwrap();
+    assert!(heard[picture..].iter().any(is_other), "{heard:?}");
+}

@@ -1,15 +1,15 @@
 //! `vipwatch announce`: by hand, once, with proof.
 
 use serde_json::{Value, json};
-use vipwatch_core::AnnouncePlan;
 use vipwatch_core::announce::Rate;
+use vipwatch_core::{AnnouncePlan, Chain};
 use vipwatch_engine::outlet::announce::OpenError;
 use vipwatch_engine::outlet::announce::once::{AnnounceError, Report, Request, Which, announce};
 use vipwatch_linux::netns::NetnsError;
 
 use super::node_name;
 use crate::args::{Announce, Format};
-use crate::failure::{Code, Failure, chain};
+use crate::failure::{Code, Failure};
 use crate::show;
 
 pub(crate) fn run(options: &Announce) -> Result<(), Failure> {
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Announce) -> Result<(), Failure> {
 }
 
 fn failure(error: &AnnounceError) -> Failure {
-    let message = chain(error);
+    let message = Chain(error);
     match error {
         AnnounceError::Netns(NetnsError::Missing(_)) => {
             Failure::new(Code::Missing, message).hint("`ip netns list` shows those there are")

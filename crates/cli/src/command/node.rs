@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use vipwatch_core::Chain;
 use vipwatch_engine::roster::Change;
 use vipwatch_history::{HistoryError, Keep, Opened, Record, Writer};
 use vipwatch_linux::signal::{Signal, Signals};
@@ -12,7 +13,7 @@ use vipwatch_linux::signal::{Signal, Signals};
 use super::watch::line;
 use super::{history::when, troubles_text};
 use crate::args::{Format, Node};
-use crate::failure::{Code, Failure, chain};
+use crate::failure::{Code, Failure};
 use crate::follow::{Follower, News};
 use crate::{service, show};
 
@@ -118,7 +119,7 @@ fn lock(directory: &Path) -> Result<std::os::fd::OwnedFd, Failure> {
 }
 
 pub(super) fn failure(error: &HistoryError) -> Failure {
-    let message = chain(error);
+    let message = Chain(error);
     match error {
         HistoryError::TooNew { .. } => Failure::new(Code::Missing, message)
             .hint("use the program that wrote it, or another --state-dir"),

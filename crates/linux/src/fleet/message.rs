@@ -109,16 +109,19 @@ impl Answer {
 
 /// The id in a message about ids.
 pub(super) fn nsid(body: &[u8]) -> Option<i32> {
-    let payload = attribute(body.get(GENERIC_HEAD..)?, NETNSA_NSID)?;
-    u32_at(payload, 0).map(u32::cast_signed)
+    id(body.get(GENERIC_HEAD..)?, NETNSA_NSID)
+}
+
+fn id(attributes: &[u8], kind: u16) -> Option<i32> {
+    u32_at(attribute(attributes, kind)?, 0).map(u32::cast_signed)
 }
 
 /// Which namespace a link is said to be in.
-pub(super) fn link_netns(body: &[u8]) -> Option<u32> {
-    attribute(body.get(LINK_HEAD..)?, IFLA_TARGET_NETNSID).and_then(|payload| u32_at(payload, 0))
+pub(super) fn link_netns(body: &[u8]) -> Option<i32> {
+    id(body.get(LINK_HEAD..)?, IFLA_TARGET_NETNSID)
 }
 
 /// Which namespace an address is said to be in.
-pub(super) fn address_netns(body: &[u8]) -> Option<u32> {
-    attribute(body.get(ADDRESS_HEAD..)?, IFA_TARGET_NETNSID).and_then(|payload| u32_at(payload, 0))
+pub(super) fn address_netns(body: &[u8]) -> Option<i32> {
+    id(body.get(ADDRESS_HEAD..)?, IFA_TARGET_NETNSID)
 }

@@ -1,12 +1,18 @@
 //! The command line.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
-use vipwatch_core::{LinkName, NetnsName};
-use vipwatch_engine::discovery::Places;
+use clap_complete::engine::ArgValueCompleter;
+use vipwatch_core::{Chain, LinkName, NetnsName};
+use vipwatch_node::Config;
+use vipwatch_node::config::{ConfigError, span};
+
+use crate::complete::live_ids;
+use crate::failure::{Code, Failure};
 
 /// Where every virtual address of this node is: straight from the kernel, in every network
 /// namespace.
@@ -23,19 +29,26 @@ const EXIT_CODES: &str = "Exit codes: 0 fine, 1 the answer is no, 2 wrong usage,
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Who is primary here, by what the kernel holds now
+    /// Who is primary here, since when, and why
     Status(Status),
+    /// One instance: its addresses, who was told, who disagrees, and its past
+    Show(Show),
+    /// Everything that is wrong on this node, and what to do about it
+    Doctor(Doctor),
     /// Every change of role on this node as it happens, one line each
     Watch(Watch),
-    /// Follow every instance of this node, and remember every change
+    /// Follow every instance of this node, tell whoever wants to know, and remember
     Node(Node),
+    /// Check, show or explain the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// What was recorded: what failed over, when, and what told
     History(History),
     /// What there is to watch on this node, and what is wrong with its configuration
     Discover(Discover),
     /// Announce addresses to their networks (gratuitous ARP, unsolicited neighbour advertisements)
     Announce(Announce),
-    /// Print a completion script for a shell
+    /// Print a completion script for a shell; it asks the node for ids
     Completions {
         /// For which shell
         shell: clap_complete::Shell,
@@ -52,23 +65,64 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Where to look.
+/// Whom to ask, and where to look.
 #[derive(Debug, Arguments)]
 pub(crate) struct Where {
-    /// Neutron's `state_path`, which has the directory `ha_confs`
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/neutron")]
-    state_path: PathBuf,
-    /// keepalived's configuration; what it includes is read too
-    #[arg(long, value_name = "FILE", default_value = "/etc/keepalived/keepalived.conf")]
-    keepalived_conf: PathBuf,
+    /// The node's configuration
+    #[arg(long, value_name = "FILE", env = "VIPWATCH_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// The node's socket
+    #[arg(long, value_name = "PATH", env = "VIPWATCH_SOCKET")]
+    socket: Option<PathBuf>,
+    /// Do not ask the node: read the files and ask the kernel, which takes root
+    #[arg(long)]
+    direct: bool,
+    /// Look below this for Neutron's directory `ha_confs`; not by asking the node
+    #[arg(long, value_name = "DIR")]
+    state_path: Option<PathBuf>,
+    /// Look for instances in this file of keepalived's; not by asking the node
+    #[arg(long, value_name = "FILE")]
+    keepalived_conf: Option<PathBuf>,
     /// How to answer
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 }
 
 impl Where {
-    pub(crate) fn places(&self) -> Places {
-        Places { neutron: self.state_path.clone(), keepalived: self.keepalived_conf.clone() }
+    /// The configuration, with what was said here instead.
+    pub(crate) fn settings(&self) -> Result<Config, Failure> {
+        let mut config = Config::load(self.config.as_deref()).map_err(|error| wrong(&error))?;
+        if let Some(socket) = &self.socket {
+            config.socket.clone_from(socket);
+        }
+        if let Some(path) = &self.state_path {
+            config.places.neutron.clone_from(path);
+        }
+        if let Some(path) = &self.keepalived_conf {
+            config.places.keepalived.clone_from(path);
+        }
+        Ok(config)
+    }
+
+    /// Whether the node is not to be asked: it would look elsewhere.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct || self.state_path.is_some() || self.keepalived_conf.is_some()
+    }
+}
+
+/// What is wrong with a configuration, for people.
+pub(crate) fn wrong(error: &ConfigError) -> Failure {
+    let code = match error {
+        ConfigError::Read { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            Code::NotPermitted
+        }
+        ConfigError::Read { .. } => Code::Missing,
+        ConfigError::Wrong(_) => Code::No,
+    };
+    let failure = Failure::new(code, Chain(error));
+    match error {
+        ConfigError::Read { .. } => failure,
+        ConfigError::Wrong(_) => failure.hint("`vipwatch config example` shows every key"),
     }
 }
 
@@ -76,7 +130,7 @@ impl Where {
 #[derive(Debug, Arguments)]
 pub(crate) struct Status {
     /// These instances only; the beginning of an id is enough
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(live_ids))]
     pub(crate) ids: Vec<String>,
     /// End with 1 unless every instance shown is this
     #[arg(long, value_enum, value_name = "ROLE")]
@@ -89,7 +143,7 @@ pub(crate) struct Status {
 #[derive(Debug, Arguments)]
 pub(crate) struct Watch {
     /// These instances only; the beginning of an id is enough
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(live_ids))]
     pub(crate) ids: Vec<String>,
     /// End after so many changes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -98,20 +152,76 @@ pub(crate) struct Watch {
     pub(crate) place: Where,
 }
 
+/// `vipwatch show`.
+#[derive(Debug, Arguments)]
+pub(crate) struct Show {
+    /// The instance; the beginning of its id is enough
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(live_ids))]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) place: Where,
+}
+
+/// `vipwatch doctor`.
+#[derive(Debug, Arguments)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) place: Where,
+}
+
 /// `vipwatch node`.
 #[derive(Debug, Arguments)]
 pub(crate) struct Node {
-    /// Where the history is kept
-    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
-    pub(crate) state_dir: PathBuf,
-    /// How many days to keep
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650))]
-    pub(crate) keep_days: u32,
-    /// How many changes to keep at most
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) keep_changes: u64,
-    #[command(flatten)]
-    pub(crate) place: Where,
+    /// The configuration; the usual one need not exist
+    #[arg(long, value_name = "FILE", env = "VIPWATCH_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where the history is kept, instead of where the configuration says
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Where to answer, instead
+    #[arg(long, value_name = "PATH", env = "VIPWATCH_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Neutron's `state_path`, instead
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_path: Option<PathBuf>,
+    /// keepalived's configuration, instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keepalived_conf: Option<PathBuf>,
+    /// How to log, instead
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) log: Option<LogTo>,
+    /// Log more
+    #[arg(long)]
+    pub(crate) debug: bool,
+}
+
+/// What `--log` can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogTo {
+    /// To standard error, for people
+    Text,
+    /// To standard error, an object a line
+    Json,
+    /// To journald, with fields
+    Journald,
+}
+
+/// `vipwatch config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say everything that is wrong with it
+    Check {
+        /// The file; the usual one if not given
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// What is in force, and who is told about which instance
+    Show {
+        #[command(flatten)]
+        place: Where,
+    },
+    /// A configuration with every key in it, explained
+    Example,
 }
 
 /// `vipwatch history`.
@@ -121,20 +231,20 @@ pub(crate) struct History {
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub(crate) since: Option<Duration>,
     /// Of the instances whose ids begin so
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = ArgValueCompleter::new(live_ids))]
     pub(crate) id: Option<String>,
     /// The last so many
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) limit: u64,
-    /// Where the history is kept
-    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
-    pub(crate) state_dir: PathBuf,
-    /// How to answer
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    /// How often each instance has changed, instead of every change
+    #[arg(long)]
+    pub(crate) flaps: bool,
+    /// Read it from here; not by asking the node
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Where,
 }
-
-const STATE_DIR: &str = "/var/lib/vipwatch";
 
 /// What `--expect` can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -199,21 +309,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "it is more than 0 and at most 3600".to_owned())
 }
 
-/// A number and a unit.
-fn span(text: &str) -> Result<Duration, String> {
-    let wrong = || "it is a number with s, m, h or d behind it".to_owned();
-    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
-    let seconds: u64 = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_error| wrong())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -223,16 +318,6 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn spans_have_a_unit() {
-        assert_eq!(span("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(span("2h"), Ok(Duration::from_hours(2)));
-        assert_eq!(span("7d"), Ok(Duration::from_hours(168)));
-        for wrong in ["", "h", "2", "2w", "-1h", "1.5h", "2ü", "99999999999999999999d"] {
-            assert!(span(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]

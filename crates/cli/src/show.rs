@@ -24,7 +24,7 @@ pub(crate) fn json(value: &Value) {
 /// Columns as wide as what is in them; the last one as it comes.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| harmless(cell)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).chain([head[column].len()]).max().unwrap_or(0)
@@ -42,12 +42,14 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Without control characters, and never empty.
-fn harmless(cell: &str) -> String {
-    if cell.is_empty() {
-        return "-".to_owned();
-    }
-    cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+/// Never empty.
+fn shown(cell: &str) -> String {
+    if cell.is_empty() { "-".to_owned() } else { harmless(cell) }
+}
+
+/// Without control characters.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

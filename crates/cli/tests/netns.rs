@@ -26,6 +26,10 @@ impl Node {
         self.lab.path().join("keepalived.conf")
     }
 
+    fn socket(&self) -> PathBuf {
+        self.lab.path().join("node.sock")
+    }
+
     fn write(&self, name: &str, text: &str) {
         let path = self.lab.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -224,10 +228,10 @@ fn start_recorder(node: &Node) -> std::process::Child {
     let manager = std::os::unix::net::UnixDatagram::bind(&notify).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
     command.arg("node").arg("--state-dir").arg(node.lab.path().join("state"));
-    command.arg("--state-path").arg(node.lab.path());
+    command.arg("--socket").arg(node.socket()).arg("--state-path").arg(node.lab.path());
     command.arg("--keepalived-conf").arg(node.keepalived_conf()).env("NOTIFY_SOCKET", &notify);
     let shown = std::fs::File::create(node.lab.path().join("shown")).unwrap();
-    let child = command.stdout(shown).spawn().unwrap();
+    let child = command.stderr(shown).spawn().unwrap();
     manager.set_nonblocking(true).unwrap();
     let mut said = [0; 64];
     let length = wait_for("it to say that it is ready", || manager.recv(&mut said).ok());
@@ -366,6 +370,6 @@ fn completion_scripts_know_the_commands() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
         let output = output_of(command.args(["completions", shell]));
         assert!(output.status.success());
-        assert!(text(&output).contains("discover"), "{shell}");
+        assert!(text(&output).contains("COMPLETE"), "{shell}");
     }
 }

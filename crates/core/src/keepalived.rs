@@ -6,5 +6,5 @@
 pub mod tree;
 pub mod vrrp;
 
-pub use tree::{Definitions, Place, Problem, Statement};
+pub use tree::{Definitions, Place, Problem, Statement, Weight};
 pub use vrrp::{Configuration, VirtualAddress, VrrpInstance, configuration};

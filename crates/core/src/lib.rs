@@ -6,6 +6,7 @@
 //! (again) to a receiver that may be absent, deaf or forgetful; [`announce::Schedule`] when
 //! an address must be announced (again) to a network that may not have listened.
 //!
+//! [`audit`] compares what the kernel, the files and the agent say of one instance.
 //! [`keepalived`] reads what keepalived is configured to move, and [`standing`] says where such an
 //! instance stands by what the kernel holds.
 //!
@@ -13,6 +14,7 @@
 //! go out as values. That is why every rule of the program can be tested without a kernel.
 
 pub mod announce;
+pub mod audit;
 pub mod backoff;
 pub mod chain;
 pub mod delivery;

@@ -79,20 +79,62 @@ impl Standing {
     }
 }
 
-/// Whether `link` holds `cidr`, in use.
-pub fn is_held(survey: &Survey, link: LinkName, cidr: IpNet) -> bool {
-    survey.addresses.iter().any(|address| {
-        let is_there = survey.link(address.target.link).is_some_and(|facts| facts.name == link);
-        let is_usable = !address.is_tentative && !address.is_duplicate;
-        is_there
-            && is_usable
-            && (address.target.ip, address.prefix) == (cidr.addr(), cidr.prefix_len())
-    })
+/// What has become of one address that an instance should hold when it is primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// It is there, and in use.
+    Held,
+    /// It is nowhere.
+    Absent,
+    /// It is there, and not in use yet: somebody might have it already (DAD).
+    Tentative,
+    /// It is there, and somebody else has it.
+    Duplicate,
+    /// It is on another link.
+    OtherLink(LinkName),
+    /// It is there, with another prefix length.
+    OtherPrefix(u8),
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => write!(f, "held"),
+            Self::Absent => write!(f, "not held"),
+            Self::Tentative => write!(f, "not usable yet (duplicate address detection)"),
+            Self::Duplicate => write!(f, "not usable: somebody else has it"),
+            Self::OtherLink(link) => write!(f, "held on {link} instead"),
+            Self::OtherPrefix(length) => write!(f, "held with prefix length {length} instead"),
+        }
+    }
+}
+
+/// What has become of `cidr`, which should be on `link`.
+pub fn holding(survey: &Survey, link: LinkName, cidr: IpNet) -> Holding {
+    let mut best = Holding::Absent;
+    for address in survey.addresses.iter().filter(|address| address.target.ip == cidr.addr()) {
+        let Some(facts) = survey.link(address.target.link) else { continue };
+        let found = match (facts.name == link, address.prefix == cidr.prefix_len()) {
+            (true, true) if address.is_duplicate => Holding::Duplicate,
+            (true, true) if address.is_tentative => Holding::Tentative,
+            (true, true) => return Holding::Held,
+            (true, false) => Holding::OtherPrefix(address.prefix),
+            (false, _) => Holding::OtherLink(facts.name),
+        };
+        // What is nearest to what was meant says most.
+        let is_nearer = !matches!(found, Holding::OtherLink(_)) || best == Holding::Absent;
+        if is_nearer {
+            best = found;
+        }
+    }
+    best
 }
 
 /// Where the instance of `addresses` stands.
 pub fn standing(addresses: &[(LinkName, IpNet)], survey: &Survey) -> Standing {
-    let held = addresses.iter().filter(|(link, cidr)| is_held(survey, *link, *cidr)).count();
+    let is_held =
+        |(link, cidr): &&(LinkName, IpNet)| holding(survey, *link, *cidr) == Holding::Held;
+    let held = addresses.iter().filter(is_held).count();
     match (held, addresses.len()) {
         (0, _) => {
             let fault = addresses.iter().find_map(|(link, _)| fault(survey, *link));
@@ -168,6 +210,19 @@ mod tests {
         let mut tentative = survey(LinkState::Working, &["2001:db8::1/64"]);
         tentative.addresses[0].is_tentative = true;
         assert_eq!(stands(&tentative, &["2001:db8::1/64"]), Standing::Backup);
+    }
+
+    #[test]
+    fn an_address_that_is_not_where_it_should_be_is_found() {
+        let found = |held: &[&str], wanted: &str, on: &str| {
+            holding(&survey(LinkState::Working, held), link(on), wanted.parse().unwrap())
+        };
+        assert_eq!(found(&["10.0.0.1/24"], "10.0.0.1/24", "eth0"), Holding::Held);
+        assert_eq!(found(&["10.0.0.1/32"], "10.0.0.1/24", "eth0"), Holding::OtherPrefix(32));
+        let elsewhere = Holding::OtherLink(link("eth0"));
+        assert_eq!(found(&["10.0.0.1/24"], "10.0.0.1/24", "eth9"), elsewhere);
+        assert_eq!(found(&["10.0.0.2/24"], "10.0.0.1/24", "eth0"), Holding::Absent);
+        assert_eq!(elsewhere.to_string(), "held on eth0 instead");
     }
 
     #[test]

@@ -4,20 +4,29 @@
 //! writes one for each HA router, and ordinary keepalived's own configuration. A file that
 //! cannot be read or understood is a problem with its name and line, and keeps nothing else
 //! from being found.
+//!
+//! A [`Scout`] looks again and again. It reads what has changed, and of a file that has become
+//! wrong, or is being written, it keeps the last good reading.
 
 mod include;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
-use vipwatch_core::keepalived::{Problem, VrrpInstance, configuration};
+use vipwatch_core::keepalived::{Problem, VrrpInstance, Weight, configuration};
 use vipwatch_core::{InstanceId, LinkName, NetnsName};
-use vipwatch_linux::netns::NetnsId;
+use vipwatch_linux::netns::DIRECTORY;
+
+/// How long a file must have been left alone before it is believed.
+pub const SETTLE: Duration = Duration::from_millis(100);
 
 /// Where to look.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     /// Neutron's `state_path`.
     pub neutron: PathBuf,
@@ -41,6 +50,8 @@ pub enum Origin {
     Neutron,
     /// An instance of ordinary keepalived.
     Keepalived,
+    /// One of our own configuration.
+    Own,
 }
 
 impl Origin {
@@ -49,12 +60,13 @@ impl Origin {
         match self {
             Self::Neutron => "neutron",
             Self::Keepalived => "keepalived",
+            Self::Own => "vipwatch",
         }
     }
 }
 
 /// Something to watch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// What to call it.
     pub id: InstanceId,
@@ -75,7 +87,7 @@ impl Found {
         let addresses = self.vrrp.addresses.iter();
         let counts = |is_excluded: bool| match self.origin {
             Origin::Neutron => !is_excluded,
-            Origin::Keepalived => true,
+            Origin::Keepalived | Origin::Own => true,
         };
         addresses
             .filter(|address| counts(address.is_excluded))
@@ -99,123 +111,329 @@ pub struct Trouble {
 #[derive(Debug, Default)]
 pub struct Discovery {
     /// What there is to watch, in order of their ids.
-    pub instances: Vec<Found>,
+    pub instances: Vec<Arc<Found>>,
     /// What was wrong.
     pub troubles: Vec<Trouble>,
-    /// The configurations in which something was wrong: perhaps they are being written.
-    pub spoiled: Vec<PathBuf>,
-    /// When the youngest of all files was written.
-    pub written: Option<SystemTime>,
+    /// Something is being written just now: it is worth looking again after [`SETTLE`].
+    pub is_unsettled: bool,
 }
 
-/// Looks into `places`.
+/// Looks into `places`, once.
 pub fn discover(places: &Places) -> Discovery {
-    let mut discovery = Discovery::default();
-    let confs = places.neutron.join("ha_confs");
-    match std::fs::read_dir(&confs) {
-        Ok(entries) => {
-            for entry in entries.flatten() {
-                let file = entry.path().join("keepalived.conf");
-                let id = entry.file_name().to_string_lossy().into_owned();
-                if file.exists() {
-                    discovery.take_router(&id, &file);
+    Scout::new(places.clone(), Vec::new()).look()
+}
+
+/// What tells one state of a file from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: (u64, u64),
+    size: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// What one configuration said, and what was wrong with it when it was last looked at.
+#[derive(Debug, Clone)]
+struct Reading {
+    /// `None` for one that must be read each time: others are included in it.
+    stamp: Option<Stamp>,
+    netns: Option<NetnsName>,
+    instances: Vec<VrrpInstance>,
+    troubles: Vec<Trouble>,
+    is_good: bool,
+    /// The files that it consists of, where they are several.
+    files: Vec<PathBuf>,
+    /// What was made of it last; kept, so that what has not changed is the very same.
+    found: Vec<Arc<Found>>,
+}
+
+/// Looks again and again.
+#[derive(Debug)]
+pub struct Scout {
+    places: Places,
+    own: Vec<Arc<Found>>,
+    readings: BTreeMap<PathBuf, Reading>,
+    /// The routers that there were when they could last be listed.
+    routers: Vec<(String, PathBuf)>,
+    is_begun: bool,
+}
+
+impl Scout {
+    /// Has not looked yet. `own` are instances that are in no file of keepalived's.
+    pub fn new(places: Places, own: Vec<Arc<Found>>) -> Self {
+        let (readings, routers) = (BTreeMap::new(), Vec::new());
+        Self { places, own, readings, routers, is_begun: false }
+    }
+
+    /// Looks elsewhere from now on. What is known of files that stay is kept.
+    pub fn redirect(&mut self, places: Places, own: Vec<Arc<Found>>) {
+        self.places = places;
+        self.own = own;
+    }
+
+    /// The directories in which news would be worth another look: that of the routers, each
+    /// router's own, and those of ordinary files.
+    pub fn directories(&self) -> (PathBuf, Vec<PathBuf>, Vec<PathBuf>) {
+        let routers = self.routers.iter().filter_map(|(_, file)| Some(file.parent()?.to_owned()));
+        let mut ordinary: Vec<PathBuf> = self
+            .readings
+            .values()
+            .flat_map(|reading| &reading.files)
+            .chain([&self.places.keepalived])
+            .filter_map(|file| Some(file.parent()?.to_owned()))
+            .collect();
+        ordinary.sort_unstable();
+        ordinary.dedup();
+        (self.places.neutron.join("ha_confs"), routers.collect(), ordinary)
+    }
+
+    /// Looks.
+    pub fn look(&mut self) -> Discovery {
+        let mut discovery = Discovery::default();
+        let mut taken = Taken::default();
+        for own in &self.own {
+            taken.add(Arc::clone(own), &mut discovery);
+        }
+        self.list_routers(&mut discovery);
+        let names = netns_names();
+        let routers = self.routers.clone();
+        for (id, file) in &routers {
+            if self.read(file, &mut discovery) {
+                let reading = self.readings.get_mut(file);
+                if let Some(reading) = reading {
+                    reading.as_router(id, file, &names, &mut discovery);
                 }
             }
         }
-        // A node without Neutron is nothing to talk about.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => discovery.trouble(&confs, None, format!("cannot list it: {error}")),
+        let ordinary = self.places.keepalived.clone();
+        if self.read(&ordinary, &mut discovery) {
+            let reading = self.readings.get_mut(&ordinary);
+            if let Some(reading) = reading {
+                reading.as_ordinary(&ordinary, &mut discovery);
+            }
+        }
+        let files: BTreeSet<&Path> =
+            routers.iter().map(|(_, file)| file.as_path()).chain([ordinary.as_path()]).collect();
+        self.readings.retain(|file, _| files.contains(file.as_path()));
+        for reading in self.readings.values() {
+            discovery.troubles.extend(reading.troubles.iter().cloned());
+            for found in &reading.found {
+                taken.add(Arc::clone(found), &mut discovery);
+            }
+        }
+        self.is_begun = true;
+        discovery.instances.sort_by(|a, b| a.id.cmp(&b.id));
+        discovery
     }
-    if places.keepalived.exists() {
-        discovery.take_keepalived(&places.keepalived);
+
+    /// Lists the routers; those of before, if that cannot be done.
+    fn list_routers(&mut self, discovery: &mut Discovery) {
+        let confs = self.places.neutron.join("ha_confs");
+        let listed = std::fs::read_dir(&confs)
+            .and_then(std::iter::Iterator::collect::<Result<Vec<_>, io::Error>>);
+        match listed {
+            Ok(entries) => {
+                let is_directory =
+                    |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_file());
+                self.routers = entries
+                    .iter()
+                    .filter(|entry| is_directory(entry))
+                    .map(|entry| {
+                        let id = entry.file_name().to_string_lossy().into_owned();
+                        (id, entry.path().join("keepalived.conf"))
+                    })
+                    .collect();
+            }
+            // A node without Neutron is nothing to talk about.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.routers.clear(),
+            Err(error) => discovery.trouble(&confs, None, format!("cannot list it: {error}")),
+        }
     }
-    discovery.instances.sort_by(|a, b| a.id.as_str().cmp(b.id.as_str()));
-    discovery
+
+    /// Reads `file` if it is another than before; false if there is none, and nothing known.
+    fn read(&mut self, file: &Path, discovery: &mut Discovery) -> bool {
+        let metadata = match std::fs::metadata(file) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.readings.remove(file);
+                return false;
+            }
+            Err(error) => {
+                let trouble = trouble(file, None, format!("cannot read it: {error}"));
+                let reading = self.readings.entry(file.to_owned()).or_insert_with(Reading::empty);
+                (reading.stamp, reading.troubles) = (None, vec![trouble]);
+                return true;
+            }
+        };
+        let stamp = Stamp::of(&metadata);
+        let known = self.readings.get(file);
+        if known.is_some_and(|known| known.stamp == Some(stamp)) {
+            return true;
+        }
+        let (mut reading, written) = Reading::of(file, stamp);
+        // A file that was written just now may not be written to its end. At the start there is
+        // nothing better.
+        let age = written.and_then(|written| written.elapsed().ok());
+        if age.is_some_and(|age| age < SETTLE) {
+            discovery.is_unsettled = true;
+            if self.is_begun {
+                return known.is_some();
+            }
+            reading.stamp = None;
+        }
+        match self.readings.get_mut(file) {
+            // What is wrong now was right before: the last good reading stands.
+            Some(known) if known.is_good && !reading.is_good => {
+                (known.stamp, known.troubles) = (reading.stamp, reading.troubles);
+            }
+            Some(known) => {
+                reading.found = std::mem::take(&mut known.found);
+                *known = reading;
+            }
+            None => {
+                self.readings.insert(file.to_owned(), reading);
+            }
+        }
+        true
+    }
 }
 
-impl Discovery {
+impl Stamp {
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        Self {
+            inode: (metadata.dev(), metadata.ino()),
+            size: metadata.size(),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl Reading {
+    fn empty() -> Self {
+        Self {
+            stamp: None,
+            netns: None,
+            instances: Vec::new(),
+            troubles: Vec::new(),
+            is_good: false,
+            files: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
+    /// Reads `file` and what it includes; tells when the youngest of them was written.
+    fn of(file: &Path, stamp: Stamp) -> (Self, Option<SystemTime>) {
+        let include::Loaded { statements, files, mut problems, unread, written, has_includes } =
+            include::load(file);
+        let mut reading = Self::empty();
+        reading.is_good = unread.is_empty();
+        for (path, error) in unread {
+            reading.troubles.push(trouble(&path, None, format!("cannot read it: {error}")));
+        }
+        let read = configuration(&statements, &mut problems);
+        for Problem { place, text, weight } in problems {
+            reading.is_good &= weight == Weight::Note;
+            let file = files.get(place.file).map_or(file, PathBuf::as_path);
+            reading.troubles.push(trouble(file, Some(place.line), text));
+        }
+        reading.stamp = (!has_includes).then_some(stamp);
+        if has_includes {
+            reading.files = files;
+        }
+        (reading.netns, reading.instances) = (read.netns, read.instances);
+        (reading, written)
+    }
+
     /// A router of Neutron's: one instance, called after the directory it is in.
-    fn take_router(&mut self, id: &str, file: &Path) {
+    fn as_router(
+        &mut self,
+        id: &str,
+        file: &Path,
+        names: &BTreeSet<String>,
+        discovery: &mut Discovery,
+    ) {
         let id: InstanceId = match id.parse() {
             Ok(id) => id,
             Err(error) => {
-                self.trouble(file, None, format!("its directory cannot be an id: {error}"));
-                return;
+                let text = format!("its directory cannot be an id: {error}");
+                return discovery.trouble(file, None, text);
             }
         };
-        let (_, instances) = self.read(file);
-        let Some(vrrp) = instances.into_iter().next() else { return };
+        let Some(vrrp) = self.instances.first() else { return self.found.clear() };
         if vrrp.addresses.iter().all(|address| address.is_excluded) {
             let text = "there is no address that would make it primary".to_owned();
-            self.trouble(file, Some(vrrp.place.line), text);
-            return;
+            self.found.clear();
+            return discovery.trouble(file, Some(vrrp.place.line), text);
         }
-        let netns = router_netns(&id);
+        let netns = router_netns(&id, names);
         if netns.is_none() {
-            self.trouble(file, None, format!("{id} cannot be the name of a namespace"));
+            discovery.trouble(file, None, format!("{id} cannot be the name of a namespace"));
         }
-        self.add(Found { id, origin: Origin::Neutron, netns, file: file.to_owned(), vrrp });
+        let is_same = |found: &Arc<Found>| found.netns == netns && found.vrrp == *vrrp;
+        if !self.found.first().is_some_and(is_same) {
+            let (vrrp, file) = (vrrp.clone(), file.to_owned());
+            self.found = vec![Arc::new(Found { id, origin: Origin::Neutron, netns, file, vrrp })];
+        }
     }
 
-    fn take_keepalived(&mut self, file: &Path) {
-        let (netns, instances) = self.read(file);
-        for vrrp in instances {
-            match vrrp.name.parse() {
-                Ok(id) => self.add(Found {
-                    id,
-                    origin: Origin::Keepalived,
-                    netns: netns.clone(),
-                    file: file.to_owned(),
-                    vrrp,
-                }),
+    fn as_ordinary(&mut self, file: &Path, discovery: &mut Discovery) {
+        let before = std::mem::take(&mut self.found);
+        for vrrp in &self.instances {
+            let id: InstanceId = match vrrp.name.parse() {
+                Ok(id) => id,
                 Err(error) => {
                     let text = format!("vrrp_instance {:?} cannot be an id: {error}", vrrp.name);
-                    self.trouble(file, Some(vrrp.place.line), text);
+                    discovery.trouble(file, Some(vrrp.place.line), text);
+                    continue;
                 }
-            }
+            };
+            let (netns, file) = (self.netns.clone(), file.to_owned());
+            let found = Found { id, origin: Origin::Keepalived, netns, file, vrrp: vrrp.clone() };
+            let same = before.iter().find(|before| ***before == found);
+            self.found.push(same.map_or_else(|| Arc::new(found), Arc::clone));
         }
     }
+}
 
-    fn add(&mut self, found: Found) {
-        if let Some(other) = self.instances.iter().find(|other| other.id == found.id) {
-            let text = format!("{} is there already, in {}", found.id, other.file.display());
+/// Whose ids are given away.
+#[derive(Default)]
+struct Taken(BTreeMap<InstanceId, PathBuf>);
+
+impl Taken {
+    fn add(&mut self, found: Arc<Found>, discovery: &mut Discovery) {
+        if let Some(other) = self.0.get(&found.id) {
+            let text = format!("{} is there already, in {}", found.id, other.display());
             let line = found.vrrp.place.line;
-            self.trouble(&found.file, Some(line), text);
-            return;
+            return discovery.trouble(&found.file, Some(line), text);
         }
-        self.instances.push(found);
+        self.0.insert(found.id.clone(), found.file.clone());
+        discovery.instances.push(found);
     }
+}
 
-    fn read(&mut self, file: &Path) -> (Option<NetnsName>, Vec<VrrpInstance>) {
-        let include::Loaded { statements, files, mut problems, unread, written } =
-            include::load(file);
-        self.written = self.written.max(written);
-        let before = self.troubles.len();
-        for (path, error) in unread {
-            self.trouble(&path, None, format!("cannot read it: {error}"));
-        }
-        let read = configuration(&statements, &mut problems);
-        for Problem { place, text } in problems {
-            let file = files.get(place.file).map_or(file, PathBuf::as_path);
-            self.trouble(file, Some(place.line), text);
-        }
-        if self.troubles.len() > before {
-            self.spoiled.push(file.to_owned());
-        }
-        (read.netns, read.instances)
-    }
-
+impl Discovery {
     fn trouble(&mut self, file: &Path, line: Option<u32>, text: String) {
-        self.troubles.push(Trouble { file: file.to_owned(), line, text });
+        self.troubles.push(trouble(file, line, text));
     }
+}
+
+fn trouble(file: &Path, line: Option<u32>, text: String) -> Trouble {
+    Trouble { file: file.to_owned(), line, text }
+}
+
+/// The names of all namespaces, read at once: there may be thousands.
+fn netns_names() -> BTreeSet<String> {
+    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// The namespace of a router: that of its own, or, with distributed routers, of its source
 /// address translation, where the HA link is then.
-fn router_netns(id: &InstanceId) -> Option<NetnsName> {
-    let named = |prefix: &str| format!("{prefix}-{id}").parse::<NetnsName>().ok();
-    let exists = |name: &NetnsName| NetnsId::of_name(name).is_ok_and(|found| found.is_some());
-    named("snat").filter(exists).or_else(|| named("qrouter"))
+fn router_netns(id: &InstanceId, names: &BTreeSet<String>) -> Option<NetnsName> {
+    let with = |prefix: &str| format!("{prefix}-{id}");
+    let snat = Some(with("snat")).filter(|name| names.contains(name));
+    snat.unwrap_or_else(|| with("qrouter")).parse().ok()
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 //! its links and addresses.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use vipwatch_core::announce::Survey;
-use vipwatch_core::standing::{is_held, standing};
+use vipwatch_core::standing::{Holding, holding, standing};
 use vipwatch_core::{Chain, Fault, LinkName, NetnsName, Standing};
 use vipwatch_linux::netns::{NetnsError, visit};
 use vipwatch_linux::survey::Surveyor;
@@ -19,12 +20,12 @@ pub struct Seen<'a> {
     pub found: &'a Found,
     /// Where it stands.
     pub standing: Standing,
-    /// Each watched address, and whether it is held.
-    pub addresses: Vec<(LinkName, IpNet, bool)>,
+    /// Each watched address, and what has become of it.
+    pub addresses: Vec<(LinkName, IpNet, Holding)>,
 }
 
 /// Looks at all of `instances`.
-pub fn look(instances: &[Found]) -> Vec<Seen<'_>> {
+pub fn look(instances: &[Arc<Found>]) -> Vec<Seen<'_>> {
     // Many instances share a namespace; it is asked once.
     let mut surveys: BTreeMap<Option<&NetnsName>, Result<Survey, Standing>> = BTreeMap::new();
     let each = instances.iter().map(|found| {
@@ -32,8 +33,8 @@ pub fn look(instances: &[Found]) -> Vec<Seen<'_>> {
         let survey = surveys.entry(netns).or_insert_with(|| survey(netns));
         let watched = found.watched();
         let addresses = watched.iter().map(|(link, cidr)| {
-            let is_held = survey.as_ref().is_ok_and(|survey| is_held(survey, *link, *cidr));
-            (*link, *cidr, is_held)
+            let found = survey.as_ref().map(|survey| holding(survey, *link, *cidr));
+            (*link, *cidr, found.unwrap_or(Holding::Absent))
         });
         let addresses = addresses.collect();
         let standing = match survey {
@@ -45,7 +46,8 @@ pub fn look(instances: &[Found]) -> Vec<Seen<'_>> {
     each.collect()
 }
 
-fn survey(netns: Option<&NetnsName>) -> Result<Survey, Standing> {
+/// Asks one namespace for everything; or tells where its instances stand without it.
+pub fn survey(netns: Option<&NetnsName>) -> Result<Survey, Standing> {
     let unknown = |error: &dyn std::error::Error| Standing::Unknown(Chain(error).to_string());
     match visit(netns, || Surveyor::open().and_then(|mut surveyor| surveyor.survey())) {
         Ok(Ok(survey)) => Ok(survey),

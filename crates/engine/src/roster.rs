@@ -12,11 +12,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use ipnet::IpNet;
+use vipwatch_core::announce::Survey;
 use vipwatch_core::standing::standing;
-use vipwatch_core::{Fault, LinkName, NetnsName, Standing};
+use vipwatch_core::{Fault, InstanceId, LinkName, NetnsName, Standing};
 use vipwatch_linux::fleet::{Fleet, Heard, Where};
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::netns::{Netns, NetnsError, NetnsId};
@@ -36,6 +39,10 @@ pub enum Cause {
     Namespace,
     /// Events were lost.
     Resync,
+    /// Its configuration has changed.
+    Config,
+    /// Somebody looked, and we had been wrong: a defect, of ours or of the kernel's.
+    Audit,
 }
 
 impl Cause {
@@ -47,6 +54,8 @@ impl Cause {
             Self::Link => "link",
             Self::Namespace => "namespace",
             Self::Resync => "resync",
+            Self::Config => "config",
+            Self::Audit => "audit",
         }
     }
 }
@@ -55,7 +64,7 @@ impl Cause {
 #[derive(Debug, Clone)]
 pub struct Change {
     /// The instance.
-    pub found: Found,
+    pub found: Arc<Found>,
     /// Where it stood; `None` if that was not known.
     pub from: Option<Standing>,
     /// Where it stands.
@@ -67,57 +76,111 @@ pub struct Change {
 /// One followed instance.
 #[derive(Debug)]
 struct Member {
-    found: Found,
+    found: Arc<Found>,
     watched: Vec<(LinkName, IpNet)>,
     standing: Option<Standing>,
+}
+
+/// A namespace, and who lives there.
+#[derive(Debug)]
+struct Home {
+    /// Where it is, or why it cannot be had.
+    place: Result<Where, Standing>,
+    members: Vec<Member>,
+}
+
+/// What a namespace is called; `None` is the node's own.
+type Name = Option<NetnsName>;
+
+/// Which namespaces to look for again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Those that are not known yet: no name has come or gone.
+    Unknown,
+    /// All: a name may stand for another namespace than before.
+    All,
 }
 
 /// All that is followed.
 #[derive(Debug)]
 pub struct Roster {
     fleet: Fleet,
-    members: Vec<Member>,
-    /// Where the namespaces are that exist; `None` is the node's own.
-    homes: BTreeMap<Option<NetnsName>, Where>,
-    /// Those that cannot be had, and why.
-    homeless: BTreeMap<Option<NetnsName>, Standing>,
+    homes: BTreeMap<Name, Home>,
+    /// Which homes are where; a namespace may have several names.
+    by_place: BTreeMap<Where, Vec<Name>>,
+    /// Where the audit goes on.
+    audited: Option<Name>,
+    /// How often events were lost.
+    overruns: u64,
 }
 
 impl Roster {
-    /// Follows nobody yet. Takes root, or `CAP_NET_BROADCAST` and `CAP_NET_ADMIN`.
+    /// Follows nobody yet. Takes root, or `CAP_NET_BROADCAST` and `CAP_NET_ADMIN`; without the
+    /// former it listens in each namespace.
     pub fn open() -> io::Result<Self> {
-        Ok(Self {
-            fleet: Fleet::open()?,
-            members: Vec::new(),
-            homes: BTreeMap::new(),
-            homeless: BTreeMap::new(),
-        })
+        Ok(Self::over(Fleet::open()?))
+    }
+
+    /// Follows nobody yet, over this fleet.
+    pub fn over(fleet: Fleet) -> Self {
+        let (homes, by_place) = (BTreeMap::new(), BTreeMap::new());
+        Self { fleet, homes, by_place, audited: None, overruns: 0 }
+    }
+
+    /// What listens.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// How often events were lost, and everything was asked for again.
+    pub fn overruns(&self) -> u64 {
+        self.overruns
+    }
+
+    /// How many namespaces are listened to.
+    pub fn namespaces(&self) -> usize {
+        self.homes.values().filter(|home| home.place.is_ok()).count()
     }
 
     /// Follows `instances` from now on, and no others. Those that were followed before and have
-    /// not changed are not touched. Namespaces are found again by their names.
-    pub fn follow(&mut self, instances: Vec<Found>) -> Vec<Change> {
-        let before = std::mem::take(&mut self.members);
-        let mut before: BTreeMap<String, Member> =
-            before.into_iter().map(|member| (member.found.id.to_string(), member)).collect();
-        let mut places = Vec::new();
-        for found in instances {
-            let watched = found.watched();
-            let known = before.remove(found.id.as_str());
-            let known =
-                known.filter(|known| known.found.netns == found.netns && known.watched == watched);
-            if known.is_none() {
-                places.push(found.netns.clone());
-            }
-            let standing = known.and_then(|known| known.standing);
-            self.members.push(Member { found, watched, standing });
+    /// not changed are not touched.
+    pub fn follow(&mut self, instances: Vec<Arc<Found>>, reach: Reach) -> Vec<Change> {
+        let before = std::mem::take(&mut self.homes);
+        let mut places = BTreeMap::new();
+        let mut known: BTreeMap<InstanceId, Member> = BTreeMap::new();
+        for (name, home) in before {
+            places.insert(name, home.place);
+            known.extend(home.members.into_iter().map(|member| (member.found.id.clone(), member)));
         }
-        places.extend(self.find_homes());
-        places.sort_unstable();
-        places.dedup();
+        let mut asked: BTreeMap<Name, Cause> = BTreeMap::new();
+        for found in instances {
+            let name = found.netns.clone();
+            let home = self.homes.entry(name.clone()).or_insert_with(|| {
+                let nowhere = Err(Standing::Fault(Fault::NoNetns));
+                Home { place: places.remove(&name).unwrap_or(nowhere), members: Vec::new() }
+            });
+            let known = known.remove(&found.id);
+            let member = match known {
+                Some(known) if Arc::ptr_eq(&known.found, &found) => known,
+                known => {
+                    let watched = found.watched();
+                    let is_same = |known: &Member| {
+                        known.found.netns == found.netns && known.watched == watched
+                    };
+                    if !known.as_ref().is_some_and(is_same) {
+                        asked.insert(name, Cause::Config);
+                    }
+                    Member { found, watched, standing: known.and_then(|known| known.standing) }
+                }
+            };
+            home.members.push(member);
+        }
+        for name in self.find_homes(reach) {
+            asked.entry(name).or_insert(Cause::Namespace);
+        }
         let mut changes = Vec::new();
-        for name in places {
-            self.survey(name.as_ref(), Cause::Namespace, &mut changes);
+        for (name, cause) in asked {
+            self.survey(&name, cause, &mut changes);
         }
         self.blame_homeless(&mut changes);
         changes
@@ -127,63 +190,41 @@ impl Roster {
     ///
     /// Neither name nor identity prove that a namespace is the one we knew: both are used
     /// again. That the kernel speaks of it by the same id does.
-    fn find_homes(&mut self) -> Vec<Option<NetnsName>> {
-        let mut wanted: Vec<Option<NetnsName>> =
-            self.members.iter().map(|member| member.found.netns.clone()).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        let before = std::mem::take(&mut self.homes);
-        self.homeless.clear();
+    fn find_homes(&mut self, reach: Reach) -> Vec<Name> {
         let mut new = Vec::new();
-        for name in wanted {
-            let known = before.get(&name).copied();
-            match self.find_home(name.as_ref(), known) {
-                Ok(place) => {
-                    if known != Some(place) {
-                        new.push(name.clone());
-                    }
-                    self.homes.insert(name, place);
-                }
-                Err(why) => {
-                    self.homeless.insert(name, why);
-                }
+        for (name, home) in &mut self.homes {
+            if reach == Reach::Unknown && home.place.is_ok() {
+                continue;
+            }
+            let known = home.place.as_ref().ok().copied();
+            home.place = find_home(&mut self.fleet, name.as_ref(), known);
+            if home.place.as_ref().is_ok_and(|place| known != Some(*place)) {
+                new.push(name.clone());
             }
         }
+        self.by_place.clear();
+        for (name, home) in &self.homes {
+            if let Ok(place) = home.place {
+                self.by_place.entry(place).or_default().push(name.clone());
+            }
+        }
+        let places = &self.by_place;
+        self.fleet.keep_only(|place| places.contains_key(&place));
         new
-    }
-
-    fn find_home(
-        &mut self,
-        name: Option<&NetnsName>,
-        known: Option<Where>,
-    ) -> Result<Where, Standing> {
-        let Some(name) = name else { return Ok(Where::Here) };
-        let netns = Netns::open(name).map_err(|error| match error {
-            // A name that stands for nothing is about to go, or to come.
-            NetnsError::Missing(_) | NetnsError::NotANamespace(_) => {
-                Standing::Fault(Fault::NoNetns)
-            }
-            error => Standing::Unknown(error.to_string()),
-        })?;
-        match known {
-            Some(place) if self.fleet.is_still(&netns, place) => Ok(place),
-            _ => self.fleet.adopt(&netns).map_err(|error| Standing::Unknown(error.to_string())),
-        }
     }
 
     /// Whether a namespace has a name and is not there yet: it is worth looking again soon.
     pub fn is_waiting(&self) -> bool {
-        let has_name = |name: &Option<NetnsName>| {
-            name.as_ref().is_some_and(|name| NetnsId::of_name(name).is_ok_and(|id| id.is_some()))
-        };
-        self.homeless.keys().any(has_name)
+        let has_name = |name: &NetnsName| NetnsId::of_name(name).is_ok_and(|id| id.is_some());
+        let mut homeless = self.homes.iter().filter(|(_, home)| home.place.is_err());
+        homeless.any(|(name, _)| name.as_ref().is_some_and(has_name))
     }
 
     /// Takes what was heard, and tells what has changed.
     pub fn read(&mut self) -> io::Result<Vec<Change>> {
         let mut heard = Vec::new();
         self.fleet.read(&mut heard)?;
-        let mut asked: BTreeMap<Where, Cause> = BTreeMap::new();
+        let mut asked: BTreeMap<Name, Cause> = BTreeMap::new();
         let mut is_lost = false;
         let mut is_gone = false;
         for heard in heard {
@@ -193,7 +234,7 @@ impl Roster {
                 // Ids are used again: this may be the end of another namespace, which had the
                 // id before. So it is looked for.
                 Heard::Gone(place) => {
-                    is_gone |= self.homes.values().any(|home| *home == place);
+                    is_gone |= self.by_place.contains_key(&place);
                     continue;
                 }
                 Heard::Lost => {
@@ -201,29 +242,24 @@ impl Roster {
                     continue;
                 }
             };
-            // An address says more than the link that came with it.
-            let known = asked.entry(place).or_insert(cause);
-            *known = (*known).min(cause);
-        }
-        let mut changes = Vec::new();
-        if is_gone || is_lost {
-            for name in self.find_homes() {
-                let place = self.homes.get(&name).copied();
-                asked.extend(place.map(|place| (place, Cause::Namespace)));
+            for name in self.by_place.get(&place).into_iter().flatten() {
+                // An address says more than the link that came with it.
+                let known = asked.entry(name.clone()).or_insert(cause);
+                *known = (*known).min(cause);
             }
         }
-        let is_asked = |place: &Where| match asked.get(place) {
-            Some(cause) => Some(*cause),
-            None => is_lost.then_some(Cause::Resync),
-        };
-        let cause_of = |cause| if is_lost { Cause::Resync } else { cause };
-        let places: Vec<(Option<NetnsName>, Cause)> = self
-            .homes
-            .iter()
-            .filter_map(|(name, place)| Some((name.clone(), cause_of(is_asked(place)?))))
-            .collect();
-        for (name, cause) in places {
-            self.survey(name.as_ref(), cause, &mut changes);
+        if is_gone || is_lost {
+            for name in self.find_homes(Reach::All) {
+                asked.insert(name, Cause::Namespace);
+            }
+        }
+        if is_lost {
+            self.overruns += 1;
+            asked = self.homes.keys().map(|name| (name.clone(), Cause::Resync)).collect();
+        }
+        let mut changes = Vec::new();
+        for (name, cause) in asked {
+            self.survey(&name, cause, &mut changes);
         }
         if is_gone || is_lost {
             self.blame_homeless(&mut changes);
@@ -231,16 +267,50 @@ impl Roster {
         Ok(changes)
     }
 
+    /// Looks into the next `count` namespaces, shows what is there to `examine`, and tells of
+    /// whom we had been wrong.
+    pub fn audit(&mut self, count: usize, mut examine: impl FnMut(&Found, &Survey)) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for name in self.next_audited(count) {
+            let Some(place) = self.homes.get(&name).and_then(|home| home.place.clone().ok()) else {
+                continue;
+            };
+            let Ok(survey) = self.fleet.survey(place) else { continue };
+            // ORDER: asked after the survey. What is queued by now explains a difference, and
+            // will be read; then there is nothing to say about us.
+            let is_behind = self.fleet.is_ready();
+            let Some(home) = self.homes.get_mut(&name) else { continue };
+            for member in &mut home.members {
+                examine(&member.found, &survey);
+                if !is_behind {
+                    member.stand(standing(&member.watched, &survey), Cause::Audit, &mut changes);
+                }
+            }
+        }
+        changes
+    }
+
+    /// The `count` namespaces behind the one that was last looked into, round and round.
+    fn next_audited(&mut self, count: usize) -> Vec<Name> {
+        let behind = self.audited.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.homes.range((behind, Bound::Unbounded)).map(|(name, _)| name.clone());
+        let names: Vec<Name> = names.take(count).collect();
+        let is_end = names.len() < count;
+        self.audited = names.last().filter(|_| !is_end).cloned();
+        names
+    }
+
     /// Asks one namespace, and tells whose standing is another than before.
-    fn survey(&mut self, name: Option<&NetnsName>, cause: Cause, changes: &mut Vec<Change>) {
-        let Some(place) = self.homes.get(&name.cloned()).copied() else { return };
+    fn survey(&mut self, name: &Name, cause: Cause, changes: &mut Vec<Change>) {
+        let Some(home) = self.homes.get_mut(name) else { return };
+        let Ok(place) = home.place else { return };
         let survey = match self.fleet.survey(place) {
             Ok(survey) => Ok(survey),
             // It has gone while we were about to ask, and the kernel will say so.
             Err(WatchError::Dump(error)) if error.raw_os_error() == Some(EINVAL) => return,
             Err(error) => Err(Standing::Unknown(error.to_string())),
         };
-        for member in self.members.iter_mut().filter(|member| member.found.netns.as_ref() == name) {
+        for member in &mut home.members {
             let to = match &survey {
                 Ok(survey) => standing(&member.watched, survey),
                 Err(why) => why.clone(),
@@ -251,16 +321,29 @@ impl Roster {
 
     /// Says of everybody without a namespace that there is none.
     fn blame_homeless(&mut self, changes: &mut Vec<Change>) {
-        for member in &mut self.members {
-            if let Some(why) = self.homeless.get(&member.found.netns) {
+        for home in self.homes.values_mut() {
+            let Err(why) = &home.place else { continue };
+            for member in &mut home.members {
                 member.stand(why.clone(), Cause::Namespace, changes);
             }
         }
     }
+}
 
-    /// Every instance, and where it stands.
-    pub fn standings(&self) -> impl Iterator<Item = (&Found, Option<&Standing>)> {
-        self.members.iter().map(|member| (&member.found, member.standing.as_ref()))
+fn find_home(
+    fleet: &mut Fleet,
+    name: Option<&NetnsName>,
+    known: Option<Where>,
+) -> Result<Where, Standing> {
+    let Some(name) = name else { return Ok(Where::Here) };
+    let netns = Netns::open(name).map_err(|error| match error {
+        // A name that stands for nothing is about to go, or to come.
+        NetnsError::Missing(_) | NetnsError::NotANamespace(_) => Standing::Fault(Fault::NoNetns),
+        error => Standing::Unknown(error.to_string()),
+    })?;
+    match known {
+        Some(place) if fleet.is_still(&netns, place) => Ok(place),
+        _ => fleet.adopt(&netns).map_err(|error| Standing::Unknown(error.to_string())),
     }
 }
 
@@ -279,7 +362,7 @@ impl Member {
             (_, Standing::Fault(fault), Cause::Address) if *fault != Fault::NoNetns => Cause::Link,
             _ => cause,
         };
-        changes.push(Change { found: self.found.clone(), from, to, cause });
+        changes.push(Change { found: Arc::clone(&self.found), from, to, cause });
     }
 }
 

@@ -10,7 +10,7 @@ pub mod writer;
 
 use std::path::PathBuf;
 
-pub use reader::{Entry, Query, Reader, Run};
+pub use reader::{Entry, Flaps, Query, Reader, Run};
 pub use writer::{Keep, Opened, Writer};
 
 /// The file's name in the state directory.
@@ -19,6 +19,8 @@ pub const FILE: &str = "history.sqlite";
 /// One change of role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
+    /// Its number: in order, and never used again.
+    pub seq: i64,
     /// When, in milliseconds since the epoch.
     pub at: i64,
     /// Who.
@@ -33,6 +35,54 @@ pub struct Record {
     pub cause: String,
     /// What there is to say besides.
     pub reason: Option<String>,
+}
+
+/// Somebody who is told of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// The state file.
+    File,
+    /// The network.
+    Announce,
+    /// A program.
+    Hook,
+    /// An address on the web.
+    Webhook,
+    /// Neutron's agent.
+    Agent,
+}
+
+impl Stage {
+    /// All, in the order in which they are told.
+    pub const ALL: [Self; 5] = [Self::File, Self::Announce, Self::Hook, Self::Webhook, Self::Agent];
+
+    /// One word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Announce => "announce",
+            Self::Hook => "hook",
+            Self::Webhook => "webhook",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// How long after the kernel's word each stage knew, in microseconds; `None`: it was not told, or
+/// not yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Latencies([Option<i64>; 5]);
+
+impl Latencies {
+    /// Of one stage.
+    pub fn of(&self, stage: Stage) -> Option<i64> {
+        self.0[stage as usize]
+    }
+
+    /// Notes that `stage` knew after so many microseconds.
+    pub fn set(&mut self, stage: Stage, micros: i64) {
+        self.0[stage as usize] = Some(micros);
+    }
 }
 
 /// Why there is no history.
@@ -55,6 +105,14 @@ pub enum HistoryError {
         found: i64,
         /// Ours.
         known: i64,
+    },
+    /// An earlier program has written it, and nobody has brought it up yet.
+    #[error("{} has format {found}, which is out of date", path.display())]
+    TooOld {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: i64,
     },
     /// There is none yet.
     #[error("there is no history at {}", .0.display())]

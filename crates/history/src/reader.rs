@@ -1,10 +1,11 @@
 //! Answers while the history is written.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, params};
 
-use crate::{FILE, HistoryError, Record, schema};
+use crate::{FILE, HistoryError, Latencies, Record, schema};
 
 /// Which changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,13 +18,28 @@ pub struct Query {
     pub limit: Option<u64>,
 }
 
-/// A change, and its number.
+/// A change, and how long it took to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// In order; never used again.
-    pub seq: i64,
     /// What happened.
     pub record: Record,
+    /// Who knew how soon.
+    pub latencies: Latencies,
+}
+
+/// How often an instance has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flaps {
+    /// Who.
+    pub instance: String,
+    /// Changes, without those of starts.
+    pub changes: i64,
+    /// How often it became primary.
+    pub primary: i64,
+    /// The first of them, in milliseconds since the epoch.
+    pub first: i64,
+    /// The last of them.
+    pub last: i64,
 }
 
 /// One life of the recorder.
@@ -55,14 +71,17 @@ impl Reader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags)
             .map_err(|source| HistoryError::Open { path: path.clone(), source })?;
-        schema::version(&connection, &path)?;
-        Ok(Self { connection })
+        match schema::version(&connection, &path)? {
+            schema::VERSION => Ok(Self { connection }),
+            found => Err(HistoryError::TooOld { path, found }),
+        }
     }
 
     /// The changes that `query` asks for, oldest first.
     pub fn changes(&self, query: &Query) -> Result<Vec<Entry>, HistoryError> {
         let mut statement = self.connection.prepare(
-            "SELECT seq, at, instance, netns, from_role, to_role, cause, reason FROM change \
+            "SELECT seq, at, instance, netns, from_role, to_role, cause, reason, \
+             file_us, announce_us, hook_us, webhook_us, agent_us FROM change \
              WHERE at >= ?1 AND substr(instance, 1, length(?2)) = ?2 \
              ORDER BY seq DESC LIMIT ?3",
         )?;
@@ -71,6 +90,7 @@ impl Reader {
         let limit = query.limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(-1));
         let rows = statement.query_map(params![since, instance, limit], |row| {
             let record = Record {
+                seq: row.get(0)?,
                 at: row.get(1)?,
                 instance: row.get(2)?,
                 netns: row.get(3)?,
@@ -79,11 +99,44 @@ impl Reader {
                 cause: row.get(6)?,
                 reason: row.get(7)?,
             };
-            Ok(Entry { seq: row.get(0)?, record })
+            let mut latencies = Latencies::default();
+            for (at, latency) in latencies.0.iter_mut().enumerate() {
+                *latency = row.get(8 + at)?;
+            }
+            Ok(Entry { record, latencies })
         })?;
         let mut entries = rows.collect::<Result<Vec<_>, _>>()?;
         entries.reverse();
         Ok(entries)
+    }
+
+    /// Who has changed since `since`, most often first.
+    pub fn flaps(&self, since: i64) -> Result<Vec<Flaps>, HistoryError> {
+        let mut statement = self.connection.prepare(
+            "SELECT instance, count(*), sum(to_role = 'primary'), min(at), max(at) FROM change \
+             WHERE at >= ?1 AND from_role IS NOT NULL AND cause <> 'start' \
+             GROUP BY instance ORDER BY 2 DESC, 1",
+        )?;
+        let rows = statement.query_map([since], |row| {
+            Ok(Flaps {
+                instance: row.get(0)?,
+                changes: row.get(1)?,
+                primary: row.get(2)?,
+                first: row.get(3)?,
+                last: row.get(4)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// The role that each instance was last known to have, and since when.
+    pub fn last_roles(&self) -> Result<BTreeMap<String, (String, i64)>, HistoryError> {
+        let mut statement = self.connection.prepare(
+            "SELECT instance, to_role, at FROM change \
+             WHERE seq IN (SELECT max(seq) FROM change GROUP BY instance)",
+        )?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
+        Ok(rows.collect::<Result<BTreeMap<_, _>, _>>()?)
     }
 
     /// Every life of the recorder, in order.
@@ -108,21 +161,61 @@ mod tests {
     use crate::writer::{Keep, Writer};
 
     #[test]
+    fn flaps_are_counted_and_starts_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = Keep { age: std::time::Duration::MAX, ..Keep::default() };
+        let (writer, _) = Writer::open(directory.path(), keep).unwrap();
+        let steps = [
+            ("a", None, "backup"),
+            ("a", Some("backup"), "primary"),
+            ("a", Some("primary"), "backup"),
+            ("b", None, "primary"),
+        ];
+        for (seq, (instance, from, to)) in (1..).zip(steps) {
+            let cause = if from.is_none() { "start" } else { "address" };
+            let record = Record {
+                seq,
+                at: seq * 10,
+                instance: instance.to_owned(),
+                netns: None,
+                from: from.map(str::to_owned),
+                to: to.to_owned(),
+                cause: cause.to_owned(),
+                reason: None,
+            };
+            writer.record(record, Latencies::default());
+        }
+        drop(writer);
+        let reader = Reader::open(directory.path()).unwrap();
+        let flaps = reader.flaps(0).unwrap();
+        let expected =
+            Flaps { instance: "a".to_owned(), changes: 2, primary: 1, first: 20, last: 30 };
+        assert_eq!(flaps, [expected]);
+        let roles = reader.last_roles().unwrap();
+        assert_eq!(roles["a"], ("backup".to_owned(), 30));
+        assert_eq!(roles["b"], ("primary".to_owned(), 40));
+    }
+
+    #[test]
     fn a_question_narrows_by_time_by_id_and_by_number() {
         let directory = tempfile::tempdir().unwrap();
         assert!(matches!(Reader::open(directory.path()), Err(HistoryError::Missing(_))));
         let keep = Keep { age: std::time::Duration::MAX, ..Keep::default() };
         let (writer, _) = Writer::open(directory.path(), keep).unwrap();
         for (at, instance) in [(10, "web-1"), (20, "web-2"), (30, "db"), (40, "web-1")] {
-            writer.record(Record {
-                at,
-                instance: instance.to_owned(),
-                netns: None,
-                from: None,
-                to: "primary".to_owned(),
-                cause: "start".to_owned(),
-                reason: Some("why".to_owned()),
-            });
+            writer.record(
+                Record {
+                    seq: at,
+                    at,
+                    instance: instance.to_owned(),
+                    netns: None,
+                    from: None,
+                    to: "primary".to_owned(),
+                    cause: "start".to_owned(),
+                    reason: Some("why".to_owned()),
+                },
+                Latencies::default(),
+            );
         }
         drop(writer);
         let reader = Reader::open(directory.path()).unwrap();

@@ -8,13 +8,13 @@ use rusqlite::Connection;
 use crate::HistoryError;
 
 /// The format that this program writes.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 
-/// Version 1.
+/// From nothing to version 1.
 ///
 /// `change`: one row for each change of role, in order of `seq`. `run`: one row for each life
 /// of the recorder; without `ended`, it runs, or was killed.
-const CREATE: &str = "
+pub(crate) const TO_1: &str = "
 CREATE TABLE change (
     seq       INTEGER PRIMARY KEY AUTOINCREMENT,
     at        INTEGER NOT NULL,             -- milliseconds since the epoch
@@ -36,19 +36,34 @@ CREATE TABLE run (
 );
 ";
 
+/// From version 1 to 2: how long after the kernel's word each stage knew, in microseconds. NULL: it
+/// was not told, or not yet.
+const TO_2: &str = "
+ALTER TABLE change ADD COLUMN file_us INTEGER;
+ALTER TABLE change ADD COLUMN announce_us INTEGER;
+ALTER TABLE change ADD COLUMN hook_us INTEGER;
+ALTER TABLE change ADD COLUMN webhook_us INTEGER;
+ALTER TABLE change ADD COLUMN agent_us INTEGER;
+";
+
 /// Sees to it that the file has our format.
 pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), HistoryError> {
     // ORDER: what a later program has written is not touched.
     let found = version(connection, path)?;
-    // Readers do not wait for the writer, nor it for them; and a killed process loses nothing
-    // that was committed.
+    // Readers do not wait for the writer, nor it for them; and neither a killed process nor a
+    // lost machine loses what was committed. That is one fsync for a batch.
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
     if found == VERSION {
         return Ok(());
     }
     let transaction = connection.transaction()?;
-    transaction.execute_batch(CREATE)?;
+    for (version, step) in (1_i64..).zip([TO_1, TO_2]) {
+        if found < version {
+            transaction.execute_batch(step)?;
+        }
+    }
     transaction.pragma_update(None, "user_version", VERSION)?;
     Ok(transaction.commit()?)
 }

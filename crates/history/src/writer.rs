@@ -1,15 +1,15 @@
 //! Writes in batches, on a thread of its own: whoever records never waits for the disk.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, params};
 
-use crate::{FILE, HistoryError, Record, schema};
+use crate::{FILE, HistoryError, Latencies, Record, Stage, schema};
 
 /// Changes that may wait for the disk: a failover of ten thousand instances, and back.
 const QUEUE: usize = 1 << 16;
@@ -25,12 +25,14 @@ pub struct Keep {
     pub age: Duration,
     /// How many changes.
     pub changes: u64,
+    /// How large the file may become.
+    pub bytes: u64,
 }
 
 impl Default for Keep {
-    /// A month, or a million changes: some 200 MB.
+    /// A month, a million changes (some 200 MB), or half a gigabyte.
     fn default() -> Self {
-        Self { age: Duration::from_hours(24 * 30), changes: 1_000_000 }
+        Self { age: Duration::from_hours(24 * 30), changes: 1_000_000, bytes: 512 << 20 }
     }
 }
 
@@ -41,13 +43,30 @@ pub struct Opened {
     pub killed: Option<i64>,
     /// The file was not a database any more: it was set aside, as this.
     pub set_aside: Option<PathBuf>,
+    /// The number of the last change.
+    pub last: i64,
+}
+
+/// What the thread is handed.
+#[derive(Debug)]
+enum Note {
+    Change(Box<(Record, Latencies)>),
+    Stage(i64, Stage, i64),
+}
+
+/// What went wrong, for both sides.
+#[derive(Debug, Default)]
+struct Losses {
+    dropped: AtomicU64,
+    /// Why the last batch could not be written; `None` if it could.
+    failing: Mutex<Option<String>>,
 }
 
 /// Records changes.
 #[derive(Debug)]
 pub struct Writer {
-    sender: Option<SyncSender<Record>>,
-    dropped: Arc<AtomicU64>,
+    sender: Option<SyncSender<Note>>,
+    losses: Arc<Losses>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -64,22 +83,53 @@ impl Writer {
             other => other?,
         };
         opened.killed = killed;
+        opened.last = last(&connection)?;
         let (sender, receiver) = sync_channel(QUEUE);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&dropped);
-        let work = move || Recorder { connection, keep, dropped: counter }.run(&receiver);
+        let losses = Arc::new(Losses::default());
+        let shared = Arc::clone(&losses);
+        let work = move || Recorder { connection, keep, losses: shared }.run(&receiver);
         let thread = std::thread::Builder::new().name("history".to_owned()).spawn(work)?;
-        Ok((Self { sender: Some(sender), dropped, thread: Some(thread) }, opened))
+        Ok((Self { sender: Some(sender), losses, thread: Some(thread) }, opened))
     }
 
     /// Takes a record down, without waiting. If the disk is so far behind that there is no
     /// room, it is counted instead, and the count is in the history.
-    pub fn record(&self, record: Record) {
-        let is_taken = self.sender.as_ref().is_some_and(|sender| sender.try_send(record).is_ok());
-        if !is_taken {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+    pub fn record(&self, record: Record, latencies: Latencies) {
+        if !self.put(Note::Change(Box::new((record, latencies)))) {
+            self.losses.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
+
+    /// Takes down that `stage` knew of change `seq` after so many microseconds.
+    pub fn stage(&self, seq: i64, stage: Stage, micros: i64) {
+        // A change is worth counting if it is lost; how long it took is not.
+        let _ = self.put(Note::Stage(seq, stage, micros));
+    }
+
+    fn put(&self, note: Note) -> bool {
+        self.sender.as_ref().is_some_and(|sender| sender.try_send(note).is_ok())
+    }
+
+    /// How many changes could not be recorded.
+    pub fn dropped(&self) -> u64 {
+        self.losses.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing can be written now; `None` if it can.
+    pub fn failing(&self) -> Option<String> {
+        self.losses.failing.lock().map_or(None, |failing| failing.clone())
+    }
+}
+
+/// The number of the last change that was ever recorded, whether it is still kept or not.
+fn last(connection: &Connection) -> Result<i64, HistoryError> {
+    let last = connection.query_row(
+        "SELECT max(coalesce((SELECT max(seq) FROM change), 0), \
+         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'change'), 0))",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(last)
 }
 
 impl Drop for Writer {
@@ -140,11 +190,11 @@ fn begin_run(connection: &mut Connection) -> Result<Option<i64>, HistoryError> {
 struct Recorder {
     connection: Connection,
     keep: Keep,
-    dropped: Arc<AtomicU64>,
+    losses: Arc<Losses>,
 }
 
 impl Recorder {
-    fn run(mut self, receiver: &Receiver<Record>) {
+    fn run(mut self, receiver: &Receiver<Note>) {
         self.beat(false);
         let mut next_beat = Instant::now() + HEARTBEAT;
         loop {
@@ -156,10 +206,15 @@ impl Recorder {
             match receiver.recv_timeout(next_beat - now.min(next_beat)) {
                 Ok(first) => {
                     let rest = receiver.try_iter().take(BATCH - 1);
-                    let batch: Vec<Record> = std::iter::once(first).chain(rest).collect();
-                    if self.write(&batch).is_err() {
+                    let batch: Vec<Note> = std::iter::once(first).chain(rest).collect();
+                    let failed = self.write(&batch).err();
+                    if failed.is_some() {
                         // The disk is full, or gone: what cannot be kept is counted.
-                        self.dropped.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                        let changes = batch.iter().filter(|note| matches!(note, Note::Change(..)));
+                        self.losses.dropped.fetch_add(changes.count() as u64, Ordering::Relaxed);
+                    }
+                    if let Ok(mut failing) = self.losses.failing.lock() {
+                        *failing = failed.map(|error| error.to_string());
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -171,16 +226,31 @@ impl Recorder {
         }
     }
 
-    fn write(&mut self, batch: &[Record]) -> rusqlite::Result<()> {
+    fn write(&mut self, batch: &[Note]) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
             let mut insert = transaction.prepare(
-                "INSERT INTO change (at, instance, netns, from_role, to_role, cause, reason) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO change (seq, at, instance, netns, from_role, to_role, cause, reason, \
+                 file_us, announce_us, hook_us, webhook_us, agent_us) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?;
-            for record in batch {
-                let Record { at, instance, netns, from, to, cause, reason } = record;
-                insert.execute(params![at, instance, netns, from, to, cause, reason])?;
+            for note in batch {
+                match note {
+                    Note::Change(change) => {
+                        let (record, latencies) = &**change;
+                        let Record { seq, at, instance, netns, from, to, cause, reason } = record;
+                        let [file, announce, hook, webhook, agent] = latencies.0;
+                        insert.execute(params![
+                            seq, at, instance, netns, from, to, cause, reason, file, announce,
+                            hook, webhook, agent
+                        ])?;
+                    }
+                    Note::Stage(seq, stage, micros) => {
+                        let column = stage.word();
+                        let update = format!("UPDATE change SET {column}_us = ?2 WHERE seq = ?1");
+                        transaction.prepare(&update)?.execute(params![seq, micros])?;
+                    }
+                }
             }
         }
         transaction.commit()
@@ -189,7 +259,8 @@ impl Recorder {
     /// Says that we run, or have ended; clears what is too old or too much.
     fn beat(&mut self, is_end: bool) {
         let time = now();
-        let dropped = i64::try_from(self.dropped.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        let dropped =
+            i64::try_from(self.losses.dropped.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         // A disk that is full now may not be at the next beat.
         let _ = self.connection.execute(
             "UPDATE run SET seen = ?1, ended = CASE WHEN ?2 THEN ?1 END, dropped = ?3 \
@@ -207,6 +278,25 @@ impl Recorder {
         let _ = self
             .connection
             .execute("DELETE FROM change WHERE seq <= (SELECT max(seq) FROM change) - ?1", [most]);
+        self.shrink();
+    }
+
+    /// Clears a tenth, the oldest, if the file is too large. It does not shrink: what is free in
+    /// it is used again.
+    fn shrink(&mut self) {
+        let number = |pragma: &str| -> u64 {
+            let found: rusqlite::Result<i64> =
+                self.connection.pragma_query_value(None, pragma, |row| row.get(0));
+            found.ok().and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
+        };
+        let used = number("page_count").saturating_sub(number("freelist_count"));
+        if used * number("page_size") > self.keep.bytes {
+            let _ = self.connection.execute(
+                "DELETE FROM change WHERE seq <= (SELECT min(seq) + (max(seq) - min(seq)) / 10 \
+                 FROM change)",
+                [],
+            );
+        }
     }
 }
 
@@ -225,7 +315,9 @@ mod tests {
     use crate::reader::{Query, Reader};
 
     fn record(instance: &str, at: i64, to: &str) -> Record {
+        static SEQ: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(1);
         Record {
+            seq: SEQ.fetch_add(1, Ordering::Relaxed),
             at,
             instance: instance.to_owned(),
             netns: Some("blue".to_owned()),
@@ -249,7 +341,7 @@ mod tests {
         let time = now();
         let records: Vec<Record> = (0..3000).map(|n| record("a", time + n, "primary")).collect();
         for record in &records {
-            writer.record(record.clone());
+            writer.record(record.clone(), Latencies::default());
         }
         drop(writer);
         assert_eq!(read(directory.path()), records, "all of them, in order");
@@ -282,16 +374,69 @@ mod tests {
     #[test]
     fn what_is_too_old_or_too_much_is_cleared() {
         let directory = tempfile::tempdir().unwrap();
-        let keep = Keep { age: Duration::from_hours(1), changes: 10 };
+        let keep = Keep { age: Duration::from_hours(1), changes: 10, ..Keep::default() };
         let (writer, _) = Writer::open(directory.path(), keep).unwrap();
-        writer.record(record("old", now() - 7_200_000, "primary"));
+        writer.record(record("old", now() - 7_200_000, "primary"), Latencies::default());
         for _ in 0..25 {
-            writer.record(record("new", now(), "primary"));
+            writer.record(record("new", now(), "primary"), Latencies::default());
         }
         drop(writer);
         let left = read(directory.path());
         assert_eq!(left.len(), 10);
         assert!(left.iter().all(|record| record.instance == "new"));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_loses_its_oldest_part() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        for _ in 0..5000 {
+            writer.record(record("a", now(), "primary"), Latencies::default());
+        }
+        drop(writer);
+        let all = read(directory.path());
+        let keep = Keep { bytes: 64 << 10, ..Keep::default() };
+        drop(Writer::open(directory.path(), keep).unwrap());
+        let left = read(directory.path());
+        assert!(left.len() < all.len() && !left.is_empty(), "{} of {}", left.len(), all.len());
+        assert_eq!(left.last(), all.last(), "the youngest stay");
+    }
+
+    #[test]
+    fn a_stage_that_knows_later_is_added_and_numbers_go_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        let change = record("a", now(), "primary");
+        let mut latencies = Latencies::default();
+        latencies.set(Stage::File, 250);
+        writer.record(change.clone(), latencies);
+        writer.stage(change.seq, Stage::Agent, 1_500);
+        drop(writer);
+        let reader = Reader::open(directory.path()).unwrap();
+        let entry = reader.changes(&Query::default()).unwrap().remove(0);
+        assert_eq!(entry.latencies.of(Stage::File), Some(250));
+        assert_eq!(entry.latencies.of(Stage::Agent), Some(1_500));
+        assert_eq!(entry.latencies.of(Stage::Hook), None);
+        let (_writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+        assert_eq!(opened.last, change.seq);
+    }
+
+    #[test]
+    fn a_file_of_format_1_is_brought_up_and_keeps_what_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        connection.execute_batch(schema::TO_1).unwrap();
+        connection.pragma_update(None, "user_version", 1).unwrap();
+        let insert =
+            "INSERT INTO change (at, instance, to_role, cause) VALUES (?1, 'a', 'backup', 'start')";
+        connection.execute(insert, [now()]).unwrap();
+        drop(connection);
+        let error = Reader::open(directory.path()).unwrap_err();
+        assert!(matches!(error, HistoryError::TooOld { found: 1, .. }), "{error}");
+        let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+        assert_eq!(opened.last, 1);
+        drop(writer);
+        assert_eq!(read(directory.path())[0].to, "backup");
     }
 
     #[test]
@@ -302,7 +447,7 @@ mod tests {
         let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
         let aside = opened.set_aside.unwrap();
         assert_eq!(std::fs::read(aside).unwrap(), [7; 8192]);
-        writer.record(record("a", now(), "primary"));
+        writer.record(record("a", now(), "primary"), Latencies::default());
         drop(writer);
         assert_eq!(read(directory.path()).len(), 1);
     }

@@ -17,7 +17,11 @@
 //!    kernel ignores whom we asked about and answers about us. So every answer must name the
 //!    namespace it is about.
 //! 5. Nothing here keeps a namespace alive: no descriptor of one is kept.
+//!
+//! Where the kernel or our rights do not allow this, [`each`] listens in every namespace with a
+//! socket of its own, and says so ([`Fleet::hardship`]).
 
+mod each;
 mod message;
 
 use std::io;
@@ -25,11 +29,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use vipwatch_core::announce::Survey;
 
+use self::each::Each;
 use self::message::{Answer, Request};
 use crate::monitor::WatchError;
 use crate::netlink::decode::envelopes;
@@ -79,20 +85,127 @@ pub enum Heard {
     Lost,
 }
 
-/// All namespaces, one socket.
+/// All namespaces of a node.
 #[derive(Debug)]
 pub struct Fleet {
+    ears: Ears,
+}
+
+/// How they are heard.
+#[derive(Debug)]
+enum Ears {
+    /// One socket for all.
+    One(One),
+    /// One in each.
+    Each(Each, io::Error),
+}
+
+impl Fleet {
+    /// Listens, from the namespace of the calling thread, to all others; in each of them, if
+    /// they cannot be heard from here.
+    pub fn open() -> io::Result<Self> {
+        let ears = match One::open() {
+            Ok(one) => Ears::One(one),
+            Err(why) => Ears::Each(Each::open()?, why),
+        };
+        Ok(Self { ears })
+    }
+
+    /// Listens in each namespace, although it may not be necessary.
+    pub fn open_each() -> io::Result<Self> {
+        let why = io::Error::other("it was asked for");
+        Ok(Self { ears: Ears::Each(Each::open()?, why) })
+    }
+
+    /// Why one socket for all namespaces could not be had; `None` if it could.
+    pub fn hardship(&self) -> Option<&io::Error> {
+        match &self.ears {
+            Ears::One(_) => None,
+            Ears::Each(_, why) => Some(why),
+        }
+    }
+
+    /// How many sockets listen.
+    pub fn sockets(&self) -> usize {
+        match &self.ears {
+            Ears::One(_) => 1,
+            Ears::Each(each, _) => each.sockets(),
+        }
+    }
+
+    /// How we will speak of `netns` from now on.
+    pub fn adopt(&mut self, netns: &Netns) -> io::Result<Where> {
+        match &mut self.ears {
+            Ears::One(one) => one.adopt(netns),
+            Ears::Each(each, _) => each.adopt(netns),
+        }
+    }
+
+    /// Whether `place` still stands for `netns`.
+    pub fn is_still(&mut self, netns: &Netns, place: Where) -> bool {
+        match &mut self.ears {
+            Ears::One(one) => one.is_still(netns, place),
+            Ears::Each(each, _) => each.is_still(netns, place),
+        }
+    }
+
+    /// Lets go of every namespace but those that are wanted.
+    pub fn keep_only(&mut self, is_wanted: impl Fn(Where) -> bool) {
+        if let Ears::Each(each, _) = &mut self.ears {
+            each.keep_only(is_wanted);
+        }
+    }
+
+    /// Everything in a namespace, now. [`WatchError::Dump`] with `EINVAL` means that it has
+    /// gone.
+    pub fn survey(&mut self, place: Where) -> Result<Survey, WatchError> {
+        match &mut self.ears {
+            Ears::One(one) => one.survey(place),
+            Ears::Each(each, _) => each.survey(place),
+        }
+    }
+
+    /// Takes what is queued, without waiting. News of one kind about one namespace that come in
+    /// a row are told once.
+    pub fn read(&mut self, heard: &mut Vec<Heard>) -> io::Result<()> {
+        match &mut self.ears {
+            Ears::One(one) => one.read(heard),
+            Ears::Each(each, _) => each.read(heard),
+        }
+    }
+
+    /// Whether something is queued.
+    pub fn is_ready(&self) -> bool {
+        let mut polled = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl AsFd for Fleet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.ears {
+            Ears::One(one) => one.events.as_fd(),
+            Ears::Each(each, _) => each.as_fd(),
+        }
+    }
+}
+
+/// One socket for all namespaces.
+#[derive(Debug)]
+struct One {
     /// Hears.
     events: OwnedFd,
     /// Asks.
     socket: Socket,
     sequence: u32,
+    /// Our own namespace may have an id too, and is then spoken of by it.
+    own: Option<i32>,
 }
 
-impl Fleet {
-    /// Listens, from the namespace of the calling thread, to all others. Takes
-    /// `CAP_NET_BROADCAST`, and `CAP_NET_ADMIN` for asking.
-    pub fn open() -> io::Result<Self> {
+impl One {
+    /// Takes `CAP_NET_BROADCAST`, and `CAP_NET_ADMIN` for asking.
+    fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let events = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         switch_on(events.as_fd(), libc::NETLINK_LISTEN_ALL_NSID)?;
@@ -102,15 +215,22 @@ impl Fleet {
         bind(&events, &SocketAddrNetlink::new(0, GROUPS))?;
         let socket = Socket::ask()?;
         switch_on(socket.as_fd(), libc::NETLINK_GET_STRICT_CHK)?;
-        Ok(Self { events, socket, sequence: 0 })
+        let mut one = Self { events, socket, sequence: 0, own: None };
+        one.own = one.own_id();
+        Ok(one)
     }
 
-    /// How the kernel will speak of `netns`, which gets an id if it has none.
-    pub fn adopt(&mut self, netns: &Netns) -> io::Result<Where> {
+    fn own_id(&mut self) -> Option<i32> {
+        let own = std::fs::File::open("/proc/thread-self/ns/net").ok()?;
+        self.id_of(own.as_fd()).ok()?
+    }
+
+    /// A namespace gets an id if it has none.
+    fn adopt(&mut self, netns: &Netns) -> io::Result<Where> {
         if NetnsId::current()? == netns.id() {
             return Ok(Where::Here);
         }
-        if let Some(id) = self.id_of(netns)? {
+        if let Some(id) = self.id_of(netns.as_fd())? {
             return Ok(Where::There(id));
         }
         loop {
@@ -123,7 +243,7 @@ impl Fleet {
                 Answer::Done => return Ok(Where::There(id)),
                 // Somebody was quicker, or has this number.
                 Answer::Refused(libc::EEXIST) => {
-                    if let Some(id) = self.id_of(netns)? {
+                    if let Some(id) = self.id_of(netns.as_fd())? {
                         return Ok(Where::There(id));
                     }
                 }
@@ -133,19 +253,18 @@ impl Fleet {
         }
     }
 
-    /// Whether the kernel still speaks of `netns` as `place`.
-    pub fn is_still(&mut self, netns: &Netns, place: Where) -> bool {
+    fn is_still(&mut self, netns: &Netns, place: Where) -> bool {
         match place {
             Where::Here => NetnsId::current().is_ok_and(|current| current == netns.id()),
-            Where::There(id) => self.id_of(netns).is_ok_and(|found| found == Some(id)),
+            Where::There(id) => self.id_of(netns.as_fd()).is_ok_and(|found| found == Some(id)),
         }
     }
 
     /// The id of a namespace, if it has one.
-    fn id_of(&mut self, netns: &Netns) -> io::Result<Option<i32>> {
+    fn id_of(&mut self, netns: BorrowedFd<'_>) -> io::Result<Option<i32>> {
         let request = Request::new(libc::RTM_GETNSID, 0)
             .generic()
-            .number(message::NETNSA_FD, netns.as_fd().as_raw_fd().cast_unsigned());
+            .number(message::NETNSA_FD, netns.as_raw_fd().cast_unsigned());
         match self.ask(request)? {
             // -1 is how the kernel says "none".
             Answer::Id(id) => Ok(Some(id).filter(|id| *id >= 0)),
@@ -178,9 +297,7 @@ impl Fleet {
         }
     }
 
-    /// Everything in a namespace, now. [`WatchError::Dump`] with `EINVAL` means that it has
-    /// gone.
-    pub fn survey(&mut self, place: Where) -> Result<Survey, WatchError> {
+    fn survey(&mut self, place: Where) -> Result<Survey, WatchError> {
         for _ in 0..ATTEMPTS {
             let mut survey = Survey::default();
             let mut parts = vec![self.dump(Request::links(place), place, &mut survey)?];
@@ -212,17 +329,16 @@ impl Fleet {
         collect(&mut self.socket, self.sequence, survey, is_about_it)
     }
 
-    /// Takes what is queued, without waiting. News of one kind about one namespace that come in
-    /// a row are told once.
-    pub fn read(&mut self, heard: &mut Vec<Heard>) -> io::Result<()> {
+    fn read(&mut self, heard: &mut Vec<Heard>) -> io::Result<()> {
         let mut buffer = [0_u8; 16 << 10];
         let mut is_lost = false;
+        let mut is_numbered = false;
         let mut count = 0;
         // After an overrun the kernel drops everything, without another word, until the queue
         // is empty. So it is emptied first: what is asked before would be out of date unseen.
         while is_lost || count < BATCH {
             count += 1;
-            let (length, place) = match receive(self.events.as_fd(), &mut buffer) {
+            let (length, mark) = match receive(self.events.as_fd(), &mut buffer) {
                 Ok(received) => received,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => continue,
@@ -232,6 +348,8 @@ impl Fleet {
                 }
                 Err(errno) => return Err(errno.into()),
             };
+            let is_own = matches!(mark, Where::There(id) if self.own == Some(id));
+            let place = if is_own { Where::Here } else { mark };
             for envelope in envelopes(&buffer[..length.min(buffer.len())]) {
                 let Ok((header, body)) = envelope else {
                     is_lost = true;
@@ -245,6 +363,11 @@ impl Fleet {
                         Some(id) => Heard::Gone(Where::There(id)),
                         None => Heard::Lost,
                     },
+                    // It may be ours.
+                    libc::RTM_NEWNSID if place == Where::Here => {
+                        is_numbered = true;
+                        continue;
+                    }
                     _ => continue,
                 };
                 if heard.last() != Some(&news) {
@@ -252,16 +375,16 @@ impl Fleet {
                 }
             }
         }
+        if is_numbered {
+            let own = self.own_id();
+            // What came under the new number meanwhile was not understood.
+            is_lost |= own != self.own;
+            self.own = own;
+        }
         if is_lost {
             heard.push(Heard::Lost);
         }
         Ok(())
-    }
-}
-
-impl AsFd for Fleet {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
     }
 }
 

@@ -5,10 +5,11 @@
 //! [`fleet`] does both for all namespaces of a node;
 //! [`netlink`] is the codec and the socket under both; [`announce`] speaks to the network; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
 //! [`privilege`] are what a daemon is made of; [`directory`] tells when a file appears or
-//! goes; [`mod@file`] reads with care; [`peer`] who is at the other end of a socket; [`clock`] is the time.
+//! goes, and [`notice`] does so for thousands of directories; [`mod@file`] reads with care; [`account`] knows users by name; [`peer`] who is at the other end of a socket; [`clock`] is the time.
 //!
 //! There is no policy here: nothing in this crate knows what a primary is.
 
+pub mod account;
 pub mod announce;
 pub mod clock;
 pub mod directory;
@@ -17,6 +18,7 @@ pub mod fleet;
 pub mod monitor;
 pub mod netlink;
 pub mod netns;
+pub mod notice;
 pub mod peer;
 pub mod privilege;
 pub mod process;

@@ -116,6 +116,19 @@ impl Netns {
     }
 }
 
+impl Netns {
+    /// Does `work` here, on a thread that comes and ends here.
+    pub fn visit<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        let again = |source| NetnsError::Enter { name: self.name.clone(), source };
+        let handle = self.handle.try_clone().map_err(again)?;
+        let netns = Self { name: self.name.clone(), handle, id: self.id };
+        std::thread::scope(|scope| {
+            let visit = scope.spawn(move || netns.settle().map(|_id| work()));
+            visit.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
@@ -128,13 +141,10 @@ pub fn visit<T: Send>(
     name: Option<&NetnsName>,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, NetnsError> {
-    let Some(netns) = name.map(Netns::open).transpose()? else {
-        return Ok(work());
-    };
-    std::thread::scope(|scope| {
-        let visit = scope.spawn(move || netns.settle().map(|_id| work()));
-        visit.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    match name.map(Netns::open).transpose()? {
+        Some(netns) => netns.visit(work),
+        None => Ok(work()),
+    }
 }
 
 fn path_of(name: &NetnsName) -> PathBuf {

@@ -12,6 +12,8 @@ pub struct Peer {
     pub pid: Option<i32>,
     /// Its effective user.
     pub user: u32,
+    /// Its effective group.
+    pub group: u32,
 }
 
 /// Asks the kernel who is at the other end of `socket`.
@@ -29,5 +31,26 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Peer> {
         }
         peer.assume_init()
     };
-    Ok(Peer { pid: (peer.pid > 0).then_some(peer.pid), user: peer.uid })
+    Ok(Peer { pid: (peer.pid > 0).then_some(peer.pid), user: peer.uid, group: peer.gid })
+}
+
+/// Whether the other end of `socket` belongs to `group`, by its effective group or another.
+pub fn is_member(socket: impl AsFd, group: u32) -> io::Result<bool> {
+    if credentials(&socket)?.group == group {
+        return Ok(true);
+    }
+    // More groups than anybody has; with more, the kernel says ERANGE, and nobody gets in.
+    let mut groups = [0_u32; 1024];
+    let mut length = libc::socklen_t::try_from(size_of_val(&groups)).unwrap_or(0);
+    // SAFETY: the descriptor is open for the length of the call, and pointer and length
+    // describe `groups`, plain numbers, of which the kernel fills some.
+    let result = unsafe {
+        let socket = socket.as_fd().as_raw_fd();
+        let value = groups.as_mut_ptr().cast();
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERGROUPS, value, &raw mut length)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(groups[..length as usize / size_of::<u32>()].contains(&group))
 }

@@ -69,6 +69,7 @@ pub(crate) fn collect(
 ) -> Result<Part, WatchError> {
     let mut scratch: Scratch = [0; _];
     let mut part = Part::Whole;
+    let mut garbled = None;
     loop {
         let datagram = match socket.receive(&mut scratch).map_err(WatchError::Receive)? {
             Received::Datagram(bytes) => bytes,
@@ -81,7 +82,14 @@ pub(crate) fn collect(
             }
         };
         for envelope in envelopes(datagram) {
-            let (header, body) = envelope.map_err(WatchError::Garbled)?;
+            // It is read to its end all the same, so that the next dump can begin.
+            let (header, body) = match envelope {
+                Ok(envelope) => envelope,
+                Err(malformed) => {
+                    garbled.get_or_insert(malformed);
+                    break;
+                }
+            };
             if header.sequence != sequence {
                 continue;
             }
@@ -89,10 +97,18 @@ pub(crate) fn collect(
                 part = Part::Disturbed;
             }
             if !is_about_it(header.kind, body) {
-                return Err(WatchError::Garbled(Malformed::Address));
+                garbled.get_or_insert(Malformed::Address);
+                continue;
             }
-            if take(header.kind, body, survey)? == Progress::Done {
-                return Ok(part);
+            match take(header.kind, body, survey) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Done) => {
+                    return garbled.map_or(Ok(part), |why| Err(WatchError::Garbled(why)));
+                }
+                Err(WatchError::Garbled(malformed)) => {
+                    garbled.get_or_insert(malformed);
+                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `vipwatch discover`: what there is to watch, and what is wrong with it.
 
 use serde_json::{Value, json};
-use vipwatch_engine::discovery::{Discovery, Found, discover};
+use vipwatch_engine::discovery::{Discovery, Found, Scout};
 
 use super::{node_name, troubles_json, troubles_text};
 use crate::args::{Discover, Format};
@@ -9,11 +9,13 @@ use crate::failure::{Code, Failure};
 use crate::show;
 
 pub(crate) fn run(options: &Discover) -> Result<(), Failure> {
-    let discovery = discover(&options.place.places());
+    let config = options.place.settings()?;
+    let discovery = Scout::new(config.places, config.instances).look();
     match options.place.format {
         Format::Json => show::json(&as_json(&discovery)),
         Format::Table => {
-            let rows: Vec<Vec<String>> = discovery.instances.iter().map(row).collect();
+            let rows: Vec<Vec<String>> =
+                discovery.instances.iter().map(|found| row(found)).collect();
             if rows.is_empty() {
                 show::print("nothing to watch on this node\n");
             } else {
@@ -48,7 +50,7 @@ fn row(found: &Found) -> Vec<String> {
 
 fn as_json(discovery: &Discovery) -> Value {
     let instances = discovery.instances.iter().map(|found| {
-        let Found { id, origin, netns, file, vrrp } = found;
+        let Found { id, origin, netns, file, vrrp } = &**found;
         let addresses = vrrp.addresses.iter().map(|address| {
             json!({
                 "cidr": address.cidr.to_string(), "link": address.link.to_string(),

@@ -1,132 +1,96 @@
-//! `vipwatch node`: follows every instance of this node, and remembers.
+//! `vipwatch node`: one process for every instance of this node.
 
-use std::os::fd::AsFd;
-use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::PathBuf;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use vipwatch_core::Chain;
-use vipwatch_engine::roster::Change;
-use vipwatch_history::{HistoryError, Keep, Opened, Record, Writer};
-use vipwatch_linux::signal::{Signal, Signals};
+use vipwatch_history::HistoryError;
+use vipwatch_node::config::{ConfigError, LogFormat};
+use vipwatch_node::desk::DeskError;
+use vipwatch_node::log::{self, Level};
+use vipwatch_node::{Config, NodeError};
 
-use super::watch::line;
-use super::{history::when, troubles_text};
-use crate::args::{Format, Node};
+use crate::args::{LogTo, Node, wrong};
 use crate::failure::{Code, Failure};
-use crate::follow::{Follower, News};
-use crate::{service, show};
 
 pub(crate) fn run(options: &Node) -> Result<(), Failure> {
-    // ORDER: signals before any thread, so that no thread is killed by them.
-    let held = |error: std::io::Error| {
-        Failure::new(Code::Missing, format!("cannot receive signals: {error}"))
-    };
-    let signals = Signals::hold().map_err(held)?;
-    let mut follower = Follower::open(options.place.places(), Vec::new())?;
-    let _lock = lock(&options.state_dir)?;
-    let keep = Keep {
-        age: std::time::Duration::from_hours(24) * options.keep_days,
-        changes: options.keep_changes,
-    };
-    let (writer, opened) =
-        Writer::open(&options.state_dir, keep).map_err(|error| failure(&error))?;
-    greet(&opened);
-    let mut news = follower.rediscover();
-    service::notify("READY=1");
-    loop {
-        take(&news, &writer, options.place.format);
-        if news.is_called {
-            match signals.read() {
-                Some(Signal::Stop) => {
-                    service::notify("STOPPING=1");
-                    return Ok(());
-                }
-                // Nothing that is followed is dropped by reading the files again.
-                Some(Signal::Reopen) => {
-                    service::notify("RELOADING=1");
-                    let found = follower.rediscover();
-                    take(&found, &writer, options.place.format);
-                    service::notify("READY=1");
-                }
-                None => {}
+    let said = Said::of(options);
+    let config = said.load().map_err(|error| wrong(&error))?;
+    log::open(config.log, if options.debug { Level::Debug } else { Level::Info });
+    let reload = Box::new(move || said.load());
+    let node = vipwatch_node::Node::start(config, reload).map_err(|error| failure(&error))?;
+    node.run().map_err(|error| failure(&error))
+}
+
+/// What the command line says, which counts more than the file, also when that is read again.
+struct Said {
+    file: Option<PathBuf>,
+    state_dir: Option<PathBuf>,
+    socket: Option<PathBuf>,
+    neutron: Option<PathBuf>,
+    keepalived: Option<PathBuf>,
+    log: Option<LogFormat>,
+}
+
+impl Said {
+    fn of(options: &Node) -> Self {
+        let log = options.log.map(|log| match log {
+            LogTo::Text => LogFormat::Text,
+            LogTo::Json => LogFormat::Json,
+            LogTo::Journald => LogFormat::Journald,
+        });
+        Self {
+            file: options.config.clone(),
+            state_dir: options.state_dir.clone(),
+            socket: options.socket.clone(),
+            neutron: options.state_path.clone(),
+            keepalived: options.keepalived_conf.clone(),
+            log,
+        }
+    }
+
+    fn load(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::load(self.file.as_deref())?;
+        let paths = [
+            (&mut config.state_dir, &self.state_dir),
+            (&mut config.socket, &self.socket),
+            (&mut config.places.neutron, &self.neutron),
+            (&mut config.places.keepalived, &self.keepalived),
+        ];
+        for (place, said) in paths {
+            if let Some(said) = said {
+                place.clone_from(said);
             }
         }
-        service::notify_watchdog();
-        news = follower.wait(Some(signals.as_fd()))?;
+        config.log = self.log.unwrap_or(config.log);
+        Ok(config)
     }
 }
 
-/// Shows and keeps.
-fn take(news: &News, writer: &Writer, format: Format) {
-    if let Some(troubles) = &news.troubles {
-        show::print(&troubles_text(troubles));
-    }
-    for change in &news.changes {
-        show::print(&format!("{}\n", line(change, format)));
-        writer.record(record(change));
-    }
-}
-
-fn record(change: &Change) -> Record {
-    let Change { found, from, to, cause } = change;
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let reason = to.reason();
-    Record {
-        at: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
-        instance: found.id.to_string(),
-        netns: found.netns.as_ref().map(ToString::to_string),
-        from: from.as_ref().map(|from| from.word().to_owned()),
-        to: to.word().to_owned(),
-        cause: cause.word().to_owned(),
-        reason: (!reason.is_empty()).then_some(reason),
-    }
-}
-
-fn greet(opened: &Opened) {
-    if let Some(aside) = &opened.set_aside {
-        let text = "the history was not readable any more; it is kept as";
-        show::print(&format!("problem: {text} {}\n", aside.display()));
-    }
-    if let Some(killed) = opened.killed {
-        let text = "the recorder before was killed; what happened since is not recorded";
-        show::print(&format!("problem: {text}: last seen {}\n", when(killed)));
-    }
-}
-
-/// One recorder for a directory.
-fn lock(directory: &Path) -> Result<std::os::fd::OwnedFd, Failure> {
-    let failed = |error: std::io::Error| {
-        let code = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => Code::NotPermitted,
-            _ => Code::Missing,
-        };
-        Failure::new(code, format!("cannot use the directory {}: {error}", directory.display()))
-            .hint("give another one with --state-dir")
-    };
-    std::fs::create_dir_all(directory).map_err(failed)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened =
-        rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(opened),
-        Err(rustix::io::Errno::AGAIN) => {
-            let message = format!("another vipwatch node records in {}", directory.display());
-            Err(Failure::new(Code::No, message))
-        }
-        Err(errno) => Err(failed(errno.into())),
-    }
-}
-
-pub(super) fn failure(error: &HistoryError) -> Failure {
+fn failure(error: &NodeError) -> Failure {
+    use std::io::ErrorKind::PermissionDenied;
     let message = Chain(error);
     match error {
-        HistoryError::TooNew { .. } => Failure::new(Code::Missing, message)
-            .hint("use the program that wrote it, or another --state-dir"),
-        HistoryError::Missing(_) => Failure::new(Code::Missing, message)
-            .hint("`vipwatch node` records one; --state-dir says where"),
-        HistoryError::Open { .. } | HistoryError::Sql(_) | HistoryError::Io(_) => {
-            Failure::new(Code::Missing, message)
+        NodeError::Taken(_) | NodeError::Desk(DeskError::Taken(_)) => {
+            Failure::new(Code::No, message).hint("one node process is enough for a machine")
         }
+        NodeError::StateDir { source, .. } | NodeError::Desk(DeskError::Listen { source, .. })
+            if source.kind() == PermissionDenied =>
+        {
+            Failure::new(Code::NotPermitted, message)
+                .hint("run it as root, or give other places with --state-dir and --socket")
+        }
+        NodeError::StateDir { .. } => {
+            Failure::new(Code::Missing, message).hint("give another one with --state-dir")
+        }
+        NodeError::Listen(_) => Failure::new(Code::NotPermitted, message).hint("run it as root"),
+        NodeError::Desk(DeskError::NotASocket(_)) => Failure::new(Code::Missing, message)
+            .hint("remove it, or give another place with --socket"),
+        NodeError::History(HistoryError::TooNew { .. }) => Failure::new(Code::Missing, message)
+            .hint("use the program that wrote it, or another --state-dir"),
+        NodeError::Signals(_)
+        | NodeError::History(_)
+        | NodeError::Desk(DeskError::Listen { .. })
+        | NodeError::Start(_)
+        | NodeError::Wait(_) => Failure::new(Code::Missing, message),
     }
 }

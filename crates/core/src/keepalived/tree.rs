@@ -31,11 +31,28 @@ pub struct Problem {
     pub place: Place,
     /// What.
     pub text: String,
+    /// Whether what was read can be relied on all the same.
+    pub weight: Weight,
+}
+
+/// What a problem means for the rest of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// Worth a word; the rest is what was meant.
+    Note,
+    /// The file is not what was meant, or not all of it.
+    Grave,
 }
 
 impl Problem {
-    pub(super) fn new(place: Place, text: impl fmt::Display) -> Self {
-        Self { place, text: text.to_string() }
+    /// The file is not what was meant.
+    pub fn new(place: Place, text: impl fmt::Display) -> Self {
+        Self { place, text: text.to_string(), weight: Weight::Grave }
+    }
+
+    /// It is, but this is worth a word.
+    pub fn note(place: Place, text: impl fmt::Display) -> Self {
+        Self { place, text: text.to_string(), weight: Weight::Note }
     }
 }
 
@@ -93,7 +110,7 @@ pub fn parse(
         let trimmed = line.trim_start();
         if trimmed.starts_with('@') {
             let text = "a line for some nodes only (@) is not taken into account";
-            problems.push(Problem::new(place, text));
+            problems.push(Problem::note(place, text));
             continue;
         }
         if let Some((name, value)) = definition(trimmed) {

@@ -25,6 +25,8 @@ pub(super) struct Loaded {
     pub(super) unread: Vec<(PathBuf, io::Error)>,
     /// When the youngest of the files was written.
     pub(super) written: Option<SystemTime>,
+    /// Other files belong to it, which may change while this one does not.
+    pub(super) has_includes: bool,
 }
 
 /// Reads `file` and what it includes.
@@ -95,18 +97,20 @@ impl Loaded {
         let found: Vec<PathBuf> = glob::glob(&whole.to_string_lossy())
             .map(|paths| paths.flatten().filter(|path| !path.is_dir()).collect())
             .unwrap_or_default();
-        let mut complain = |text: String| self.problems.push(Problem { place, text });
+        self.has_includes = true;
         if found.is_empty() {
-            complain(format!("include {pattern}: there is no such file"));
+            // keepalived goes on without it.
+            let text = format!("include {pattern}: there is no such file");
+            self.problems.push(Problem::note(place, text));
         }
         let mut statements = Vec::new();
         for file in found {
             if above.contains(&file) || above.len() >= DEPTH {
                 let text = format!("include {pattern} goes round in a circle");
-                self.problems.push(Problem { place, text });
+                self.problems.push(Problem::new(place, text));
             } else if self.files.len() >= FILES {
                 let text = format!("include {pattern}: more than {FILES} files");
-                self.problems.push(Problem { place, text });
+                self.problems.push(Problem::new(place, text));
                 break;
             } else {
                 statements.extend(self.read(&file, definitions, above));

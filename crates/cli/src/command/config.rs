@@ -1,0 +1,79 @@
+//! `vipwatch config`: check it, show what is in force, or explain it.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use vipwatch_engine::discovery::Scout;
+use vipwatch_node::config::{EXAMPLE, FILE};
+use vipwatch_node::{Config, describe};
+
+use super::node_name;
+use crate::args::{ConfigCommand, Format, Where, wrong};
+use crate::failure::Failure;
+use crate::show;
+
+pub(crate) fn run(command: &ConfigCommand) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Example => show::print(EXAMPLE),
+        ConfigCommand::Check { file } => check(file.as_deref())?,
+        ConfigCommand::Show { place } => effective(place)?,
+    }
+    Ok(())
+}
+
+fn check(file: Option<&Path>) -> Result<(), Failure> {
+    let config = Config::load(file).map_err(|error| wrong(&error))?;
+    let name = file.unwrap_or(Path::new(FILE)).display();
+    if file.is_none() && !Path::new(FILE).exists() {
+        show::print(&format!("there is no {name}: everything is as it is by default\n"));
+        return Ok(());
+    }
+    let (instances, outlets) = (config.instances.len(), config.rules.len());
+    show::print(&format!("{name} is fine: {instances} instances of its own, {outlets} outlets\n"));
+    Ok(())
+}
+
+fn effective(place: &Where) -> Result<(), Failure> {
+    let config = place.settings()?;
+    let settings = [
+        ("node.state_dir", config.state_dir.display().to_string()),
+        ("node.socket", config.socket.display().to_string()),
+        ("node.socket_group", config.group.map(|group| group.to_string()).unwrap_or_default()),
+        ("node.listen", format!("{:?}", config.listen).to_lowercase()),
+        ("node.log", format!("{:?}", config.log).to_lowercase()),
+        ("node.audit_every", format!("{}s", config.audit_every.as_secs())),
+        ("node.hooks_at_once", config.hooks_at_once.to_string()),
+        ("find.neutron_state_path", config.places.neutron.display().to_string()),
+        ("find.keepalived_conf", config.places.keepalived.display().to_string()),
+        ("history.keep_days", (config.keep.age.as_secs() / 86_400).to_string()),
+        ("history.keep_changes", config.keep.changes.to_string()),
+        ("history.keep_megabytes", (config.keep.bytes >> 20).to_string()),
+    ];
+    let found = Scout::new(config.places.clone(), config.instances.clone()).look().instances;
+    let told = found.iter().map(|found| (found.id.to_string(), describe(found, &config.rules)));
+    match place.format {
+        Format::Json => {
+            let settings: serde_json::Map<String, Value> =
+                settings.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+            let told: serde_json::Map<String, Value> =
+                told.map(|(id, told)| (id, told.into())).collect();
+            show::json(&json!({
+                "schema": "vipwatch.config/1", "node": node_name(), "settings": settings,
+                "told": told,
+            }));
+        }
+        Format::Table => {
+            let rows: Vec<Vec<String>> =
+                settings.into_iter().map(|(key, value)| vec![key.to_owned(), value]).collect();
+            show::print(&show::table(&["KEY", "VALUE"], &rows));
+            let rows: Vec<Vec<String>> = told
+                .map(|(id, told)| {
+                    let told = told.join("; ");
+                    vec![id, if told.is_empty() { "nobody: observed".to_owned() } else { told }]
+                })
+                .collect();
+            show::print(&format!("\n{}", show::table(&["ID", "WHO IS TOLD"], &rows)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! `vipwatch doctor`: everything that is wrong on this node, and what to do about it.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::{each, text};
+use crate::args::{Doctor, Format};
+use crate::ask::ask;
+use crate::failure::{Code, Failure};
+use crate::show;
+
+pub(crate) fn run(options: &Doctor) -> Result<(), Failure> {
+    let answer = ask(&options.place, &json!({ "ask": "doctor" }))?;
+    match options.place.format {
+        Format::Json => show::json(&answer),
+        Format::Table => show::print(&page(&answer)),
+    }
+    let serious = each(&answer["findings"]).filter(|one| one["severity"] != "odd").count();
+    match serious {
+        0 => Ok(()),
+        1 => Err(Failure::new(Code::No, "one thing is wrong")),
+        count => Err(Failure::new(Code::No, format!("{count} things are wrong"))),
+    }
+}
+
+fn page(answer: &Value) -> String {
+    let mut page = String::new();
+    let mut findings: Vec<&Value> = each(&answer["findings"]).collect();
+    let order = |finding: &&Value| match finding["severity"].as_str() {
+        Some("broken") => 0,
+        Some("wrong") => 1,
+        _ => 2,
+    };
+    findings.sort_by_key(order);
+    for finding in &findings {
+        let id = text(&finding["id"]);
+        let whose = if id.is_empty() { String::new() } else { format!("{id}: ") };
+        let what = show::harmless(&format!("{whose}{}", text(&finding["text"])));
+        let (severity, name) = (text(&finding["severity"]), text(&finding["name"]));
+        let _ = writeln!(page, "{severity:<7} {name:<28} {what}{}", age(finding));
+        let _ = writeln!(page, "{:<37}{}", "", text(&finding["hint"]));
+    }
+    let count = text(&answer["instances"]);
+    if findings.is_empty() {
+        let _ = writeln!(page, "nothing is wrong with the {count} instances of this node");
+    } else {
+        let _ = writeln!(page, "{} findings, {count} instances", findings.len());
+    }
+    page
+}
+
+/// How old a finding is, for people.
+pub(super) fn age(finding: &Value) -> String {
+    let Some(seconds) = finding["age_seconds"].as_u64() else { return String::new() };
+    match seconds {
+        0..60 => format!(" (for {seconds} s)"),
+        60..3600 => format!(" (for {} min)", seconds / 60),
+        _ => format!(" (for {} h)", seconds / 3600),
+    }
+}

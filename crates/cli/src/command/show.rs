@@ -1,0 +1,100 @@
+//! `vipwatch show ID`: everything about one instance.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::doctor::age;
+use super::{each, text};
+use crate::args::{Format, Show};
+use crate::ask::ask;
+use crate::failure::Failure;
+use crate::show;
+
+pub(crate) fn run(options: &Show) -> Result<(), Failure> {
+    let answer = ask(&options.place, &json!({ "ask": "show", "id": options.id }))?;
+    match options.place.format {
+        Format::Json => show::json(&answer),
+        Format::Table => show::print(&page(&answer)),
+    }
+    Ok(())
+}
+
+fn page(answer: &Value) -> String {
+    let instance = &answer["instance"];
+    let of = |key: &str| text(&instance[key]);
+    let mut page = String::new();
+    let mut line = |name: &str, what: String| {
+        if !what.is_empty() {
+            let _ = writeln!(page, "{name:<10} {}", show::harmless(&what));
+        }
+    };
+    line("id", of("id"));
+    let reason = Some(of("reason")).filter(|reason| !reason.is_empty());
+    line(
+        "role",
+        format!("{}{}", of("role"), reason.map(|why| format!(": {why}")).unwrap_or_default()),
+    );
+    line("since", of("since_time").replace('T', " "));
+    line("told by", of("cause"));
+    line("origin", format!("{}, {}:{}", of("origin"), of("file"), of("line")));
+    line(
+        "namespace",
+        Some(of("netns"))
+            .filter(|netns| !netns.is_empty())
+            .unwrap_or_else(|| "the node's own".to_owned()),
+    );
+    let vrrp = [("vrid", of("vrid")), ("priority", of("priority")), ("interface", of("interface"))];
+    let vrrp = vrrp.iter().filter(|(_, value)| !value.is_empty());
+    line(
+        "vrrp",
+        vrrp.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "),
+    );
+    for address in each(&instance["addresses"]) {
+        let mark = if address["excluded"] == true { ", floating" } else { "" };
+        let state = text(&address["state"]);
+        line(
+            "address",
+            format!("{} on {}: {state}{mark}", text(&address["cidr"]), text(&address["link"])),
+        );
+    }
+    line("outlets", each(&instance["stages"]).map(text).collect::<Vec<_>>().join(", "));
+    line("told after", latencies(&instance["latencies"]));
+    for (stage, why) in instance["failures"].as_object().into_iter().flatten() {
+        line("not told", format!("{stage}: {}", text(why)));
+    }
+    if !instance["agent"].is_null() {
+        let known = text(&instance["agent"]["acknowledged"]);
+        line(
+            "agent",
+            format!("has acknowledged {}", if known.is_empty() { "nothing" } else { &known }),
+        );
+    }
+    for finding in each(&answer["findings"]) {
+        let (name, what) = (text(&finding["name"]), text(&finding["text"]));
+        line("finding", format!("{name}: {what}{}", age(finding)));
+        line("", format!("  {}", text(&finding["hint"])));
+    }
+    let rows: Vec<Vec<String>> = each(&answer["timeline"]).map(super::history::row).collect();
+    if rows.is_empty() {
+        let why = text(&answer["history_error"]);
+        line("past", if why.is_empty() { "nothing is recorded".to_owned() } else { why });
+    } else {
+        page.push('\n');
+        page.push_str(&show::table(&super::history::HEAD, &rows));
+    }
+    page
+}
+
+/// Who knew how soon, for people.
+pub(super) fn latencies(latencies: &Value) -> String {
+    let each = latencies.as_object().into_iter().flatten();
+    let each =
+        each.map(|(stage, micros)| format!("{stage} {}", span(micros.as_f64().unwrap_or(0.0))));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// A span of microseconds, for people.
+fn span(micros: f64) -> String {
+    if micros < 1e6 { format!("{:.2} ms", micros / 1e3) } else { format!("{:.1} s", micros / 1e6) }
+}

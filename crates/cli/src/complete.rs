@@ -1,0 +1,27 @@
+//! What a shell may complete: the ids there are, asked of the node, or found in the files.
+
+use std::ffi::OsStr;
+
+use clap_complete::CompletionCandidate;
+use serde_json::{Value, json};
+use vipwatch_engine::discovery::discover;
+use vipwatch_node::{Config, client};
+
+/// The ids that begin with what is typed.
+pub(crate) fn live_ids(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = typed.to_string_lossy();
+    let variable = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from);
+    let config = Config::load(variable("VIPWATCH_CONFIG").as_deref()).unwrap_or_default();
+    let socket = variable("VIPWATCH_SOCKET").unwrap_or(config.socket);
+    let ids: Vec<String> = match client::ask(&socket, &json!({ "ask": "ids" })) {
+        Ok(answer) => {
+            let ids = answer["ids"].as_array().into_iter().flatten();
+            ids.filter_map(Value::as_str).map(str::to_owned).collect()
+        }
+        Err(_) => {
+            discover(&config.places).instances.iter().map(|found| found.id.to_string()).collect()
+        }
+    };
+    let matching = ids.into_iter().filter(|id| id.starts_with(&*typed));
+    matching.map(CompletionCandidate::new).collect()
+}

@@ -1,0 +1,164 @@
+//! Tells that something happened in one of many directories (inotify).
+//!
+//! For one process per host, which may have one of the 128 instances that a user has; see
+//! [`crate::directory`] for what a thousand processes use. It says *that* something happened,
+//! which is a reason to look; a queue that ran over says so too.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+
+/// What a directory is watched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// Names of namespaces.
+    Names,
+    /// Files of any name.
+    Files,
+    /// A file of this name; others are no news.
+    File(&'static str),
+    /// Sockets of agents.
+    Agents,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct News {
+    /// In a directory of names.
+    pub names: bool,
+    /// In one of files.
+    pub files: bool,
+    /// In one of sockets.
+    pub agents: bool,
+}
+
+/// Directories that are watched.
+#[derive(Debug)]
+pub struct Notices {
+    queue: OwnedFd,
+    by_path: BTreeMap<PathBuf, i32>,
+    topics: BTreeMap<i32, (PathBuf, Topic)>,
+}
+
+impl Notices {
+    /// Watches nothing yet.
+    pub fn new() -> io::Result<Self> {
+        let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        Ok(Self { queue, by_path: BTreeMap::new(), topics: BTreeMap::new() })
+    }
+
+    /// Watches `directory`; false if it is watched already.
+    pub fn watch(&mut self, directory: &Path, topic: Topic) -> io::Result<bool> {
+        if self.by_path.contains_key(directory) {
+            return Ok(false);
+        }
+        let flags = WatchFlags::CLOSE_WRITE
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        let number = inotify::add_watch(&self.queue, directory, flags)?;
+        self.by_path.insert(directory.to_owned(), number);
+        self.topics.insert(number, (directory.to_owned(), topic));
+        Ok(true)
+    }
+
+    /// How many are watched.
+    pub fn count(&self) -> usize {
+        self.by_path.len()
+    }
+
+    /// What has happened since the last call.
+    pub fn read(&mut self) -> News {
+        let mut news = News::default();
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut gone = Vec::new();
+        let mut reader = inotify::Reader::new(&self.queue, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::INTR) => continue,
+                // Empty; or broken, and then there is a timer.
+                Err(_) => break,
+            };
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                news = News { names: true, files: true, agents: true };
+                continue;
+            }
+            let Some((_, topic)) = self.topics.get(&event.wd()) else { continue };
+            let name = event.file_name().map(std::ffi::CStr::to_bytes);
+            match topic {
+                Topic::Names => news.names = true,
+                Topic::Files => news.files = true,
+                Topic::Agents => news.agents = true,
+                Topic::File(wanted) => {
+                    news.files |= name.is_none_or(|name| name == wanted.as_bytes());
+                }
+            }
+            // It was removed, or is called otherwise now: the next one of its name is another.
+            if event.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
+                gone.push(event.wd());
+            }
+        }
+        for number in gone {
+            let _ = inotify::remove_watch(&self.queue, number);
+            if let Some((path, _)) = self.topics.remove(&number) {
+                self.by_path.remove(&path);
+            }
+        }
+        news
+    }
+}
+
+impl AsFd for Notices {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: News = News { names: false, files: false, agents: false };
+    const FILES: News = News { files: true, ..NOTHING };
+
+    fn touch(path: &Path) {
+        std::fs::File::create(path).unwrap();
+    }
+
+    #[test]
+    fn only_what_was_asked_about_is_news() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut notices = Notices::new().unwrap();
+        notices.watch(directory.path(), Topic::File("wanted")).unwrap();
+        touch(&directory.path().join("other"));
+        assert_eq!(notices.read(), NOTHING);
+        touch(&directory.path().join("wanted"));
+        assert_eq!(notices.read(), FILES);
+        assert_eq!(notices.read(), NOTHING);
+    }
+
+    #[test]
+    fn a_directory_that_is_made_again_can_be_watched_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("d");
+        std::fs::create_dir(&directory).unwrap();
+        let mut notices = Notices::new().unwrap();
+        notices.watch(&directory, Topic::Files).unwrap();
+        std::fs::remove_dir(&directory).unwrap();
+        assert_eq!((notices.read(), notices.count()), (FILES, 0));
+        assert!(notices.watch(&directory, Topic::Files).is_err());
+        std::fs::create_dir(&directory).unwrap();
+        notices.watch(&directory, Topic::Files).unwrap();
+        touch(&directory.join("x"));
+        assert_eq!(notices.read(), FILES);
+    }
+}

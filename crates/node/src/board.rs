@@ -1,0 +1,251 @@
+//! What is so now, for whoever asks; and what happens, for whoever listens.
+//!
+//! The loop writes, everybody else reads. A reader takes the whole [`View`] as it is at that
+//! moment, and nobody waits for him: the loop replaces what has changed, and copies only what a
+//! reader still holds.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use serde_json::json;
+use vipwatch_core::audit::AgentKnows;
+use vipwatch_core::{InstanceId, Standing};
+use vipwatch_engine::discovery::{Found, Trouble};
+use vipwatch_engine::roster::Cause;
+use vipwatch_history::{Latencies, Stage};
+
+/// How far a listener may fall behind before he misses something.
+const BACKLOG: usize = 4096;
+
+/// One instance, as it is.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// What it is.
+    pub found: Arc<Found>,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Since when; as far back as is known.
+    pub since: SystemTime,
+    /// The number of its last change.
+    pub seq: i64,
+    /// What told.
+    pub cause: Cause,
+    /// Who was told how soon.
+    pub latencies: Latencies,
+    /// Who could not be told yet, and why.
+    pub failures: BTreeMap<Stage, String>,
+    /// What the agent has acknowledged; `None` if it is not ours to tell.
+    pub agent: Option<AgentKnows>,
+    /// Who is told.
+    pub stages: Arc<[Stage]>,
+}
+
+/// Everything, at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// Every instance.
+    pub entries: BTreeMap<InstanceId, Arc<Entry>>,
+    /// What is wrong with the configuration.
+    pub troubles: Arc<Vec<Trouble>>,
+}
+
+/// What is counted. The names are those of the metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Changes of role.
+    pub transitions: AtomicU64,
+    /// Times that events were lost.
+    pub overruns: AtomicU64,
+    /// Changes that only an audit noticed.
+    pub audit_corrections: AtomicU64,
+    /// Namespaces that were looked into by audits.
+    pub audits: AtomicU64,
+    /// Namespaces that are listened to.
+    pub namespaces: AtomicU64,
+    /// Sockets that listen; one, unless that could not be had.
+    pub netlink_sockets: AtomicU64,
+    /// Letters for hooks and webhooks that were left out for newer ones.
+    pub superseded: AtomicU64,
+    /// Letters for hooks and webhooks that wait.
+    pub pending: AtomicU64,
+    /// Failures to tell somebody.
+    pub outlet_failures: AtomicU64,
+    /// Changes that the history does not have.
+    pub history_dropped: AtomicU64,
+    /// Lines that listeners have missed.
+    pub feed_missed: AtomicU64,
+}
+
+impl Counters {
+    /// Every metric, by its name.
+    pub fn metrics(&self) -> [(&'static str, u64); 11] {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("vipwatch_transitions_total", of(&self.transitions)),
+            ("vipwatch_netlink_overruns_total", of(&self.overruns)),
+            ("vipwatch_audit_corrections_total", of(&self.audit_corrections)),
+            ("vipwatch_audits_total", of(&self.audits)),
+            ("vipwatch_namespaces", of(&self.namespaces)),
+            ("vipwatch_netlink_sockets", of(&self.netlink_sockets)),
+            ("vipwatch_outlet_superseded_total", of(&self.superseded)),
+            ("vipwatch_outlet_pending", of(&self.pending)),
+            ("vipwatch_outlet_failures_total", of(&self.outlet_failures)),
+            ("vipwatch_history_dropped_total", of(&self.history_dropped)),
+            ("vipwatch_feed_missed_total", of(&self.feed_missed)),
+        ]
+    }
+}
+
+/// Somebody who listens.
+#[derive(Debug)]
+struct Listener {
+    sender: SyncSender<Arc<str>>,
+    /// Lines he has missed and was not told of.
+    missed: u64,
+}
+
+/// The one board of a node.
+#[derive(Debug, Default)]
+pub struct Board {
+    view: Mutex<Arc<View>>,
+    listeners: Mutex<Vec<Listener>>,
+    /// What is counted.
+    pub counters: Counters,
+    /// What is wrong with the node itself, by name.
+    ailments: Mutex<BTreeMap<&'static str, (SystemTime, String)>>,
+}
+
+impl Board {
+    /// Everything, as it is now.
+    pub fn view(&self) -> Arc<View> {
+        self.view.lock().map(|view| Arc::clone(&view)).unwrap_or_default()
+    }
+
+    /// Changes the view.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut View)) {
+        if let Ok(mut view) = self.view.lock() {
+            change(Arc::make_mut(&mut view));
+        }
+    }
+
+    /// Changes one entry, if it is there.
+    pub(crate) fn amend(&self, id: &InstanceId, change: impl FnOnce(&mut Entry)) {
+        self.update(|view| {
+            if let Some(entry) = view.entries.get_mut(id) {
+                change(Arc::make_mut(entry));
+            }
+        });
+    }
+
+    /// Listens from now on. What is in the view already is not told again.
+    pub fn listen(&self) -> (Arc<View>, Receiver<Arc<str>>) {
+        let (sender, receiver) = sync_channel(BACKLOG);
+        // ORDER: listen before the view is taken. A change between the two is then told twice,
+        // with the same number; the other way round it would be missed.
+        if let Ok(mut listeners) = self.listeners.lock() {
+            listeners.push(Listener { sender, missed: 0 });
+        }
+        (self.view(), receiver)
+    }
+
+    /// Tells everybody who listens. Nobody is waited for.
+    pub(crate) fn tell(&self, line: impl FnOnce() -> Arc<str>) {
+        let Ok(mut listeners) = self.listeners.lock() else { return };
+        if listeners.is_empty() {
+            return;
+        }
+        let line = line();
+        let missed = &self.counters.feed_missed;
+        listeners.retain_mut(|listener| listener.tell(&line, missed));
+    }
+
+    /// Notes that something is wrong with the node itself, or no longer is.
+    pub(crate) fn ail(&self, name: &'static str, what: Option<String>) {
+        let Ok(mut ailments) = self.ailments.lock() else { return };
+        match what {
+            Some(what) => {
+                let known =
+                    ailments.entry(name).or_insert_with(|| (SystemTime::now(), String::new()));
+                known.1 = what;
+            }
+            None => {
+                ailments.remove(name);
+            }
+        }
+    }
+
+    /// What is wrong with the node itself: by name, since when, and what.
+    pub fn ailments(&self) -> Vec<(&'static str, SystemTime, String)> {
+        let ailments = self.ailments.lock();
+        let each = ailments.map(|ailments| {
+            ailments.iter().map(|(name, (since, what))| (*name, *since, what.clone())).collect()
+        });
+        each.unwrap_or_default()
+    }
+}
+
+impl Listener {
+    /// False if he has gone.
+    fn tell(&mut self, line: &Arc<str>, count: &AtomicU64) -> bool {
+        if self.missed > 0 {
+            let gap = json!({ "schema": "vipwatch.gap/1", "missed": self.missed }).to_string();
+            match self.sender.try_send(gap.into()) {
+                Ok(()) => self.missed = 0,
+                Err(TrySendError::Full(_)) => {}
+                Err(TrySendError::Disconnected(_)) => return false,
+            }
+        }
+        let sent = match self.missed {
+            0 => self.sender.try_send(Arc::clone(line)),
+            _ => Err(TrySendError::Full(Arc::clone(line))),
+        };
+        match sent {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                self.missed += 1;
+                count.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_slow_is_told_how_much_he_missed_and_holds_nobody_up() {
+        let board = Board::default();
+        let (_, receiver) = board.listen();
+        for number in 0..BACKLOG + 10 {
+            board.tell(|| number.to_string().into());
+        }
+        assert_eq!(receiver.recv().unwrap().as_ref(), "0");
+        // There is room for one again: it is the word about the rest.
+        board.tell(|| "lost too".into());
+        let rest: Vec<Arc<str>> = receiver.try_iter().collect();
+        assert_eq!(rest.len(), BACKLOG);
+        let gap = rest.last().unwrap();
+        assert!(gap.contains("vipwatch.gap/1") && gap.contains("10"), "{gap}");
+        assert_eq!(board.counters.feed_missed.load(Ordering::Relaxed), 11);
+        drop(receiver);
+        board.tell(|| "nobody".into());
+        assert!(board.listeners.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_ailment_keeps_its_age_and_goes() {
+        let board = Board::default();
+        board.ail("history", Some("disk full".to_owned()));
+        let since = board.ailments()[0].1;
+        board.ail("history", Some("still full".to_owned()));
+        assert_eq!(board.ailments(), [("history", since, "still full".to_owned())]);
+        board.ail("history", None);
+        assert_eq!(board.ailments(), []);
+    }
+}

@@ -1,0 +1,105 @@
+//! Asks a node.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+
+/// How long an answer may take: a doctor looks into every namespace.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No node runs here.
+    #[error("no vipwatch node answers on {}", .0.display())]
+    NoNode(PathBuf),
+    /// One does, and not for us.
+    #[error("not permitted to ask the vipwatch node on {}", .0.display())]
+    NotPermitted(PathBuf),
+    /// It does not answer as it should.
+    #[error("cannot talk to the vipwatch node on {}", path.display())]
+    Talk {
+        /// The socket.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// It says no, and with which exit code.
+    #[error("{0}")]
+    Refused(String, Option<u64>),
+}
+
+/// An open line to a node.
+#[derive(Debug)]
+pub struct Line {
+    path: PathBuf,
+    lines: BufReader<UnixStream>,
+}
+
+impl Line {
+    /// Asks `question`.
+    pub fn ask(path: &Path, question: &Value) -> Result<Self, AskError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                AskError::NoNode(path.to_owned())
+            }
+            io::ErrorKind::PermissionDenied => AskError::NotPermitted(path.to_owned()),
+            _ => AskError::Talk { path: path.to_owned(), source },
+        };
+        let mut stream = UnixStream::connect(path).map_err(failed)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.write_all(format!("{question}\n").as_bytes()).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), lines: BufReader::new(stream) })
+    }
+
+    /// The next line of the answer; `None` at its end.
+    pub fn next_line(&mut self) -> Result<Option<Value>, AskError> {
+        let failed = |source| AskError::Talk { path: self.path.clone(), source };
+        let mut line = String::new();
+        if self.lines.read_line(&mut line).map_err(failed)? == 0 {
+            return Ok(None);
+        }
+        let value: Value = serde_json::from_str(&line).map_err(|error| failed(error.into()))?;
+        match value["error"].as_str() {
+            Some(why) if value["schema"] == "vipwatch.error/1" => {
+                Err(AskError::Refused(why.to_owned(), value["code"].as_u64()))
+            }
+            _ => Ok(Some(value)),
+        }
+    }
+
+    /// The next line, or `None` if there is none within `limit`. Without a limit it is waited for
+    /// as long as the node says now and then that it is there.
+    pub fn next_within(
+        &mut self,
+        limit: Option<Duration>,
+    ) -> Result<Option<Option<Value>>, AskError> {
+        let failed = |source| AskError::Talk { path: self.path.clone(), source };
+        // What has been read already is not waited for.
+        if self.lines.buffer().is_empty() {
+            let mut polled =
+                [PollFd::from_borrowed_fd(self.lines.get_ref().as_fd(), PollFlags::IN)];
+            let limit = limit.unwrap_or(PATIENCE);
+            let ready = poll(&mut polled, Timespec::try_from(limit).ok().as_ref());
+            match ready {
+                Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+                Ok(_) => {}
+                Err(errno) => return Err(failed(errno.into())),
+            }
+        }
+        self.next_line().map(Some)
+    }
+}
+
+/// Asks `question`, to which there is one answer.
+pub fn ask(path: &Path, question: &Value) -> Result<Value, AskError> {
+    let mut line = Line::ask(path, question)?;
+    let end =
+        || AskError::Talk { path: path.to_owned(), source: io::ErrorKind::UnexpectedEof.into() };
+    line.next_line()?.ok_or_else(end)
+}

@@ -1,0 +1,315 @@
+//! The node's configuration: one TOML file, or none.
+//!
+//! Everything has a default, so a node without a file watches what keepalived is run with.
+//! [`Config::read`] finds every fault at once, each with its line; a key that does not exist is
+//! answered with the one that was probably meant.
+
+mod document;
+mod outlet;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use vipwatch_core::keepalived::{Place, VirtualAddress, VrrpInstance};
+use vipwatch_core::{InstanceId, LinkName, NetnsName};
+use vipwatch_engine::discovery::{Found, Origin, Places};
+use vipwatch_history::Keep;
+use vipwatch_linux::account::{Kind, id};
+
+pub use self::document::{Fault, nearest, span};
+use self::document::{Faults, Table};
+pub use self::outlet::{AgentRule, Deliver, Hook, Rule, Template, Webhook};
+
+/// Where the file is if nobody says otherwise; it need not exist.
+pub const FILE: &str = "/etc/vipwatch/vipwatch.toml";
+
+/// Where the node answers if nobody says otherwise.
+pub const SOCKET: &str = "/run/vipwatch/node.sock";
+
+/// Where the history is kept if nobody says otherwise.
+pub const STATE_DIR: &str = "/var/lib/vipwatch";
+
+/// A configuration with everything in it, explained.
+pub const EXAMPLE: &str = include_str!("config/example.toml");
+
+/// Larger than any configuration that a person has written.
+const LIMIT: u64 = 4 << 20;
+
+/// How to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Listen {
+    /// Through one socket; in each namespace if that cannot be had.
+    #[default]
+    Auto,
+    /// In each namespace.
+    Each,
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// To journald with fields, if that is who reads us; to standard error as text otherwise.
+    #[default]
+    Auto,
+    /// To standard error, for people.
+    Text,
+    /// To standard error, an object a line.
+    Json,
+    /// To journald.
+    Journald,
+}
+
+/// Everything there is to say.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the history is kept.
+    pub state_dir: PathBuf,
+    /// Where the node answers.
+    pub socket: PathBuf,
+    /// Whose members may ask; root and the node's own user always may.
+    pub group: Option<u32>,
+    /// How to listen.
+    pub listen: Listen,
+    /// How to log.
+    pub log: LogFormat,
+    /// How often each namespace is looked into, whatever was heard.
+    pub audit_every: Duration,
+    /// Where instances are found.
+    pub places: Places,
+    /// How much history is kept.
+    pub keep: Keep,
+    /// How many hooks may run at a time.
+    pub hooks_at_once: usize,
+    /// Instances that are in no file of keepalived's.
+    pub instances: Vec<Arc<Found>>,
+    /// Who is told what; in order.
+    pub rules: Vec<Rule>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            state_dir: PathBuf::from(STATE_DIR),
+            socket: PathBuf::from(SOCKET),
+            group: None,
+            listen: Listen::default(),
+            log: LogFormat::default(),
+            audit_every: Duration::from_mins(30),
+            places: Places::default(),
+            keep: Keep::default(),
+            hooks_at_once: 8,
+            instances: Vec::new(),
+            rules: Vec::new(),
+        }
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It can, and is wrong.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Wrong(Vec<Fault>),
+}
+
+impl Config {
+    /// Reads `file`; without one, the usual file if it exists.
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let path = file.unwrap_or(Path::new(FILE));
+        match vipwatch_linux::file::read_text(path, LIMIT) {
+            Ok(text) => Self::read(path, &text).map_err(ConfigError::Wrong),
+            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self::default())
+            }
+            Err(source) => Err(ConfigError::Read { file: path.to_owned(), source }),
+        }
+    }
+
+    /// Understands `text`, which is in `file`.
+    pub fn read(file: &Path, text: &str) -> Result<Self, Vec<Fault>> {
+        let mut faults = Faults::of(file, text);
+        let (document, errors) = toml::de::DeTable::parse_recoverable(text);
+        for error in errors {
+            let offset = error.span().map_or(0, |span| span.start);
+            faults.add(offset, error.message().replace('\n', ", "));
+        }
+        faults.list.sort_by_key(|fault| fault.line);
+        if !faults.list.is_empty() {
+            return Err(faults.list);
+        }
+        let mut config = Self::default();
+        let mut root = Table::new("", document.get_ref(), 0);
+        if let Some(table) = root.table("node", &mut faults) {
+            config.take_node(table, &mut faults);
+        }
+        if let Some(table) = root.table("find", &mut faults) {
+            config.take_places(table, &mut faults);
+        }
+        if let Some(table) = root.table("history", &mut faults) {
+            config.take_history(table, &mut faults);
+        }
+        for table in root.tables("instance", &mut faults) {
+            config.take_instance(file, table, &mut faults);
+        }
+        for table in root.tables("outlet", &mut faults) {
+            config.rules.push(Rule::read(table, &mut faults));
+        }
+        root.finish(&mut faults);
+        faults.list.sort_by_key(|fault| fault.line);
+        if faults.list.is_empty() { Ok(config) } else { Err(faults.list) }
+    }
+
+    fn take_node(&mut self, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {
+        set(&mut self.state_dir, table.parsed("state_dir", faults, absolute));
+        set(&mut self.socket, table.parsed("socket", faults, absolute));
+        self.group = table.parsed("socket_group", faults, |name| {
+            id(name, Kind::Group).ok_or_else(|| format!("there is no group {name:?}"))
+        });
+        set(
+            &mut self.listen,
+            table.parsed("listen", faults, |word| match word {
+                "auto" => Ok(Listen::Auto),
+                "each" => Ok(Listen::Each),
+                _ => Err(format!("it is \"auto\" or \"each\", not {word:?}")),
+            }),
+        );
+        set(
+            &mut self.log,
+            table.parsed("log", faults, |word| match word {
+                "auto" => Ok(LogFormat::Auto),
+                "text" => Ok(LogFormat::Text),
+                "json" => Ok(LogFormat::Json),
+                "journald" => Ok(LogFormat::Journald),
+                _ => {
+                    Err(format!("it is \"auto\", \"text\", \"json\" or \"journald\", not {word:?}"))
+                }
+            }),
+        );
+        set(
+            &mut self.audit_every,
+            table.parsed("audit_every", faults, |text| {
+                let every = span(text)?;
+                let is_sane = (Duration::from_secs(1)..=Duration::from_hours(24)).contains(&every);
+                is_sane.then_some(every).ok_or_else(|| "it is 1s to 24h".to_owned())
+            }),
+        );
+        let at_once = table.number("hooks_at_once", 1, 256, faults);
+        set(&mut self.hooks_at_once, at_once.and_then(|count| usize::try_from(count).ok()));
+        table.finish(faults);
+    }
+
+    fn take_places(&mut self, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {
+        set(&mut self.places.neutron, table.parsed("neutron_state_path", faults, absolute));
+        set(&mut self.places.keepalived, table.parsed("keepalived_conf", faults, absolute));
+        table.finish(faults);
+    }
+
+    fn take_history(&mut self, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {
+        let days = table.number("keep_days", 1, 3650, faults);
+        set(&mut self.keep.age, days.map(|days| Duration::from_secs(days * 86_400)));
+        set(&mut self.keep.changes, table.number("keep_changes", 1, u64::MAX, faults));
+        let megabytes = table.number("keep_megabytes", 1, 1 << 30, faults);
+        set(&mut self.keep.bytes, megabytes.map(|count| count << 20));
+        table.finish(faults);
+    }
+
+    fn take_instance(&mut self, file: &Path, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {
+        let offset = table.offset;
+        let parse = |text: &str| text.parse::<InstanceId>().map_err(|error| error.to_string());
+        let id = table.parsed("id", faults, parse);
+        if let Some(id) = id.as_ref().filter(|id| self.instances.iter().any(|own| own.id == **id)) {
+            faults.add(offset, format!("instance {id} is there already"));
+        }
+        let netns = table.parsed("netns", faults, |text| {
+            text.parse::<NetnsName>().map_err(|error| error.to_string())
+        });
+        let link = table.parsed("link", faults, |text| {
+            text.parse::<LinkName>().map_err(|error| error.to_string())
+        });
+        let vrid = table.number("vrid", 1, 255, faults).and_then(|vrid| u8::try_from(vrid).ok());
+        let texts = table.texts("addresses", faults).unwrap_or_default();
+        let mut addresses = Vec::new();
+        for (offset, text) in &texts {
+            match address(text, link) {
+                Ok(address) => addresses.push(address),
+                Err(why) => faults.add(*offset, why),
+            }
+        }
+        if texts.is_empty() {
+            faults.add(offset, "an instance needs addresses = [\"IP/LENGTH dev LINK\"]");
+        }
+        table.finish(faults);
+        let Some(id) = id else {
+            return faults.add(offset, "an instance needs an id");
+        };
+        let Some(first) = addresses.first() else { return };
+        let vrrp = VrrpInstance {
+            place: Place { file: 0, line: faults.line(offset) },
+            name: id.to_string(),
+            interface: link.unwrap_or(first.link),
+            vrid,
+            priority: None,
+            advert_interval: None,
+            addresses,
+        };
+        let (origin, file) = (Origin::Own, file.to_owned());
+        self.instances.push(Arc::new(Found { id, origin, netns, file, vrrp }));
+    }
+}
+
+/// Keeps the default where nothing, or nothing useful, is said.
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    let is_fine = path.is_absolute() && !text.contains('\0');
+    is_fine.then(|| path.to_owned()).ok_or_else(|| format!("{text:?} is not an absolute path"))
+}
+
+/// `IP[/LENGTH] [dev LINK]`.
+fn address(text: &str, link: Option<LinkName>) -> Result<VirtualAddress, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (cidr, named) = match *words.as_slice() {
+        [cidr] => (cidr, None),
+        [cidr, "dev", link] => (cidr, Some(link)),
+        _ => return Err(format!("{text:?} is not \"IP/LENGTH dev LINK\"")),
+    };
+    let link = match named {
+        Some(named) => Some(named.parse().map_err(|error| format!("the link {named:?}: {error}"))?),
+        None => link,
+    };
+    let link = link.ok_or_else(|| format!("{text:?}: on which link? Add \"dev LINK\""))?;
+    Ok(VirtualAddress { cidr: cidr_of(cidr)?, link, is_excluded: false })
+}
+
+/// An address, and a prefix length that its family can have.
+fn cidr_of(text: &str) -> Result<IpNet, String> {
+    if let Some(cidr) = vipwatch_core::parse_vip(text) {
+        return Ok(cidr);
+    }
+    let (ip, length) = text.split_once('/').unwrap_or((text, ""));
+    let family = match ip.parse() {
+        Ok(std::net::IpAddr::V4(_)) => "an IPv4 address has a prefix length of 0 to 32",
+        Ok(std::net::IpAddr::V6(_)) => "an IPv6 address has a prefix length of 0 to 128",
+        Err(_) => return Err(format!("{ip:?} is not an address")),
+    };
+    Err(format!("{text}: {family}, not {length:?}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,337 @@
+//! `[[outlet]]`: which instances, and who is told about them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vipwatch_core::AnnouncePlan;
+use vipwatch_core::announce::Rate;
+use vipwatch_engine::discovery::{Found, Origin};
+use vipwatch_engine::outlet::agent::Trust;
+use vipwatch_linux::account::{Kind, id};
+
+use super::document::{Faults, Table, Value};
+use super::{absolute, span};
+
+/// The roles that can be told of.
+const ROLES: [&str; 5] = ["primary", "partial", "backup", "fault", "unknown"];
+
+/// One `[[outlet]]`.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    patterns: Vec<glob::Pattern>,
+    origins: Vec<Origin>,
+    /// The directory in which a file `state` says the role.
+    pub state_file: Option<Template>,
+    /// How addresses are announced when an instance becomes primary.
+    pub announce: Option<AnnouncePlan>,
+    /// The agent to tell.
+    pub agent: Option<AgentRule>,
+    /// Programs to run.
+    pub hooks: Vec<Arc<Hook>>,
+    /// Addresses to post to.
+    pub webhooks: Vec<Arc<Webhook>>,
+}
+
+/// A path with `{id}`, `{netns}` and `{name}` in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template(String);
+
+/// Whom to tell, and in which words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentRule {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Whom to believe at the other end.
+    pub trust: Trust,
+    /// Whether it says `master` where others say `primary` (Neutron up to 16).
+    pub says_master: bool,
+}
+
+/// What to do when an instance changes again before it was told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deliver {
+    /// Only the last one matters.
+    Latest,
+    /// Every one, in order.
+    Every,
+}
+
+/// A program to run.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// The program and its arguments; never none.
+    pub program: Vec<String>,
+    /// The roles it wants to hear of.
+    pub on: Vec<&'static str>,
+    /// How long it may take.
+    pub deadline: Duration,
+    /// Whether it wants every change.
+    pub deliver: Deliver,
+}
+
+/// An address to post to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Webhook {
+    /// `http://…` or `https://…`
+    pub url: String,
+    /// The roles it wants to hear of.
+    pub on: Vec<&'static str>,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// Whether it wants every change.
+    pub deliver: Deliver,
+    /// Authorities to believe instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// More headers; never shown.
+    pub headers: BTreeMap<String, String>,
+}
+
+impl Rule {
+    /// Whether it is about `found`.
+    pub fn covers(&self, found: &Found) -> bool {
+        let id = found.id.as_str();
+        self.origins.contains(&found.origin)
+            && self.patterns.iter().any(|pattern| pattern.matches(id))
+    }
+
+    pub(super) fn read(mut table: Table<'_, '_>, faults: &mut Faults<'_>) -> Self {
+        let offset = table.offset;
+        let before = faults.list.len();
+        let patterns = match table.texts("instances", faults) {
+            None => vec![glob::Pattern::new("*").unwrap_or_default()],
+            Some(texts) => texts
+                .into_iter()
+                .filter_map(|(offset, text)| match glob::Pattern::new(text) {
+                    Ok(pattern) => Some(pattern),
+                    Err(error) => {
+                        faults.add(offset, format!("the pattern {text:?}: {}", error.msg));
+                        None
+                    }
+                })
+                .collect(),
+        };
+        // Neutron's routers have a monitor of their own, whose work nobody does twice unless he
+        // is told to.
+        let origins = match table.texts("origin", faults) {
+            None => vec![Origin::Keepalived, Origin::Own],
+            Some(texts) => {
+                texts.into_iter().filter_map(|(at, word)| origin(at, word, faults)).collect()
+            }
+        };
+        let state_file = table.parsed("state_file", faults, Template::parse);
+        let announce = table.take("announce").and_then(|value| plan(value, faults));
+        let agent = table.take("agent").and_then(|value| AgentRule::read(value, faults));
+        let hooks = table.tables("hook", faults);
+        let hooks = hooks.into_iter().filter_map(|table| Hook::read(table, faults)).map(Arc::new);
+        let hooks: Vec<_> = hooks.collect();
+        let webhooks = table.tables("webhook", faults);
+        let webhooks =
+            webhooks.into_iter().filter_map(|table| Webhook::read(table, faults)).map(Arc::new);
+        let webhooks: Vec<_> = webhooks.collect();
+        table.finish(faults);
+        let is_idle = state_file.is_none() && announce.is_none() && agent.is_none();
+        if is_idle && hooks.is_empty() && webhooks.is_empty() && faults.list.len() == before {
+            let text = "an outlet needs state_file, announce, agent, hook or webhook";
+            faults.add(offset, text);
+        }
+        Self { patterns, origins, state_file, announce, agent, hooks, webhooks }
+    }
+}
+
+fn origin(offset: usize, word: &str, faults: &mut Faults<'_>) -> Option<Origin> {
+    let all = [Origin::Neutron, Origin::Keepalived, Origin::Own];
+    let found = all.into_iter().find(|origin| origin.word() == word);
+    if found.is_none() {
+        let text = format!("origin is \"neutron\", \"keepalived\" or \"vipwatch\", not {word:?}");
+        faults.add(offset, text);
+    }
+    found
+}
+
+impl Template {
+    fn parse(text: &str) -> Result<Self, String> {
+        absolute(text)?;
+        let mut rest = text;
+        while let Some((_, after)) = rest.split_once('{') {
+            let (name, after) =
+                after.split_once('}').ok_or_else(|| format!("{text:?}: a {{ is not closed"))?;
+            if !["id", "netns", "name"].contains(&name) {
+                return Err(format!("{{{name}}} is not {{id}}, {{netns}} or {{name}}"));
+            }
+            rest = after;
+        }
+        if !text.contains("{id}") {
+            return Err(format!("{text:?} is the same for every instance: put {{id}} into it"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The path for `found`. An instance's name cannot lead elsewhere: what could is replaced.
+    pub fn path(&self, found: &Found) -> PathBuf {
+        let netns = found.netns.as_ref().map_or("", |netns| netns.as_str());
+        let name = found.vrrp.name.replace(['/', '\0'], "_");
+        let name = if name.starts_with('.') { format!("_{name}") } else { name };
+        let path = self.0.replace("{id}", found.id.as_str()).replace("{netns}", netns);
+        PathBuf::from(path.replace("{name}", &name))
+    }
+}
+
+/// `true`, or a table that says how.
+fn plan(value: &Value<'_>, faults: &mut Faults<'_>) -> Option<AnnouncePlan> {
+    match value.get_ref().as_bool() {
+        Some(true) => return Some(AnnouncePlan::PRIMARY),
+        Some(false) => return None,
+        None => {}
+    }
+    let mut table = Table::of("announce", value, faults)?;
+    let mut plan = AnnouncePlan::PRIMARY;
+    if let Some(count) = table.number("count", 1, 100, faults) {
+        plan.count = u16::try_from(count).unwrap_or(plan.count);
+    }
+    if let Some(gap) = table.span("gap", faults) {
+        plan.gap = gap.max(Duration::from_millis(10));
+    }
+    let optional = |span: Duration| Some(span).filter(|span| !span.is_zero());
+    if let Some(pause) = table.span("second_burst", faults) {
+        plan.second_burst = optional(pause);
+    }
+    if let Some(pause) = table.span("refresh", faults) {
+        plan.refresh = optional(pause);
+    }
+    if let Some(check) = table.span("check", faults) {
+        plan.check = optional(check);
+    }
+    if let Some(rate) = table.number("rate", 1, 1_000_000, faults) {
+        let rate = u32::try_from(rate).unwrap_or(u32::MAX);
+        plan.rate = Rate { per_second: rate, burst: rate };
+    }
+    table.finish(faults);
+    Some(plan)
+}
+
+impl AgentRule {
+    /// A path, or a table with more.
+    fn read(value: &Value<'_>, faults: &mut Faults<'_>) -> Option<Self> {
+        if let Some(text) = value.get_ref().as_str() {
+            return match absolute(text) {
+                Ok(socket) => Some(Self { socket, trust: Trust::Anyone, says_master: false }),
+                Err(why) => {
+                    faults.add(value.span().start, format!("agent: {why}"));
+                    None
+                }
+            };
+        }
+        let mut table = Table::of("agent", value, faults)?;
+        let offset = table.offset;
+        let socket = table.parsed("socket", faults, absolute);
+        let user = table.parsed("user", faults, |name| {
+            id(name, Kind::User).ok_or_else(|| format!("there is no user {name:?}"))
+        });
+        let says_master = table.parsed("primary_word", faults, |word| match word {
+            "primary" => Ok(false),
+            "master" => Ok(true),
+            _ => Err(format!("it is \"primary\" or \"master\", not {word:?}")),
+        });
+        table.finish(faults);
+        if socket.is_none() {
+            faults.add(offset, "agent needs socket = \"PATH\"");
+        }
+        let trust = user.map_or(Trust::Anyone, Trust::User);
+        Some(Self { socket: socket?, trust, says_master: says_master.unwrap_or(false) })
+    }
+}
+
+/// The roles that are told of; all if nothing is said.
+fn roles(table: &mut Table<'_, '_>, faults: &mut Faults<'_>) -> Vec<&'static str> {
+    let Some(texts) = table.texts("on", faults) else { return ROLES.to_vec() };
+    let mut roles = Vec::new();
+    for (offset, text) in texts {
+        match ROLES.iter().find(|role| **role == text) {
+            Some(role) => roles.push(*role),
+            None => faults.add(offset, format!("{text:?} is not one of {}", ROLES.join(", "))),
+        }
+    }
+    roles
+}
+
+fn deliver(table: &mut Table<'_, '_>, faults: &mut Faults<'_>) -> Option<Deliver> {
+    table.parsed("deliver", faults, |word| match word {
+        "latest" => Ok(Deliver::Latest),
+        "every" => Ok(Deliver::Every),
+        _ => Err(format!("it is \"latest\" or \"every\", not {word:?}")),
+    })
+}
+
+/// A span that is not nothing, and not for ever.
+fn limit(text: &str) -> Result<Duration, String> {
+    let limit = span(text)?;
+    let is_sane = (Duration::from_millis(1)..=Duration::from_mins(10)).contains(&limit);
+    is_sane.then_some(limit).ok_or_else(|| "it is 1ms to 10m".to_owned())
+}
+
+impl Hook {
+    fn read(mut table: Table<'_, '_>, faults: &mut Faults<'_>) -> Option<Self> {
+        let offset = table.offset;
+        let program = table.texts("program", faults);
+        let on = roles(&mut table, faults);
+        let deadline = table.parsed("deadline", faults, limit).unwrap_or(Duration::from_secs(10));
+        let deliver = deliver(&mut table, faults).unwrap_or(Deliver::Every);
+        table.finish(faults);
+        let program: Vec<String> =
+            program.into_iter().flatten().map(|(_, word)| word.to_owned()).collect();
+        let is_fine = program.first().is_some_and(|first| Path::new(first).is_absolute());
+        if !is_fine {
+            faults.add(offset, "a hook needs program = [\"/ABSOLUTE/PATH\", …]");
+            return None;
+        }
+        Some(Self { program, on, deadline, deliver })
+    }
+}
+
+impl Webhook {
+    fn read(mut table: Table<'_, '_>, faults: &mut Faults<'_>) -> Option<Self> {
+        let offset = table.offset;
+        let url = table.parsed("url", faults, |text| {
+            let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+            let is_fine = host.is_some_and(|host| !host.is_empty() && !host.starts_with('/'));
+            is_fine
+                .then(|| text.to_owned())
+                .ok_or_else(|| "it begins with http:// or https://".to_owned())
+        });
+        let on = roles(&mut table, faults);
+        let timeout = table.parsed("timeout", faults, limit).unwrap_or(Duration::from_secs(5));
+        let deliver = deliver(&mut table, faults).unwrap_or(Deliver::Latest);
+        let ca_file = table.parsed("ca_file", faults, absolute);
+        let mut headers = BTreeMap::new();
+        if let Some(value) = table.take("headers") {
+            match value.get_ref().as_table() {
+                Some(table) => {
+                    for (name, value) in table {
+                        match value.get_ref().as_str() {
+                            Some(text) if is_header(name.get_ref(), text) => {
+                                headers.insert(name.get_ref().to_string(), text.to_owned());
+                            }
+                            _ => faults.add(value.span().start, "a header is a line of text"),
+                        }
+                    }
+                }
+                None => faults.add(value.span().start, "headers is a table of strings"),
+            }
+        }
+        table.finish(faults);
+        if url.is_none() {
+            faults.add(offset, "a webhook needs url = \"http://…\"");
+        }
+        Some(Self { url: url?, on, timeout, deliver, ca_file, headers })
+    }
+}
+
+/// Whether it can stand in a request as it is.
+fn is_header(name: &str, value: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty()
+        && name.bytes().all(is_token)
+        && value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+}

@@ -1,0 +1,96 @@
+//! What is understood, and what is said about the rest.
+
+use super::*;
+
+fn read(text: &str) -> Result<Config, Vec<String>> {
+    Config::read(Path::new("/etc/v.toml"), text)
+        .map_err(|faults| faults.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn the_example_is_a_configuration_and_its_defaults_are_ours() {
+    let example = read(EXAMPLE).unwrap();
+    let default = Config::default();
+    assert_eq!(example.state_dir, default.state_dir);
+    assert_eq!(example.socket, default.socket);
+    assert_eq!(example.audit_every, default.audit_every);
+    assert_eq!(example.hooks_at_once, default.hooks_at_once);
+    assert_eq!(example.keep, default.keep);
+    assert_eq!(example.places, default.places);
+    assert_eq!((example.instances.len(), example.rules.len()), (1, 2));
+    let found = &example.instances[0];
+    assert!(example.rules[0].covers(found) && !example.rules[1].covers(found));
+    assert_eq!(found.watched()[1].0, "eth1".parse().unwrap());
+    let path = example.rules[0].state_file.as_ref().unwrap().path(found);
+    assert_eq!(path, Path::new("/run/vipwatch/state/database"));
+}
+
+#[test]
+fn an_unknown_key_is_answered_with_the_nearest_known_one() {
+    let said = read("[node]\nsokcet = \"/x\"\n[histroy]\n[[outlet]]\nhoook = 1\n").unwrap_err();
+    assert_eq!(
+        said,
+        [
+            "/etc/v.toml:2: there is no key sokcet in node; did you mean socket?",
+            "/etc/v.toml:3: there is no key histroy; did you mean history?",
+            "/etc/v.toml:5: there is no key hoook in outlet; did you mean hook?",
+        ]
+    );
+}
+
+#[test]
+fn every_fault_is_said_at_once_with_its_line() {
+    let text = "[node]\nstate_dir = \"here\"\nhooks_at_once = 0\nlog = 7\n\
+                [[instance]]\nid = \"a\"\naddresses = [\"192.0.2.1/64 dev eth0\", \"x\"]\n\
+                [[instance]]\nid = \"b/c\"\naddresses = [\"192.0.2.1\"]\n\
+                [[outlet]]\nstate_file = \"/run/same\"\n\
+                [[outlet]]\norigin = \"nova\"\nhook = { program = \"relative\" }\n\
+                [[outlet]]\nwebhook = { url = \"ftp://x\" }\n[[outlet]]\n";
+    let said = read(text).unwrap_err();
+    for expected in [
+        "2: state_dir: \"here\" is not an absolute path",
+        "3: hooks_at_once is a number from 1 to 256",
+        "4: log is a string, not a number",
+        "7: 192.0.2.1/64: an IPv4 address has a prefix length of 0 to 32, not \"64\"",
+        "7: \"x\": on which link?",
+        "9: id: '/' may not stand in it",
+        "12: state_file: \"/run/same\" is the same for every instance",
+        "14: origin is \"neutron\"",
+        "15: a hook needs program",
+        "17: url: it begins with http:// or https://",
+        "18: an outlet needs state_file",
+    ] {
+        let expected = format!("/etc/v.toml:{expected}");
+        assert!(said.iter().any(|said| said.starts_with(&expected)), "{expected}: {said:#?}");
+    }
+}
+
+#[test]
+fn what_is_not_toml_is_named_with_its_line() {
+    let said = read("[node]\nstate_dir = \n[find\n").unwrap_err();
+    assert!(said[0].starts_with("/etc/v.toml:2: "), "{said:?}");
+    assert!(said.iter().any(|said| said.starts_with("/etc/v.toml:3: ")), "{said:?}");
+}
+
+#[test]
+fn two_instances_of_one_id_are_a_fault() {
+    let one = "[[instance]]\nid = \"a\"\naddresses = [\"192.0.2.1 dev eth0\"]\n";
+    let said = read(&one.repeat(2)).unwrap_err();
+    assert_eq!(said, ["/etc/v.toml:4: instance a is there already"]);
+}
+
+#[test]
+fn a_name_cannot_lead_a_path_elsewhere() {
+    let text = "[[instance]]\nid = \"a\"\naddresses = [\"192.0.2.1 dev eth0\"]\n\
+                [[outlet]]\nstate_file = \"/run/x/{name}/{id}\"\n";
+    let config = read(text).unwrap();
+    let mut found = (*config.instances[0]).clone();
+    found.vrrp.name = "../../etc".to_owned();
+    let path = config.rules[0].state_file.as_ref().unwrap().path(&found);
+    assert_eq!(path, Path::new("/run/x/_.._.._etc/a"));
+}
+
+#[test]
+fn a_file_that_was_asked_for_must_be_there_and_the_usual_one_need_not() {
+    assert!(matches!(Config::load(Some(Path::new("/no/such"))), Err(ConfigError::Read { .. })));
+}

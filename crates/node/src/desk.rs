@@ -1,0 +1,201 @@
+//! Answers questions on a unix socket: one line of JSON in, lines of JSON out.
+//!
+//! The socket has mode 0660 from its first moment, and who asks is checked once more by what the
+//! kernel says of him. Each connection has a thread, a deadline and a limit; nobody here can hold
+//! up the loop, from which only the [`Board`] is known.
+
+mod answer;
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vipwatch_linux::peer;
+
+pub use self::answer::answer_once;
+use crate::audit::Auditor;
+use crate::board::Board;
+
+/// Questions at a time.
+const CONNECTIONS: usize = 64;
+/// The longest question.
+const LONGEST: u64 = 64 << 10;
+/// How long a question may take to be asked, and an answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why nobody can ask.
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    /// The socket cannot be made.
+    #[error("cannot listen on {}", path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Another node answers there.
+    #[error("another vipwatch node answers on {}", .0.display())]
+    Taken(PathBuf),
+    /// Something else bears its name.
+    #[error("{} is not a socket, and is left alone", .0.display())]
+    NotASocket(PathBuf),
+}
+
+/// What answers are made of.
+#[derive(Debug, Clone)]
+pub struct Office {
+    /// What is so.
+    pub board: Arc<Board>,
+    /// Who disagrees.
+    pub auditor: Arc<Auditor>,
+    /// Where the history is.
+    pub state_dir: PathBuf,
+    /// Who we are.
+    pub node: Arc<str>,
+    /// Whether a node runs, or somebody looks for himself.
+    pub source: Source,
+}
+
+/// Where an answer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A node that runs.
+    Node,
+    /// The kernel, asked now.
+    Kernel,
+}
+
+/// Why a question is not answered; the numbers are exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    No = 1,
+    NotPermitted = 3,
+    Missing = 4,
+}
+
+/// The socket, while it is ours.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    path: PathBuf,
+    listener: Option<UnixListener>,
+    group: Option<u32>,
+    office: Office,
+}
+
+impl Desk {
+    /// Makes the socket. A stale one is replaced, a live one respected.
+    pub(crate) fn open(path: &Path, group: Option<u32>, office: Office) -> Result<Self, DeskError> {
+        let failed = |source| DeskError::Listen { path: path.to_owned(), source };
+        if let Ok(metadata) = std::fs::symlink_metadata(path) {
+            if !metadata.file_type().is_socket() {
+                return Err(DeskError::NotASocket(path.to_owned()));
+            }
+            if UnixStream::connect(path).is_ok() {
+                return Err(DeskError::Taken(path.to_owned()));
+            }
+        }
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(failed)?;
+        }
+        // ORDER: it gets its name when it has its mode and its group; nobody meets it before.
+        let staged = path.with_extension(format!("new-{}", std::process::id()));
+        let _ = std::fs::remove_file(&staged);
+        let listener = bind(&staged, group).and_then(|listener| {
+            std::fs::rename(&staged, path)?;
+            Ok(listener)
+        });
+        if listener.is_err() {
+            let _ = std::fs::remove_file(&staged);
+        }
+        let listener = Some(listener.map_err(failed)?);
+        Ok(Self { path: path.to_owned(), listener, group, office })
+    }
+
+    /// Begins to answer, on a thread of its own.
+    pub(crate) fn serve(&mut self) -> io::Result<()> {
+        let Some(listener) = self.listener.take() else { return Ok(()) };
+        let (office, group) = (self.office.clone(), self.group);
+        let work = move || receive(&listener, group, &office);
+        std::thread::Builder::new().name("desk".to_owned()).spawn(work)?;
+        Ok(())
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn bind(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path)?;
+    std::os::unix::fs::chown(path, None, group)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+fn receive(listener: &UnixListener, group: Option<u32>, office: &Office) {
+    let count = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Too many files, perhaps: give others the time to close some.
+            let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            let _ = rustix::event::poll(&mut [], Some(&pause));
+            continue;
+        };
+        if count.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
+            count.fetch_sub(1, Ordering::AcqRel);
+            let _ = say(&stream, &refusal(Why::No, "too many ask at once; try again"));
+            continue;
+        }
+        let (office, counted) = (office.clone(), Arc::clone(&count));
+        let work = move || {
+            // Whoever asks and goes away has had his answer.
+            let _ = attend(&stream, group, &office);
+            counted.fetch_sub(1, Ordering::AcqRel);
+        };
+        let spawned = std::thread::Builder::new().name("answer".to_owned()).spawn(work);
+        if spawned.is_err() {
+            count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+fn attend(stream: &UnixStream, group: Option<u32>, office: &Office) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    if !is_trusted(stream, group)? {
+        let text = "you may not ask: be root, or in the socket's group";
+        return say(stream, &refusal(Why::NotPermitted, text));
+    }
+    let mut line = String::new();
+    BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
+    match serde_json::from_str::<Value>(&line) {
+        Ok(question) => answer::answer(&question, office, stream),
+        Err(error) => say(stream, &refusal(Why::No, &format!("that is no question: {error}"))),
+    }
+}
+
+/// Root, our own user, and the members of the socket's group.
+fn is_trusted(stream: &UnixStream, group: Option<u32>) -> io::Result<bool> {
+    let user = peer::credentials(stream)?.user;
+    if user == 0 || user == rustix::process::geteuid().as_raw() {
+        return Ok(true);
+    }
+    group.map_or(Ok(false), |group| peer::is_member(stream, group))
+}
+
+fn refusal(why: Why, text: &str) -> Value {
+    json!({ "schema": "vipwatch.error/1", "error": text, "code": why as u8 })
+}
+
+/// One line.
+fn say(mut stream: &UnixStream, value: &Value) -> io::Result<()> {
+    stream.write_all(format!("{value}\n").as_bytes())
+}

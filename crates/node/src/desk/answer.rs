@@ -1,0 +1,414 @@
+//! The questions, and their answers. What they look like is in docs/reference/cli.md.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use vipwatch_core::Standing;
+use vipwatch_core::standing::{Holding, holding};
+use vipwatch_engine::discovery::Trouble;
+use vipwatch_engine::look;
+use vipwatch_history::{Entry as Recorded, Query, Reader, Run};
+
+use super::{Office, Source, Why, refusal, say};
+use crate::audit::{Aged, GRACE};
+use crate::board::{Entry, View};
+use crate::transition::{latencies_json, millis, time_text};
+
+/// How often a listener to whom nothing happens is asked whether he is still there.
+const PULSE: Duration = Duration::from_secs(5);
+
+/// What an instance's timeline shows.
+const TIMELINE: u64 = 20;
+
+/// Changes within so long count as flapping, from so many on.
+const FLAP_SPAN: Duration = Duration::from_mins(10);
+const FLAPS: i64 = 6;
+
+/// Answers `question`.
+pub(super) fn answer(question: &Value, office: &Office, stream: &UnixStream) -> io::Result<()> {
+    match question["ask"].as_str() {
+        Some("watch") => watch(office, &prefixes(question), stream),
+        _ => say(stream, &answer_once(question, office)),
+    }
+}
+
+/// Answers a question to which there is one answer.
+pub fn answer_once(question: &Value, office: &Office) -> Value {
+    match question["ask"].as_str().unwrap_or_default() {
+        "ids" => ids(office),
+        "status" => status(office, &prefixes(question)),
+        "show" => show(office, question["id"].as_str().unwrap_or_default()),
+        "doctor" => doctor(office),
+        "history" => history(office, question),
+        other => refusal(Why::No, &format!("nobody here knows how to {other:?}")),
+    }
+}
+
+fn prefixes(question: &Value) -> Vec<String> {
+    let ids = question["ids"].as_array().into_iter().flatten();
+    ids.filter_map(|id| id.as_str().map(str::to_owned)).collect()
+}
+
+fn is_chosen(id: &str, prefixes: &[String]) -> bool {
+    prefixes.is_empty() || prefixes.iter().any(|prefix| id.starts_with(prefix.as_str()))
+}
+
+fn chosen<'v>(view: &'v View, prefixes: &'v [String]) -> impl Iterator<Item = &'v Arc<Entry>> {
+    let each = view.entries.iter();
+    each.filter(|(id, _)| is_chosen(id.as_str(), prefixes)).map(|(_, entry)| entry)
+}
+
+fn ids(office: &Office) -> Value {
+    let view = office.board.view();
+    let ids: Vec<&str> = view.entries.keys().map(vipwatch_core::InstanceId::as_str).collect();
+    json!({ "schema": "vipwatch.ids/1", "ids": ids })
+}
+
+fn status(office: &Office, prefixes: &[String]) -> Value {
+    let view = office.board.view();
+    let missing = prefixes
+        .iter()
+        .find(|prefix| !view.entries.keys().any(|id| id.as_str().starts_with(prefix.as_str())));
+    if let Some(missing) = missing {
+        let text = format!("there is no instance {missing:?} on this node");
+        return refusal(Why::Missing, &text);
+    }
+    let instances: Value = chosen(&view, prefixes).map(|entry| instance(entry)).collect();
+    let metrics = office.board.counters.metrics();
+    let metrics: serde_json::Map<String, Value> =
+        metrics.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+    json!({
+        "schema": "vipwatch.status/1", "node": &*office.node,
+        "source": match office.source { Source::Node => "node", Source::Kernel => "kernel" },
+        "instances": instances, "problems": troubles_json(&view.troubles), "metrics": metrics,
+    })
+}
+
+fn instance(entry: &Entry) -> Value {
+    let Entry { found, standing, since, seq, cause, latencies, failures, agent, stages } = entry;
+    // Of half an instance, which half?
+    let survey = match standing {
+        Standing::Partial { .. } => look::survey(found.netns.as_ref()).ok(),
+        _ => None,
+    };
+    let held = |link, cidr| match standing {
+        Standing::Primary => Some(true),
+        Standing::Backup | Standing::Fault(_) => Some(false),
+        Standing::Partial { .. } | Standing::Unknown(_) => {
+            survey.as_ref().map(|survey| holding(survey, link, cidr) == Holding::Held)
+        }
+    };
+    let watched = found.watched();
+    let addresses = watched.iter().map(|(link, cidr)| {
+        json!({
+            "cidr": cidr.to_string(), "link": link.to_string(), "held": held(*link, *cidr),
+        })
+    });
+    let addresses: Value = addresses.collect();
+    let since = Some(millis(*since)).filter(|since| *since > 0);
+    let reason = standing.reason();
+    let failures: serde_json::Map<String, Value> = failures
+        .iter()
+        .map(|(stage, why)| (stage.word().to_owned(), Value::from(why.as_str())))
+        .collect();
+    let stages: Vec<&str> = stages.iter().map(|stage| stage.word()).collect();
+    let agent = agent.as_ref().map(|agent| {
+        let known = agent.acknowledged.map(|role| match role {
+            vipwatch_core::Role::Primary => "primary",
+            vipwatch_core::Role::Backup => "backup",
+        });
+        json!({ "acknowledged": known, "failing": agent.failing })
+    });
+    json!({
+        "id": found.id.as_str(), "role": standing.word(),
+        "reason": (!reason.is_empty()).then_some(reason),
+        "since": since, "since_time": since.map(time_text), "seq": seq, "cause": cause.word(),
+        "origin": found.origin.word(), "netns": found.netns.as_ref().map(ToString::to_string),
+        "name": found.vrrp.name, "interface": found.vrrp.interface.to_string(),
+        "vrid": found.vrrp.vrid, "priority": found.vrrp.priority,
+        "file": found.file.display().to_string(), "line": found.vrrp.place.line,
+        "addresses": addresses, "stages": stages, "latencies": latencies_json(latencies),
+        "failures": failures, "agent": agent,
+    })
+}
+
+/// What was wrong with the files.
+pub(super) fn troubles_json(troubles: &[Trouble]) -> Value {
+    let each = troubles.iter().map(|trouble| {
+        json!({
+            "file": trouble.file.display().to_string(), "line": trouble.line, "text": trouble.text,
+        })
+    });
+    each.collect()
+}
+
+/// One instance, looked at now, with its past.
+fn show(office: &Office, prefix: &str) -> Value {
+    let view = office.board.view();
+    let prefixes = [prefix.to_owned()];
+    let found: Vec<&Arc<Entry>> = chosen(&view, &prefixes).collect();
+    let exact = found.iter().find(|entry| entry.found.id.as_str() == prefix);
+    let entry = match (exact, found.as_slice()) {
+        (Some(entry), _) | (None, [entry]) => entry,
+        (None, []) => {
+            return refusal(Why::Missing, &format!("there is no instance {prefix:?} on this node"));
+        }
+        (None, several) => {
+            let ids: Vec<&str> = several.iter().take(5).map(|one| one.found.id.as_str()).collect();
+            let text = format!("{prefix:?} could be {} of them", several.len());
+            return refusal(Why::Missing, &format!("{text}: {} …", ids.join(", ")));
+        }
+    };
+    let survey = look::survey(entry.found.netns.as_ref());
+    let findings = office.auditor.examine(entry, &survey);
+    let mut shown = instance(entry);
+    shown["addresses"] = entry
+        .found
+        .vrrp
+        .addresses
+        .iter()
+        .map(|address| {
+            let what = survey.as_ref().ok();
+            let what = what.map(|survey| holding(survey, address.link, address.cidr));
+            json!({
+                "cidr": address.cidr.to_string(), "link": address.link.to_string(),
+                "held": what.map(|what| what == Holding::Held),
+                "state": what.map(|what| what.to_string()), "excluded": address.is_excluded,
+            })
+        })
+        .collect();
+    let id = entry.found.id.to_string();
+    let query = Query { since: None, instance: Some(id.clone()), limit: Some(TIMELINE) };
+    let (timeline, error) =
+        match Reader::open(&office.state_dir).and_then(|reader| reader.changes(&query)) {
+            Ok(changes) => {
+                (changes.iter().filter(|one| one.record.instance == id).map(change).collect(), None)
+            }
+            Err(error) => (json!([]), Some(error.to_string())),
+        };
+    let findings: Value = findings.iter().map(|aged| finding(Some(&id), aged)).collect();
+    json!({
+        "schema": "vipwatch.show/1", "node": &*office.node, "instance": shown,
+        "findings": findings, "timeline": timeline, "history_error": error,
+    })
+}
+
+fn finding(id: Option<&str>, aged: &Aged) -> Value {
+    let Aged { finding, since } = aged;
+    let age = SystemTime::now().duration_since(*since).unwrap_or_default();
+    json!({
+        "id": id, "name": finding.name, "severity": finding.severity.word(),
+        "text": finding.text, "hint": finding.hint,
+        "since": millis(*since), "age_seconds": age.as_secs(),
+    })
+}
+
+/// Everything that is wrong here, looked for now.
+fn doctor(office: &Office) -> Value {
+    let view = office.board.view();
+    let mut findings = Vec::new();
+    if office.source == Source::Kernel {
+        findings.push(json!({
+            "id": null, "name": "node-not-running", "severity": "odd",
+            "text": "no vipwatch node runs here", "since": null, "age_seconds": null,
+            "hint": "nothing is recorded and nobody is told: systemctl start vipwatch-node",
+        }));
+    }
+    for (name, since, what) in office.board.ailments() {
+        let age = SystemTime::now().duration_since(since).unwrap_or_default();
+        let hint = match name {
+            "configuration" => "mend it and reload; `vipwatch config check` says what is wrong",
+            "history" => "see that the disk has room and is writable; what is lost is counted",
+            _ => "it works, and takes more sockets; root on Linux 4.20 or later does with one",
+        };
+        findings.push(json!({
+            "id": null, "name": format!("node-{name}"), "severity": "wrong", "text": what,
+            "hint": hint, "since": millis(since), "age_seconds": age.as_secs(),
+        }));
+    }
+    for trouble in view.troubles.iter() {
+        let line = trouble.line.map(|line| format!(":{line}")).unwrap_or_default();
+        findings.push(json!({
+            "id": null, "name": "configuration-problem", "severity": "wrong",
+            "text": format!("{}{line}: {}", trouble.file.display(), trouble.text),
+            "hint": "the last good reading of the file stands until it is mended",
+            "since": null, "age_seconds": null,
+        }));
+    }
+    findings.extend(clashes(&view));
+    findings.extend(flapping(office));
+    let mut young = 0;
+    for entry in view.entries.values() {
+        let survey = look::survey(entry.found.netns.as_ref());
+        for aged in office.auditor.examine(entry, &survey) {
+            // A failover is not over for everybody at the same moment.
+            let is_young = aged.since.elapsed().is_ok_and(|age| age < GRACE)
+                && entry.since.elapsed().is_ok_and(|age| age < GRACE);
+            if is_young {
+                young += 1;
+            } else {
+                findings.push(finding(Some(entry.found.id.as_str()), &aged));
+            }
+        }
+        for (stage, why) in &entry.failures {
+            findings.push(json!({
+                "id": entry.found.id.as_str(), "name": format!("{}-not-told", stage.word()),
+                "severity": "wrong", "text": why, "since": millis(entry.since), "age_seconds": null,
+                "hint": "see the log for what was tried",
+            }));
+        }
+    }
+    json!({
+        "schema": "vipwatch.doctor/1", "node": &*office.node, "instances": view.entries.len(),
+        "findings": findings, "too_young": young,
+    })
+}
+
+/// Instances that would answer to each other's advertisements, or that claim one address twice.
+fn clashes(view: &View) -> Vec<Value> {
+    use std::collections::BTreeMap;
+    let mut vrids: BTreeMap<_, &str> = BTreeMap::new();
+    let mut claims: BTreeMap<_, &str> = BTreeMap::new();
+    let mut findings = Vec::new();
+    let mut add = |id: &str, name: &str, text: String, hint: &str| {
+        findings.push(json!({
+            "id": id, "name": name, "severity": "broken", "text": text, "hint": hint,
+            "since": null, "age_seconds": null,
+        }));
+    };
+    for entry in view.entries.values() {
+        let found = &entry.found;
+        let (id, netns) = (found.id.as_str(), found.netns.clone());
+        if let Some(vrid) = found.vrrp.vrid {
+            let key = (netns.clone(), found.vrrp.interface.to_string(), vrid);
+            if let Some(other) = vrids.insert(key, id) {
+                let text = format!(
+                    "virtual_router_id {vrid} on {} is {other}'s too",
+                    found.vrrp.interface
+                );
+                add(id, "vrid-clash", text, "give one of them another virtual_router_id");
+            }
+        }
+        for (_, cidr) in found.watched() {
+            if let Some(other) = claims.insert((netns.clone(), cidr.addr()), id) {
+                let text = format!("{} is configured for {other} too", cidr.addr());
+                add(id, "address-claimed-twice", text, "an address belongs to one instance");
+            }
+        }
+    }
+    findings
+}
+
+fn flapping(office: &Office) -> Vec<Value> {
+    let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
+    let flaps = Reader::open(&office.state_dir).and_then(|reader| reader.flaps(millis(since)));
+    let often = flaps.unwrap_or_default().into_iter().filter(|flaps| flaps.changes >= FLAPS);
+    let each = often.map(|flaps| {
+        let minutes = FLAP_SPAN.as_secs() / 60;
+        json!({
+            "id": flaps.instance, "name": "flapping", "severity": "broken",
+            "text": format!("{} changes within {minutes} minutes", flaps.changes),
+            "hint": "look for lost advertisements, two equal priorities, or a busy node",
+            "since": flaps.first, "age_seconds": null,
+        })
+    });
+    each.collect()
+}
+
+fn history(office: &Office, question: &Value) -> Value {
+    let query = Query {
+        since: question["since"].as_i64(),
+        instance: question["id"].as_str().map(str::to_owned),
+        limit: question["limit"].as_u64(),
+    };
+    match Reader::open(&office.state_dir)
+        .and_then(|reader| history_json(&reader, &query, &office.node))
+    {
+        Ok(answer) => answer,
+        Err(error) => refusal(Why::Missing, &vipwatch_core::Chain(&error).to_string()),
+    }
+}
+
+/// The history, for programs.
+fn history_json(
+    reader: &Reader,
+    query: &Query,
+    node: &str,
+) -> Result<Value, vipwatch_history::HistoryError> {
+    let changes: Value = reader.changes(query)?.iter().map(change).collect();
+    let since = query.since.unwrap_or(i64::MIN);
+    // A gap that had ended before is none of what was asked for.
+    let runs = reader.runs()?;
+    let from = runs.iter().position(|run| run.seen >= since).unwrap_or(runs.len());
+    let runs = &runs[from.saturating_sub(1)..];
+    let wanted = |instance: &str| {
+        query.instance.as_ref().is_none_or(|prefix| instance.starts_with(prefix.as_str()))
+    };
+    let flaps = reader.flaps(since)?;
+    let flaps = flaps.iter().filter(|flaps| wanted(&flaps.instance)).map(|flaps| {
+        json!({
+            "id": flaps.instance, "changes": flaps.changes, "primary": flaps.primary,
+            "first": flaps.first, "last": flaps.last,
+        })
+    });
+    let flaps: Value = flaps.collect();
+    let life = |run: &Run| json!({ "began": run.began, "seen": run.seen, "ended": run.ended, "dropped": run.dropped });
+    Ok(json!({
+        "schema": "vipwatch.history/1", "node": node, "changes": changes, "flaps": flaps,
+        "runs": runs.iter().map(life).collect::<Value>(),
+    }))
+}
+
+fn change(entry: &Recorded) -> Value {
+    let Recorded { record, latencies } = entry;
+    json!({
+        "seq": record.seq, "at": record.at, "time": time_text(record.at),
+        "id": record.instance, "netns": record.netns, "from": record.from, "to": record.to,
+        "cause": record.cause, "reason": record.reason, "latencies": latencies_json(latencies),
+    })
+}
+
+/// Tells where everybody stands, and then what happens, until nobody listens.
+fn watch(office: &Office, prefixes: &[String], mut stream: &UnixStream) -> io::Result<()> {
+    let (view, lines) = office.board.listen();
+    let mut text = String::new();
+    for entry in chosen(&view, prefixes) {
+        let mut line = instance(entry);
+        line["schema"] = json!("vipwatch.standing/1");
+        line["node"] = json!(&*office.node);
+        let _ = writeln!(text, "{line}");
+    }
+    let all = view.entries.values().map(|entry| entry.seq).max().unwrap_or(0);
+    let _ = writeln!(text, "{}", json!({ "schema": "vipwatch.live/1", "seq": all }));
+    drop(view);
+    stream.write_all(text.as_bytes())?;
+    loop {
+        let line = match lines.recv_timeout(PULSE) {
+            Ok(line) => line,
+            // Writing is how one finds out that nobody reads.
+            Err(RecvTimeoutError::Timeout) => {
+                json!({ "schema": "vipwatch.pulse/1" }).to_string().into()
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        if is_wanted(&line, prefixes, all) {
+            stream.write_all(format!("{line}\n").as_bytes())?;
+        }
+    }
+}
+
+/// Whether a line is about somebody who was asked for, and new.
+fn is_wanted(line: &str, prefixes: &[String], seen: i64) -> bool {
+    let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
+    // It was in the picture already.
+    if line["schema"] == "vipwatch.change/1" && line["seq"].as_i64().is_some_and(|seq| seq <= seen)
+    {
+        return false;
+    }
+    line["id"].as_str().is_none_or(|id| is_chosen(id, prefixes))
+}

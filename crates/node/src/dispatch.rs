@@ -1,0 +1,415 @@
+//! Who is told about which instance: takes a change to the outlets that the configuration gives it.
+//!
+//! ```text
+//!   Transition ─┬─ 1 state file     inline
+//!               ├─ 2 announcements  a thread for all
+//!               ├─ 3 agent          inline, without waiting; asked again when due
+//!               ├─ 4 hooks          lanes, in order for each instance
+//!               └─ 5 webhooks       lanes, in order for each instance and address
+//! ```
+//!
+//! An instance for which nothing is configured has no entry here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vipwatch_core::audit::{AgentKnows, role_of};
+use vipwatch_core::{AnnouncePlan, Chain, Dice, InstanceId, Moment, Role, Standing};
+use vipwatch_engine::discovery::Found;
+use vipwatch_engine::outlet::agent::{AgentLine, AgentSettings, Told};
+use vipwatch_engine::outlet::state_file::{StateFile, Written};
+use vipwatch_history::{Latencies, Stage};
+use vipwatch_linux::clock;
+
+use crate::config::{AgentRule, Config, Hook, Rule, Webhook};
+use crate::lane::Lanes;
+use crate::outlet::announce::Crier;
+use crate::outlet::webhook::{Poster, public_part};
+use crate::outlet::{Report, Tray, hook, webhook};
+use crate::transition::{Transition, micros};
+
+/// Conversations with agents at a time: a receiver's queue is short, and so is our list of files.
+const CONVERSATIONS: usize = 64;
+
+/// Posts to one address at a time.
+const POSTS: usize = 4;
+
+/// What the configuration says about one instance.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Spec {
+    state_dir: Option<PathBuf>,
+    announce: Option<AnnouncePlan>,
+    agent: Option<AgentRule>,
+    hooks: Vec<Arc<Hook>>,
+    webhooks: Vec<Arc<Webhook>>,
+}
+
+impl Spec {
+    fn of(found: &Found, rules: &[Rule]) -> Self {
+        let mut spec = Self::default();
+        for rule in rules.iter().filter(|rule| rule.covers(found)) {
+            if let Some(template) = &rule.state_file {
+                spec.state_dir = Some(template.path(found));
+            }
+            spec.announce = rule.announce.or(spec.announce);
+            if rule.agent.is_some() {
+                spec.agent.clone_from(&rule.agent);
+            }
+            spec.hooks.extend(rule.hooks.iter().cloned());
+            spec.webhooks.extend(rule.webhooks.iter().cloned());
+        }
+        spec
+    }
+
+    fn stages(&self) -> Vec<Stage> {
+        let has = |stage: &Stage| match stage {
+            Stage::File => self.state_dir.is_some(),
+            Stage::Announce => self.announce.is_some(),
+            Stage::Hook => !self.hooks.is_empty(),
+            Stage::Webhook => !self.webhooks.is_empty(),
+            Stage::Agent => self.agent.is_some(),
+        };
+        Stage::ALL.into_iter().filter(has).collect()
+    }
+}
+
+/// The outlets of one instance.
+#[derive(Debug)]
+struct Outlets {
+    spec: Spec,
+    stages: Arc<[Stage]>,
+    file: Option<StateFile>,
+    agent: Option<AgentLine>,
+    /// What the agent is known to know.
+    knows: AgentKnows,
+    /// The last change, of which the file and the agent are told.
+    last: Option<Arc<Transition>>,
+}
+
+/// What an agent is known to know, now.
+pub(crate) type Knows = (InstanceId, AgentKnows);
+
+/// All outlets.
+#[derive(Debug)]
+pub(crate) struct Dispatch {
+    rules: Vec<Rule>,
+    outlets: BTreeMap<InstanceId, Outlets>,
+    tray: Tray,
+    crier: Option<Crier>,
+    hooks: Lanes<InstanceId, hook::Job>,
+    /// By the address, with all that belongs to it.
+    webhooks: Vec<(Arc<Webhook>, Lanes<InstanceId, webhook::Job>)>,
+    node: Arc<str>,
+    none: Arc<[Stage]>,
+}
+
+impl Dispatch {
+    pub(crate) fn new(config: &Config, node: Arc<str>) -> io::Result<Self> {
+        let tray = Tray::new()?;
+        let theirs = tray.clone();
+        let hooks =
+            Lanes::new("hook", config.hooks_at_once, move |job: &mut _| hook::work(job, &theirs));
+        let mut dispatch = Self {
+            rules: Vec::new(),
+            outlets: BTreeMap::new(),
+            tray,
+            crier: None,
+            hooks,
+            webhooks: Vec::new(),
+            node,
+            none: Arc::from([]),
+        };
+        dispatch.configure(config.rules.clone())?;
+        Ok(dispatch)
+    }
+
+    /// Takes other rules. What they say of an instance as before is left as it is.
+    pub(crate) fn configure(&mut self, rules: Vec<Rule>) -> io::Result<()> {
+        if self.crier.is_none() && rules.iter().any(|rule| rule.announce.is_some()) {
+            self.crier = Some(Crier::start(self.tray.clone())?);
+        }
+        let wanted: Vec<Arc<Webhook>> =
+            rules.iter().flat_map(|rule| rule.webhooks.iter().cloned()).collect();
+        for webhook in &wanted {
+            if !self.webhooks.iter().any(|(known, _)| known == webhook) {
+                let poster = Poster::new(Arc::clone(webhook), self.tray.clone());
+                let lanes = Lanes::new("webhook", POSTS, move |job: &mut _| poster.work(job));
+                self.webhooks.push((Arc::clone(webhook), lanes));
+            }
+        }
+        self.webhooks.retain(|(known, _)| wanted.contains(known));
+        self.rules = rules;
+        Ok(())
+    }
+
+    /// These are the instances, and no others; tells which of them are to be told where they
+    /// stand, because what is configured for them is new.
+    pub(crate) fn follow(&mut self, instances: &[Arc<Found>]) -> Vec<InstanceId> {
+        let mut before = std::mem::take(&mut self.outlets);
+        let mut new = Vec::new();
+        for found in instances {
+            let spec = Spec::of(found, &self.rules);
+            if spec == Spec::default() {
+                continue;
+            }
+            let outlets = match before.remove(&found.id) {
+                Some(known) if known.spec == spec => known,
+                other => {
+                    new.push(found.id.clone());
+                    let last = other.and_then(|other| other.last);
+                    Outlets::new(spec, found, last)
+                }
+            };
+            self.outlets.insert(found.id.clone(), outlets);
+        }
+        for (id, gone) in before {
+            if let Some(crier) = &self.crier {
+                crier.stop(&id);
+            }
+            // Nobody will keep it true from now on.
+            if let Some(directory) = &gone.spec.state_dir {
+                let _ = std::fs::remove_file(directory.join("state"));
+            }
+        }
+        new
+    }
+
+    /// Who is told about an instance.
+    pub(crate) fn stages(&self, id: &InstanceId) -> Arc<[Stage]> {
+        self.outlets.get(id).map_or(&self.none, |outlets| &outlets.stages).clone()
+    }
+
+    /// The directories in which agents have their sockets.
+    pub(crate) fn agent_directories(&self) -> BTreeSet<PathBuf> {
+        let agents = self.rules.iter().filter_map(|rule| rule.agent.as_ref());
+        agents.filter_map(|agent| Some(agent.socket.parent()?.to_owned())).collect()
+    }
+
+    /// Tells everybody of a change. Tells back who knew at once, and what failed; and how many
+    /// letters were left out for this one.
+    pub(crate) fn perform(
+        &mut self,
+        transition: &Arc<Transition>,
+    ) -> (Latencies, Vec<Report>, usize) {
+        let mut latencies = Latencies::default();
+        let mut reports = Vec::new();
+        let id = &transition.found.id;
+        let Some(outlets) = self.outlets.get_mut(id) else { return (latencies, reports, 0) };
+        outlets.last = Some(Arc::clone(transition));
+        if let Some(file) = &mut outlets.file {
+            let written = file.want(transition.to.word(), clock::now());
+            match file_report(written, transition) {
+                Some(report) => reports.push(report),
+                None => latencies.set(Stage::File, micros(transition.heard, clock::now())),
+            }
+        }
+        if let (Some(plan), Some(crier)) = (outlets.spec.announce, &self.crier) {
+            match transition.to {
+                Standing::Primary => crier.announce(transition, plan),
+                _ => crier.stop(id),
+            }
+        }
+        if let (Some(agent), Some(role)) = (&mut outlets.agent, role_of(&transition.to)) {
+            agent.delivery().want(role);
+        }
+        let left_out = self.enqueue(transition);
+        (latencies, reports, left_out)
+    }
+
+    /// Puts a change into the lanes of programs and addresses that want to hear of it.
+    fn enqueue(&self, transition: &Arc<Transition>) -> usize {
+        let id = &transition.found.id;
+        let Some(outlets) = self.outlets.get(id) else { return 0 };
+        // A start that found everything as it was is nothing to run a program for.
+        let is_start = transition.cause == vipwatch_engine::roster::Cause::Start;
+        if is_start && transition.from.is_none() {
+            return 0;
+        }
+        let role = transition.to.word();
+        let mut left_out = 0;
+        for hook in outlets.spec.hooks.iter().filter(|hook| hook.on.contains(&role)) {
+            let (transition, node) = (Arc::clone(transition), Arc::clone(&self.node));
+            let job = hook::Job { hook: Arc::clone(hook), transition, node };
+            left_out += self.hooks.put(id.clone(), job, hook.deliver);
+        }
+        for webhook in outlets.spec.webhooks.iter().filter(|one| one.on.contains(&role)) {
+            let lanes = self.webhooks.iter().find(|(known, _)| known == webhook);
+            let job = webhook::Job::new(Arc::clone(transition), Arc::clone(&self.node));
+            left_out += lanes.map_or(0, |(_, lanes)| lanes.put(id.clone(), job, webhook.deliver));
+        }
+        left_out
+    }
+
+    /// What to wait for besides: workers, and agents that owe an answer.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let agents = self.outlets.values().filter_map(|outlets| outlets.agent.as_ref());
+        std::iter::once(std::os::fd::AsFd::as_fd(&self.tray))
+            .chain(agents.filter_map(AgentLine::waiting_on))
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub(crate) fn due(&self) -> Option<Moment> {
+        let is_full = self.conversations() >= CONVERSATIONS;
+        let of = |outlets: &Outlets| {
+            let agent = outlets.agent.as_ref();
+            let agent = agent.filter(|agent| !is_full || agent.waiting_on().is_some());
+            let agent = agent.and_then(AgentLine::due);
+            let file = outlets.file.as_ref().and_then(StateFile::due);
+            [agent, file].into_iter().flatten().min()
+        };
+        self.outlets.values().filter_map(of).min()
+    }
+
+    fn conversations(&self) -> usize {
+        let agents = self.outlets.values().filter_map(|outlets| outlets.agent.as_ref());
+        agents.filter(|agent| agent.waiting_on().is_some()).count()
+    }
+
+    /// An agent's socket may have come.
+    pub(crate) fn look_for_agents(&mut self) {
+        for agent in self.outlets.values_mut().filter_map(|outlets| outlets.agent.as_mut()) {
+            agent.socket_appeared();
+        }
+    }
+
+    /// Does what is due; tells what has become of it, and what agents know now.
+    pub(crate) fn tick(&mut self) -> (Vec<Report>, Vec<Knows>) {
+        let mut reports: Vec<Report> = self.tray.empty().into();
+        let mut known = Vec::new();
+        let now = clock::now();
+        let mut room = CONVERSATIONS.saturating_sub(self.conversations());
+        for (id, outlets) in &mut self.outlets {
+            let Some(last) = outlets.last.clone() else { continue };
+            if let Some(written) = outlets.file.as_mut().and_then(|file| file.tick(now)) {
+                match file_report(written, &last) {
+                    Some(report) => reports.push(report),
+                    None => reports.push(Report::new(&last, Stage::File, "the state file")),
+                }
+            }
+            let Some(agent) = &mut outlets.agent else { continue };
+            let told = match agent.waiting_on() {
+                Some(_) => agent.answered(now).or_else(|| agent.tick(now)),
+                None if room > 0 => {
+                    let told = agent.tick(now);
+                    room -= usize::from(agent.waiting_on().is_some());
+                    told
+                }
+                None => None,
+            };
+            if let Some(told) = told {
+                reports.push(agent_report(told, agent.path(), &last, &mut outlets.knows));
+                known.push((id.clone(), outlets.knows.clone()));
+            }
+        }
+        (reports, known)
+    }
+
+    /// How many letters wait.
+    pub(crate) fn pending(&self) -> usize {
+        let webhooks = self.webhooks.iter().map(|(_, lanes)| lanes.pending());
+        self.hooks.pending() + webhooks.sum::<usize>()
+    }
+
+    /// Ends: what is under way may finish, but not take longer than `limit`; tells how many letters
+    /// are left.
+    pub(crate) fn close(&self, limit: Duration) -> usize {
+        let end = clock::now() + limit;
+        let mut left = self.hooks.close(limit);
+        for (_, lanes) in &self.webhooks {
+            left += lanes.close(end.since(clock::now()));
+        }
+        left
+    }
+}
+
+/// What is configured for an instance, for people.
+pub fn describe(found: &Found, rules: &[Rule]) -> Vec<String> {
+    let spec = Spec::of(found, rules);
+    let mut lines = Vec::new();
+    lines.extend(
+        spec.state_dir.map(|directory| format!("state file {}/state", directory.display())),
+    );
+    lines.extend(spec.announce.map(|plan| format!("announcements, {} rounds", plan.count)));
+    lines.extend(spec.agent.map(|agent| format!("agent {}", agent.socket.display())));
+    lines.extend(spec.hooks.iter().map(|hook| format!("hook {}", hook.program.join(" "))));
+    lines.extend(spec.webhooks.iter().map(|one| format!("webhook {}", public_part(&one.url))));
+    lines
+}
+
+impl Outlets {
+    fn new(spec: Spec, found: &Found, last: Option<Arc<Transition>>) -> Self {
+        let seed = found
+            .id
+            .as_str()
+            .bytes()
+            .fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
+        let file = spec.state_dir.clone().map(|directory| {
+            // One that cannot be made is said when it is written to.
+            let _ = std::fs::create_dir_all(&directory);
+            StateFile::new(directory, Dice::new(seed))
+        });
+        let agent = spec.agent.as_ref().map(|rule| {
+            let settings = AgentSettings {
+                instance: found.id.clone(),
+                path: rule.socket.clone(),
+                keepalived_conf: found.file.clone(),
+                trust: rule.trust,
+                words: if rule.says_master { words_with_master } else { words },
+            };
+            AgentLine::new(settings, Dice::new(seed))
+        });
+        let stages = spec.stages().into();
+        let knows = AgentKnows { acknowledged: None, failing: None };
+        Self { spec, stages, file, agent, knows, last }
+    }
+}
+
+/// Neutron's words.
+fn words(role: Role) -> &'static str {
+    match role {
+        Role::Primary => "primary",
+        Role::Backup => "backup",
+    }
+}
+
+/// Neutron's words, up to release 16.
+fn words_with_master(role: Role) -> &'static str {
+    match role {
+        Role::Primary => "master",
+        Role::Backup => "backup",
+    }
+}
+
+/// What there is to say about a state file; nothing if it holds the word.
+fn file_report(written: Written, transition: &Transition) -> Option<Report> {
+    let mut report = Report::new(transition, Stage::File, "the state file");
+    report.is_final = false;
+    report.outcome = match written {
+        Written::Held => return None,
+        Written::Failed(error) => Err(Chain(&error).to_string()),
+        Written::StillFailing => Err(String::new()),
+    };
+    Some(report)
+}
+
+fn agent_report(told: Told, path: &Path, last: &Transition, knows: &mut AgentKnows) -> Report {
+    let whom = path.display().to_string();
+    let mut report = Report::new(last, Stage::Agent, &whom);
+    match told {
+        Told::Acknowledged(role) => {
+            // It may have acknowledged what has changed since.
+            report.is_final = role_of(&last.to) == Some(role);
+            *knows = AgentKnows { acknowledged: Some(role), failing: None };
+        }
+        Told::Failed(_, error) => {
+            let why = Chain(&error).to_string();
+            knows.failing = Some(why.clone());
+            (report.outcome, report.is_final) = (Err(why), false);
+        }
+    }
+    report
+}

@@ -1,0 +1,220 @@
+//! Follows the instances of this node: finds them, listens to their namespaces, and tells what has
+//! changed. [`Node`](crate::Node) acts on it; `vipwatch watch` shows it where no node runs.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use vipwatch_core::Moment;
+use vipwatch_engine::discovery::{Discovery, Found, Places, SETTLE, Scout, Trouble};
+use vipwatch_engine::roster::{Change, Reach, Roster};
+use vipwatch_linux::clock;
+use vipwatch_linux::fleet::Fleet;
+use vipwatch_linux::netns::DIRECTORY;
+use vipwatch_linux::notice::{Notices, Topic};
+
+use crate::config::Listen;
+
+/// How often everything is looked for again, although no directory has news.
+const REDISCOVER: Duration = Duration::from_mins(1);
+
+/// The same, where a directory cannot be watched, perhaps because it is not there yet.
+const REDISCOVER_BLIND: Duration = Duration::from_secs(10);
+
+/// How long news of directories may gather; and in times of what a look takes.
+const GATHER: Duration = Duration::from_millis(20);
+const GATHER_TIMES: u32 = 20;
+
+/// What waiting brought.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Whose role has changed.
+    pub changes: Vec<Change>,
+    /// What is wrong with the configuration now, if that is not what was wrong before.
+    pub troubles: Option<Vec<Trouble>>,
+    /// Everything that is followed now, if that is not what was followed before.
+    pub instances: Option<Vec<Arc<Found>>>,
+    /// An agent's socket may have come.
+    pub has_agents: bool,
+}
+
+/// How much of what matters is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cover {
+    Whole,
+    /// All of it, some since this moment only.
+    New,
+    /// Not all.
+    Partial,
+}
+
+/// Follows what there is.
+#[derive(Debug)]
+pub struct Follower {
+    scout: Scout,
+    notices: Option<Notices>,
+    roster: Roster,
+    instances: Vec<Arc<Found>>,
+    troubles: Vec<Trouble>,
+    /// When to look again, whatever happens.
+    next: Moment,
+    /// A name has come or gone since the last look.
+    reach: Reach,
+    /// What the last look took.
+    took: Duration,
+}
+
+impl Follower {
+    /// Follows nobody yet. Takes root, or `CAP_NET_BROADCAST` and `CAP_NET_ADMIN`.
+    pub fn open(places: Places, own: Vec<Arc<Found>>, listen: Listen) -> io::Result<Self> {
+        let fleet = match listen {
+            Listen::Auto => Fleet::open()?,
+            Listen::Each => Fleet::open_each()?,
+        };
+        Ok(Self {
+            scout: Scout::new(places, own),
+            // A host that has no more of them is looked at now and then.
+            notices: Notices::new().ok(),
+            roster: Roster::over(fleet),
+            instances: Vec::new(),
+            troubles: Vec::new(),
+            next: clock::now(),
+            reach: Reach::All,
+            took: Duration::ZERO,
+        })
+    }
+
+    /// What listens to the kernel.
+    pub fn roster(&mut self) -> &mut Roster {
+        &mut self.roster
+    }
+
+    /// Looks elsewhere, from the next [`Self::rediscover`] on.
+    pub fn redirect(&mut self, places: Places, own: Vec<Arc<Found>>) {
+        self.scout.redirect(places, own);
+    }
+
+    /// Tells when something happens to a socket in `directory`.
+    pub fn watch_agents(&mut self, directory: &Path) {
+        if let Some(notices) = &mut self.notices {
+            // One that cannot be watched is found by trying again.
+            let _ = notices.watch(directory, Topic::Agents);
+        }
+    }
+
+    /// What to wait for.
+    pub fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [Some(self.roster.as_fd()), self.notices.as_ref().map(AsFd::as_fd)].into_iter().flatten()
+    }
+
+    /// When [`Self::take`] has something to do, although nothing has happened.
+    pub fn due(&self) -> Moment {
+        self.next
+    }
+
+    /// Looks for instances again, and tells where those stand that are new or have moved.
+    pub fn rediscover(&mut self) -> News {
+        let began = clock::now();
+        let Discovery { instances, troubles, is_unsettled } = self.scout.look();
+        let is_same = |(a, b): (&Arc<Found>, &Arc<Found>)| Arc::ptr_eq(a, b);
+        let is_changed = instances.len() != self.instances.len()
+            || !instances.iter().zip(&self.instances).all(is_same);
+        if is_changed {
+            self.instances.clone_from(&instances);
+        }
+        let is_news = troubles != self.troubles;
+        self.troubles.clone_from(&troubles);
+        let cover = self.watch();
+        let reach = std::mem::replace(&mut self.reach, Reach::Unknown);
+        let changes = if is_changed || reach == Reach::All || self.roster.is_waiting() {
+            self.roster.follow(instances.clone(), reach)
+        } else {
+            Vec::new()
+        };
+        let now = clock::now();
+        self.took = now.since(began);
+        // A name is there before its namespace is, and a file before all of it is.
+        let pause = match cover {
+            _ if is_unsettled || self.roster.is_waiting() => SETTLE,
+            // What happened between looking and watching was not heard.
+            Cover::New => GATHER,
+            Cover::Partial => REDISCOVER_BLIND,
+            Cover::Whole => REDISCOVER,
+        };
+        self.next = now + pause;
+        News {
+            changes,
+            troubles: is_news.then_some(troubles),
+            instances: is_changed.then_some(instances),
+            has_agents: false,
+        }
+    }
+
+    /// Watches every directory that matters.
+    fn watch(&mut self) -> Cover {
+        let Some(notices) = &mut self.notices else {
+            self.reach = Reach::All;
+            return Cover::Partial;
+        };
+        let (routers, each, ordinary) = self.scout.directories();
+        let each = each.iter().map(|directory| (directory, Topic::File("keepalived.conf")));
+        let ordinary = ordinary.iter().map(|directory| (directory, Topic::Files));
+        let wanted = each.chain(ordinary).chain([(&routers, Topic::Files)]);
+        let mut cover = match notices.watch(Path::new(DIRECTORY), Topic::Names) {
+            Ok(false) => Cover::Whole,
+            other => {
+                self.reach = Reach::All;
+                if other.is_ok() { Cover::New } else { Cover::Partial }
+            }
+        };
+        for (directory, topic) in wanted {
+            match notices.watch(directory, topic) {
+                Ok(false) => {}
+                Ok(true) => cover = cover.max(Cover::New),
+                // A node without Neutron has no such directory, and may get one.
+                Err(_) => cover = cover.max(Cover::Partial),
+            }
+        }
+        cover
+    }
+
+    /// Takes what has come.
+    pub fn take(&mut self) -> io::Result<News> {
+        let changes = self.roster.read()?;
+        let mut news = News { changes, ..News::default() };
+        if let Some(notices) = &mut self.notices {
+            let heard = notices.read();
+            news.has_agents = heard.agents;
+            if heard.names {
+                self.reach = Reach::All;
+            }
+            if heard.names || heard.files {
+                // Many come together; and a name is there before its namespace is.
+                let pause = GATHER.max(self.took * GATHER_TIMES);
+                self.next = self.next.min(clock::now() + pause);
+            }
+        }
+        if self.next <= clock::now() {
+            let found = self.rediscover();
+            news.changes.extend(found.changes);
+            (news.troubles, news.instances) = (found.troubles, found.instances);
+        }
+        Ok(news)
+    }
+
+    /// Waits until something happens, and takes it.
+    pub fn wait(&mut self) -> io::Result<News> {
+        let mut polled: Vec<PollFd<'_>> =
+            self.sources().map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
+        let left = self.next.since(clock::now());
+        match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        self.take()
+    }
+}

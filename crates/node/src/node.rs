@@ -1,0 +1,512 @@
+//! The loop: waits in one place, takes what has come, and takes every change to the outlets, the
+//! history and the board.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+use vipwatch_core::{Chain, InstanceId, Moment};
+use vipwatch_engine::discovery::{Found, Trouble};
+use vipwatch_engine::roster::{Cause, Change};
+use vipwatch_history::{HistoryError, Opened, Reader, Stage, Writer};
+use vipwatch_linux::clock;
+use vipwatch_linux::signal::{Signal, Signals};
+
+use crate::audit::{Auditor, Watchman, share};
+use crate::board::{Board, Entry};
+use crate::config::{Config, ConfigError};
+use crate::desk::{Desk, DeskError, Office, Source};
+use crate::dispatch::Dispatch;
+use crate::follow::{Follower, News};
+use crate::outlet::Report;
+use crate::service;
+use crate::transition::{Transition, time_text};
+
+/// How often the loop looks after itself.
+const HOUSEKEEPING: Duration = Duration::from_secs(10);
+
+/// How long outlets may take to finish when the node is stopped.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Why there is no node.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// Signals cannot be received.
+    #[error("cannot receive signals")]
+    Signals(#[source] io::Error),
+    /// The state directory cannot be used.
+    #[error("cannot use the directory {}", path.display())]
+    StateDir {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Another node uses it.
+    #[error("another vipwatch node records in {}", .0.display())]
+    Taken(PathBuf),
+    /// The kernel cannot be listened to.
+    #[error("cannot listen to all namespaces")]
+    Listen(#[source] io::Error),
+    /// The history cannot be used.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// Nobody can be answered.
+    #[error(transparent)]
+    Desk(#[from] DeskError),
+    /// A thread, or what it needs, cannot be had.
+    #[error("cannot start to work")]
+    Start(#[source] io::Error),
+    /// Waiting failed.
+    #[error("cannot wait for events")]
+    Wait(#[source] io::Error),
+}
+
+/// Where a new configuration comes from when one is asked for.
+pub type Reload = Box<dyn Fn() -> Result<Config, ConfigError>>;
+
+/// A node that runs.
+pub struct Node {
+    config: Config,
+    reload: Reload,
+    signals: Signals,
+    follower: Follower,
+    dispatch: Dispatch,
+    board: Arc<Board>,
+    writer: Writer,
+    watchman: Watchman,
+    desk: Desk,
+    name: Arc<str>,
+    seq: i64,
+    /// What the node before us knew, until we know ourselves.
+    before: BTreeMap<String, (String, i64)>,
+    next_audit: Moment,
+    next_housekeeping: Moment,
+    watchdog: service::Watchdog,
+    /// Held for as long as we record.
+    _lock: OwnedFd,
+}
+
+impl Node {
+    /// Starts everything. Call while there is one thread.
+    pub fn start(config: Config, reload: Reload) -> Result<Self, NodeError> {
+        // ORDER: signals before any thread, so that no thread is killed by them.
+        let signals = Signals::hold().map_err(NodeError::Signals)?;
+        let lock = lock(&config.state_dir)?;
+        let name = crate::name();
+        let places = config.places.clone();
+        let mut follower = Follower::open(places, config.instances.clone(), config.listen)
+            .map_err(NodeError::Listen)?;
+        let (writer, opened) = Writer::open(&config.state_dir, config.keep)?;
+        let before = Reader::open(&config.state_dir)?.last_roles()?;
+        let dispatch = Dispatch::new(&config, Arc::clone(&name)).map_err(NodeError::Start)?;
+        let board = Arc::new(Board::default());
+        greet(&opened);
+        if let Some(why) = follower.roster().fleet().hardship() {
+            let text = format!("each namespace has a socket of its own: {why}");
+            tracing::warn!("{text}");
+            board.ail("one-socket", Some(text));
+        }
+        let auditor = Arc::new(Auditor::default());
+        let watchman =
+            Watchman::start(Arc::clone(&board), Arc::clone(&auditor), config.audit_every)
+                .map_err(NodeError::Start)?;
+        let office = Office {
+            board: Arc::clone(&board),
+            auditor,
+            state_dir: config.state_dir.clone(),
+            node: Arc::clone(&name),
+            source: Source::Node,
+        };
+        let desk = Desk::open(&config.socket, config.group, office)?;
+        let now = clock::now();
+        let mut node = Self {
+            config,
+            reload,
+            signals,
+            follower,
+            dispatch,
+            board,
+            writer,
+            watchman,
+            desk,
+            name,
+            seq: opened.last,
+            before,
+            next_audit: now + HOUSEKEEPING,
+            next_housekeeping: now,
+            watchdog: service::Watchdog::from_environment(),
+            _lock: lock,
+        };
+        node.watch_agents();
+        let found = node.follower.rediscover();
+        node.take(found, clock::now());
+        node.desk.serve().map_err(NodeError::Start)?;
+        Ok(node)
+    }
+
+    /// Works until it is told to stop; everything that was recorded is then on the disk.
+    pub fn run(mut self) -> Result<(), NodeError> {
+        service::notify("READY=1");
+        let count = self.board.view().entries.len();
+        tracing::info!(instances = count, socket = %self.config.socket.display(), "ready");
+        loop {
+            let heard = self.wait()?;
+            match self.signals.read() {
+                Some(Signal::Stop) => break,
+                Some(Signal::Reopen) => self.reload(),
+                None => {}
+            }
+            let news = self.follower.take().map_err(NodeError::Wait)?;
+            self.take(news, heard);
+            self.tick();
+        }
+        service::notify("STOPPING=1");
+        let left = self.dispatch.close(FAREWELL);
+        if left > 0 {
+            tracing::warn!(left, "stopped before every hook and webhook was told");
+        }
+        for report in self.dispatch.tick().0 {
+            self.note(&report);
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    /// Waits until something happens or is due; tells when that was.
+    fn wait(&mut self) -> Result<Moment, NodeError> {
+        let due = [Some(self.follower.due()), self.dispatch.due(), self.watchdog.due()];
+        let due = due.into_iter().flatten().chain([self.next_audit, self.next_housekeeping]);
+        let left = due.min().map_or(HOUSEKEEPING, |due| due.since(clock::now()));
+        let sources = self.follower.sources().chain(self.dispatch.sources());
+        let mut polled: Vec<PollFd<'_>> = std::iter::once(self.signals.as_fd())
+            .chain(sources)
+            .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
+            .collect();
+        match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(clock::now()),
+            Err(errno) => Err(NodeError::Wait(errno.into())),
+        }
+    }
+
+    /// Takes what the follower has to tell.
+    fn take(&mut self, news: News, heard: Moment) {
+        if let Some(troubles) = news.troubles {
+            self.take_troubles(troubles);
+        }
+        if let Some(instances) = &news.instances {
+            self.take_instances(instances);
+        }
+        if news.has_agents {
+            self.dispatch.look_for_agents();
+        }
+        let at = SystemTime::now();
+        for change in news.changes {
+            self.perform(change, at, heard);
+        }
+    }
+
+    fn take_troubles(&self, troubles: Vec<Trouble>) {
+        let known = Arc::clone(&self.board.view().troubles);
+        for trouble in troubles.iter().filter(|trouble| !known.contains(trouble)) {
+            let (file, line) = (trouble.file.display(), trouble.line.unwrap_or(0));
+            tracing::warn!(%file, line, "{}", trouble.text.escape_debug());
+        }
+        let troubles = Arc::new(troubles);
+        self.board.update(|view| view.troubles = troubles);
+    }
+
+    /// Instances have come or gone, or are configured otherwise.
+    fn take_instances(&mut self, instances: &[Arc<Found>]) {
+        let by_id: BTreeMap<&InstanceId, &Arc<Found>> =
+            instances.iter().map(|found| (&found.id, found)).collect();
+        let gone: Vec<InstanceId> = {
+            let view = self.board.view();
+            view.entries.keys().filter(|id| !by_id.contains_key(id)).cloned().collect()
+        };
+        for id in &gone {
+            tracing::info!(instance = %id, "is not there any more");
+        }
+        self.board.update(|view| {
+            view.entries.retain(|id, _| by_id.contains_key(id));
+            for (id, entry) in &mut view.entries {
+                if let Some(found) = by_id.get(id).filter(|found| !Arc::ptr_eq(found, &entry.found))
+                {
+                    Arc::make_mut(entry).found = Arc::clone(found);
+                }
+            }
+        });
+        let new = self.dispatch.follow(instances);
+        self.tell_where_they_stand(&new);
+    }
+
+    /// Outlets that are new are told what is so; it is no change.
+    fn tell_where_they_stand(&mut self, ids: &[InstanceId]) {
+        let view = self.board.view();
+        for id in ids {
+            let Some(entry) = view.entries.get(id) else { continue };
+            let transition = Arc::new(Transition {
+                seq: entry.seq,
+                at: entry.since,
+                heard: clock::now(),
+                found: Arc::clone(&entry.found),
+                from: None,
+                to: entry.standing.clone(),
+                cause: Cause::Start,
+            });
+            let (_, reports, _) = self.dispatch.perform(&transition);
+            let stages = self.dispatch.stages(id);
+            self.board.amend(id, |entry| entry.stages = stages);
+            for report in &reports {
+                self.note(report);
+            }
+        }
+    }
+
+    /// The walk of one change.
+    fn perform(&mut self, change: Change, at: SystemTime, heard: Moment) {
+        let Change { found, from, to, cause } = change;
+        self.seq += 1;
+        let mut since = at;
+        let from = match from {
+            Some(from) => Some(from.word().to_owned()),
+            // What the node before us knew: what is still so, is so since then, and no change.
+            None => match self.before.remove(found.id.as_str()) {
+                Some((role, then)) if role == to.word() => {
+                    since = UNIX_EPOCH + Duration::from_millis(u64::try_from(then).unwrap_or(0));
+                    None
+                }
+                known => known.map(|(role, _)| role),
+            },
+        };
+        let transition = Arc::new(Transition { seq: self.seq, at, heard, found, from, to, cause });
+        let (latencies, reports, left_out) = self.dispatch.perform(&transition);
+        let id = transition.found.id.clone();
+        self.writer.record(transition.record(), latencies);
+        let stages = self.dispatch.stages(&id);
+        let is_told = stages.contains(&Stage::Agent);
+        let unknown = vipwatch_core::audit::AgentKnows { acknowledged: None, failing: None };
+        self.board.update(|view| {
+            let agent = view.entries.get(&id).and_then(|entry| entry.agent.clone());
+            let entry = Entry {
+                found: Arc::clone(&transition.found),
+                standing: transition.to.clone(),
+                since,
+                seq: transition.seq,
+                cause,
+                latencies,
+                failures: BTreeMap::new(),
+                agent: is_told.then(|| agent.unwrap_or(unknown)),
+                stages: Arc::clone(&stages),
+            };
+            view.entries.insert(id.clone(), Arc::new(entry));
+        });
+        self.board.tell(|| {
+            let mut line = transition.json(&self.name, &latencies);
+            let stages: Vec<&str> = stages.iter().map(|stage| stage.word()).collect();
+            line["stages"] = stages.into();
+            line.to_string().into()
+        });
+        let counters = &self.board.counters;
+        counters.transitions.fetch_add(1, Ordering::Relaxed);
+        counters.superseded.fetch_add(left_out as u64, Ordering::Relaxed);
+        if cause == Cause::Audit {
+            counters.audit_corrections.fetch_add(1, Ordering::Relaxed);
+        }
+        log(&transition);
+        for report in &reports {
+            self.note(report);
+        }
+        self.watchman.call(&id);
+    }
+
+    /// Somebody was told, or could not be.
+    fn note(&self, report: &Report) {
+        let Report { instance, seq, stage, whom, micros, outcome, is_final } = report;
+        let view = self.board.view();
+        let Some(entry) = view.entries.get(instance) else { return };
+        let stage_word = stage.word();
+        match outcome {
+            Ok(()) => {
+                tracing::debug!(%instance, seq, stage = stage_word, %whom, "told");
+                self.board.amend(instance, |entry| {
+                    entry.failures.remove(stage);
+                });
+            }
+            // The same as before.
+            Err(why) if why.is_empty() => return,
+            Err(why) => {
+                self.board.counters.outlet_failures.fetch_add(1, Ordering::Relaxed);
+                let again = if *is_final { "given up" } else { "it is tried again" };
+                tracing::warn!(%instance, seq, stage = stage_word, %whom, again, "not told: {why}");
+                self.board.amend(instance, |entry| {
+                    entry.failures.insert(*stage, format!("{whom}: {why}"));
+                });
+            }
+        }
+        if outcome.is_ok() && *is_final {
+            self.writer.stage(*seq, *stage, *micros);
+            if entry.seq == *seq {
+                self.board.amend(instance, |entry| entry.latencies.set(*stage, *micros));
+            }
+        }
+        self.board.tell(|| {
+            let line = serde_json::json!({
+                "schema": "vipwatch.stage/1", "node": &*self.name, "seq": seq,
+                "id": instance.as_str(), "stage": stage_word, "whom": whom,
+                "micros": micros, "error": outcome.as_ref().err(), "final": is_final,
+            });
+            line.to_string().into()
+        });
+    }
+
+    /// Does what is due.
+    fn tick(&mut self) {
+        let (reports, known) = self.dispatch.tick();
+        for report in &reports {
+            self.note(report);
+        }
+        for (id, knows) in known {
+            self.board.amend(&id, |entry| entry.agent = Some(knows));
+        }
+        let now = clock::now();
+        if self.next_audit <= now {
+            self.audit();
+            self.next_audit = clock::now() + HOUSEKEEPING;
+        }
+        if self.next_housekeeping <= now {
+            self.keep_house();
+            self.next_housekeeping = now + HOUSEKEEPING;
+        }
+        self.watchdog.tick(now);
+    }
+
+    /// Looks into some namespaces, so that all are looked into in their time.
+    fn audit(&mut self) {
+        let all = self.follower.roster().namespaces();
+        let count = share(all, HOUSEKEEPING, self.config.audit_every);
+        let heard = clock::now();
+        let changes = self.follower.roster().audit(count, |_, _| {});
+        self.board.counters.audits.fetch_add(count as u64, Ordering::Relaxed);
+        let at = SystemTime::now();
+        for change in changes {
+            self.perform(change, at, heard);
+        }
+    }
+
+    fn keep_house(&mut self) {
+        let counters = &self.board.counters;
+        let roster = self.follower.roster();
+        counters.overruns.store(roster.overruns(), Ordering::Relaxed);
+        counters.namespaces.store(roster.namespaces() as u64, Ordering::Relaxed);
+        counters.netlink_sockets.store(roster.fleet().sockets() as u64, Ordering::Relaxed);
+        counters.pending.store(self.dispatch.pending() as u64, Ordering::Relaxed);
+        counters.history_dropped.store(self.writer.dropped(), Ordering::Relaxed);
+        let failing = self.writer.failing();
+        if let Some(why) = &failing {
+            tracing::error!(
+                dropped = self.writer.dropped(),
+                "the history cannot be written: {why}"
+            );
+        }
+        self.board.ail("history", failing.map(|why| format!("it cannot be written: {why}")));
+    }
+
+    /// Takes another configuration, if it is one; nothing that is followed is dropped.
+    fn reload(&mut self) {
+        service::notify_reloading();
+        match (self.reload)() {
+            Ok(config) => self.apply(config),
+            Err(error) => {
+                let text = Chain(&error).to_string();
+                tracing::error!("the configuration is not taken, the one before stands: {text}");
+                self.board.ail("configuration", Some(text));
+            }
+        }
+        service::notify("READY=1");
+    }
+
+    fn apply(&mut self, config: Config) {
+        for (what, is_same) in [
+            ("state_dir", config.state_dir == self.config.state_dir),
+            ("socket", config.socket == self.config.socket),
+            ("socket_group", config.group == self.config.group),
+            ("listen", config.listen == self.config.listen),
+            ("log", config.log == self.config.log),
+            ("hooks_at_once", config.hooks_at_once == self.config.hooks_at_once),
+            ("[history]", config.keep == self.config.keep),
+        ] {
+            if !is_same {
+                tracing::warn!("{what} takes a restart to change");
+            }
+        }
+        let configured = self.dispatch.configure(config.rules.clone());
+        if let Err(error) = configured {
+            tracing::error!(%error, "the outlets cannot be had");
+        }
+        self.follower.redirect(config.places.clone(), config.instances.clone());
+        self.config = Config {
+            state_dir: self.config.state_dir.clone(),
+            socket: self.config.socket.clone(),
+            ..config
+        };
+        self.watch_agents();
+        let news = self.follower.rediscover();
+        // Also those that are as they were may be told elsewhere now.
+        let instances: Vec<Arc<Found>> = match &news.instances {
+            Some(instances) => instances.clone(),
+            None => {
+                self.board.view().entries.values().map(|entry| Arc::clone(&entry.found)).collect()
+            }
+        };
+        let heard = clock::now();
+        self.take(News { instances: Some(instances), ..news }, heard);
+        self.board.ail("configuration", None);
+        tracing::info!("the configuration was read again");
+    }
+
+    fn watch_agents(&mut self) {
+        for directory in self.dispatch.agent_directories() {
+            self.follower.watch_agents(&directory);
+        }
+    }
+}
+
+fn log(transition: &Transition) {
+    let Transition { seq, found, from, to, cause, .. } = transition;
+    let (from, to, cause) = (from.as_deref().unwrap_or("-"), to, cause.word());
+    let (instance, reason, role) = (&found.id, to.reason(), to.word());
+    tracing::info!(seq, %instance, from, to = role, cause, reason, "role");
+}
+
+fn greet(opened: &Opened) {
+    if let Some(aside) = &opened.set_aside {
+        let text = "the history was not readable any more; it is kept as";
+        tracing::error!("{text} {}", aside.display());
+    }
+    if let Some(killed) = opened.killed {
+        let text = "the node before was killed; what happened since is not recorded";
+        tracing::warn!("{text}: last seen {}", time_text(killed));
+    }
+}
+
+/// One node for a directory.
+fn lock(directory: &Path) -> Result<OwnedFd, NodeError> {
+    let failed = |source: io::Error| NodeError::StateDir { path: directory.to_owned(), source };
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened =
+        rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(opened),
+        Err(Errno::AGAIN) => Err(NodeError::Taken(directory.to_owned())),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}

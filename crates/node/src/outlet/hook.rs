@@ -1,0 +1,226 @@
+//! Runs a program for a change: the change as JSON on its standard input, and in its environment.
+//!
+//! It has a deadline, after which it is killed with everything it started. What it says is logged,
+//! as far as it is short. It runs with our rights, so a program that others may write to is not
+//! run.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use vipwatch_history::{Latencies, Stage};
+use vipwatch_linux::process::bind_to_this_process;
+
+use super::{Report, Tray};
+use crate::config::Hook;
+use crate::lane::Next;
+use crate::transition::Transition;
+
+/// What of a program's words is logged.
+const OUTPUT: usize = 4 << 10;
+
+/// How long a program that has closed its output is waited for between two looks.
+const STEP: Duration = Duration::from_millis(20);
+
+/// One change for one program.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) hook: Arc<Hook>,
+    pub(crate) transition: Arc<Transition>,
+    pub(crate) node: Arc<str>,
+}
+
+/// Why a program has not done its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HookError {
+    #[error("others than its owner may write to it: chmod go-w")]
+    Exposed,
+    #[error("it belongs to user {0}, not to root or to us")]
+    Foreign(u32),
+    #[error("it cannot be started")]
+    Start(#[source] io::Error),
+    #[error("it cannot be waited for")]
+    Wait(#[source] io::Error),
+    #[error("it took longer than {} ms and was killed", .0.as_millis())]
+    Late(Duration),
+    #[error("it ended with code {0}")]
+    Code(i32),
+    #[error("it was killed by signal {0}")]
+    Killed(i32),
+}
+
+/// Runs a job, logs what was said, and reports.
+pub(crate) fn work(job: &Job, tray: &Tray) -> Next {
+    let Job { hook, transition, node } = job;
+    let id = &transition.found.id;
+    let program = hook.program[0].as_str();
+    let mut output = Output::default();
+    let outcome = run(hook, transition, node, &mut output);
+    for line in output.lines() {
+        tracing::info!(instance = %id, program, seq = transition.seq, "hook says: {line}");
+    }
+    if output.left_out > 0 {
+        tracing::warn!(instance = %id, program, bytes = output.left_out, "the hook says too much");
+    }
+    let mut report = Report::new(transition, Stage::Hook, program);
+    report.outcome = outcome.map_err(|error| vipwatch_core::Chain(&error).to_string());
+    tray.leave(report);
+    Next::Done
+}
+
+fn run(
+    hook: &Hook,
+    transition: &Transition,
+    node: &str,
+    output: &mut Output,
+) -> Result<(), HookError> {
+    let end = Instant::now() + hook.deadline;
+    let program = Path::new(&hook.program[0]);
+    examine(program)?;
+    let change = transition.json(node, &Latencies::default());
+    let (mut reader, writer) = io::pipe().map_err(HookError::Start)?;
+    let again = writer.try_clone().map_err(HookError::Start)?;
+    let mut command = Command::new(program);
+    command.args(&hook.program[1..]).envs(environment(&change, transition));
+    command.current_dir("/").process_group(0);
+    command.stdin(Stdio::piped()).stdout(writer).stderr(again);
+    bind_to_this_process(&mut command);
+    let mut child = command.spawn().map_err(HookError::Start)?;
+    // Our copies of the ends it writes to.
+    drop(command);
+    if let Some(mut stdin) = child.stdin.take() {
+        // A pipe has room for this; a program need not read it.
+        let _ = stdin.write_all(format!("{change}\n").as_bytes());
+    }
+    let status = attend(&mut child, &mut reader, end, output);
+    if !matches!(status, Ok(Some(_))) {
+        kill(&child);
+        let _ = child.wait();
+    }
+    match status.map_err(HookError::Wait)? {
+        None => Err(HookError::Late(hook.deadline)),
+        Some(status) => verdict(status),
+    }
+}
+
+/// Whether it is safe to run.
+fn examine(program: &Path) -> Result<(), HookError> {
+    let metadata = std::fs::metadata(program).map_err(HookError::Start)?;
+    let ours = rustix::process::geteuid().as_raw();
+    if metadata.uid() != 0 && metadata.uid() != ours {
+        return Err(HookError::Foreign(metadata.uid()));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(HookError::Exposed);
+    }
+    Ok(())
+}
+
+/// The same as the JSON has, for shells.
+fn environment(change: &Value, transition: &Transition) -> Vec<(String, String)> {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let keys = ["node", "seq", "at", "id", "netns", "origin", "from", "to", "cause", "reason"];
+    let mut variables: Vec<(String, String)> = keys
+        .iter()
+        .map(|key| (format!("VIPWATCH_{}", key.to_uppercase()), text(&change[*key])))
+        .collect();
+    let addresses: Vec<String> =
+        transition.found.watched().iter().map(|(_, cidr)| cidr.to_string()).collect();
+    variables.push(("VIPWATCH_ADDRESSES".to_owned(), addresses.join(" ")));
+    variables
+}
+
+/// Reads what it says until it ends; `None` if it does not in time.
+fn attend(
+    child: &mut Child,
+    reader: &mut io::PipeReader,
+    end: Instant,
+    output: &mut Output,
+) -> io::Result<Option<ExitStatus>> {
+    let mut is_open = true;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            // What it said last; a child of its own may hold the pipe open for ever.
+            while is_open && is_readable(reader, Duration::ZERO)? && output.take(reader)? {}
+            return Ok(Some(status));
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        // Its end closes the pipe as a rule; one that closed it before is looked at in steps.
+        if is_open {
+            if is_readable(reader, left.min(Duration::from_millis(100)))? {
+                is_open = output.take(reader)?;
+            }
+        } else {
+            let _ = poll(&mut [], Timespec::try_from(pause.min(left)).ok().as_ref());
+            pause = (pause * 2).min(STEP);
+        }
+    }
+}
+
+fn is_readable(reader: &io::PipeReader, limit: Duration) -> io::Result<bool> {
+    let mut polled = [PollFd::from_borrowed_fd(reader.as_fd(), PollFlags::IN)];
+    match poll(&mut polled, Timespec::try_from(limit).ok().as_ref()) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Ends it, and what it started.
+fn kill(child: &Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(group) = pid {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+fn verdict(status: ExitStatus) -> Result<(), HookError> {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        (Some(code), _) => Err(HookError::Code(code)),
+        (None, signal) => Err(HookError::Killed(signal.unwrap_or(0))),
+    }
+}
+
+/// What a program said, as far as it is kept.
+#[derive(Debug, Default)]
+struct Output {
+    kept: Vec<u8>,
+    left_out: usize,
+}
+
+impl Output {
+    /// Takes what is there; false at the end.
+    fn take(&mut self, reader: &mut io::PipeReader) -> io::Result<bool> {
+        let mut buffer = [0; 4096];
+        let length = reader.read(&mut buffer)?;
+        let room = OUTPUT - self.kept.len();
+        let kept = length.min(room);
+        self.kept.extend_from_slice(&buffer[..kept]);
+        self.left_out += length - kept;
+        Ok(length > 0)
+    }
+
+    /// Line by line, without what could speak to a terminal.
+    fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.kept);
+        let harmless = |line: &str| line.replace(|c: char| c.is_control(), "\u{fffd}");
+        text.lines().map(harmless).filter(|line| !line.is_empty()).collect()
+    }
+}

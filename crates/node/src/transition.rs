@@ -1,0 +1,94 @@
+//! A change of role, with everything that is known of it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+use vipwatch_core::{Moment, Standing};
+use vipwatch_engine::discovery::Found;
+use vipwatch_engine::roster::Cause;
+use vipwatch_history::{Latencies, Record, Stage};
+use vipwatch_linux::clock::{LocalTime, local_time_of};
+
+/// A change of role.
+#[derive(Debug, Clone)]
+pub struct Transition {
+    /// Its number: in order, and never used again on this node.
+    pub seq: i64,
+    /// When the kernel's word was read.
+    pub at: SystemTime,
+    /// The same, on the clock that only goes forward.
+    pub heard: Moment,
+    /// Whose.
+    pub found: Arc<Found>,
+    /// What it was, by our own word or that of the node before us; `None` if nobody knows, or if
+    /// it is as it was.
+    pub from: Option<String>,
+    /// What it is.
+    pub to: Standing,
+    /// What told.
+    pub cause: Cause,
+}
+
+impl Transition {
+    /// As it is kept.
+    pub fn record(&self) -> Record {
+        let reason = self.to.reason();
+        Record {
+            seq: self.seq,
+            at: millis(self.at),
+            instance: self.found.id.to_string(),
+            netns: self.found.netns.as_ref().map(ToString::to_string),
+            from: self.from.clone(),
+            to: self.to.word().to_owned(),
+            cause: self.cause.word().to_owned(),
+            reason: (!reason.is_empty()).then_some(reason),
+        }
+    }
+
+    /// As it is told to programs: `vipwatch.change/1`.
+    pub fn json(&self, node: &str, latencies: &Latencies) -> Value {
+        change_json(&self.record(), latencies, node, &self.found)
+    }
+}
+
+/// A recorded change as it is told to programs.
+fn change_json(record: &Record, latencies: &Latencies, node: &str, found: &Found) -> Value {
+    let addresses = found.watched();
+    let addresses = addresses
+        .iter()
+        .map(|(link, cidr)| json!({ "cidr": cidr.to_string(), "link": link.to_string() }));
+    json!({
+        "schema": "vipwatch.change/1", "node": node, "seq": record.seq,
+        "at": record.at, "time": time_text(record.at),
+        "id": record.instance, "netns": record.netns, "origin": found.origin.word(),
+        "from": record.from, "to": record.to, "cause": record.cause, "reason": record.reason,
+        "addresses": addresses.collect::<Value>(), "latencies": latencies_json(latencies),
+    })
+}
+
+/// Who knew how soon, in microseconds.
+pub fn latencies_json(latencies: &Latencies) -> Value {
+    let known = Stage::ALL
+        .iter()
+        .filter_map(|stage| Some((stage.word().to_owned(), Value::from(latencies.of(*stage)?))));
+    Value::Object(known.collect::<Map<String, Value>>())
+}
+
+/// Milliseconds since the epoch.
+pub fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A time for people, in the machine's own zone.
+pub fn time_text(millis: i64) -> String {
+    let since = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+    let LocalTime { year, month, day, hour, minute, second, millisecond } = local_time_of(since);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}")
+}
+
+/// Microseconds between two moments.
+pub fn micros(since: Moment, until: Moment) -> i64 {
+    i64::try_from(until.since(since).as_micros()).unwrap_or(i64::MAX)
+}

@@ -53,7 +53,11 @@ impl Line {
         };
         let mut stream = UnixStream::connect(path).map_err(failed)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        stream.write_all(format!("{question}\n").as_bytes()).map_err(failed)?;
+        match stream.write_all(format!("{question}\n").as_bytes()) {
+            // It has hung up, and perhaps said why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            asked => asked.map_err(failed)?,
+        }
         Ok(Self { path: path.to_owned(), lines: BufReader::new(stream) })
     }
 

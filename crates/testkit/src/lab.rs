@@ -71,6 +71,16 @@ impl Netns {
         netns
     }
 
+    /// One that is there already.
+    pub(crate) fn adopt(name: &str) -> Self {
+        Self { name: name.to_owned() }
+    }
+
+    /// Leaves it to somebody else to delete.
+    pub(crate) fn forget(mut self) {
+        self.name.clear();
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -139,6 +149,9 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
+        if self.name.is_empty() {
+            return;
+        }
         for pid in self.pids().into_iter().filter_map(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }

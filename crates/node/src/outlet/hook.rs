@@ -24,8 +24,9 @@ use crate::config::Hook;
 use crate::lane::Next;
 use crate::transition::Transition;
 
-/// What of a program's words is logged.
+/// What of a program's words is logged: so many bytes, and so many lines.
 const OUTPUT: usize = 4 << 10;
+const LINES: usize = 20;
 
 /// How long a program that has closed its output is waited for between two looks.
 const STEP: Duration = Duration::from_millis(20);
@@ -64,11 +65,13 @@ pub(crate) fn work(job: &Job, tray: &Tray) -> Next {
     let program = hook.program[0].as_str();
     let mut output = Output::default();
     let outcome = run(hook, transition, node, &mut output);
-    for line in output.lines() {
+    let lines = output.lines();
+    for line in lines.iter().take(LINES) {
         tracing::info!(instance = %id, program, seq = transition.seq, "hook says: {line}");
     }
-    if output.left_out > 0 {
-        tracing::warn!(instance = %id, program, bytes = output.left_out, "the hook says too much");
+    if output.left_out > 0 || lines.len() > LINES {
+        let bytes = output.left_out + output.kept.len();
+        tracing::warn!(instance = %id, program, bytes, "the hook says too much to be logged");
     }
     let mut report = Report::new(transition, Stage::Hook, program);
     report.outcome = outcome.map_err(|error| vipwatch_core::Chain(&error).to_string());

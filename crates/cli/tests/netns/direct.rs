@@ -1,6 +1,4 @@
-//! `vipwatch` on a real kernel: in namespaces of its own, which `cargo xtask test` arranges.
-
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+//! Without a node: the files and the kernel are asked.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,6 +9,8 @@ use vipwatch_testkit::keepalived::{Keepalived, Switch};
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::wire::mac_of;
 use vipwatch_testkit::{Lab, Netns, Wire, wait_for};
+
+use crate::instance;
 
 /// A node: a directory that stands for Neutron's, a file that stands for keepalived's.
 struct Node {
@@ -24,10 +24,6 @@ impl Node {
 
     fn keepalived_conf(&self) -> PathBuf {
         self.lab.path().join("keepalived.conf")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.lab.path().join("node.sock")
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -57,14 +53,6 @@ impl Node {
 fn text(output: &Output) -> String {
     let both = [output.stdout.as_slice(), &output.stderr].concat();
     String::from_utf8_lossy(&both).into_owned()
-}
-
-fn instance(name: &str, link: &str, vips: &[&str]) -> String {
-    let vips = vips.join("\n  ");
-    format!(
-        "vrrp_instance {name} {{\n interface {link}\n virtual_router_id 7\n priority 100\n \
-         virtual_ipaddress {{\n  {vips}\n }}\n}}\n"
-    )
 }
 
 fn netns_conf(netns: &Netns, rest: &str) -> String {
@@ -219,121 +207,6 @@ fn changes_are_shown_as_they_happen() {
     ];
     assert_eq!(told[..4], expected);
     assert!(told[4].starts_with("fault "), "{told:?}");
-}
-
-/// A recorder on `node`, and where it keeps its history.
-fn start_recorder(node: &Node) -> std::process::Child {
-    let notify = node.lab.path().join("notify");
-    let _ = std::fs::remove_file(&notify);
-    let manager = std::os::unix::net::UnixDatagram::bind(&notify).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-    command.arg("node").arg("--state-dir").arg(node.lab.path().join("state"));
-    command.arg("--socket").arg(node.socket()).arg("--state-path").arg(node.lab.path());
-    command.arg("--keepalived-conf").arg(node.keepalived_conf()).env("NOTIFY_SOCKET", &notify);
-    let shown = std::fs::File::create(node.lab.path().join("shown")).unwrap();
-    let child = command.stderr(shown).spawn().unwrap();
-    manager.set_nonblocking(true).unwrap();
-    let mut said = [0; 64];
-    let length = wait_for("it to say that it is ready", || manager.recv(&mut said).ok());
-    assert_eq!(&said[..length], b"READY=1");
-    child
-}
-
-fn history(node: &Node, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-    command.arg("history").arg("--state-dir").arg(node.lab.path().join("state"));
-    output_of(command.args(words))
-}
-
-/// What was recorded, in short.
-fn recorded(node: &Node) -> Vec<String> {
-    let output = history(node, &["--format", "json"]);
-    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let each = answer["changes"].as_array().unwrap().iter();
-    each.map(|change| format!("{} {}", change["id"], change["to"]).replace('"', "")).collect()
-}
-
-fn wait_for_record(node: &Node, what: &str) {
-    wait_for(what, || recorded(node).iter().any(|line| line == what).then_some(()));
-}
-
-#[test]
-fn a_node_remembers_through_a_stop_and_through_a_kill() {
-    let node = Node::new();
-    let netns = node.lab.netns("k");
-    netns.add_link("eth0");
-    let conf = instance("VI_1", "eth0", &["192.0.2.9/24"]);
-    node.write("keepalived.conf", &netns_conf(&netns, &conf));
-    assert_eq!(history(&node, &[]).status.code(), Some(4), "there is none yet");
-
-    let mut first = start_recorder(&node);
-    wait_for_record(&node, "VI_1 backup");
-    netns.ip("address add 192.0.2.9/24 dev eth0");
-    wait_for_record(&node, "VI_1 primary");
-    let pid = rustix::process::Pid::from_child(&first);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let status = vipwatch_testkit::monitor::end_of(&mut first);
-    assert!(status.is_some_and(|status| status.success()));
-
-    let mut second = start_recorder(&node);
-    netns.ip("link set eth0p down");
-    netns.ip("address del 192.0.2.9/24 dev eth0");
-    wait_for_record(&node, "VI_1 fault");
-    second.kill().unwrap();
-    second.wait().unwrap();
-
-    let mut third = start_recorder(&node);
-    let said = text(&history(&node, &["--since", "1h", "--id", "VI"]));
-    assert!(said.contains("(stopped)") && said.contains("(killed)"), "{said}");
-    assert!(said.contains("eth0 has no carrier"), "{said}");
-    let all = recorded(&node);
-    assert_eq!(all[..2], ["VI_1 backup", "VI_1 primary"], "{all:?}");
-    assert!(text(&history(&node, &["--id", "nobody"])).contains("nothing of that is recorded"));
-    third.kill().unwrap();
-    third.wait().unwrap();
-}
-
-#[test]
-fn a_second_recorder_in_one_directory_is_refused() {
-    let node = Node::new();
-    let mut first = start_recorder(&node);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-    command.arg("node").arg("--state-dir").arg(node.lab.path().join("state"));
-    let output = output_of(&mut command);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output).contains("another vipwatch node records in"), "{}", text(&output));
-    first.kill().unwrap();
-    first.wait().unwrap();
-}
-
-#[test]
-fn what_is_configured_anew_is_followed_after_sighup() {
-    let node = Node::new();
-    let netns = node.lab.netns("k");
-    netns.add_link("eth0");
-    let one = instance("VI_1", "eth0", &["192.0.2.1/24"]);
-    node.write("keepalived.conf", &netns_conf(&netns, &one));
-    let mut child = start_recorder(&node);
-    wait_for_record(&node, "VI_1 backup");
-    let two = one + &instance("VI_2", "eth0", &["192.0.2.2/24"]);
-    node.write("keepalived.conf", &netns_conf(&netns, &two));
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-    wait_for_record(&node, "VI_2 backup");
-    // Half a file, and for a moment none of it: what is followed is followed on.
-    let half = &two[..two.len() - 20];
-    node.write("keepalived.conf", &netns_conf(&netns, half));
-    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-    wait_for("it to have read half a file", || {
-        let shown = std::fs::read_to_string(node.lab.path().join("shown")).unwrap();
-        shown.contains("is not closed").then_some(())
-    });
-    netns.ip("address add 192.0.2.2/24 dev eth0");
-    wait_for_record(&node, "VI_2 primary");
-    let expected = ["VI_1 backup", "VI_2 backup", "VI_2 primary"];
-    assert_eq!(recorded(&node), expected, "the first was not touched");
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]

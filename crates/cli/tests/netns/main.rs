@@ -1,0 +1,57 @@
+//! `vipwatch` on a real kernel: in namespaces of its own, which `cargo xtask test` arranges.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod direct;
+mod node;
+mod outlets;
+mod scale;
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::Value;
+use vipwatch_testkit::{Lab, Netns, Place};
+
+/// The program.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_vipwatch");
+
+/// A node in a lab.
+fn place(lab: &Lab) -> Place {
+    Place::new(Path::new(PROGRAM), lab.path())
+}
+
+/// The answer to a question, as scripts get it.
+fn json(place: &Place, words: &[&str]) -> Value {
+    let output = place.ask(&[words, &["--format", "json"]].concat());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// The role of the instance with this id.
+fn role(place: &Place, id: &str) -> String {
+    json(place, &["status", id])["instances"][0]["role"].as_str().unwrap_or_default().to_owned()
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+/// An instance as ordinary keepalived is told of it.
+fn instance(name: &str, link: &str, vips: &[&str]) -> String {
+    let vips = vips.join("\n  ");
+    format!(
+        "vrrp_instance {name} {{\n interface {link}\n virtual_router_id 7\n priority 100\n \
+         virtual_ipaddress {{\n  {vips}\n }}\n}}\n"
+    )
+}
+
+/// A namespace with a link, and a keepalived.conf that is about it.
+fn stage(lab: &Lab, instances: &[String]) -> (Netns, Place) {
+    let netns = lab.netns("k");
+    netns.add_link("eth0");
+    let place = place(lab);
+    let text = format!("net_namespace {}\n{}", netns.name(), instances.concat());
+    write(&place.keepalived_conf(), &text);
+    (netns, place)
+}

@@ -1,0 +1,181 @@
+//! `vipwatch node` as a process, and whoever asks it.
+
+use std::io::Write;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::monitor::{end_of, output_of};
+use crate::wait::wait_within;
+
+/// Where everything of one node is.
+#[derive(Debug, Clone)]
+pub struct Place {
+    program: PathBuf,
+    directory: PathBuf,
+}
+
+impl Place {
+    /// A node below `directory`, run by `program`.
+    pub fn new(program: &Path, directory: &Path) -> Self {
+        Self { program: program.to_owned(), directory: directory.to_owned() }
+    }
+
+    /// Where it answers.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("node.sock")
+    }
+
+    /// Where its history is.
+    pub fn state_dir(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> PathBuf {
+        self.directory.join("vipwatch.toml")
+    }
+
+    /// Where it is told to find ordinary keepalived.
+    pub fn keepalived_conf(&self) -> PathBuf {
+        self.directory.join("keepalived.conf")
+    }
+
+    /// Writes its configuration.
+    pub fn configure(&self, text: &str) {
+        let written = std::fs::File::create(self.config())
+            .and_then(|mut file| file.write_all(text.as_bytes()));
+        written.expect("a configuration");
+    }
+
+    /// What it logs.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// Starts it, and waits until it says that it is ready.
+    pub fn start(&self) -> NodeProcess {
+        self.start_within(crate::wait::LIMIT)
+    }
+
+    /// As [`Self::start`], with a limit of its own.
+    pub fn start_within(&self, limit: Duration) -> NodeProcess {
+        let notify = self.directory.join("notify");
+        let _ = std::fs::remove_file(&notify);
+        let manager = UnixDatagram::bind(&notify).expect("a socket");
+        manager.set_nonblocking(true).expect("a socket that does not wait");
+        if !self.config().exists() {
+            self.configure("");
+        }
+        let log =
+            std::fs::File::options().create(true).append(true).open(self.directory.join("log"));
+        let child = Command::new(&self.program)
+            .arg("node")
+            .arg("--config")
+            .arg(self.config())
+            .arg("--state-dir")
+            .arg(self.state_dir())
+            .arg("--socket")
+            .arg(self.socket())
+            .arg("--state-path")
+            .arg(&self.directory)
+            .arg("--keepalived-conf")
+            .arg(self.keepalived_conf())
+            .env("NOTIFY_SOCKET", &notify)
+            .stderr(log.expect("a log"))
+            .spawn()
+            .expect("the node runs");
+        let mut process = NodeProcess { child, manager };
+        wait_within(limit, "the node to be ready", || {
+            assert!(process.is_alive(), "it has ended: {}", self.log());
+            process.notices().iter().any(|notice| notice == "READY=1").then_some(())
+        });
+        process
+    }
+
+    /// Asks it on the command line.
+    pub fn ask(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        output_of(
+            command
+                .args(words)
+                .arg("--config")
+                .arg(self.config())
+                .arg("--socket")
+                .arg(self.socket()),
+        )
+    }
+
+    /// The same, as one text.
+    pub fn say(&self, words: &[&str]) -> String {
+        let output = self.ask(words);
+        let both = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&both).into_owned()
+    }
+}
+
+/// A node that runs; killed when dropped.
+#[derive(Debug)]
+pub struct NodeProcess {
+    child: Child,
+    manager: UnixDatagram,
+}
+
+impl NodeProcess {
+    /// Its process.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    /// Whether it runs.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_none())
+    }
+
+    /// What it has told the service manager since the last call.
+    pub fn notices(&self) -> Vec<String> {
+        let mut notices = Vec::new();
+        let mut buffer = [0; 512];
+        while let Ok(length) = self.manager.recv(&mut buffer) {
+            notices.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+        }
+        notices
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a process of ours");
+    }
+
+    /// Has it read its configuration again.
+    pub fn reload(&self) {
+        let _ = self.notices();
+        self.signal(Signal::HUP);
+        crate::wait_for("the configuration to be read again", || {
+            self.notices().iter().any(|notice| notice == "READY=1").then_some(())
+        });
+    }
+
+    /// Has it stop; tells how it ended.
+    pub fn stop(mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        end_of(&mut self.child).expect("it ends")
+    }
+
+    /// Kills it, at once.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a process of ours");
+        self.child.wait().expect("a process of ours");
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

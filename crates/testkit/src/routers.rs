@@ -1,0 +1,144 @@
+//! Many routers, each in a namespace of its own, as Neutron would have them: made in one go, and
+//! deleted in one go.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ipnet::IpNet;
+
+use crate::{Hand, Netns};
+
+/// The address that makes a router primary.
+pub const VIP: &str = "169.254.0.1/24";
+
+/// The link it is on.
+pub const LINK: &str = "ha-1";
+
+/// Routers.
+#[derive(Debug)]
+pub struct Routers {
+    directory: PathBuf,
+    /// Each of them.
+    pub each: Vec<Router>,
+}
+
+/// One router: its namespace, and a hand in it.
+#[derive(Debug)]
+pub struct Router {
+    /// What it is called.
+    pub id: String,
+    /// Where it lives.
+    pub netns: Netns,
+    hand: Hand,
+    link: u32,
+    floating: Vec<IpNet>,
+}
+
+impl Routers {
+    /// Makes `count` routers below `directory`, which stands for Neutron's `state_path`; each with
+    /// so many `floating` addresses. `mark` sets their names apart from those of others.
+    pub fn new(directory: &Path, mark: &str, count: usize, floating: usize) -> Self {
+        let ids: Vec<String> = (0..count).map(|number| format!("{mark}-{number}")).collect();
+        let names: Vec<String> = ids.iter().map(|id| format!("qrouter-{id}")).collect();
+        let add: String = names.iter().map(|name| format!("netns add {name}\n")).collect();
+        batch(&mut Command::new("ip"), &add);
+        let mut routers = Self { directory: directory.to_owned(), each: Vec::new() };
+        for (id, name) in ids.into_iter().zip(names) {
+            let netns = Netns::adopt(&name);
+            let peer = crate::peer_of(LINK);
+            let links = format!(
+                "link add {LINK} type veth peer name {peer}\nlink set lo up\n\
+                 link set {LINK} up\nlink set {peer} up\n"
+            );
+            batch(Command::new("ip").args(["-n", &name]), &links);
+            let floating: Vec<IpNet> = (0..floating)
+                .map(|n| format!("10.{}.{}.{}/32", n / 62_500, n / 250 % 250, n % 250 + 1))
+                .map(|text| text.parse().expect("an address"))
+                .collect();
+            write_conf(directory, &id, &floating);
+            let hand = netns.hand();
+            let link = hand.link(LINK);
+            routers.each.push(Router { id, netns, hand, link, floating });
+        }
+        routers
+    }
+
+    /// Where their configuration is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for Routers {
+    fn drop(&mut self) {
+        let names = self.each.iter().map(|router| router.netns.name());
+        let del: String = names.map(|name| format!("netns del {name}\n")).collect();
+        // Those that a test has deleted already are gone.
+        let _ = try_batch(Command::new("ip").arg("-force"), &del);
+        for router in self.each.drain(..) {
+            router.netns.forget();
+        }
+    }
+}
+
+impl Router {
+    /// The addresses come, as keepalived adds them: the one that decides first.
+    pub fn take(&self) {
+        self.hand.add(self.link, vip());
+        for address in &self.floating {
+            self.hand.add(self.link, *address);
+        }
+    }
+
+    /// They go.
+    pub fn give_up(&self) {
+        for address in &self.floating {
+            self.hand.remove(self.link, *address);
+        }
+        self.hand.remove(self.link, vip());
+    }
+
+    /// The hand in its namespace, and the link.
+    pub fn hand(&self) -> (&Hand, u32) {
+        (&self.hand, self.link)
+    }
+}
+
+/// The address that makes a router primary.
+pub fn vip() -> IpNet {
+    VIP.parse().expect("an address")
+}
+
+/// As the agent writes it.
+pub fn write_conf(directory: &Path, id: &str, floating: &[IpNet]) {
+    let directory = directory.join("ha_confs").join(id);
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let excluded: String =
+        floating.iter().map(|address| format!("        {address} dev {LINK}\n")).collect();
+    let text = format!(
+        "vrrp_instance VR_1 {{\n    state BACKUP\n    interface {LINK}\n    \
+         virtual_router_id 1\n    priority 50\n    advert_int 2\n    virtual_ipaddress {{\n        \
+         {VIP} dev {LINK}\n    }}\n    virtual_ipaddress_excluded {{\n{excluded}    }}\n}}\n"
+    );
+    // In one step, as the agent does.
+    let staged = directory.join("keepalived.conf.new");
+    let written = std::fs::File::create(&staged)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| std::fs::rename(&staged, directory.join("keepalived.conf")));
+    written.expect("a configuration");
+}
+
+#[track_caller]
+fn batch(command: &mut Command, lines: &str) {
+    assert!(try_batch(command, lines), "{command:?}: {lines}");
+}
+
+fn try_batch(command: &mut Command, lines: &str) -> bool {
+    command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("ip runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(lines.as_bytes()).expect("ip reads");
+    drop(stdin);
+    child.wait().expect("ip ends").success()
+}

@@ -3,13 +3,14 @@
 mod announce;
 mod dropin;
 mod measure;
+mod node;
 mod report;
 
 use std::path::PathBuf;
 
 use crate::{Stop, Task, build, enclosure, provision};
 
-const NAMES: &str = "dropin, announce";
+const NAMES: &str = "dropin, announce, node";
 
 /// Builds, installs the peers, and goes inside.
 pub fn outside(words: &[&str]) -> Task {
@@ -29,15 +30,18 @@ pub fn outside(words: &[&str]) -> Task {
         }
     }
     let name = match name {
-        Some(name @ ("dropin" | "announce")) => name,
+        Some(name @ ("dropin" | "announce" | "node")) => name,
         Some(other) => return Err(Stop(format!("unknown bench {other:?}; there are: {NAMES}"))),
         None => return Err(Stop(format!("which bench? there are: {NAMES}"))),
     };
     provision::programs(&[provision::BASIC])?;
     enclosure::probe()?;
-    let subject = build::dropin()?;
+    let subject = if name == "node" { build::vipwatch()? } else { build::dropin()? };
     let mut homes = [String::new(), String::new()];
-    if name == "dropin" {
+    if name == "node" {
+        provision::programs(&[provision::PEERS])?;
+        homes[0] = provision::neutron("29.0.0")?.display().to_string();
+    } else if name == "dropin" {
         provision::programs(&[provision::PEERS])?;
         homes = [provision::neutron("29.0.0")?, provision::neutron("28.0.2")?]
             .map(|home| home.display().to_string());
@@ -57,6 +61,9 @@ pub fn inside(words: &[&str]) -> Task {
     let is_quick = *pace == "quick";
     let report = if *name == "announce" {
         announce::run(&PathBuf::from(subject), is_quick)
+    } else if *name == "node" {
+        let (subject, script) = (PathBuf::from(subject), PathBuf::from(script));
+        node::Bench { subject, script, is_quick }.run()
     } else {
         let homes = dropin::Homes {
             subject: PathBuf::from(subject),

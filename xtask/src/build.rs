@@ -54,6 +54,12 @@ pub fn dropin() -> Result<PathBuf, Stop> {
     Ok(target_directory().join(&gnu).join("dropin").join(PROGRAM))
 }
 
+/// `vipwatch` as it is shipped.
+pub fn vipwatch() -> Result<PathBuf, Stop> {
+    run_cargo(&["build", "--quiet", "--package", "vipwatch-cli", "--release"])?;
+    Ok(target_directory().join("release/vipwatch"))
+}
+
 /// Whether the compiler can build for `target`; asks rustup for it if not.
 fn has_target(target: &str) -> bool {
     let is_there = || {

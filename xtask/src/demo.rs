@@ -1,29 +1,36 @@
-//! `cargo xtask demo`: two nodes with real keepalived in throw-away namespaces, our monitor
-//! on each, and an agent that hears them. The primary fails every few seconds; kernel, state
-//! file and notification are shown side by side, with the latency of each.
+//! `cargo xtask demo`: three machines in throw-away namespaces, real keepalived on each, and
+//! `vipwatch node` beside it. A keepalived is stopped or a cable is cut every few seconds; the lines
+//! are those of `vipwatch watch`, one for each machine.
 
 mod screen;
 
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 use vipwatch_linux::signal::{Signal, Signals};
 use vipwatch_testkit::keepalived::{Keepalived, Switch};
-use vipwatch_testkit::{Agent, Lab, Manner, Monitor, Recorder, Release, Router};
+use vipwatch_testkit::{Lab, Netns, NodeProcess, Place};
 
 use self::screen::Screen;
 use crate::{Stop, Task, build, enclosure, provision};
 
-const VIP: &str = "169.254.0.1/24";
-
-/// How long a primary lasts.
+/// How long there is peace.
 const REIGN: Duration = Duration::from_secs(6);
 
-/// Name, port of the switch, and VRRP priority of each node.
-const NODES: [(&str, &str, u8); 2] = [("node-a", "port-a", 60), ("node-b", "port-b", 50)];
+/// How often everybody is asked where he stands.
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// The machines.
+const NAMES: [&str; 3] = ["node-a", "node-b", "node-c"];
+
+/// What moves between them: each is at home on another machine.
+pub const SERVICES: [(&str, &str, u8); 3] =
+    [("web", "192.0.2.80/24", 80), ("db", "192.0.2.54/24", 54), ("mail", "192.0.2.25/24", 25)];
 
 /// Builds, installs keepalived, and goes inside.
 pub fn outside(words: &[&str]) -> Task {
@@ -31,7 +38,7 @@ pub fn outside(words: &[&str]) -> Task {
     let _held = Signals::hold()?;
     provision::programs(&[provision::BASIC, provision::KEEPALIVED])?;
     enclosure::probe()?;
-    let program = build::dropin()?.display().to_string();
+    let program = build::vipwatch()?.display().to_string();
     let seconds = match words {
         [] => "",
         ["--seconds", seconds] => seconds,
@@ -40,29 +47,24 @@ pub fn outside(words: &[&str]) -> Task {
     enclosure::enter(&["demo", &program, seconds], &[])
 }
 
-/// A change, as the witness of a node saw it.
-pub struct Change {
-    node: usize,
-    /// When, for people.
-    clock: String,
-    /// The kernel's news.
-    is_held: bool,
-    /// After it: the state file said so, the agent was told so.
-    file: Option<Duration>,
-    agent: Option<Duration>,
+/// One machine.
+pub struct Machine {
+    pub name: &'static str,
+    port: String,
+    place: Place,
+    keepalived: Option<Keepalived>,
+    config: String,
+    _node: NodeProcess,
+    watcher: Child,
+    /// The role of each service here, by what its node says.
+    pub roles: Vec<String>,
+    pub is_cut: bool,
+    netns: Netns,
+    lab: Lab,
 }
 
-/// One node of the pair.
-pub struct Node {
-    pub name: &'static str,
-    pub keepalived: Option<Keepalived>,
-    port: &'static str,
-    priority: u8,
-    _monitor: Monitor,
-    pub agent: Arc<Agent>,
-    pub router: Router,
-    _lab: Lab,
-}
+/// A line of `vipwatch watch`, and whose.
+type Line = (usize, String);
 
 /// Shows it until Ctrl-C, or for as many seconds as asked.
 pub fn inside(words: &[&str]) -> Task {
@@ -75,139 +77,173 @@ pub fn inside(words: &[&str]) -> Task {
     let limit = match (seconds.parse::<u64>(), is_terminal) {
         (Ok(seconds), _) => Some(Duration::from_secs(seconds)),
         // Nobody is there to press Ctrl-C.
-        (Err(_), false) => Some(Duration::from_secs(20)),
+        (Err(_), false) => Some(Duration::from_secs(25)),
         (Err(_), true) => None,
     };
-    let (sender, changes) = sync_channel(64);
+    let (sender, lines) = sync_channel(256);
     let lab = Lab::new();
     let switch = Switch::new(&lab);
-    let mut nodes = nodes(std::path::Path::new(program), &switch, &sender);
-    let screen = Screen::new(is_terminal);
-    show(&mut nodes, &switch, screen, &changes, &signals, limit);
+    let machines = (0..NAMES.len())
+        .map(|number| Machine::start(number, std::path::Path::new(program), &switch, &sender));
+    let mut machines: Vec<Machine> = machines.collect::<Result<_, Stop>>()?;
+    let mut screen = Screen::new(is_terminal);
+    show(&mut machines, &switch, &mut screen, &lines, &signals, limit);
+    screen.end(&machines);
     Ok(())
 }
 
-fn nodes(program: &std::path::Path, switch: &Switch, changes: &SyncSender<Change>) -> [Node; 2] {
-    let labs = [Lab::new(), Lab::new()];
-    let routers = labs.each_ref().map(|lab| {
-        let router = Router::new(lab, Release::V29);
-        // Its link is to be one end of the pair.
-        router.netns.ip(&format!("link del {}", router.link));
-        router
-    });
-    for (router, (_, port, _)) in routers.iter().zip(NODES) {
-        switch.plug(&router.netns, &router.link, port);
-    }
-    let mut parts = labs.into_iter().zip(NODES).enumerate();
-    routers.map(|router| {
-        let (index, (lab, (name, port, priority))) = parts.next().expect("two of each");
-        let number = index + 1;
-        router.netns.ip(&format!("address add 192.168.7.{number}/24 dev {}", router.link));
-        let agent = Arc::new(Agent::listen(lab.path(), Manner::Threaded));
-        let monitor = router.start(program);
-        agent.wait_for_words(&["backup"]);
-        watch(index, &router, &agent, changes.clone());
-        let keepalived = start_keepalived(&router, priority);
-        Node {
+impl Machine {
+    fn start(
+        number: usize,
+        program: &std::path::Path,
+        switch: &Switch,
+        lines: &SyncSender<Line>,
+    ) -> Result<Self, Stop> {
+        let (lab, name) = (Lab::new(), NAMES[number]);
+        let netns = lab.netns(name);
+        let port = format!("port-{number}");
+        switch.plug(&netns, "eth0", &port);
+        netns.ip(&format!("address add 192.0.2.{}/24 dev eth0", number + 1));
+        let config = config(number);
+        let place = Place::new(program, lab.path()).on(&netns);
+        let states = lab.path().join("states");
+        place.configure(&format!(
+            "[[outlet]]\nstate_file = \"{}/{{id}}\"\nannounce = {{ count = 1 }}\n",
+            states.display()
+        ));
+        let keepalived = Some(Keepalived::start_with(&netns, lab.path(), &config));
+        let node = place.start();
+        let mut watcher = place
+            .command()
+            .args(["watch", "--socket"])
+            .arg(place.socket())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let output = watcher.stdout.take().ok_or_else(|| Stop("no output".to_owned()))?;
+        let sender = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send((number, line)).is_err() {
+                    return;
+                }
+            }
+        });
+        let roles = vec![String::new(); SERVICES.len()];
+        let (_node, is_cut) = (node, false);
+        Ok(Self {
             name,
-            keepalived: Some(keepalived),
             port,
-            priority,
-            _monitor: monitor,
-            agent,
-            router,
-            _lab: lab,
+            place,
+            keepalived,
+            config,
+            _node,
+            watcher,
+            roles,
+            is_cut,
+            netns,
+            lab,
+        })
+    }
+
+    /// Asks its node where everything stands.
+    fn glance(&mut self) {
+        let answer = self.place.ask(&["status", "--format", "json"]);
+        let Ok(answer) = serde_json::from_slice::<Value>(&answer.stdout) else { return };
+        let instances = answer["instances"].as_array();
+        for ((name, _, _), role) in SERVICES.iter().zip(&mut self.roles) {
+            let found = instances.into_iter().flatten().find(|one| one["id"] == *name);
+            let found = found.and_then(|one| one["role"].as_str());
+            found.unwrap_or_default().clone_into(role);
         }
-    })
+    }
+
+    /// Whether keepalived runs.
+    pub fn is_working(&self) -> bool {
+        self.keepalived.is_some()
+    }
 }
 
-fn start_keepalived(router: &Router, priority: u8) -> Keepalived {
-    Keepalived::start(&router.netns, &router.conf_dir, &router.link, VIP, priority)
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.watcher.kill();
+        let _ = self.watcher.wait();
+    }
 }
 
-/// Starts the witness of a node: a listener of its own that, when the kernel moves the
-/// address, looks when the file and the agent know.
-fn watch(node: usize, router: &Router, agent: &Arc<Agent>, changes: SyncSender<Change>) {
-    let vip = VIP.parse().expect("an address");
-    let mut recorder = Recorder::start(&router.netns, &router.link, vip);
-    let state = router.conf_dir.join("state");
-    let agent = Arc::clone(agent);
-    std::thread::spawn(move || {
-        let mut is_held = false;
-        loop {
-            recorder.wait();
-            let seen = Instant::now();
-            if recorder.catch_up() == is_held {
-                continue;
-            }
-            is_held = !is_held;
-            let clock = screen::clock();
-            let word = if is_held { "primary" } else { "backup" };
-            let limit = seen + Duration::from_secs(1);
-            let mut file = None;
-            while file.is_none() && Instant::now() < limit {
-                let is_there = std::fs::read(&state).is_ok_and(|held| held == word.as_bytes());
-                file = is_there.then(|| seen.elapsed());
-            }
-            let letter = agent.wait_for_next(word, Duration::from_secs(1));
-            let agent = letter.map(|letter| letter.at.saturating_duration_since(seen));
-            if changes.send(Change { node, clock, is_held, file, agent }).is_err() {
-                return;
-            }
-        }
+/// keepalived's configuration on one machine: each service prefers another one.
+fn config(number: usize) -> String {
+    let instances = SERVICES.iter().enumerate().map(|(at, (name, vip, vrid))| {
+        let priority = if at == number { 150 } else { 100 + number };
+        format!(
+            "vrrp_instance {name} {{\n  state BACKUP\n  interface eth0\n  virtual_router_id {vrid}\n  \
+             priority {priority}\n  advert_int 1\n  track_interface {{\n    eth0\n  }}\n  \
+             virtual_ipaddress {{\n    {vip} dev eth0\n  }}\n}}\n"
+        )
     });
+    format!("global_defs {{\n  router_id {}\n}}\n{}", NAMES[number], instances.collect::<String>())
 }
 
 fn show(
-    nodes: &mut [Node; 2],
+    machines: &mut [Machine],
     switch: &Switch,
-    mut screen: Screen,
-    changes: &Receiver<Change>,
+    screen: &mut Screen,
+    lines: &Receiver<Line>,
     signals: &Signals,
     limit: Option<Duration>,
 ) {
     let end = limit.map(|limit| Instant::now() + limit);
     let mut next_blow = Instant::now() + REIGN;
-    let mut is_link_cut = false;
-    screen.draw(nodes);
+    let mut next_glance = Instant::now();
+    let mut blows = 0;
     while end.is_none_or(|end| Instant::now() < end) {
         let mut waiting = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
         let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
         if signals.read() == Some(Signal::Stop) {
             break;
         }
-        for change in changes.try_iter() {
-            screen.add(&change, nodes);
+        for (number, line) in lines.try_iter() {
+            screen.add(machines[number].name, &line);
         }
-        if Instant::now() >= next_blow {
-            next_blow = Instant::now() + REIGN;
-            is_link_cut = strike(nodes, switch, is_link_cut, &mut screen);
+        let now = Instant::now();
+        if now >= next_blow {
+            next_blow = now + REIGN;
+            strike(machines, switch, blows, screen);
+            blows += 1;
         }
-        screen.draw(nodes);
+        if screen.is_terminal() && now >= next_glance {
+            next_glance = now + GLANCE;
+            machines.iter_mut().for_each(Machine::glance);
+        }
+        screen.draw(machines);
     }
-    screen.end();
+    machines.iter_mut().for_each(Machine::glance);
 }
 
-/// The primary fails, in turns by a stopped keepalived and by a cut link; what failed last
-/// time is mended first. Returns whether the next blow is to the link.
-fn strike(nodes: &mut [Node; 2], switch: &Switch, is_link: bool, screen: &mut Screen) -> bool {
-    for node in nodes.iter_mut() {
-        if node.keepalived.is_none() {
-            node.keepalived = Some(start_keepalived(&node.router, node.priority));
+/// Something fails, in turns a keepalived and a cable, on one machine after the other; what failed
+/// last time is mended first.
+fn strike(machines: &mut [Machine], switch: &Switch, blows: usize, screen: &mut Screen) {
+    for machine in machines.iter_mut() {
+        if machine.keepalived.is_none() {
+            screen.say(machine.name, "keepalived is started again");
+            let keepalived =
+                Keepalived::start_with(&machine.netns, machine.lab.path(), &machine.config);
+            machine.keepalived = Some(keepalived);
         }
-        switch.mend(node.port);
+        if std::mem::take(&mut machine.is_cut) {
+            screen.say(machine.name, "the cable is plugged in again");
+            switch.mend(&machine.port);
+        }
     }
-    let Some(primary) =
-        nodes.iter_mut().find(|node| node.router.state().as_deref() == Some("primary"))
-    else {
-        return is_link;
-    };
-    if is_link {
-        screen.say(&format!("{}: the link is cut", primary.name));
-        switch.cut(primary.port);
-    } else if let Some(keepalived) = primary.keepalived.take() {
-        screen.say(&format!("{}: keepalived is stopped", primary.name));
-        keepalived.stop();
+    let machine = &mut machines[blows / 2 % NAMES.len()];
+    if blows % 2 == 0 {
+        screen.say(machine.name, "keepalived is stopped");
+        if let Some(keepalived) = machine.keepalived.take() {
+            keepalived.stop();
+        }
+    } else {
+        screen.say(machine.name, "the cable is cut");
+        switch.cut(&machine.port);
+        machine.is_cut = true;
     }
-    !is_link
 }

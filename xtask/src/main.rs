@@ -26,13 +26,14 @@ pub type Task = Result<(), Stop>;
 const HELP: &str = "\
 Usage: cargo xtask COMMAND
 
-  demo [--seconds N]             two nodes with real keepalived; the primary fails every few
-                                 seconds; kernel, files and notifications side by side
+  demo [--seconds N]             three nodes with real keepalived in throw-away namespaces;
+                                 something fails every few seconds; `vipwatch watch`, live
   test [SUITE] [FILTER]          everything, or one of: unit, netns, contract, neutron
        [--subject PATH]          the contract suite against another executable
        [--table FILE]            and its results as a Markdown table
   check [--advisories]           format, lints, house rules, documentation, dependencies
-  bench NAME [--json FILE]       measure beside the peers in the same run; NAME: dropin
+  bench NAME [--json FILE]       measure beside the peers in the same run; NAME: dropin,
+                                 announce, node
         [--quick]                fewer repetitions, no figures to quote
 
 Everything that needs network namespaces runs in its own, without root where user namespaces

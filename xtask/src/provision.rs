@@ -16,6 +16,8 @@ pub const KEEPALIVED: &[Need] = &[("keepalived", "keepalived")];
 pub const TCPDUMP: &[Need] = &[("tcpdump", "tcpdump")];
 /// How Neutron announced.
 pub const ARPING: &[Need] = &[("arping", "iputils-arping")];
+/// What looks at a history from outside, and what a webhook may meet.
+pub const STRANGERS: &[Need] = &[("sqlite3", "sqlite3"), ("openssl", "openssl")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];
 /// What Neutron's script runs, and what its Python needs.
 pub const PEERS: &[Need] = &[

@@ -124,6 +124,12 @@ impl Board {
         self.view.lock().map(|view| Arc::clone(&view)).unwrap_or_default()
     }
 
+    /// One instance, as it is now.
+    pub(crate) fn entry(&self, id: &InstanceId) -> Option<Arc<Entry>> {
+        // Not by way of `view`: whoever holds a view has the next change copy all of it.
+        self.view.lock().ok()?.entries.get(id).cloned()
+    }
+
     /// Changes the view.
     pub(crate) fn update(&self, change: impl FnOnce(&mut View)) {
         if let Ok(mut view) = self.view.lock() {

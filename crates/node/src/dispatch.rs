@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +98,8 @@ pub(crate) type Knows = (InstanceId, AgentKnows);
 pub(crate) struct Dispatch {
     rules: Vec<Rule>,
     outlets: BTreeMap<InstanceId, Outlets>,
+    /// Those whose file or agent does not know yet; the others need not be looked at.
+    open: BTreeSet<InstanceId>,
     tray: Tray,
     crier: Option<Crier>,
     hooks: Lanes<InstanceId, hook::Job>,
@@ -116,6 +118,7 @@ impl Dispatch {
         let mut dispatch = Self {
             rules: Vec::new(),
             outlets: BTreeMap::new(),
+            open: BTreeSet::new(),
             tray,
             crier: None,
             hooks,
@@ -166,6 +169,8 @@ impl Dispatch {
             };
             self.outlets.insert(found.id.clone(), outlets);
         }
+        let outlets = &self.outlets;
+        self.open.retain(|id| outlets.contains_key(id));
         for (id, gone) in before {
             if let Some(crier) = &self.crier {
                 crier.stop(&id);
@@ -216,6 +221,9 @@ impl Dispatch {
         if let (Some(agent), Some(role)) = (&mut outlets.agent, role_of(&transition.to)) {
             agent.delivery().want(role);
         }
+        if !outlets.is_settled() {
+            self.open.insert(id.clone());
+        }
         let left_out = self.enqueue(transition);
         (latencies, reports, left_out)
     }
@@ -246,9 +254,12 @@ impl Dispatch {
 
     /// What to wait for besides: workers, and agents that owe an answer.
     pub(crate) fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let agents = self.outlets.values().filter_map(|outlets| outlets.agent.as_ref());
-        std::iter::once(std::os::fd::AsFd::as_fd(&self.tray))
-            .chain(agents.filter_map(AgentLine::waiting_on))
+        let agents = self.open_outlets().filter_map(|outlets| outlets.agent.as_ref());
+        std::iter::once(self.tray.as_fd()).chain(agents.filter_map(AgentLine::waiting_on))
+    }
+
+    fn open_outlets(&self) -> impl Iterator<Item = &Outlets> {
+        self.open.iter().filter_map(|id| self.outlets.get(id))
     }
 
     /// When [`Self::tick`] has something to do.
@@ -261,18 +272,23 @@ impl Dispatch {
             let file = outlets.file.as_ref().and_then(StateFile::due);
             [agent, file].into_iter().flatten().min()
         };
-        self.outlets.values().filter_map(of).min()
+        self.open_outlets().filter_map(of).min()
     }
 
     fn conversations(&self) -> usize {
-        let agents = self.outlets.values().filter_map(|outlets| outlets.agent.as_ref());
+        let agents = self.open_outlets().filter_map(|outlets| outlets.agent.as_ref());
         agents.filter(|agent| agent.waiting_on().is_some()).count()
     }
 
     /// An agent's socket may have come.
     pub(crate) fn look_for_agents(&mut self) {
-        for agent in self.outlets.values_mut().filter_map(|outlets| outlets.agent.as_mut()) {
-            agent.socket_appeared();
+        for (id, outlets) in &mut self.outlets {
+            if let Some(agent) = &mut outlets.agent {
+                agent.socket_appeared();
+                if !agent.is_settled() {
+                    self.open.insert(id.clone());
+                }
+            }
         }
     }
 
@@ -282,7 +298,9 @@ impl Dispatch {
         let mut known = Vec::new();
         let now = clock::now();
         let mut room = CONVERSATIONS.saturating_sub(self.conversations());
-        for (id, outlets) in &mut self.outlets {
+        let mut settled = Vec::new();
+        for id in &self.open {
+            let Some(outlets) = self.outlets.get_mut(id) else { continue };
             let Some(last) = outlets.last.clone() else { continue };
             if let Some(written) = outlets.file.as_mut().and_then(|file| file.tick(now)) {
                 match file_report(written, &last) {
@@ -290,8 +308,7 @@ impl Dispatch {
                     None => reports.push(Report::new(&last, Stage::File, "the state file")),
                 }
             }
-            let Some(agent) = &mut outlets.agent else { continue };
-            let told = match agent.waiting_on() {
+            let told = outlets.agent.as_mut().and_then(|agent| match agent.waiting_on() {
                 Some(_) => agent.answered(now).or_else(|| agent.tick(now)),
                 None if room > 0 => {
                     let told = agent.tick(now);
@@ -299,11 +316,17 @@ impl Dispatch {
                     told
                 }
                 None => None,
-            };
-            if let Some(told) = told {
+            });
+            if outlets.is_settled() {
+                settled.push(id.clone());
+            }
+            if let (Some(told), Some(agent)) = (told, &outlets.agent) {
                 reports.push(agent_report(told, agent.path(), &last, &mut outlets.knows));
                 known.push((id.clone(), outlets.knows.clone()));
             }
+        }
+        for id in settled {
+            self.open.remove(&id);
         }
         (reports, known)
     }
@@ -365,6 +388,14 @@ impl Outlets {
         let stages = spec.stages().into();
         let knows = AgentKnows { acknowledged: None, failing: None };
         Self { spec, stages, file, agent, knows, last }
+    }
+}
+
+impl Outlets {
+    /// Whether file and agent know what is so.
+    fn is_settled(&self) -> bool {
+        self.file.as_ref().is_none_or(|file| file.due().is_none())
+            && self.agent.as_ref().is_none_or(AgentLine::is_settled)
     }
 }
 

@@ -249,9 +249,8 @@ impl Node {
 
     /// Outlets that are new are told what is so; it is no change.
     fn tell_where_they_stand(&mut self, ids: &[InstanceId]) {
-        let view = self.board.view();
         for id in ids {
-            let Some(entry) = view.entries.get(id) else { continue };
+            let Some(entry) = self.board.entry(id) else { continue };
             let transition = Arc::new(Transition {
                 seq: entry.seq,
                 at: entry.since,
@@ -330,8 +329,7 @@ impl Node {
     /// Somebody was told, or could not be.
     fn note(&self, report: &Report) {
         let Report { instance, seq, stage, whom, micros, outcome, is_final } = report;
-        let view = self.board.view();
-        let Some(entry) = view.entries.get(instance) else { return };
+        let Some(last) = self.board.entry(instance).map(|entry| entry.seq) else { return };
         let stage_word = stage.word();
         match outcome {
             Ok(()) => {
@@ -353,7 +351,7 @@ impl Node {
         }
         if outcome.is_ok() && *is_final {
             self.writer.stage(*seq, *stage, *micros);
-            if entry.seq == *seq {
+            if last == *seq {
                 self.board.amend(instance, |entry| entry.latencies.set(*stage, *micros));
             }
         }

@@ -16,12 +16,21 @@ pub struct Keepalived {
 impl Keepalived {
     /// Writes `keepalived.conf` for `vip` on `link` into `directory` and starts keepalived.
     pub fn start(netns: &Netns, directory: &Path, link: &str, vip: &str, priority: u8) -> Self {
-        let config = format!(
+        Self::start_with(netns, directory, &Self::router(link, vip, priority))
+    }
+
+    /// What Neutron's agent would write.
+    fn router(link: &str, vip: &str, priority: u8) -> String {
+        format!(
             "global_defs {{\n    router_id neutron\n}}\nvrrp_instance VR_1 {{\n    state BACKUP\n    \
              interface {link}\n    virtual_router_id 1\n    priority {priority}\n    \
              garp_master_delay 60\n    nopreempt\n    advert_int 1\n    track_interface {{\n        \
              {link}\n    }}\n    virtual_ipaddress {{\n        {vip} dev {link}\n    }}\n}}\n"
-        );
+        )
+    }
+
+    /// Writes `config` into `directory` and starts keepalived with it.
+    pub fn start_with(netns: &Netns, directory: &Path, config: &str) -> Self {
         let path = directory.join("keepalived.conf");
         let staged = directory.join("keepalived.conf.new");
         std::fs::File::create(&staged)

@@ -16,12 +16,29 @@ use crate::wait::wait_within;
 pub struct Place {
     program: PathBuf,
     directory: PathBuf,
+    /// The namespace that stands for the machine it runs on, if it is not the test's own.
+    netns: Option<String>,
 }
 
 impl Place {
     /// A node below `directory`, run by `program`.
     pub fn new(program: &Path, directory: &Path) -> Self {
-        Self { program: program.to_owned(), directory: directory.to_owned() }
+        Self { program: program.to_owned(), directory: directory.to_owned(), netns: None }
+    }
+
+    /// The same, on a machine for which `netns` stands.
+    #[must_use]
+    pub fn on(mut self, netns: &crate::Netns) -> Self {
+        self.netns = Some(netns.name().to_owned());
+        self
+    }
+
+    /// The program, on its machine.
+    pub fn command(&self) -> Command {
+        let Some(netns) = &self.netns else { return Command::new(&self.program) };
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", netns]).arg(&self.program);
+        command
     }
 
     /// Where it answers.
@@ -72,7 +89,8 @@ impl Place {
         }
         let log =
             std::fs::File::options().create(true).append(true).open(self.directory.join("log"));
-        let child = Command::new(&self.program)
+        let child = self
+            .command()
             .arg("node")
             .arg("--config")
             .arg(self.config())
@@ -98,7 +116,7 @@ impl Place {
 
     /// Asks it on the command line.
     pub fn ask(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(&self.program);
+        let mut command = self.command();
         output_of(
             command
                 .args(words)

@@ -83,6 +83,30 @@ pub fn cpu(pids: &[i32]) -> f64 {
     pids.iter().map(|pid| own(pid) + waited_cpu(*pid)).sum()
 }
 
+/// CPU time of all threads of `pid`, in ms.
+pub fn thread_cpu(pid: i32) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let each = threads.map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
+    });
+    each.sum()
+}
+
+/// Files that `pid` has open.
+pub fn fds(pid: i32) -> f64 {
+    let count = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().count();
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// What the kernel keeps for everybody, in KiB.
+pub fn slab() -> f64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Slab:"));
+    let size = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    size.unwrap_or(0.0)
+}
+
 /// CPU time of the children that `pid` has waited for, in ms, to the clock tick.
 pub fn waited_cpu(pid: i32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

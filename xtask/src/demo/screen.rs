@@ -3,23 +3,19 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::time::Duration;
 
 use vipwatch_linux::clock::local_time;
 
-use super::{Change, Node};
+use super::{Machine, SERVICES};
 
 /// How many lines of the past are kept in view.
-const LINES: usize = 16;
+const LINES: usize = 18;
 
 /// What is shown.
 pub struct Screen {
     is_terminal: bool,
     lines: VecDeque<String>,
-    /// What the kernel of each node holds.
-    held: [bool; 2],
-    files: Vec<Duration>,
-    agents: Vec<Duration>,
+    changes: usize,
 }
 
 impl Screen {
@@ -27,36 +23,32 @@ impl Screen {
         if is_terminal {
             // The alternate screen, so that nothing is left behind there either.
             print!("\x1b[?1049h\x1b[?25l");
-        } else {
-            println!("{HEAD}");
         }
-        Self {
-            is_terminal,
-            lines: VecDeque::new(),
-            held: [false; 2],
-            files: Vec::new(),
-            agents: Vec::new(),
-        }
+        Self { is_terminal, lines: VecDeque::new(), changes: 0 }
     }
 
-    /// A change that was witnessed.
-    pub fn add(&mut self, change: &Change, nodes: &[Node; 2]) {
-        let Change { node, clock, is_held, file, agent } = change;
-        let word = if *is_held { "primary" } else { "backup" };
-        let kernel = if *is_held { "address added" } else { "address removed" };
-        let after = |span: Option<Duration>| {
-            span.map_or_else(|| "not yet".to_owned(), |span| format!("{word} +{:.2} ms", ms(span)))
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// A line of `vipwatch watch` on one machine.
+    pub fn add(&mut self, name: &str, line: &str) {
+        self.changes += usize::from(line.contains('→'));
+        // The first lines say where everybody stands, and have no time.
+        let line = match line.split_once("  ") {
+            Some((time, rest)) if !time.trim().is_empty() => format!("{time}  {name}  {rest}"),
+            _ => format!("{:<12}  {name}  {}", "", line.trim_start()),
         };
-        let name = nodes[*node].name;
-        self.line(format!("{clock}  {name}  {kernel:<16}{:<20}{}", after(*file), after(*agent)));
-        self.held[*node] = *is_held;
-        self.files.extend(*file);
-        self.agents.extend(*agent);
+        self.line(line);
     }
 
-    /// Something that was done to a node.
-    pub fn say(&mut self, what: &str) {
-        self.line(format!("{}  {what}", clock()));
+    /// Something that was done to a machine.
+    pub fn say(&mut self, name: &str, what: &str) {
+        let now = local_time();
+        let (hour, minute, second) = (now.hour, now.minute, now.second);
+        let millisecond = now.millisecond;
+        let time = format!("{hour:02}:{minute:02}:{second:02}.{millisecond:03}");
+        self.line(format!("{time}  {name}  ── {what}"));
     }
 
     fn line(&mut self, line: String) {
@@ -70,7 +62,7 @@ impl Screen {
     }
 
     /// Draws all of it, on a terminal.
-    pub fn draw(&self, nodes: &[Node; 2]) {
+    pub fn draw(&self, machines: &[Machine]) {
         if !self.is_terminal {
             return;
         }
@@ -79,58 +71,55 @@ impl Screen {
             // Erase what the row held before, to its end.
             let _ = write!(text, "{line}\x1b[K\r\n");
         };
-        row("vipwatch: two nodes, real keepalived, one virtual address        Ctrl-C ends it");
+        row(
+            "vipwatch: three nodes, real keepalived, three virtual addresses        Ctrl-C ends it",
+        );
         row("");
-        row("node    keepalived  kernel        state file  the agent was told");
-        for (node, is_held) in nodes.iter().zip(self.held) {
-            let kernel = if is_held { "address held" } else { "–" };
-            let keepalived = if node.keepalived.is_some() { "running" } else { "stopped" };
-            let file = node.router.state().unwrap_or_default();
-            let told = node.agent.last().map(|letter| letter.word().to_owned()).unwrap_or_default();
-            row(&format!("{:<8}{keepalived:<12}{kernel:<14}{file:<12}{told}", node.name));
+        for line in table(machines) {
+            row(&line);
         }
         row("");
-        row(HEAD);
         for line in &self.lines {
             row(line);
         }
-        row("");
-        row(&self.summary());
         text.push_str("\x1b[J");
         let mut out = std::io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
     /// Gives the terminal back, with the sum of it all.
-    pub fn end(&self) {
+    pub fn end(&self, machines: &[Machine]) {
         if self.is_terminal {
             print!("\x1b[?25h\x1b[?1049l");
         }
-        println!("{}; nothing is left behind", self.summary());
+        println!();
+        for line in table(machines) {
+            println!("{line}");
+        }
+        println!("\n{} changes were seen; nothing is left behind", self.changes);
     }
+}
 
-    fn summary(&self) -> String {
-        let half = |spans: &[Duration]| {
-            let mut spans = spans.to_vec();
-            spans.sort();
-            spans.get(spans.len() / 2).map_or(0.0, |span| ms(*span))
+/// Who is what, where.
+fn table(machines: &[Machine]) -> Vec<String> {
+    let mut head = format!("{:<8}", "");
+    let mut below = format!("{:<8}", "");
+    for machine in machines {
+        let health = match (machine.is_working(), machine.is_cut) {
+            (true, false) => "",
+            (false, _) => "keepalived stopped",
+            (true, true) => "cable cut",
         };
-        let count = self.files.len();
-        let (file, agent) = (half(&self.files), half(&self.agents));
-        format!(
-            "{count} changes; after the kernel's news, half of the files within {file:.2} ms, half of the agents within {agent:.2} ms"
-        )
+        let _ = write!(head, "{:<20}", machine.name);
+        let _ = write!(below, "{health:<20}");
     }
-}
-
-const HEAD: &str = "time          node    kernel          state file          agent";
-
-fn ms(span: Duration) -> f64 {
-    span.as_secs_f64() * 1e3
-}
-
-/// The time of day.
-pub fn clock() -> String {
-    let now = local_time();
-    format!("{:02}:{:02}:{:02}.{:03}", now.hour, now.minute, now.second, now.millisecond)
+    let mut lines = vec![head, below];
+    for (at, (name, _, _)) in SERVICES.iter().enumerate() {
+        let mut line = format!("{name:<8}");
+        for machine in machines {
+            let _ = write!(line, "{:<20}", machine.roles[at]);
+        }
+        lines.push(line);
+    }
+    lines
 }

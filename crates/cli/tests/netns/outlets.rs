@@ -401,3 +401,113 @@ fn who_becomes_primary_is_announced_to_the_network() {
     wait_for("its end", || (role(&place, "VI_1") == "fault").then_some(()));
     stays(std::time::Duration::from_millis(50), &name, || role(&place, "VI_1") == "fault");
 }
+
+/// A TLS server by somebody else's hand (`openssl s_server`), which answers every request with 200.
+struct TlsServer {
+    child: std::process::Child,
+    url: String,
+    authority: PathBuf,
+    said: PathBuf,
+}
+
+impl TlsServer {
+    fn new(directory: &Path) -> Self {
+        std::fs::create_dir_all(directory).unwrap();
+        let openssl = |words: &[&str]| {
+            vipwatch_testkit::run(
+                std::process::Command::new("openssl").args(words).current_dir(directory),
+            );
+        };
+        let subject = ["-subj", "/CN=vipwatch test", "-days", "2", "-nodes"];
+        let name = ["-addext", "subjectAltName=IP:127.0.0.1"];
+        let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
+        openssl(
+            &[&["req", "-x509", "-keyout", "ca.key", "-out", "ca.pem"], &curve[..], &subject]
+                .concat(),
+        );
+        openssl(
+            &[&["req", "-keyout", "key.pem", "-out", "cert.csr"], &curve[..], &subject, &name]
+                .concat(),
+        );
+        openssl(&[
+            "x509",
+            "-req",
+            "-in",
+            "cert.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-days",
+            "2",
+            "-copy_extensions",
+            "copy",
+            "-out",
+            "cert.pem",
+        ]);
+        let said = directory.join("said");
+        // A port that was free a moment ago; nobody else lives in this namespace.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut child = std::process::Command::new("openssl")
+            .args(["s_server", "-quiet", "-key", "key.pem", "-cert", "cert.pem", "-accept"])
+            .arg(format!("127.0.0.1:{port}"))
+            .current_dir(directory)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::fs::File::create(&said).unwrap())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for("the server", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        let mut stdin = child.stdin.take().unwrap();
+        let seen = said.clone();
+        std::thread::spawn(move || {
+            let mut answered = 0;
+            // What is written to its input goes to whoever is connected.
+            while stdin.flush().is_ok() {
+                let asked = read(&seen).matches("POST ").count();
+                if asked > answered && read(&seen).contains("\"to\":") {
+                    answered = asked;
+                    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+                    if stdin.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+                vipwatch_testkit::pause(std::time::Duration::from_millis(5));
+            }
+        });
+        let url = format!("https://127.0.0.1:{port}/vip");
+        Self { child, url, authority: directory.join("ca.pem"), said }
+    }
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_webhook_over_tls_believes_its_authority_and_no_other() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let (ours, other) =
+        (TlsServer::new(&lab.path().join("t1")), TlsServer::new(&lab.path().join("t2")));
+    let webhook = |server: &TlsServer| {
+        let authority = ours.authority.display();
+        format!("[[outlet.webhook]]\nurl = \"{}\"\nca_file = \"{authority}\"\n", server.url)
+    };
+    place.configure(&format!("[[outlet]]\n{}{}", webhook(&ours), webhook(&other)));
+    let _node = place.start();
+    netns.ip(VIP);
+    wait_for("it to be taken", || {
+        let latencies = &json(&place, &["status"])["instances"][0]["latencies"];
+        latencies["webhook"].as_i64()
+    });
+    assert!(read(&ours.said).contains("\"to\":\"primary\""), "{}", read(&ours.said));
+    let is_refused = |line: &str| {
+        line.contains(&other.url) && line.contains("not told") && line.contains("certificate")
+    };
+    wait_for("the other to be refused", || place.log().lines().any(is_refused).then_some(()));
+    assert!(!read(&other.said).contains("primary"), "nothing was told to a stranger");
+}

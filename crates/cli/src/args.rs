@@ -117,11 +117,13 @@ pub(crate) fn wrong(error: &ConfigError) -> Failure {
             Code::NotPermitted
         }
         ConfigError::Read { .. } => Code::Missing,
+        ConfigError::Exposed(_) => Code::NotPermitted,
         ConfigError::Wrong(_) => Code::No,
     };
     let failure = Failure::new(code, Chain(error));
     match error {
         ConfigError::Read { .. } => failure,
+        ConfigError::Exposed(_) => failure.hint("chown root, chmod go-w"),
         ConfigError::Wrong(_) => failure.hint("`vipwatch config example` shows every key"),
     }
 }

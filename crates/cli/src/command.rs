@@ -65,7 +65,8 @@ fn problems_text(problems: &Value) -> String {
 fn troubles_text(troubles: &[Trouble]) -> String {
     let each = troubles.iter().map(|trouble| {
         let line = trouble.line.map(|line| format!(":{line}")).unwrap_or_default();
-        format!("problem: {}{line}: {}\n", trouble.file.display(), trouble.text.escape_debug())
+        let text = format!("{}{line}: {}", trouble.file.display(), trouble.text);
+        format!("problem: {}\n", harmless(&text))
     });
     each.collect()
 }

@@ -10,7 +10,7 @@
 //! Level-triggered: an event is a reason to ask, and what is answered is the truth, whatever
 //! was missed. An overrun is a reason to ask everywhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -112,6 +112,8 @@ pub struct Roster {
     audited: Option<Name>,
     /// How often events were lost.
     overruns: u64,
+    /// Those who changed all the time while they were asked: they are asked again.
+    restless: BTreeSet<Name>,
 }
 
 impl Roster {
@@ -124,7 +126,7 @@ impl Roster {
     /// Follows nobody yet, over this fleet.
     pub fn over(fleet: Fleet) -> Self {
         let (homes, by_place) = (BTreeMap::new(), BTreeMap::new());
-        Self { fleet, homes, by_place, audited: None, overruns: 0 }
+        Self { fleet, homes, by_place, audited: None, overruns: 0, restless: BTreeSet::new() }
     }
 
     /// What listens.
@@ -213,6 +215,11 @@ impl Roster {
         new
     }
 
+    /// Whether somebody is to be asked again, although nothing may be heard of him.
+    pub fn is_restless(&self) -> bool {
+        !self.restless.is_empty()
+    }
+
     /// Whether a namespace has a name and is not there yet: it is worth looking again soon.
     pub fn is_waiting(&self) -> bool {
         let has_name = |name: &NetnsName| NetnsId::of_name(name).is_ok_and(|id| id.is_some());
@@ -224,7 +231,9 @@ impl Roster {
     pub fn read(&mut self) -> io::Result<Vec<Change>> {
         let mut heard = Vec::new();
         self.fleet.read(&mut heard)?;
-        let mut asked: BTreeMap<Name, Cause> = BTreeMap::new();
+        let restless = std::mem::take(&mut self.restless);
+        let mut asked: BTreeMap<Name, Cause> =
+            restless.into_iter().map(|name| (name, Cause::Address)).collect();
         let mut is_lost = false;
         let mut is_gone = false;
         for heard in heard {
@@ -275,11 +284,21 @@ impl Roster {
             let Some(place) = self.homes.get(&name).and_then(|home| home.place.clone().ok()) else {
                 continue;
             };
-            let Ok(survey) = self.fleet.survey(place) else { continue };
+            let Ok(mut survey) = self.fleet.survey(place) else { continue };
+            let Some(home) = self.homes.get_mut(&name) else { continue };
+            let is_wrong = |member: &Member, survey: &Survey| {
+                member.standing.as_ref() != Some(&standing(&member.watched, survey))
+            };
+            // One disagreement is repeated: a dump can be ahead of an event that is not queued yet.
+            if home.members.iter().any(|member| is_wrong(member, &survey)) {
+                match self.fleet.survey(place) {
+                    Ok(again) => survey = again,
+                    Err(_) => continue,
+                }
+            }
             // ORDER: asked after the survey. What is queued by now explains a difference, and
             // will be read; then there is nothing to say about us.
             let is_behind = self.fleet.is_ready();
-            let Some(home) = self.homes.get_mut(&name) else { continue };
             for member in &mut home.members {
                 examine(&member.found, &survey);
                 if !is_behind {
@@ -308,6 +327,11 @@ impl Roster {
             Ok(survey) => Ok(survey),
             // It has gone while we were about to ask, and the kernel will say so.
             Err(WatchError::Dump(error)) if error.raw_os_error() == Some(EINVAL) => return,
+            // What was known of it stands until it can be asked in peace.
+            Err(WatchError::Endless) => {
+                self.restless.insert(name.clone());
+                return;
+            }
             Err(error) => Err(Standing::Unknown(error.to_string())),
         };
         for member in &mut home.members {

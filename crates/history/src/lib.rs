@@ -10,7 +10,7 @@ pub mod writer;
 
 use std::path::PathBuf;
 
-pub use reader::{Entry, Flaps, Query, Reader, Run};
+pub use reader::{Entry, Flaps, Last, Query, Reader, Run};
 pub use writer::{Keep, Opened, Writer};
 
 /// The file's name in the state directory.
@@ -35,6 +35,8 @@ pub struct Record {
     pub cause: String,
     /// What there is to say besides.
     pub reason: Option<String>,
+    /// Whether somebody was to be told; not if a node that starts found it as it was.
+    pub is_news: bool,
 }
 
 /// Somebody who is told of a change.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, params};
 
-use crate::{FILE, HistoryError, Latencies, Record, schema};
+use crate::{FILE, HistoryError, Latencies, Record, Stage, schema};
 
 /// Which changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Query {
     pub since: Option<i64>,
     /// Of the instances whose ids begin so.
     pub instance: Option<String>,
+    /// Of the one that is called so, and no other.
+    pub exact: bool,
     /// The last so many.
     pub limit: Option<u64>,
 }
@@ -24,6 +26,17 @@ pub struct Entry {
     /// What happened.
     pub record: Record,
     /// Who knew how soon.
+    pub latencies: Latencies,
+}
+
+/// What an instance was last known to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Last {
+    /// Its role.
+    pub role: String,
+    /// Since when, in milliseconds since the epoch.
+    pub since: i64,
+    /// Which programs and addresses knew of its last change.
     pub latencies: Latencies,
 }
 
@@ -82,13 +95,13 @@ impl Reader {
         let mut statement = self.connection.prepare(
             "SELECT seq, at, instance, netns, from_role, to_role, cause, reason, \
              file_us, announce_us, hook_us, webhook_us, agent_us FROM change \
-             WHERE at >= ?1 AND substr(instance, 1, length(?2)) = ?2 \
+             WHERE at >= ?1 AND (instance = ?2 OR (NOT ?4 AND substr(instance, 1, length(?2)) = ?2)) \
              ORDER BY seq DESC LIMIT ?3",
         )?;
         let since = query.since.unwrap_or(i64::MIN);
         let instance = query.instance.as_deref().unwrap_or_default();
         let limit = query.limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(-1));
-        let rows = statement.query_map(params![since, instance, limit], |row| {
+        let rows = statement.query_map(params![since, instance, limit, query.exact], |row| {
             let record = Record {
                 seq: row.get(0)?,
                 at: row.get(1)?,
@@ -98,6 +111,7 @@ impl Reader {
                 to: row.get(5)?,
                 cause: row.get(6)?,
                 reason: row.get(7)?,
+                is_news: true,
             };
             let mut latencies = Latencies::default();
             for (at, latency) in latencies.0.iter_mut().enumerate() {
@@ -114,7 +128,7 @@ impl Reader {
     pub fn flaps(&self, since: i64) -> Result<Vec<Flaps>, HistoryError> {
         let mut statement = self.connection.prepare(
             "SELECT instance, count(*), sum(to_role = 'primary'), min(at), max(at) FROM change \
-             WHERE at >= ?1 AND from_role IS NOT NULL AND cause <> 'start' \
+             WHERE at >= ?1 AND from_role <> to_role AND cause <> 'start' \
              GROUP BY instance ORDER BY 2 DESC, 1",
         )?;
         let rows = statement.query_map([since], |row| {
@@ -129,13 +143,22 @@ impl Reader {
         Ok(rows.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// The role that each instance was last known to have, and since when.
-    pub fn last_roles(&self) -> Result<BTreeMap<String, (String, i64)>, HistoryError> {
+    /// What each instance was last known to be.
+    pub fn last_roles(&self) -> Result<BTreeMap<String, Last>, HistoryError> {
         let mut statement = self.connection.prepare(
-            "SELECT instance, to_role, at FROM change \
-             WHERE seq IN (SELECT max(seq) FROM change GROUP BY instance)",
+            "SELECT standing.instance, role, since, hook_us, webhook_us FROM standing \
+             LEFT JOIN change ON change.seq = standing.seq",
         )?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
+        let rows = statement.query_map([], |row| {
+            let mut latencies = Latencies::default();
+            for (at, stage) in [(3, Stage::Hook), (4, Stage::Webhook)] {
+                if let Some(micros) = row.get(at)? {
+                    latencies.set(stage, micros);
+                }
+            }
+            let last = Last { role: row.get(1)?, since: row.get(2)?, latencies };
+            Ok((row.get(0)?, last))
+        })?;
         Ok(rows.collect::<Result<BTreeMap<_, _>, _>>()?)
     }
 
@@ -182,6 +205,7 @@ mod tests {
                 to: to.to_owned(),
                 cause: cause.to_owned(),
                 reason: None,
+                is_news: true,
             };
             writer.record(record, Latencies::default());
         }
@@ -192,8 +216,8 @@ mod tests {
             Flaps { instance: "a".to_owned(), changes: 2, primary: 1, first: 20, last: 30 };
         assert_eq!(flaps, [expected]);
         let roles = reader.last_roles().unwrap();
-        assert_eq!(roles["a"], ("backup".to_owned(), 30));
-        assert_eq!(roles["b"], ("primary".to_owned(), 40));
+        assert_eq!((roles["a"].role.as_str(), roles["a"].since), ("backup", 30));
+        assert_eq!((roles["b"].role.as_str(), roles["b"].since), ("primary", 40));
     }
 
     #[test]
@@ -213,6 +237,7 @@ mod tests {
                     to: "primary".to_owned(),
                     cause: "start".to_owned(),
                     reason: Some("why".to_owned()),
+                    is_news: true,
                 },
                 Latencies::default(),
             );
@@ -226,7 +251,7 @@ mod tests {
         assert_eq!(times(Query { since: Some(20), ..Query::default() }), [20, 30, 40]);
         let web = Some("web".to_owned());
         assert_eq!(times(Query { instance: web.clone(), ..Query::default() }), [10, 20, 40]);
-        assert_eq!(times(Query { instance: web, limit: Some(2), since: None }), [20, 40]);
+        assert_eq!(times(Query { instance: web, limit: Some(2), ..Query::default() }), [20, 40]);
         let nobody = Some("%".to_owned());
         assert!(times(Query { instance: nobody, ..Query::default() }).is_empty());
     }

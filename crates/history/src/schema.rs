@@ -36,14 +36,25 @@ CREATE TABLE run (
 );
 ";
 
-/// From version 1 to 2: how long after the kernel's word each stage knew, in microseconds. NULL: it
-/// was not told, or not yet.
+/// From version 1 to 2.
+///
+/// In `change`: how long after the kernel's word each stage knew, in microseconds. NULL: it was not
+/// told, or not yet. `standing`: what each instance was last, which is kept longer than changes are.
 const TO_2: &str = "
 ALTER TABLE change ADD COLUMN file_us INTEGER;
 ALTER TABLE change ADD COLUMN announce_us INTEGER;
 ALTER TABLE change ADD COLUMN hook_us INTEGER;
 ALTER TABLE change ADD COLUMN webhook_us INTEGER;
 ALTER TABLE change ADD COLUMN agent_us INTEGER;
+CREATE TABLE standing (
+    instance TEXT PRIMARY KEY,
+    role     TEXT NOT NULL,
+    since    INTEGER NOT NULL,              -- milliseconds since the epoch
+    seq      INTEGER NOT NULL               -- its last change
+);
+INSERT INTO standing (instance, role, since, seq)
+    SELECT instance, to_role, at, seq FROM change
+    WHERE seq IN (SELECT max(seq) FROM change GROUP BY instance);
 ";
 
 /// Sees to it that the file has our format.

@@ -11,8 +11,8 @@ use rusqlite::{Connection, ErrorCode, params};
 
 use crate::{FILE, HistoryError, Latencies, Record, Stage, schema};
 
-/// Changes that may wait for the disk: a failover of ten thousand instances, and back.
-const QUEUE: usize = 1 << 16;
+/// Changes that may wait for the disk: a failover of five thousand instances, and back.
+const QUEUE: usize = 1 << 14;
 /// Changes in one transaction.
 const BATCH: usize = 1000;
 /// How often the recorder writes down that it runs, and clears what is too old.
@@ -43,7 +43,7 @@ pub struct Opened {
     pub killed: Option<i64>,
     /// The file was not a database any more: it was set aside, as this.
     pub set_aside: Option<PathBuf>,
-    /// The number of the last change.
+    /// No change has a number above this one, whether it is in the history or was lost.
     pub last: i64,
 }
 
@@ -51,7 +51,8 @@ pub struct Opened {
 #[derive(Debug)]
 enum Note {
     Change(Box<(Record, Latencies)>),
-    Stage(i64, Stage, i64),
+    /// Who knew how soon; `None`: it does not know after all.
+    Stage(i64, Stage, Option<i64>),
 }
 
 /// What went wrong, for both sides.
@@ -83,7 +84,7 @@ impl Writer {
             other => other?,
         };
         opened.killed = killed;
-        opened.last = last(&connection)?;
+        opened.last = floor(&connection, &opened)?;
         let (sender, receiver) = sync_channel(QUEUE);
         let losses = Arc::new(Losses::default());
         let shared = Arc::clone(&losses);
@@ -103,7 +104,12 @@ impl Writer {
     /// Takes down that `stage` knew of change `seq` after so many microseconds.
     pub fn stage(&self, seq: i64, stage: Stage, micros: i64) {
         // A change is worth counting if it is lost; how long it took is not.
-        let _ = self.put(Note::Stage(seq, stage, micros));
+        let _ = self.put(Note::Stage(seq, stage, Some(micros)));
+    }
+
+    /// Takes down that `stage` does not know of change `seq` yet.
+    pub fn unstage(&self, seq: i64, stage: Stage) {
+        let _ = self.put(Note::Stage(seq, stage, None));
     }
 
     fn put(&self, note: Note) -> bool {
@@ -119,6 +125,21 @@ impl Writer {
     pub fn failing(&self) -> Option<String> {
         self.losses.failing.lock().map_or(None, |failing| failing.clone())
     }
+}
+
+/// More changes than a node can have told of and not written before it was killed.
+const UNWRITTEN: i64 = 100_000;
+
+/// A number that no change has gone beyond. Numbers are never used again: others know changes by them.
+fn floor(connection: &Connection, opened: &Opened) -> Result<i64, HistoryError> {
+    if opened.set_aside.is_some() {
+        // Nobody knows what they were: ten a second since the epoch, which is more than there were.
+        return Ok(now() / 100);
+    }
+    let dropped: i64 =
+        connection.query_row("SELECT coalesce(sum(dropped), 0) FROM run", [], |row| row.get(0))?;
+    let lost = if opened.killed.is_some() { UNWRITTEN } else { 0 };
+    Ok(last(connection)?.saturating_add(lost).saturating_add(dropped))
 }
 
 /// The number of the last change that was ever recorded, whether it is still kept or not.
@@ -234,20 +255,32 @@ impl Recorder {
                  file_us, announce_us, hook_us, webhook_us, agent_us) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?;
+            let mut standing = transaction.prepare(
+                "INSERT INTO standing (instance, role, since, seq) VALUES (?1, ?2, ?3, ?4) \
+                 ON CONFLICT (instance) DO UPDATE SET role = ?2, \
+                 seq = CASE WHEN ?5 THEN ?4 ELSE seq END, \
+                 since = CASE WHEN role = ?2 THEN since ELSE ?3 END",
+            )?;
             for note in batch {
                 match note {
                     Note::Change(change) => {
                         let (record, latencies) = &**change;
-                        let Record { seq, at, instance, netns, from, to, cause, reason } = record;
+                        let Record { seq, at, instance, netns, from, to, cause, reason, is_news } =
+                            record;
                         let [file, announce, hook, webhook, agent] = latencies.0;
                         insert.execute(params![
                             seq, at, instance, netns, from, to, cause, reason, file, announce,
                             hook, webhook, agent
                         ])?;
+                        standing.execute(params![instance, to, at, seq, is_news])?;
                     }
                     Note::Stage(seq, stage, micros) => {
                         let column = stage.word();
-                        let update = format!("UPDATE change SET {column}_us = ?2 WHERE seq = ?1");
+                        // Whoever is told again, after a restart of his own, knew before.
+                        let update = format!(
+                            "UPDATE change SET {column}_us = ?2 \
+                             WHERE seq = ?1 AND ({column}_us IS NULL OR ?2 IS NULL)"
+                        );
                         transaction.prepare(&update)?.execute(params![seq, micros])?;
                     }
                 }
@@ -325,6 +358,7 @@ mod tests {
             to: to.to_owned(),
             cause: "address".to_owned(),
             reason: None,
+            is_news: true,
         }
     }
 
@@ -384,6 +418,39 @@ mod tests {
         let left = read(directory.path());
         assert_eq!(left.len(), 10);
         assert!(left.iter().all(|record| record.instance == "new"));
+    }
+
+    #[test]
+    fn what_an_instance_was_last_outlives_its_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = Keep { age: Duration::from_hours(1), ..Keep::default() };
+        let (writer, _) = Writer::open(directory.path(), keep).unwrap();
+        let old = now() - 7_200_000;
+        writer.record(record("a", old, "primary"), Latencies::default());
+        let mut again = record("a", now(), "primary");
+        again.is_news = false;
+        writer.record(again, Latencies::default());
+        drop(writer);
+        let last =
+            Reader::open(directory.path()).unwrap().last_roles().unwrap().remove("a").unwrap();
+        assert_eq!((last.role.as_str(), last.since), ("primary", old));
+    }
+
+    #[test]
+    fn numbers_are_not_used_again_after_a_kill_or_a_loss() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        for name in [FILE.to_owned(), format!("{FILE}-wal")] {
+            std::fs::copy(directory.path().join(&name), copy.path().join(&name)).unwrap();
+        }
+        drop(writer);
+        let (_writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
+        assert!(opened.last >= UNWRITTEN, "some may have been told of and not written");
+        let broken = tempfile::tempdir().unwrap();
+        File::create(broken.path().join(FILE)).unwrap().write_all(&[7; 8192]).unwrap();
+        let (_writer, opened) = Writer::open(broken.path(), Keep::default()).unwrap();
+        assert!(opened.last > 1_000_000_000, "nobody knows how many there were");
     }
 
     #[test]

@@ -123,7 +123,9 @@ impl Netns {
         let handle = self.handle.try_clone().map_err(again)?;
         let netns = Self { name: self.name.clone(), handle, id: self.id };
         std::thread::scope(|scope| {
-            let visit = scope.spawn(move || netns.settle().map(|_id| work()));
+            let visit = std::thread::Builder::new()
+                .spawn_scoped(scope, move || netns.settle().map(|_id| work()))
+                .map_err(again)?;
             visit.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }

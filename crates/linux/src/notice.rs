@@ -42,7 +42,8 @@ pub struct News {
 pub struct Notices {
     queue: OwnedFd,
     by_path: BTreeMap<PathBuf, i32>,
-    topics: BTreeMap<i32, (PathBuf, Topic)>,
+    /// What each is watched for.
+    topics: BTreeMap<i32, (PathBuf, Vec<Topic>)>,
 }
 
 impl Notices {
@@ -52,10 +53,13 @@ impl Notices {
         Ok(Self { queue, by_path: BTreeMap::new(), topics: BTreeMap::new() })
     }
 
-    /// Watches `directory`; false if it is watched already.
+    /// Watches `directory` for `topic`; false if it is watched for that already.
     pub fn watch(&mut self, directory: &Path, topic: Topic) -> io::Result<bool> {
-        if self.by_path.contains_key(directory) {
-            return Ok(false);
+        let known = self.by_path.get(directory).and_then(|number| self.topics.get_mut(number));
+        if let Some((_, topics)) = known {
+            let is_new = !topics.contains(&topic);
+            topics.extend(is_new.then_some(topic));
+            return Ok(is_new);
         }
         let flags = WatchFlags::CLOSE_WRITE
             | WatchFlags::CREATE
@@ -66,7 +70,7 @@ impl Notices {
             | WatchFlags::ONLYDIR;
         let number = inotify::add_watch(&self.queue, directory, flags)?;
         self.by_path.insert(directory.to_owned(), number);
-        self.topics.insert(number, (directory.to_owned(), topic));
+        self.topics.insert(number, (directory.to_owned(), vec![topic]));
         Ok(true)
     }
 
@@ -92,14 +96,16 @@ impl Notices {
                 news = News { names: true, files: true, agents: true };
                 continue;
             }
-            let Some((_, topic)) = self.topics.get(&event.wd()) else { continue };
+            let Some((_, topics)) = self.topics.get(&event.wd()) else { continue };
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
-            match topic {
-                Topic::Names => news.names = true,
-                Topic::Files => news.files = true,
-                Topic::Agents => news.agents = true,
-                Topic::File(wanted) => {
-                    news.files |= name.is_none_or(|name| name == wanted.as_bytes());
+            for topic in topics {
+                match topic {
+                    Topic::Names => news.names = true,
+                    Topic::Files => news.files = true,
+                    Topic::Agents => news.agents = true,
+                    Topic::File(wanted) => {
+                        news.files |= name.is_none_or(|name| name == wanted.as_bytes());
+                    }
                 }
             }
             // It was removed, or is called otherwise now: the next one of its name is another.

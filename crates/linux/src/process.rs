@@ -158,16 +158,20 @@ impl Drop for Child {
     }
 }
 
-/// Has the kernel kill what `command` starts when this process ends.
+/// Has the kernel kill what `command` starts when this process ends. It starts with no signal held
+/// back: those that we read instead are ours.
 pub fn bind_to_this_process(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;
     let parent = rustix::process::getpid();
-    let bind = move || match die_with_parent(parent) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(io::ErrorKind::NotFound.into()),
-        Err(error) => Err(error),
+    let bind = move || {
+        crate::signal::hold_none();
+        match die_with_parent(parent) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(io::ErrorKind::NotFound.into()),
+            Err(error) => Err(error),
+        }
     };
-    // SAFETY: between fork and exec the closure makes two system calls and touches neither
+    // SAFETY: between fork and exec the closure makes three system calls and touches neither
     // the heap nor a lock.
     unsafe { command.pre_exec(bind) };
 }

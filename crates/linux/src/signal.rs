@@ -58,6 +58,17 @@ impl AsFd for ChildSignals {
     }
 }
 
+/// Lets every signal through again, in a child that is about to become another program.
+pub(crate) fn hold_none() {
+    // SAFETY: all zeroes is a value of the plain data type, which `sigemptyset` sets up for real; it
+    // outlives the calls, and nothing here allocates.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
 /// A descriptor from which blocked signals are read.
 #[derive(Debug)]
 pub(crate) struct SignalFile {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -39,6 +40,25 @@ pub struct Auditor {
 }
 
 impl Auditor {
+    /// Looks at one instance, and compares what everybody says about it. A view that seems to be
+    /// behind is looked at twice: the kernel's word may be on its way to us.
+    pub fn look_at(&self, board: &Board, id: &InstanceId) -> Option<(Arc<Entry>, Vec<Aged>)> {
+        let mut last = None;
+        for _ in 0..2 {
+            let survey = look::survey(board.entry(id)?.found.netns.as_ref());
+            // ORDER: what we believe is asked after the kernel was.
+            let entry = board.entry(id)?;
+            let aged = self.examine(&entry, &survey);
+            let is_behind = aged.iter().any(|aged| aged.finding.name == "view-behind");
+            last = Some((entry, aged));
+            if !is_behind {
+                break;
+            }
+            let _ = rustix::event::poll(&mut [], Some(&SECOND_LOOK));
+        }
+        last
+    }
+
     /// Compares what everybody says about an instance; `survey` is what the kernel says, or why it
     /// says nothing.
     pub fn examine(&self, entry: &Entry, survey: &Result<Survey, Standing>) -> Vec<Aged> {
@@ -81,7 +101,13 @@ struct Rounds {
     /// Who is to be looked at soon.
     soon: Mutex<BTreeMap<InstanceId, Instant>>,
     bell: Condvar,
+    /// Within how many seconds everybody is looked at.
+    every: AtomicU64,
 }
+
+/// How long after the first look the second one comes.
+const SECOND_LOOK: rustix::event::Timespec =
+    rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// How often he goes on with his round.
 const STEP: Duration = Duration::from_secs(10);
@@ -92,11 +118,17 @@ impl Watchman {
         auditor: Arc<Auditor>,
         every: Duration,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Rounds { soon: Mutex::default(), bell: Condvar::new() });
+        let every = AtomicU64::new(every.as_secs());
+        let shared = Arc::new(Rounds { soon: Mutex::default(), bell: Condvar::new(), every });
         let rounds = Arc::clone(&shared);
-        let work = move || rounds.go(&board, &auditor, every);
+        let work = move || rounds.go(&board, &auditor);
         std::thread::Builder::new().name("audit".to_owned()).spawn(work)?;
         Ok(Self { shared })
+    }
+
+    /// Everybody is looked at within this time, from now on.
+    pub(crate) fn set_every(&self, every: Duration) {
+        self.shared.every.store(every.as_secs(), Ordering::Relaxed);
     }
 
     /// An instance has changed: who does not know yet shall have some seconds.
@@ -109,7 +141,7 @@ impl Watchman {
 }
 
 impl Rounds {
-    fn go(&self, board: &Board, auditor: &Auditor, every: Duration) {
+    fn go(&self, board: &Board, auditor: &Auditor) {
         let mut said: BTreeSet<(InstanceId, &'static str)> = BTreeSet::new();
         let mut reached: Option<InstanceId> = None;
         let mut next = Instant::now() + STEP;
@@ -117,6 +149,7 @@ impl Rounds {
             let view = board.view();
             if next <= Instant::now() {
                 next = Instant::now() + STEP;
+                let every = Duration::from_secs(self.every.load(Ordering::Relaxed));
                 let share = share(view.entries.len(), STEP, every);
                 let behind = reached.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 let part: Vec<InstanceId> = view
@@ -130,11 +163,11 @@ impl Rounds {
                 auditor.keep_only(|id| view.entries.contains_key(id));
                 said.retain(|(id, _)| view.entries.contains_key(id));
             }
+            drop(view);
             for id in due {
-                let Some(entry) = view.entries.get(&id) else { continue };
-                let survey = look::survey(entry.found.netns.as_ref());
-                let aged = auditor.examine(entry, &survey);
-                tell(&id, &aged, &mut said);
+                if let Some((_, aged)) = auditor.look_at(board, &id) {
+                    tell(&id, &aged, &mut said);
+                }
             }
         }
     }

@@ -35,8 +35,8 @@ pub struct Entry {
     pub cause: Cause,
     /// Who was told how soon.
     pub latencies: Latencies,
-    /// Who could not be told yet, and why.
-    pub failures: BTreeMap<Stage, String>,
+    /// Who could not be told yet: one of a stage, and why.
+    pub failures: BTreeMap<(Stage, String), String>,
     /// What the agent has acknowledged; `None` if it is not ours to tell.
     pub agent: Option<AgentKnows>,
     /// Who is told.
@@ -102,6 +102,7 @@ impl Counters {
 /// Somebody who listens.
 #[derive(Debug)]
 struct Listener {
+    number: u64,
     sender: SyncSender<Arc<str>>,
     /// Lines he has missed and was not told of.
     missed: u64,
@@ -112,6 +113,7 @@ struct Listener {
 pub struct Board {
     view: Mutex<Arc<View>>,
     listeners: Mutex<Vec<Listener>>,
+    next_listener: AtomicU64,
     /// What is counted.
     pub counters: Counters,
     /// What is wrong with the node itself, by name.
@@ -146,15 +148,16 @@ impl Board {
         });
     }
 
-    /// Listens from now on. What is in the view already is not told again.
-    pub fn listen(&self) -> (Arc<View>, Receiver<Arc<str>>) {
-        let (sender, receiver) = sync_channel(BACKLOG);
+    /// Listens from now on, until the ear is dropped. What is in the view already is not told again.
+    pub fn listen(self: &Arc<Self>) -> (Arc<View>, Ear) {
+        let (sender, lines) = sync_channel(BACKLOG);
+        let number = self.next_listener.fetch_add(1, Ordering::Relaxed);
         // ORDER: listen before the view is taken. A change between the two is then told twice,
         // with the same number; the other way round it would be missed.
         if let Ok(mut listeners) = self.listeners.lock() {
-            listeners.push(Listener { sender, missed: 0 });
+            listeners.push(Listener { number, sender, missed: 0 });
         }
-        (self.view(), receiver)
+        (self.view(), Ear { lines, number, board: Arc::clone(self) })
     }
 
     /// Tells everybody who listens. Nobody is waited for.
@@ -193,6 +196,23 @@ impl Board {
     }
 }
 
+/// What a listener hears with.
+#[derive(Debug)]
+pub struct Ear {
+    /// The lines.
+    pub lines: Receiver<Arc<str>>,
+    number: u64,
+    board: Arc<Board>,
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        if let Ok(mut listeners) = self.board.listeners.lock() {
+            listeners.retain(|listener| listener.number != self.number);
+        }
+    }
+}
+
 impl Listener {
     /// False if he has gone.
     fn tell(&mut self, line: &Arc<str>, count: &AtomicU64) -> bool {
@@ -226,8 +246,9 @@ mod tests {
 
     #[test]
     fn whoever_is_slow_is_told_how_much_he_missed_and_holds_nobody_up() {
-        let board = Board::default();
-        let (_, receiver) = board.listen();
+        let board = Arc::new(Board::default());
+        let (_, ear) = board.listen();
+        let receiver = &ear.lines;
         for number in 0..BACKLOG + 10 {
             board.tell(|| number.to_string().into());
         }
@@ -239,8 +260,7 @@ mod tests {
         let gap = rest.last().unwrap();
         assert!(gap.contains("vipwatch.gap/1") && gap.contains("10"), "{gap}");
         assert_eq!(board.counters.feed_missed.load(Ordering::Relaxed), 11);
-        drop(receiver);
-        board.tell(|| "nobody".into());
+        drop(ear);
         assert!(board.listeners.lock().unwrap().is_empty());
     }
 

@@ -8,6 +8,7 @@ mod document;
 mod outlet;
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,6 +119,9 @@ pub enum ConfigError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Others than root and its reader may write to it, and it names programs to run.
+    #[error("{} may be written by others than root, and says which programs to run", .0.display())]
+    Exposed(PathBuf),
     /// It can, and is wrong.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Wrong(Vec<Fault>),
@@ -134,6 +138,19 @@ impl Config {
             }
             Err(source) => Err(ConfigError::Read { file: path.to_owned(), source }),
         }
+    }
+
+    /// As [`Self::load`], for whoever will run what it says: others may not have written it.
+    pub fn load_trusted(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let path = file.unwrap_or(Path::new(FILE));
+        if let Ok(metadata) = std::fs::metadata(path) {
+            let ours = rustix::process::geteuid().as_raw();
+            let is_ours = metadata.uid() == 0 || metadata.uid() == ours;
+            if !is_ours || metadata.mode() & 0o022 != 0 {
+                return Err(ConfigError::Exposed(path.to_owned()));
+            }
+        }
+        Self::load(file)
     }
 
     /// Understands `text`, which is in `file`.
@@ -200,8 +217,8 @@ impl Config {
             &mut self.audit_every,
             table.parsed("audit_every", faults, |text| {
                 let every = span(text)?;
-                let is_sane = (Duration::from_secs(1)..=Duration::from_hours(24)).contains(&every);
-                is_sane.then_some(every).ok_or_else(|| "it is 1s to 24h".to_owned())
+                let is_sane = (Duration::from_secs(10)..=Duration::from_hours(24)).contains(&every);
+                is_sane.then_some(every).ok_or_else(|| "it is 10s to 24h".to_owned())
             }),
         );
         let at_once = table.number("hooks_at_once", 1, 256, faults);

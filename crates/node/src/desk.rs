@@ -6,13 +6,13 @@
 
 mod answer;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use vipwatch_linux::peer;
@@ -24,7 +24,7 @@ use crate::board::Board;
 /// Questions at a time.
 const CONNECTIONS: usize = 64;
 /// The longest question.
-const LONGEST: u64 = 64 << 10;
+const LONGEST: usize = 64 << 10;
 /// How long a question may take to be asked, and an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -154,32 +154,57 @@ fn receive(listener: &UnixListener, group: Option<u32>, office: &Office) {
             let _ = say(&stream, &refusal(Why::No, "too many ask at once; try again"));
             continue;
         }
-        let (office, counted) = (office.clone(), Arc::clone(&count));
+        // Given back however this ends.
+        let seat = Seat(Arc::clone(&count));
+        let office = office.clone();
         let work = move || {
+            let _seat = seat;
             // Whoever asks and goes away has had his answer.
             let _ = attend(&stream, group, &office);
-            counted.fetch_sub(1, Ordering::AcqRel);
         };
-        let spawned = std::thread::Builder::new().name("answer".to_owned()).spawn(work);
-        if spawned.is_err() {
-            count.fetch_sub(1, Ordering::AcqRel);
-        }
+        // Without a thread, the next who asks may have more luck.
+        let _ = std::thread::Builder::new().name("answer".to_owned()).spawn(work);
+    }
+}
+
+/// One of those who may ask.
+struct Seat(Arc<AtomicUsize>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 fn attend(stream: &UnixStream, group: Option<u32>, office: &Office) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     if !is_trusted(stream, group)? {
         let text = "you may not ask: be root, or in the socket's group";
         return say(stream, &refusal(Why::NotPermitted, text));
     }
-    let mut line = String::new();
-    BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
-    match serde_json::from_str::<Value>(&line) {
+    match serde_json::from_slice::<Value>(&question(stream)?) {
         Ok(question) => answer::answer(&question, office, stream),
         Err(error) => say(stream, &refusal(Why::No, &format!("that is no question: {error}"))),
     }
+}
+
+/// The question, to the end of its line; all of it within a time.
+fn question(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + PATIENCE;
+    let mut line = Vec::new();
+    let mut buffer = [0; 4096];
+    while !line.contains(&b'\n') && line.len() < LONGEST {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer)? {
+            0 => break,
+            length => line.extend_from_slice(&buffer[..length]),
+        }
+    }
+    Ok(line)
 }
 
 /// Root, our own user, and the members of the socket's group.

@@ -23,8 +23,8 @@ pub fn office(config: &Config) -> Office {
     let recorded = recorded.unwrap_or_default();
     let entries = look(&instances).into_iter().map(|seen| {
         let known = recorded.get(seen.found.id.as_str());
-        let since = known.filter(|(role, _)| role == seen.standing.word());
-        let since = since.and_then(|(_, at)| u64::try_from(*at).ok());
+        let since = known.filter(|last| last.role == seen.standing.word());
+        let since = since.and_then(|last| u64::try_from(last.since).ok());
         let entry = Entry {
             found: Arc::new(seen.found.clone()),
             standing: seen.standing,

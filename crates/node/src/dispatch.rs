@@ -22,7 +22,7 @@ use vipwatch_core::{AnnouncePlan, Chain, Dice, InstanceId, Moment, Role, Standin
 use vipwatch_engine::discovery::Found;
 use vipwatch_engine::outlet::agent::{AgentLine, AgentSettings, Told};
 use vipwatch_engine::outlet::state_file::{StateFile, Written};
-use vipwatch_history::{Latencies, Stage};
+use vipwatch_history::{Last, Latencies, Stage};
 use vipwatch_linux::clock;
 
 use crate::config::{AgentRule, Config, Hook, Rule, Webhook};
@@ -149,43 +149,92 @@ impl Dispatch {
         Ok(())
     }
 
-    /// These are the instances, and no others; tells which of them are to be told where they
-    /// stand, because what is configured for them is new.
+    /// These are the instances, and no others; tells for which of them something else is configured
+    /// than before: they are to be told where they stand.
     pub(crate) fn follow(&mut self, instances: &[Arc<Found>]) -> Vec<InstanceId> {
         let mut before = std::mem::take(&mut self.outlets);
-        let mut new = Vec::new();
+        let mut changed = Vec::new();
         for found in instances {
             let spec = Spec::of(found, &self.rules);
-            if spec == Spec::default() {
-                continue;
-            }
-            let outlets = match before.remove(&found.id) {
-                Some(known) if known.spec == spec => known,
-                other => {
-                    new.push(found.id.clone());
-                    let last = other.and_then(|other| other.last);
-                    Outlets::new(spec, found, last)
+            let known = before.remove(&found.id);
+            let last = match known {
+                Some(known) if known.spec == spec => {
+                    self.outlets.insert(found.id.clone(), known);
+                    continue;
+                }
+                Some(known) => {
+                    self.part_with(&found.id, &known, &spec);
+                    changed.push(found.id.clone());
+                    known.last
+                }
+                None if spec == Spec::default() => continue,
+                None => {
+                    changed.push(found.id.clone());
+                    None
                 }
             };
-            self.outlets.insert(found.id.clone(), outlets);
+            if spec != Spec::default() {
+                self.outlets.insert(found.id.clone(), Outlets::new(spec, found, last));
+            }
         }
         let outlets = &self.outlets;
         self.open.retain(|id| outlets.contains_key(id));
         for (id, gone) in before {
-            if let Some(crier) = &self.crier {
-                crier.stop(&id);
-            }
-            // Nobody will keep it true from now on.
-            if let Some(directory) = &gone.spec.state_dir {
-                let _ = std::fs::remove_file(directory.join("state"));
-            }
+            self.part_with(&id, &gone, &Spec::default());
         }
-        new
+        changed
+    }
+
+    /// Ends what is not in `spec` any more.
+    fn part_with(&self, id: &InstanceId, known: &Outlets, spec: &Spec) {
+        if let Some(crier) = &self.crier
+            && known.spec.announce.is_some()
+            && spec.announce.is_none()
+        {
+            crier.stop(id);
+        }
+        // Nobody will keep it true from now on.
+        if let Some(directory) = &known.spec.state_dir
+            && spec.state_dir.as_ref() != Some(directory)
+        {
+            let _ = std::fs::remove_file(directory.join("state"));
+        }
     }
 
     /// Who is told about an instance.
     pub(crate) fn stages(&self, id: &InstanceId) -> Arc<[Stage]> {
         self.outlets.get(id).map_or(&self.none, |outlets| &outlets.stages).clone()
+    }
+
+    /// Whether programs or addresses were not told of the last change by the node before us.
+    pub(crate) fn is_owed(&self, found: &Found, last: &Last) -> bool {
+        let Some(outlets) = self.outlets.get(&found.id) else { return false };
+        let role = last.role.as_str();
+        let is_open = |stage, wants: bool| wants && last.latencies.of(stage).is_none();
+        is_open(Stage::Hook, outlets.spec.hooks.iter().any(|hook| hook.on.contains(&role)))
+            || is_open(
+                Stage::Webhook,
+                outlets.spec.webhooks.iter().any(|webhook| webhook.on.contains(&role)),
+            )
+    }
+
+    /// Who will be told of this change.
+    pub(crate) fn expected(&self, transition: &Transition) -> Vec<Stage> {
+        let Some(outlets) = self.outlets.get(&transition.found.id) else { return Vec::new() };
+        let role = transition.to.word();
+        let spec = &outlets.spec;
+        let is_told = |stage: &Stage| match stage {
+            Stage::File => true,
+            Stage::Announce => transition.to == Standing::Primary,
+            Stage::Hook => {
+                transition.is_news && spec.hooks.iter().any(|hook| hook.on.contains(&role))
+            }
+            Stage::Webhook => {
+                transition.is_news && spec.webhooks.iter().any(|one| one.on.contains(&role))
+            }
+            Stage::Agent => role_of(&transition.to).is_some(),
+        };
+        outlets.stages.iter().copied().filter(is_told).collect()
     }
 
     /// The directories in which agents have their sockets.
@@ -232,9 +281,7 @@ impl Dispatch {
     fn enqueue(&self, transition: &Arc<Transition>) -> usize {
         let id = &transition.found.id;
         let Some(outlets) = self.outlets.get(id) else { return 0 };
-        // A start that found everything as it was is nothing to run a program for.
-        let is_start = transition.cause == vipwatch_engine::roster::Cause::Start;
-        if is_start && transition.from.is_none() {
+        if !transition.is_news {
             return 0;
         }
         let role = transition.to.word();
@@ -242,12 +289,14 @@ impl Dispatch {
         for hook in outlets.spec.hooks.iter().filter(|hook| hook.on.contains(&role)) {
             let (transition, node) = (Arc::clone(transition), Arc::clone(&self.node));
             let job = hook::Job { hook: Arc::clone(hook), transition, node };
-            left_out += self.hooks.put(id.clone(), job, hook.deliver);
+            let is_same = |other: &hook::Job| Arc::ptr_eq(&other.hook, hook);
+            left_out += self.hooks.put(id.clone(), job, hook.deliver, is_same);
         }
         for webhook in outlets.spec.webhooks.iter().filter(|one| one.on.contains(&role)) {
             let lanes = self.webhooks.iter().find(|(known, _)| known == webhook);
             let job = webhook::Job::new(Arc::clone(transition), Arc::clone(&self.node));
-            left_out += lanes.map_or(0, |(_, lanes)| lanes.put(id.clone(), job, webhook.deliver));
+            let Some((_, lanes)) = lanes else { continue };
+            left_out += lanes.put(id.clone(), job, webhook.deliver, |_| true);
         }
         left_out
     }
@@ -302,6 +351,12 @@ impl Dispatch {
         for id in &self.open {
             let Some(outlets) = self.outlets.get_mut(id) else { continue };
             let Some(last) = outlets.last.clone() else { continue };
+            if let Some(directory) = &outlets.spec.state_dir
+                && outlets.file.as_ref().and_then(StateFile::due).is_some_and(|due| due <= now)
+            {
+                // It may be what is missing; one that cannot be made is said when it is written to.
+                let _ = std::fs::create_dir_all(directory);
+            }
             if let Some(written) = outlets.file.as_mut().and_then(|file| file.tick(now)) {
                 match file_report(written, &last) {
                     Some(report) => reports.push(report),
@@ -383,7 +438,10 @@ impl Outlets {
                 trust: rule.trust,
                 words: if rule.says_master { words_with_master } else { words },
             };
-            AgentLine::new(settings, Dice::new(seed))
+            let mut line = AgentLine::new(settings, Dice::new(seed));
+            // A node before us may have told it something a moment ago.
+            line.delivery().heard_before(clock::now());
+            line
         });
         let stages = spec.stages().into();
         let knows = AgentKnows { acknowledged: None, failing: None };

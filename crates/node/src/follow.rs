@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,9 @@ const GATHER_TIMES: u32 = 20;
 /// What waiting brought.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Whose role has changed.
+    /// Whose role had changed before anything was looked for.
+    pub heard: Vec<Change>,
+    /// Whose role has changed, or is known, since.
     pub changes: Vec<Change>,
     /// What is wrong with the configuration now, if that is not what was wrong before.
     pub troubles: Option<Vec<Trouble>>,
@@ -66,6 +68,10 @@ pub struct Follower {
     reach: Reach,
     /// What the last look took.
     took: Duration,
+    /// How long to wait for a namespace that has a name and is not there.
+    patience: Duration,
+    /// Where agents have their sockets.
+    agents: Vec<PathBuf>,
 }
 
 impl Follower {
@@ -85,6 +91,8 @@ impl Follower {
             next: clock::now(),
             reach: Reach::All,
             took: Duration::ZERO,
+            patience: SETTLE,
+            agents: Vec::new(),
         })
     }
 
@@ -98,12 +106,15 @@ impl Follower {
         self.scout.redirect(places, own);
     }
 
-    /// Tells when something happens to a socket in `directory`.
-    pub fn watch_agents(&mut self, directory: &Path) {
-        if let Some(notices) = &mut self.notices {
-            // One that cannot be watched is found by trying again.
-            let _ = notices.watch(directory, Topic::Agents);
-        }
+    /// Tells when something happens to a socket in one of `directories`, from the next
+    /// [`Self::rediscover`] on.
+    pub fn watch_agents(&mut self, directories: impl IntoIterator<Item = PathBuf>) {
+        self.agents = directories.into_iter().collect();
+    }
+
+    /// Everything that is followed.
+    pub fn instances(&self) -> &[Arc<Found>] {
+        &self.instances
     }
 
     /// What to wait for.
@@ -138,8 +149,12 @@ impl Follower {
         let now = clock::now();
         self.took = now.since(began);
         // A name is there before its namespace is, and a file before all of it is.
+        let is_waiting = self.roster.is_waiting();
+        self.patience =
+            if is_waiting { (self.patience * 2).min(REDISCOVER_BLIND) } else { SETTLE / 2 };
         let pause = match cover {
-            _ if is_unsettled || self.roster.is_waiting() => SETTLE,
+            _ if is_unsettled => SETTLE,
+            _ if is_waiting => self.patience,
             // What happened between looking and watching was not heard.
             Cover::New => GATHER,
             Cover::Partial => REDISCOVER_BLIND,
@@ -150,8 +165,19 @@ impl Follower {
             changes,
             troubles: is_news.then_some(troubles),
             instances: is_changed.then_some(instances),
-            has_agents: false,
+            heard: Vec::new(),
+            has_agents: self.watch_for_agents(),
         }
+    }
+
+    /// Whether an agent's directory was not watched before: its socket may be another one.
+    fn watch_for_agents(&mut self) -> bool {
+        let Some(notices) = &mut self.notices else { return true };
+        let mut is_new = false;
+        for directory in &self.agents {
+            is_new |= notices.watch(directory, Topic::Agents).unwrap_or(false);
+        }
+        is_new
     }
 
     /// Watches every directory that matters.
@@ -184,8 +210,11 @@ impl Follower {
 
     /// Takes what has come.
     pub fn take(&mut self) -> io::Result<News> {
-        let changes = self.roster.read()?;
-        let mut news = News { changes, ..News::default() };
+        let heard = self.roster.read()?;
+        if self.roster.is_restless() {
+            self.next = self.next.min(clock::now() + GATHER);
+        }
+        let mut news = News { heard, ..News::default() };
         if let Some(notices) = &mut self.notices {
             let heard = notices.read();
             news.has_agents = heard.agents;
@@ -200,8 +229,8 @@ impl Follower {
         }
         if self.next <= clock::now() {
             let found = self.rediscover();
-            news.changes.extend(found.changes);
-            (news.troubles, news.instances) = (found.troubles, found.instances);
+            let has_agents = news.has_agents || found.has_agents;
+            news = News { heard: news.heard, has_agents, ..found };
         }
         Ok(news)
     }

@@ -47,7 +47,10 @@ struct State<K, J> {
     delayed: BTreeMap<K, Instant>,
     workers: usize,
     idle: usize,
+    /// No more letters come: workers who find nothing to do go.
     is_closed: bool,
+    /// And those that are left do not matter.
+    is_dropped: bool,
 }
 
 type Work<J> = dyn Fn(&mut J) -> Next + Send + Sync;
@@ -80,19 +83,27 @@ impl<K: Ord + Clone + Send + 'static, J: Send + 'static> Lanes<K, J> {
             workers: 0,
             idle: 0,
             is_closed: false,
+            is_dropped: false,
         };
         let (state, work) = (Mutex::new(state), Box::new(work));
         let name = name.to_owned();
         Self { shared: Arc::new(Shared { state, bell: Condvar::new(), work, limit, name }) }
     }
 
-    /// Adds a letter to the lane of `key`; tells how many were left out for it.
-    pub(crate) fn put(&self, key: K, job: J, deliver: Deliver) -> usize {
+    /// Adds a letter to the lane of `key`; tells how many were left out for it. Where only the last
+    /// one matters, those are left out of which `is_same` says that they are for the same reader.
+    pub(crate) fn put(
+        &self,
+        key: K,
+        job: J,
+        deliver: Deliver,
+        is_same: impl Fn(&J) -> bool,
+    ) -> usize {
         let mut state = self.shared.lock();
         let lane = state.lanes.entry(key.clone()).or_default();
         let before = lane.len();
         if deliver == Deliver::Latest {
-            lane.clear();
+            lane.retain(|letter| !is_same(&letter.job));
         }
         while lane.len() >= LONGEST {
             lane.pop_front();
@@ -103,12 +114,14 @@ impl<K: Ord + Clone + Send + 'static, J: Send + 'static> Lanes<K, J> {
         if !is_waiting && !state.busy.contains(&key) && !state.delayed.contains_key(&key) {
             state.ready.push_back(key);
         }
-        if state.idle > 0 {
-            self.shared.bell.notify_one();
-        } else if state.workers < self.shared.limit {
+        // Those who are idle may have been called already, and not have come yet.
+        if state.ready.len() > state.idle && state.workers < self.shared.limit {
             state.workers += 1;
             drop(state);
             self.hire();
+        } else {
+            drop(state);
+            self.shared.bell.notify_one();
         }
         left_out
     }
@@ -217,6 +230,9 @@ impl<K: Ord + Clone, J> Shared<K, J> {
         let next = (self.work)(&mut letter.job);
         let mut state = self.lock();
         state.busy.remove(&key);
+        if state.is_dropped {
+            return state;
+        }
         let lane = state.lanes.entry(key.clone()).or_default();
         if let Next::Again(wait) = next {
             let is_overtaken = letter.deliver == Deliver::Latest && !lane.is_empty();
@@ -232,6 +248,19 @@ impl<K: Ord + Clone, J> Shared<K, J> {
         // Somebody may wait for the end.
         self.bell.notify_all();
         state
+    }
+}
+
+impl<K, J> Drop for Lanes<K, J> {
+    /// Nobody will ask what became of the rest: it is dropped, and the workers go.
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.shared.state.lock() {
+            (state.is_closed, state.is_dropped) = (true, true);
+            state.lanes.clear();
+            state.ready.clear();
+            state.delayed.clear();
+        }
+        self.shared.bell.notify_all();
     }
 }
 
@@ -262,9 +291,9 @@ mod tests {
             Next::Done
         });
         for number in 0..3 {
-            assert_eq!(lanes.put('a', ('a', number), Deliver::Every), 0);
+            assert_eq!(lanes.put('a', ('a', number), Deliver::Every, |_| true), 0);
         }
-        lanes.put('b', ('b', 0), Deliver::Every);
+        lanes.put('b', ('b', 0), Deliver::Every, |_| true);
         assert_eq!(receiver.recv_timeout(LONG), Ok(('b', 0)), "a is held up, b is not");
         go.send(()).unwrap();
         let rest: Vec<_> = (0..3).map(|_| receiver.recv_timeout(LONG).unwrap()).collect();
@@ -282,14 +311,14 @@ mod tests {
             sender.send(*job).unwrap();
             Next::Done
         });
-        lanes.put('x', 0, Deliver::Latest);
+        lanes.put('x', 0, Deliver::Latest, |_| true);
         go.send(()).unwrap();
         assert_eq!(receiver.recv_timeout(LONG), Ok(0));
         // The worker holds the next one at the gate; of those behind it one is left.
-        lanes.put('x', 1, Deliver::Every);
-        lanes.put('y', 2, Deliver::Latest);
-        lanes.put('y', 3, Deliver::Latest);
-        assert_eq!(lanes.put('y', 4, Deliver::Latest), 1);
+        lanes.put('x', 1, Deliver::Every, |_| true);
+        lanes.put('y', 2, Deliver::Latest, |_| true);
+        lanes.put('y', 3, Deliver::Latest, |_| true);
+        assert_eq!(lanes.put('y', 4, Deliver::Latest, |_| true), 1);
         for _ in 0..2 {
             go.send(()).unwrap();
         }
@@ -305,8 +334,8 @@ mod tests {
             sender.send(*job).unwrap();
             if job.1 < 3 { Next::Again(Duration::from_millis(1)) } else { Next::Done }
         });
-        lanes.put('x', (1, 0), Deliver::Every);
-        lanes.put('x', (2, 0), Deliver::Every);
+        lanes.put('x', (1, 0), Deliver::Every, |_| true);
+        lanes.put('x', (2, 0), Deliver::Every, |_| true);
         let seen: Vec<_> = (0..6).map(|_| receiver.recv_timeout(LONG).unwrap()).collect();
         assert_eq!(seen, [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]);
         assert_eq!(lanes.close(LONG), 0);
@@ -320,7 +349,8 @@ mod tests {
             let _ = gate.lock().unwrap().recv_timeout(LONG);
             Next::Done
         });
-        let left_out: usize = (0..LONGEST * 2).map(|n| lanes.put('x', n, Deliver::Every)).sum();
+        let left_out: usize =
+            (0..LONGEST * 2).map(|n| lanes.put('x', n, Deliver::Every, |_| true)).sum();
         assert!(left_out >= LONGEST - 1);
         assert!(lanes.close(Duration::from_millis(1)) >= LONGEST);
     }

@@ -12,10 +12,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
+use vipwatch_core::audit::AgentKnows;
 use vipwatch_core::{Chain, InstanceId, Moment};
 use vipwatch_engine::discovery::{Found, Trouble};
 use vipwatch_engine::roster::{Cause, Change};
-use vipwatch_history::{HistoryError, Opened, Reader, Stage, Writer};
+use vipwatch_history::{HistoryError, Last, Opened, Reader, Stage, Writer};
 use vipwatch_linux::clock;
 use vipwatch_linux::signal::{Signal, Signals};
 
@@ -86,7 +87,7 @@ pub struct Node {
     name: Arc<str>,
     seq: i64,
     /// What the node before us knew, until we know ourselves.
-    before: BTreeMap<String, (String, i64)>,
+    before: BTreeMap<String, Last>,
     next_audit: Moment,
     next_housekeeping: Moment,
     watchdog: service::Watchdog,
@@ -99,6 +100,7 @@ impl Node {
     pub fn start(config: Config, reload: Reload) -> Result<Self, NodeError> {
         // ORDER: signals before any thread, so that no thread is killed by them.
         let signals = Signals::hold().map_err(NodeError::Signals)?;
+        raise_file_limit();
         let lock = lock(&config.state_dir)?;
         let name = crate::name();
         let places = config.places.clone();
@@ -198,6 +200,11 @@ impl Node {
 
     /// Takes what the follower has to tell.
     fn take(&mut self, news: News, heard: Moment) {
+        let at = SystemTime::now();
+        // ORDER: what was heard is about those there were; they may be gone by what was found then.
+        for change in news.heard {
+            self.perform(change, at, heard);
+        }
         if let Some(troubles) = news.troubles {
             self.take_troubles(troubles);
         }
@@ -207,7 +214,6 @@ impl Node {
         if news.has_agents {
             self.dispatch.look_for_agents();
         }
-        let at = SystemTime::now();
         for change in news.changes {
             self.perform(change, at, heard);
         }
@@ -217,7 +223,8 @@ impl Node {
         let known = Arc::clone(&self.board.view().troubles);
         for trouble in troubles.iter().filter(|trouble| !known.contains(trouble)) {
             let (file, line) = (trouble.file.display(), trouble.line.unwrap_or(0));
-            tracing::warn!(%file, line, "{}", trouble.text.escape_debug());
+            let file = format!("{file}");
+            tracing::warn!(?file, line, "{}", trouble.text.escape_debug());
         }
         let troubles = Arc::new(troubles);
         self.board.update(|view| view.troubles = troubles);
@@ -243,8 +250,8 @@ impl Node {
                 }
             }
         });
-        let new = self.dispatch.follow(instances);
-        self.tell_where_they_stand(&new);
+        let changed = self.dispatch.follow(instances);
+        self.tell_where_they_stand(&changed);
     }
 
     /// Outlets that are new are told what is so; it is no change.
@@ -259,10 +266,16 @@ impl Node {
                 from: None,
                 to: entry.standing.clone(),
                 cause: Cause::Start,
+                is_news: false,
             });
             let (_, reports, _) = self.dispatch.perform(&transition);
             let stages = self.dispatch.stages(id);
-            self.board.amend(id, |entry| entry.stages = stages);
+            self.board.amend(id, |entry| {
+                // Whoever is not told any more has nothing to complain about.
+                entry.failures.clear();
+                entry.agent = stages.contains(&Stage::Agent).then_some(IGNORANT);
+                entry.stages = stages;
+            });
             for report in &reports {
                 self.note(report);
             }
@@ -273,27 +286,40 @@ impl Node {
     fn perform(&mut self, change: Change, at: SystemTime, heard: Moment) {
         let Change { found, from, to, cause } = change;
         self.seq += 1;
+        let known = self.board.entry(&found.id);
         let mut since = at;
+        let mut is_news = true;
         let from = match from {
-            Some(from) => Some(from.word().to_owned()),
+            Some(from) => {
+                // Another reason is no other role.
+                if from.word() == to.word() {
+                    since = known.as_ref().map_or(at, |known| known.since);
+                }
+                Some(from.word().to_owned())
+            }
             // What the node before us knew: what is still so, is so since then, and no change.
             None => match self.before.remove(found.id.as_str()) {
-                Some((role, then)) if role == to.word() => {
-                    since = UNIX_EPOCH + Duration::from_millis(u64::try_from(then).unwrap_or(0));
+                Some(last) if last.role == to.word() => {
+                    since =
+                        UNIX_EPOCH + Duration::from_millis(u64::try_from(last.since).unwrap_or(0));
+                    is_news = self.dispatch.is_owed(&found, &last);
                     None
                 }
-                known => known.map(|(role, _)| role),
+                last => last.map(|last| last.role),
             },
         };
-        let transition = Arc::new(Transition { seq: self.seq, at, heard, found, from, to, cause });
+        let seq = self.seq;
+        let transition = Transition { seq, at, heard, found, from, to, cause, is_news };
+        let transition = Arc::new(transition);
         let (latencies, reports, left_out) = self.dispatch.perform(&transition);
         let id = transition.found.id.clone();
         self.writer.record(transition.record(), latencies);
         let stages = self.dispatch.stages(&id);
         let is_told = stages.contains(&Stage::Agent);
-        let unknown = vipwatch_core::audit::AgentKnows { acknowledged: None, failing: None };
+        let agent = known.as_ref().and_then(|known| known.agent.clone());
+        // Who could not be told of the last change may not have been told of this one either.
+        let failures = known.map(|known| known.failures.clone()).unwrap_or_default();
         self.board.update(|view| {
-            let agent = view.entries.get(&id).and_then(|entry| entry.agent.clone());
             let entry = Entry {
                 found: Arc::clone(&transition.found),
                 standing: transition.to.clone(),
@@ -301,16 +327,17 @@ impl Node {
                 seq: transition.seq,
                 cause,
                 latencies,
-                failures: BTreeMap::new(),
-                agent: is_told.then(|| agent.unwrap_or(unknown)),
-                stages: Arc::clone(&stages),
+                failures,
+                agent: is_told.then(|| agent.unwrap_or(IGNORANT)),
+                stages,
             };
             view.entries.insert(id.clone(), Arc::new(entry));
         });
         self.board.tell(|| {
             let mut line = transition.json(&self.name, &latencies);
-            let stages: Vec<&str> = stages.iter().map(|stage| stage.word()).collect();
-            line["stages"] = stages.into();
+            let expected = self.dispatch.expected(&transition);
+            let expected: Vec<&str> = expected.into_iter().map(Stage::word).collect();
+            line["stages"] = expected.into();
             line.to_string().into()
         });
         let counters = &self.board.counters;
@@ -329,13 +356,24 @@ impl Node {
     /// Somebody was told, or could not be.
     fn note(&self, report: &Report) {
         let Report { instance, seq, stage, whom, micros, outcome, is_final } = report;
-        let Some(last) = self.board.entry(instance).map(|entry| entry.seq) else { return };
+        let Some(entry) = self.board.entry(instance) else { return };
         let stage_word = stage.word();
+        let party = (*stage, whom.clone());
         match outcome {
             Ok(()) => {
                 tracing::debug!(%instance, seq, stage = stage_word, %whom, "told");
+                let is_alone =
+                    entry.failures.keys().all(|other| other.0 != *stage || *other == party);
+                let is_first = entry.seq == *seq && entry.latencies.of(*stage).is_none();
+                // Of several, the last one counts.
+                if *is_final && is_alone {
+                    self.writer.stage(*seq, *stage, *micros);
+                }
                 self.board.amend(instance, |entry| {
-                    entry.failures.remove(stage);
+                    entry.failures.remove(&party);
+                    if *is_final && is_alone && is_first {
+                        entry.latencies.set(*stage, *micros);
+                    }
                 });
             }
             // The same as before.
@@ -344,15 +382,10 @@ impl Node {
                 self.board.counters.outlet_failures.fetch_add(1, Ordering::Relaxed);
                 let again = if *is_final { "given up" } else { "it is tried again" };
                 tracing::warn!(%instance, seq, stage = stage_word, %whom, again, "not told: {why}");
+                self.writer.unstage(*seq, *stage);
                 self.board.amend(instance, |entry| {
-                    entry.failures.insert(*stage, format!("{whom}: {why}"));
+                    entry.failures.insert(party, why.clone());
                 });
-            }
-        }
-        if outcome.is_ok() && *is_final {
-            self.writer.stage(*seq, *stage, *micros);
-            if last == *seq {
-                self.board.amend(instance, |entry| entry.latencies.set(*stage, *micros));
             }
         }
         self.board.tell(|| {
@@ -449,6 +482,7 @@ impl Node {
         if let Err(error) = configured {
             tracing::error!(%error, "the outlets cannot be had");
         }
+        self.watchman.set_every(config.audit_every);
         self.follower.redirect(config.places.clone(), config.instances.clone());
         self.config = Config {
             state_dir: self.config.state_dir.clone(),
@@ -458,12 +492,7 @@ impl Node {
         self.watch_agents();
         let news = self.follower.rediscover();
         // Also those that are as they were may be told elsewhere now.
-        let instances: Vec<Arc<Found>> = match &news.instances {
-            Some(instances) => instances.clone(),
-            None => {
-                self.board.view().entries.values().map(|entry| Arc::clone(&entry.found)).collect()
-            }
-        };
+        let instances = self.follower.instances().to_vec();
         let heard = clock::now();
         self.take(News { instances: Some(instances), ..news }, heard);
         self.board.ail("configuration", None);
@@ -471,10 +500,20 @@ impl Node {
     }
 
     fn watch_agents(&mut self) {
-        for directory in self.dispatch.agent_directories() {
-            self.follower.watch_agents(&directory);
-        }
+        self.follower.watch_agents(self.dispatch.agent_directories());
     }
+}
+
+/// An agent of which nothing is known.
+const IGNORANT: AgentKnows = AgentKnows { acknowledged: None, failing: None };
+
+/// As many files as we may have: announcing takes some for each instance, for some seconds.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // With fewer it works as well, until very many fail over at once.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn log(transition: &Transition) {

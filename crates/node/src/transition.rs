@@ -28,6 +28,9 @@ pub struct Transition {
     pub to: Standing,
     /// What told.
     pub cause: Cause,
+    /// Whether programs and addresses are to be told: not if it is as the node before us knew it, and
+    /// had told them.
+    pub is_news: bool,
 }
 
 impl Transition {
@@ -43,6 +46,7 @@ impl Transition {
             to: self.to.word().to_owned(),
             cause: self.cause.word().to_owned(),
             reason: (!reason.is_empty()).then_some(reason),
+            is_news: self.is_news,
         }
     }
 

@@ -318,7 +318,8 @@ pub fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-fn parent(pid: i32) -> Option<i32> {
+/// Whose child a process is.
+pub fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }

@@ -1,8 +1,9 @@
 //! Reading what the kernel counts, and sorting what was measured.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use vipwatch_testkit::monitor::children;
+use vipwatch_testkit::monitor::parent;
 
 /// Sorted samples.
 pub struct Samples(Vec<f64>);
@@ -36,13 +37,26 @@ pub fn ms(span: Duration) -> f64 {
 
 /// A process and all that descend from it.
 pub fn family(pid: i32) -> Vec<i32> {
-    let mut all = vec![pid];
+    families(&[pid])
+}
+
+/// Processes and all that descend from them. `/proc` is read once: there may be thousands.
+pub fn families(pids: &[i32]) -> Vec<i32> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for pid in all {
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = pids.to_vec();
     let mut next = 0;
-    while next < all.len() {
-        all.extend(children(all[next]));
+    while next < found.len() {
+        found.extend(children.get(&found[next]).into_iter().flatten());
         next += 1;
     }
-    all
+    found
 }
 
 /// Memory in KiB.

@@ -13,7 +13,7 @@ use vipwatch_testkit::release::Call;
 use vipwatch_testkit::routers::{LINK, VIP, vip};
 use vipwatch_testkit::{Agent, Lab, Manner, NodeProcess, Place, Release, Routers, pause};
 
-use super::measure::{Samples, cpu, family, fds, machine, memory, ms, slab, thread_cpu};
+use super::measure::{Samples, cpu, families, fds, machine, memory, ms, slab, thread_cpu};
 use super::report::{Report, Row, Target};
 
 /// Long enough for a thousand scripts to start.
@@ -125,14 +125,16 @@ impl Bench {
         say("start");
         let before = slab();
         let began = Instant::now();
-        let scripts: Vec<Script> =
-            routers.each.iter().map(|router| Script::start(&self.script, lab, router)).collect();
+        let mut scripts = Scripts(Vec::new());
+        for router in &routers.each {
+            scripts.0.push(Script::start(&self.script, lab, router));
+        }
         let is_ready = wait_for_all(&confs, routers, "backup");
         figures.ready = is_ready.then(|| ms(began.elapsed()));
         figures.slab = Some(slab() - before);
         say("idle");
         pause(Duration::from_secs(5));
-        let pids: Vec<i32> = scripts.iter().flat_map(Script::pids).collect();
+        let pids = scripts.pids();
         figures.rss = Some(memory(&pids).rss);
         figures.fds = Some(pids.iter().map(|pid| fds(*pid)).sum());
         figures.sockets = Some(pids.iter().map(|pid| event_sockets(*pid)).sum());
@@ -188,19 +190,27 @@ impl Script {
         let pid = until(LIMIT, || read_pid(&file)).expect("a pid file");
         Self { child, pid }
     }
+}
 
+/// All of them.
+struct Scripts(Vec<Script>);
+
+impl Scripts {
     fn pids(&self) -> Vec<i32> {
-        family(self.pid)
+        let pids: Vec<i32> = self.0.iter().map(|script| script.pid).collect();
+        families(&pids)
     }
 }
 
-impl Drop for Script {
+impl Drop for Scripts {
     fn drop(&mut self) {
         for pid in self.pids().into_iter().filter_map(Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        for script in &mut self.0 {
+            let _ = script.child.kill();
+            let _ = script.child.wait();
+        }
     }
 }
 

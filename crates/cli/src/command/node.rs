@@ -49,7 +49,7 @@ impl Said {
     }
 
     fn load(&self) -> Result<Config, ConfigError> {
-        let mut config = Config::load(self.file.as_deref())?;
+        let mut config = Config::load_trusted(self.file.as_deref())?;
         let paths = [
             (&mut config.state_dir, &self.state_dir),
             (&mut config.socket, &self.socket),

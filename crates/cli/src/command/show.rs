@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use vipwatch_history::Stage;
 
 use super::doctor::age;
 use super::{each, text};
@@ -60,8 +61,9 @@ fn page(answer: &Value) -> String {
     }
     line("outlets", each(&instance["stages"]).map(text).collect::<Vec<_>>().join(", "));
     line("told after", latencies(&instance["latencies"]));
-    for (stage, why) in instance["failures"].as_object().into_iter().flatten() {
-        line("not told", format!("{stage}: {}", text(why)));
+    for failure in each(&instance["failures"]) {
+        let of = |key: &str| text(&failure[key]);
+        line("not told", format!("{} {}: {}", of("stage"), of("whom"), of("error")));
     }
     if !instance["agent"].is_null() {
         let known = text(&instance["agent"]["acknowledged"]);
@@ -86,12 +88,13 @@ fn page(answer: &Value) -> String {
     page
 }
 
-/// Who knew how soon, for people.
+/// Who knew how soon, for people, in the order in which they are told.
 pub(super) fn latencies(latencies: &Value) -> String {
-    let each = latencies.as_object().into_iter().flatten();
-    let each =
-        each.map(|(stage, micros)| format!("{stage} {}", span(micros.as_f64().unwrap_or(0.0))));
-    each.collect::<Vec<_>>().join(", ")
+    let known = Stage::ALL.iter().filter_map(|stage| {
+        let micros = latencies[stage.word()].as_f64()?;
+        Some(format!("{} {}", stage.word(), span(micros)))
+    });
+    known.collect::<Vec<_>>().join(", ")
 }
 
 /// A span of microseconds, for people.

@@ -32,7 +32,7 @@ fn row(instance: &Value) -> Vec<String> {
         0 | 1 => String::new(),
         count => format!(" (+{})", count - 1),
     };
-    let failures = instance["failures"].as_object().map_or(0, serde_json::Map::len);
+    let failures = each(&instance["failures"]).count();
     let reason = match (text(&instance["reason"]), failures) {
         (reason, 0) => reason,
         (reason, _) if reason.is_empty() => "somebody could not be told".to_owned(),

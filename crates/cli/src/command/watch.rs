@@ -180,7 +180,7 @@ fn follow(options: &Watch, mut screen: Screen) -> Result<(), Failure> {
         if let Some(troubles) = news.troubles.filter(|_| screen.format == Format::Table) {
             show::print(&troubles_text(&troubles));
         }
-        for change in news.changes {
+        for change in news.heard.into_iter().chain(news.changes) {
             if !is_wanted(change.found.id.as_str()) {
                 continue;
             }
@@ -194,6 +194,7 @@ fn follow(options: &Watch, mut screen: Screen) -> Result<(), Failure> {
                 from: change.from.map(|from| from.word().to_owned()),
                 to: change.to,
                 cause: change.cause,
+                is_news: !is_picture,
             };
             let line = transition.json(&node_name(), &Latencies::default());
             // What was so before is a picture, not a change.

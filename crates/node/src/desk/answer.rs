@@ -25,6 +25,9 @@ const PULSE: Duration = Duration::from_secs(5);
 /// What an instance's timeline shows.
 const TIMELINE: u64 = 20;
 
+/// The most changes in one answer.
+const LONGEST_HISTORY: u64 = 100_000;
+
 /// Changes within so long count as flapping, from so many on.
 const FLAP_SPAN: Duration = Duration::from_mins(10);
 const FLAPS: i64 = 6;
@@ -112,9 +115,9 @@ fn instance(entry: &Entry) -> Value {
     let addresses: Value = addresses.collect();
     let since = Some(millis(*since)).filter(|since| *since > 0);
     let reason = standing.reason();
-    let failures: serde_json::Map<String, Value> = failures
+    let failures: Value = failures
         .iter()
-        .map(|(stage, why)| (stage.word().to_owned(), Value::from(why.as_str())))
+        .map(|((stage, whom), why)| json!({ "stage": stage.word(), "whom": whom, "error": why }))
         .collect();
     let stages: Vec<&str> = stages.iter().map(|stage| stage.word()).collect();
     let agent = agent.as_ref().map(|agent| {
@@ -164,9 +167,11 @@ fn show(office: &Office, prefix: &str) -> Value {
             return refusal(Why::Missing, &format!("{text}: {} …", ids.join(", ")));
         }
     };
+    let Some((entry, findings)) = office.auditor.look_at(&office.board, &entry.found.id) else {
+        return refusal(Why::Missing, &format!("{prefix:?} has just gone"));
+    };
     let survey = look::survey(entry.found.netns.as_ref());
-    let findings = office.auditor.examine(entry, &survey);
-    let mut shown = instance(entry);
+    let mut shown = instance(&entry);
     shown["addresses"] = entry
         .found
         .vrrp
@@ -183,12 +188,11 @@ fn show(office: &Office, prefix: &str) -> Value {
         })
         .collect();
     let id = entry.found.id.to_string();
-    let query = Query { since: None, instance: Some(id.clone()), limit: Some(TIMELINE) };
+    let query =
+        Query { since: None, instance: Some(id.clone()), exact: true, limit: Some(TIMELINE) };
     let (timeline, error) =
         match Reader::open(&office.state_dir).and_then(|reader| reader.changes(&query)) {
-            Ok(changes) => {
-                (changes.iter().filter(|one| one.record.instance == id).map(change).collect(), None)
-            }
+            Ok(changes) => (changes.iter().map(change).collect(), None),
             Err(error) => (json!([]), Some(error.to_string())),
         };
     let findings: Value = findings.iter().map(|aged| finding(Some(&id), aged)).collect();
@@ -243,22 +247,22 @@ fn doctor(office: &Office) -> Value {
     findings.extend(clashes(&view));
     findings.extend(flapping(office));
     let mut young = 0;
-    for entry in view.entries.values() {
-        let survey = look::survey(entry.found.netns.as_ref());
-        for aged in office.auditor.examine(entry, &survey) {
+    for id in view.entries.keys() {
+        let Some((entry, aged)) = office.auditor.look_at(&office.board, id) else { continue };
+        for aged in aged {
             // A failover is not over for everybody at the same moment.
             let is_young = aged.since.elapsed().is_ok_and(|age| age < GRACE)
                 && entry.since.elapsed().is_ok_and(|age| age < GRACE);
             if is_young {
                 young += 1;
             } else {
-                findings.push(finding(Some(entry.found.id.as_str()), &aged));
+                findings.push(finding(Some(id.as_str()), &aged));
             }
         }
-        for (stage, why) in &entry.failures {
+        for ((stage, whom), why) in &entry.failures {
             findings.push(json!({
                 "id": entry.found.id.as_str(), "name": format!("{}-not-told", stage.word()),
-                "severity": "wrong", "text": why, "since": millis(entry.since), "age_seconds": null,
+                "severity": "wrong", "text": format!("{whom}: {why}"), "since": millis(entry.since), "age_seconds": null,
                 "hint": "see the log for what was tried",
             }));
         }
@@ -324,7 +328,9 @@ fn history(office: &Office, question: &Value) -> Value {
     let query = Query {
         since: question["since"].as_i64(),
         instance: question["id"].as_str().map(str::to_owned),
-        limit: question["limit"].as_u64(),
+        exact: false,
+        // Whoever wants more reads the file.
+        limit: Some(question["limit"].as_u64().unwrap_or(LONGEST_HISTORY).min(LONGEST_HISTORY)),
     };
     match Reader::open(&office.state_dir)
         .and_then(|reader| history_json(&reader, &query, &office.node))
@@ -375,7 +381,7 @@ fn change(entry: &Recorded) -> Value {
 
 /// Tells where everybody stands, and then what happens, until nobody listens.
 fn watch(office: &Office, prefixes: &[String], mut stream: &UnixStream) -> io::Result<()> {
-    let (view, lines) = office.board.listen();
+    let (view, ear) = office.board.listen();
     let mut text = String::new();
     for entry in chosen(&view, prefixes) {
         let mut line = instance(entry);
@@ -388,7 +394,7 @@ fn watch(office: &Office, prefixes: &[String], mut stream: &UnixStream) -> io::R
     drop(view);
     stream.write_all(text.as_bytes())?;
     loop {
-        let line = match lines.recv_timeout(PULSE) {
+        let line = match ear.lines.recv_timeout(PULSE) {
             Ok(line) => line,
             // Writing is how one finds out that nobody reads.
             Err(RecvTimeoutError::Timeout) => {

@@ -3,6 +3,10 @@
 //! An order is one per instance, and a newer one replaces it; so nothing here grows. While an
 //! instance is announced, its namespace is kept open, for some seconds; an instance that is no
 //! longer primary is let go at once.
+//!
+//! keepalived adds addresses one by one, a link may get its carrier later, and duplicate address
+//! detection takes its time. So the namespace is looked at again some times ([`LOOKS`]), and what has
+//! come is announced too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,8 +14,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use vipwatch_core::{AnnouncePlan, Chain, InstanceId, Moment, Role, Target};
+use vipwatch_core::announce::AddressFacts;
+use vipwatch_core::{
+    AnnouncePlan, Chain, InstanceId, Inventory, Look, Moment, Observation, Role, Usability,
+};
 use vipwatch_engine::outlet::announce::{Announcer, Note, When};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
@@ -20,6 +28,16 @@ use vipwatch_linux::survey::Surveyor;
 
 use super::{Report, Tray};
 use crate::transition::Transition;
+
+/// When the namespace is looked at again after an instance became primary.
+const LOOKS: [Duration; 6] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
 
 /// What to do about one instance.
 #[derive(Debug)]
@@ -75,7 +93,53 @@ impl Crier {
 struct Running {
     transition: Arc<Transition>,
     announcer: Announcer,
+    surveyor: Surveyor,
+    /// When it was begun, and how often the namespace was looked at since.
+    began: Moment,
+    looks: usize,
     is_reported: bool,
+}
+
+impl Running {
+    fn next_look(&self) -> Option<Moment> {
+        LOOKS.get(self.looks).map(|wait| self.began + *wait)
+    }
+
+    /// When there is something to do; `None` if it is over.
+    fn due(&self) -> Option<Moment> {
+        [self.announcer.due(), self.next_look()].into_iter().flatten().min()
+    }
+
+    /// Shows the announcer which of the instance's addresses there are.
+    fn look(&mut self) -> Result<(), String> {
+        let survey = self.surveyor.survey().map_err(|error| Chain(&error).to_string())?;
+        let wanted = &self.transition.found.vrrp.addresses;
+        let of_ours = |facts: &&AddressFacts| {
+            let name = survey.link(facts.target.link).map(|link| link.name);
+            wanted
+                .iter()
+                .any(|address| Some(address.link) == name && address.cidr.addr() == facts.target.ip)
+        };
+        let usability = |facts: &AddressFacts| match facts.is_tentative || facts.is_duplicate {
+            true => Usability::NotUsable,
+            false => Usability::Usable,
+        };
+        let inventory = Inventory {
+            look: Look::Resync,
+            links: survey.links.iter().map(|facts| (facts.link, facts.name)).collect(),
+            addresses: survey
+                .addresses
+                .iter()
+                .filter(of_ours)
+                .filter_map(|facts| {
+                    let cidr = IpNet::new(facts.target.ip, facts.prefix).ok()?;
+                    Some((facts.target.link, cidr, usability(facts)))
+                })
+                .collect(),
+        };
+        self.announcer.observe(&Observation::Inventory(inventory), clock::now());
+        Ok(())
+    }
 }
 
 /// The thread's side.
@@ -97,6 +161,8 @@ impl Street {
                 self.running.remove(&id);
                 if let Order::Start(transition, plan) = order {
                     self.begin(transition, plan);
+                    // Its first word does not wait for the beginnings of a thousand others.
+                    self.turn_one(&id);
                 }
             }
             self.turn();
@@ -107,60 +173,68 @@ impl Street {
     fn begin(&mut self, transition: Arc<Transition>, plan: AnnouncePlan) {
         let found = &transition.found;
         let opened = visit(found.netns.as_ref(), || {
-            let survey = Surveyor::open().and_then(|mut surveyor| surveyor.survey());
-            let announcer = Announcer::open(plan, When::Asked, None);
-            survey.map_err(|error| Chain(&error).to_string()).and_then(|survey| {
-                Ok((survey, announcer.map_err(|error| Chain(&error).to_string())?))
-            })
+            let surveyor = Surveyor::open().map_err(|error| Chain(&error).to_string())?;
+            let announcer = Announcer::open(plan, When::Primary, None);
+            Ok((surveyor, announcer.map_err(|error| Chain(&error).to_string())?))
         });
-        let (survey, mut announcer) = match opened {
+        let (surveyor, announcer) = match opened {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => return self.report(&transition, Err(error)),
             Err(error) => return self.report(&transition, Err(Chain(&error).to_string())),
         };
-        announcer.follow(Role::Primary, clock::now());
-        for address in &found.vrrp.addresses {
-            let link = survey.links.iter().find(|facts| facts.name == address.link);
-            if let Some(link) = link {
-                let target = Target { link: link.link, ip: address.cidr.addr() };
-                announcer.start(target, clock::now());
-            }
+        let (began, is_reported) = (clock::now(), false);
+        let mut running = Running { transition, announcer, surveyor, began, looks: 0, is_reported };
+        if let Err(error) = running.look() {
+            return self.report(&running.transition, Err(error));
         }
-        let id = found.id.clone();
-        self.running.insert(id, Running { transition, announcer, is_reported: false });
+        running.announcer.follow(Role::Primary, clock::now());
+        self.running.insert(running.transition.found.id.clone(), running);
     }
 
     /// Does what is due.
     fn turn(&mut self) {
-        let mut over = Vec::new();
-        let mut reports = Vec::new();
-        for (id, running) in &mut self.running {
-            let mut notes = running.announcer.answered();
-            notes.extend(running.announcer.tick(clock::now()));
-            for note in notes {
-                if let Some(outcome) = tell(&running.transition, &note)
-                    && !running.is_reported
-                {
-                    running.is_reported = true;
-                    reports.push((Arc::clone(&running.transition), outcome));
-                }
-            }
-            if running.announcer.due().is_none() {
-                over.push(id.clone());
-            }
+        let now = clock::now();
+        let is_due = |running: &Running| {
+            running.announcer.waiting_on().is_some() || running.due().is_none_or(|due| due <= now)
+        };
+        let due: Vec<InstanceId> = self
+            .running
+            .iter()
+            .filter(|(_, running)| is_due(running))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in due {
+            self.turn_one(&id);
         }
-        for (transition, outcome) in reports {
-            self.report(&transition, outcome);
+    }
+
+    fn turn_one(&mut self, id: &InstanceId) {
+        let Some(running) = self.running.get_mut(id) else { return };
+        if running.next_look().is_some_and(|at| at <= clock::now()) {
+            running.looks += 1;
+            // It is looked at again, and the announcer asks before each round.
+            let _ = running.look();
         }
-        for id in over {
-            self.running.remove(&id);
+        let mut notes = running.announcer.answered();
+        notes.extend(running.announcer.tick(clock::now()));
+        let transition = Arc::clone(&running.transition);
+        let outcomes = notes.iter().filter_map(|note| tell(&transition, note));
+        let outcomes: Vec<Result<(), String>> = outcomes.collect();
+        // Who has heard one of them has heard.
+        let best = outcomes.iter().find(|outcome| outcome.is_ok()).or(outcomes.first());
+        let is_news = !running.is_reported;
+        running.is_reported |= best.is_some();
+        if running.due().is_none() {
+            self.running.remove(id);
+        }
+        if let Some(outcome) = best.filter(|_| is_news) {
+            self.report(&transition, outcome.clone());
         }
     }
 
     fn wait(&self) {
         let now = clock::now();
-        let due: Option<Moment> =
-            self.running.values().filter_map(|running| running.announcer.due()).min();
+        let due: Option<Moment> = self.running.values().filter_map(Running::due).min();
         let limit = due.map_or(Duration::from_hours(1), |due| due.since(now));
         let mut polled = vec![PollFd::new(&self.shared.bell, PollFlags::IN)];
         let sockets = self.running.values().filter_map(|running| running.announcer.waiting_on());

@@ -4,16 +4,18 @@
 //! as far as it is short. It runs with our rights, so a program that others may write to is not
 //! run.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use vipwatch_history::{Latencies, Stage};
@@ -27,6 +29,12 @@ use crate::transition::Transition;
 /// What of a program's words is logged: so many bytes, and so many lines.
 const OUTPUT: usize = 4 << 10;
 const LINES: usize = 20;
+
+/// How often its output is read once more when it has ended.
+const LAST_WORDS: usize = 16;
+
+/// The longest list of addresses that is put into the environment.
+const LONGEST_VARIABLE: usize = 64 << 10;
 
 /// How long a program that has closed its output is waited for between two looks.
 const STEP: Duration = Duration::from_millis(20);
@@ -89,20 +97,20 @@ fn run(
     let program = Path::new(&hook.program[0]);
     examine(program)?;
     let change = transition.json(node, &Latencies::default());
+    let input = paper(&format!("{change}\n")).map_err(HookError::Start)?;
     let (mut reader, writer) = io::pipe().map_err(HookError::Start)?;
     let again = writer.try_clone().map_err(HookError::Start)?;
     let mut command = Command::new(program);
     command.args(&hook.program[1..]).envs(environment(&change, transition));
+    for ours in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+        command.env_remove(ours);
+    }
     command.current_dir("/").process_group(0);
-    command.stdin(Stdio::piped()).stdout(writer).stderr(again);
+    command.stdin(input).stdout(writer).stderr(again);
     bind_to_this_process(&mut command);
     let mut child = command.spawn().map_err(HookError::Start)?;
     // Our copies of the ends it writes to.
     drop(command);
-    if let Some(mut stdin) = child.stdin.take() {
-        // A pipe has room for this; a program need not read it.
-        let _ = stdin.write_all(format!("{change}\n").as_bytes());
-    }
     let status = attend(&mut child, &mut reader, end, output);
     if !matches!(status, Ok(Some(_))) {
         kill(&child);
@@ -112,6 +120,14 @@ fn run(
         None => Err(HookError::Late(hook.deadline)),
         Some(status) => verdict(status),
     }
+}
+
+/// Something to read from, of any length, that nobody waits for: a program need not read it.
+fn paper(text: &str) -> io::Result<File> {
+    let mut file = File::from(rustix::fs::memfd_create("change", MemfdFlags::CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Whether it is safe to run.
@@ -141,7 +157,11 @@ fn environment(change: &Value, transition: &Transition) -> Vec<(String, String)>
         .collect();
     let addresses: Vec<String> =
         transition.found.watched().iter().map(|(_, cidr)| cidr.to_string()).collect();
-    variables.push(("VIPWATCH_ADDRESSES".to_owned(), addresses.join(" ")));
+    let addresses = addresses.join(" ");
+    // More than the kernel would let through; the JSON has them all.
+    if addresses.len() <= LONGEST_VARIABLE {
+        variables.push(("VIPWATCH_ADDRESSES".to_owned(), addresses));
+    }
     variables
 }
 
@@ -156,8 +176,10 @@ fn attend(
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
-            // What it said last; a child of its own may hold the pipe open for ever.
-            while is_open && is_readable(reader, Duration::ZERO)? && output.take(reader)? {}
+            // What it said last; a child of its own may hold the pipe open, and write, for ever.
+            for _ in 0..LAST_WORDS {
+                is_open = is_open && is_readable(reader, Duration::ZERO)? && output.take(reader)?;
+            }
             return Ok(Some(status));
         }
         let left = end.saturating_duration_since(Instant::now());

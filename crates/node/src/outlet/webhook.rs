@@ -81,7 +81,7 @@ impl Poster {
         job.failing = outcome.as_ref().err().cloned();
         if is_news {
             let whom = public_part(&self.webhook.url);
-            let mut report = Report::new(&job.transition, Stage::Webhook, whom);
+            let mut report = Report::new(&job.transition, Stage::Webhook, &whom);
             (report.outcome, report.is_final) = (outcome, is_final);
             self.tray.leave(report);
         }
@@ -145,7 +145,22 @@ fn authorities(path: &Path) -> std::io::Result<RootCerts> {
 }
 
 /// An address without what may be secret in it.
-pub(crate) fn public_part(url: &str) -> &str {
+pub(crate) fn public_part(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
-    &url[..end]
+    let (scheme, rest) = url[..end].split_once("://").unwrap_or(("", &url[..end]));
+    let (host, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    format!("{scheme}://{host}/{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_secret_in_an_address_is_not_shown() {
+        let shown = public_part("https://user:pass@host:8443/a/b?token=x#y");
+        assert_eq!(shown, "https://host:8443/a/b");
+        assert_eq!(public_part("http://host"), "http://host/");
+    }
 }

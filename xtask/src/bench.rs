@@ -36,7 +36,7 @@ pub fn outside(words: &[&str]) -> Task {
     };
     provision::programs(&[provision::BASIC])?;
     enclosure::probe()?;
-    let subject = if name == "node" { build::vipwatch()? } else { build::dropin()? };
+    let subject = if name == "node" { build::vipwatch("release")? } else { build::dropin()? };
     let mut homes = [String::new(), String::new()];
     if name == "node" {
         provision::programs(&[provision::PEERS])?;

@@ -54,10 +54,10 @@ pub fn dropin() -> Result<PathBuf, Stop> {
     Ok(target_directory().join(&gnu).join("dropin").join(PROGRAM))
 }
 
-/// `vipwatch` as it is shipped.
-pub fn vipwatch() -> Result<PathBuf, Stop> {
-    run_cargo(&["build", "--quiet", "--package", "vipwatch-cli", "--release"])?;
-    Ok(target_directory().join("release/vipwatch"))
+/// `vipwatch`, by the profile `release`, as it is shipped, or `demo`, which is built sooner.
+pub fn vipwatch(profile: &str) -> Result<PathBuf, Stop> {
+    run_cargo(&["build", "--quiet", "--package", "vipwatch-cli", "--profile", profile])?;
+    Ok(target_directory().join(profile).join("vipwatch"))
 }
 
 /// Whether the compiler can build for `target`; asks rustup for it if not.

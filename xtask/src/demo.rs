@@ -38,7 +38,7 @@ pub fn outside(words: &[&str]) -> Task {
     let _held = Signals::hold()?;
     provision::programs(&[provision::BASIC, provision::KEEPALIVED])?;
     enclosure::probe()?;
-    let program = build::vipwatch()?.display().to_string();
+    let program = build::vipwatch("demo")?.display().to_string();
     let seconds = match words {
         [] => "",
         ["--seconds", seconds] => seconds,
@@ -130,17 +130,16 @@ impl Machine {
             }
         });
         let roles = vec![String::new(); SERVICES.len()];
-        let (_node, is_cut) = (node, false);
         Ok(Self {
             name,
             port,
             place,
             keepalived,
             config,
-            _node,
+            _node: node,
             watcher,
             roles,
-            is_cut,
+            is_cut: false,
             netns,
             lab,
         })
@@ -236,7 +235,7 @@ fn strike(machines: &mut [Machine], switch: &Switch, blows: usize, screen: &mut 
         }
     }
     let machine = &mut machines[blows / 2 % NAMES.len()];
-    if blows % 2 == 0 {
+    if blows.is_multiple_of(2) {
         screen.say(machine.name, "keepalived is stopped");
         if let Some(keepalived) = machine.keepalived.take() {
             keepalived.stop();

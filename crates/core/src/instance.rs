@@ -7,6 +7,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -30,9 +31,10 @@ pub enum NameError {
     Directory,
 }
 
-/// The identity of a watched instance; Neutron's router id, for one.
+/// The identity of a watched instance; Neutron's router id, for one. Shared: a node has thousands,
+/// and each is known in many places.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct InstanceId(String);
+pub struct InstanceId(Arc<str>);
 
 impl InstanceId {
     /// The most bytes an id may have: a UUID has 36, and a socket address must have room
@@ -50,7 +52,7 @@ impl FromStr for InstanceId {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         check(text, Self::LIMIT, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))?;
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 }
 
@@ -62,7 +64,7 @@ impl fmt::Display for InstanceId {
 
 /// The name of a network namespace, as `ip netns` lists it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NetnsName(String);
+pub struct NetnsName(Arc<str>);
 
 impl NetnsName {
     /// The name as text; never a path.
@@ -76,7 +78,7 @@ impl FromStr for NetnsName {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         check(text, 255, |c| c != '/' && !c.is_control() && !c.is_whitespace())?;
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 }
 

@@ -75,9 +75,9 @@ pub struct Found {
     /// Where its addresses are; `None` for the node's own namespace.
     pub netns: Option<NetnsName>,
     /// The file that says so.
-    pub file: PathBuf,
+    pub file: Arc<Path>,
     /// What it says.
-    pub vrrp: VrrpInstance,
+    pub vrrp: Arc<VrrpInstance>,
 }
 
 impl Found {
@@ -138,7 +138,7 @@ struct Reading {
     /// `None` for one that must be read each time: others are included in it.
     stamp: Option<Stamp>,
     netns: Option<NetnsName>,
-    instances: Vec<VrrpInstance>,
+    instances: Vec<Arc<VrrpInstance>>,
     troubles: Vec<Trouble>,
     is_good: bool,
     /// The files that it consists of, where they are several.
@@ -147,14 +147,17 @@ struct Reading {
     found: Vec<Arc<Found>>,
 }
 
+/// What a router's directory is called, which may not be an id.
+type InstanceName = Box<str>;
+
 /// Looks again and again.
 #[derive(Debug)]
 pub struct Scout {
     places: Places,
     own: Vec<Arc<Found>>,
-    readings: BTreeMap<PathBuf, Reading>,
+    readings: BTreeMap<Arc<Path>, Box<Reading>>,
     /// The routers that there were when they could last be listed.
-    routers: Vec<(String, PathBuf)>,
+    routers: Vec<(InstanceName, Arc<Path>)>,
     is_begun: bool,
 }
 
@@ -171,20 +174,17 @@ impl Scout {
         self.own = own;
     }
 
-    /// The directories in which news would be worth another look: that of the routers, each
-    /// router's own, and those of ordinary files.
-    pub fn directories(&self) -> (PathBuf, Vec<PathBuf>, Vec<PathBuf>) {
-        let routers = self.routers.iter().filter_map(|(_, file)| Some(file.parent()?.to_owned()));
-        let mut ordinary: Vec<PathBuf> = self
-            .readings
-            .values()
-            .flat_map(|reading| &reading.files)
-            .chain([&self.places.keepalived])
-            .filter_map(|file| Some(file.parent()?.to_owned()))
-            .collect();
-        ordinary.sort_unstable();
-        ordinary.dedup();
-        (self.places.neutron.join("ha_confs"), routers.collect(), ordinary)
+    /// Each router's directory: news of its configuration are worth another look.
+    pub fn routers(&self) -> impl Iterator<Item = &Path> {
+        self.routers.iter().filter_map(|(_, file)| file.parent())
+    }
+
+    /// The other directories in which news are: that of the routers, and those of ordinary files.
+    pub fn directories(&self) -> BTreeSet<PathBuf> {
+        let included = self.readings.values().flat_map(|reading| &reading.files);
+        let files = included.chain([&self.places.keepalived]);
+        let parents = files.filter_map(|file| Some(file.parent()?.to_owned()));
+        parents.chain([self.places.neutron.join("ha_confs")]).collect()
     }
 
     /// Looks.
@@ -205,7 +205,7 @@ impl Scout {
                 }
             }
         }
-        let ordinary = self.places.keepalived.clone();
+        let ordinary: Arc<Path> = self.places.keepalived.as_path().into();
         if self.read(&ordinary, &mut discovery) {
             let reading = self.readings.get_mut(&ordinary);
             if let Some(reading) = reading {
@@ -213,8 +213,8 @@ impl Scout {
             }
         }
         let files: BTreeSet<&Path> =
-            routers.iter().map(|(_, file)| file.as_path()).chain([ordinary.as_path()]).collect();
-        self.readings.retain(|file, _| files.contains(file.as_path()));
+            routers.iter().map(|(_, file)| &**file).chain([&*ordinary]).collect();
+        self.readings.retain(|file, _| files.contains(&**file));
         for reading in self.readings.values() {
             discovery.troubles.extend(reading.troubles.iter().cloned());
             for found in &reading.found {
@@ -235,12 +235,16 @@ impl Scout {
             Ok(entries) => {
                 let is_directory =
                     |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_file());
+                let readings = &self.readings;
                 self.routers = entries
                     .iter()
                     .filter(|entry| is_directory(entry))
                     .map(|entry| {
-                        let id = entry.file_name().to_string_lossy().into_owned();
-                        (id, entry.path().join("keepalived.conf"))
+                        let id = entry.file_name().to_string_lossy().into();
+                        let file = entry.path().join("keepalived.conf");
+                        // There are thousands, each known in many places.
+                        let known = readings.get_key_value(file.as_path());
+                        (id, known.map_or_else(|| file.into(), |(known, _)| Arc::clone(known)))
                     })
                     .collect();
             }
@@ -251,7 +255,7 @@ impl Scout {
     }
 
     /// Reads `file` if it is another than before; false if there is none, and nothing known.
-    fn read(&mut self, file: &Path, discovery: &mut Discovery) -> bool {
+    fn read(&mut self, file: &Arc<Path>, discovery: &mut Discovery) -> bool {
         let metadata = match std::fs::metadata(file) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -260,7 +264,10 @@ impl Scout {
             }
             Err(error) => {
                 let trouble = trouble(file, None, format!("cannot read it: {error}"));
-                let reading = self.readings.entry(file.to_owned()).or_insert_with(Reading::empty);
+                let reading = self
+                    .readings
+                    .entry(Arc::clone(file))
+                    .or_insert_with(|| Box::new(Reading::empty()));
                 (reading.stamp, reading.troubles) = (None, vec![trouble]);
                 return true;
             }
@@ -288,10 +295,10 @@ impl Scout {
             }
             Some(known) => {
                 reading.found = std::mem::take(&mut known.found);
-                *known = reading;
+                **known = reading;
             }
             None => {
-                self.readings.insert(file.to_owned(), reading);
+                self.readings.insert(Arc::clone(file), Box::new(reading));
             }
         }
         true
@@ -341,7 +348,8 @@ impl Reading {
         if has_includes {
             reading.files = files;
         }
-        (reading.netns, reading.instances) = (read.netns, read.instances);
+        reading.netns = read.netns;
+        reading.instances = read.instances.into_iter().map(Arc::new).collect();
         (reading, written)
     }
 
@@ -349,7 +357,7 @@ impl Reading {
     fn as_router(
         &mut self,
         id: &str,
-        file: &Path,
+        file: &Arc<Path>,
         names: &BTreeSet<String>,
         discovery: &mut Discovery,
     ) {
@@ -372,12 +380,12 @@ impl Reading {
         }
         let is_same = |found: &Arc<Found>| found.netns == netns && found.vrrp == *vrrp;
         if !self.found.first().is_some_and(is_same) {
-            let (vrrp, file) = (vrrp.clone(), file.to_owned());
+            let (vrrp, file) = (Arc::clone(vrrp), Arc::clone(file));
             self.found = vec![Arc::new(Found { id, origin: Origin::Neutron, netns, file, vrrp })];
         }
     }
 
-    fn as_ordinary(&mut self, file: &Path, discovery: &mut Discovery) {
+    fn as_ordinary(&mut self, file: &Arc<Path>, discovery: &mut Discovery) {
         let before = std::mem::take(&mut self.found);
         for vrrp in &self.instances {
             let id: InstanceId = match vrrp.name.parse() {
@@ -388,8 +396,8 @@ impl Reading {
                     continue;
                 }
             };
-            let (netns, file) = (self.netns.clone(), file.to_owned());
-            let found = Found { id, origin: Origin::Keepalived, netns, file, vrrp: vrrp.clone() };
+            let (netns, file, vrrp) = (self.netns.clone(), Arc::clone(file), Arc::clone(vrrp));
+            let found = Found { id, origin: Origin::Keepalived, netns, file, vrrp };
             let same = before.iter().find(|before| ***before == found);
             self.found.push(same.map_or_else(|| Arc::new(found), Arc::clone));
         }
@@ -398,7 +406,7 @@ impl Reading {
 
 /// Whose ids are given away.
 #[derive(Default)]
-struct Taken(BTreeMap<InstanceId, PathBuf>);
+struct Taken(BTreeMap<InstanceId, Arc<Path>>);
 
 impl Taken {
     fn add(&mut self, found: Arc<Found>, discovery: &mut Discovery) {
@@ -407,7 +415,7 @@ impl Taken {
             let line = found.vrrp.place.line;
             return discovery.trouble(&found.file, Some(line), text);
         }
-        self.0.insert(found.id.clone(), found.file.clone());
+        self.0.insert(found.id.clone(), Arc::clone(&found.file));
         discovery.instances.push(found);
     }
 }

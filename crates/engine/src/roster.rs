@@ -159,7 +159,9 @@ impl Roster {
             let name = found.netns.clone();
             let home = self.homes.entry(name.clone()).or_insert_with(|| {
                 let nowhere = Err(Standing::Fault(Fault::NoNetns));
-                Home { place: places.remove(&name).unwrap_or(nowhere), members: Vec::new() }
+                // Most are home to one.
+                let members = Vec::with_capacity(1);
+                Home { place: places.remove(&name).unwrap_or(nowhere), members }
             });
             let known = known.remove(&found.id);
             let member = match known {
@@ -207,7 +209,8 @@ impl Roster {
         self.by_place.clear();
         for (name, home) in &self.homes {
             if let Ok(place) = home.place {
-                self.by_place.entry(place).or_default().push(name.clone());
+                let names = self.by_place.entry(place).or_insert_with(|| Vec::with_capacity(1));
+                names.push(name.clone());
             }
         }
         let places = &self.by_place;

@@ -66,6 +66,8 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Hi
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
+    // In KiB: changes are added at the end, and nobody here reads.
+    connection.pragma_update(None, "cache_size", -512)?;
     if found == VERSION {
         return Ok(());
     }

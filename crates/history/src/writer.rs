@@ -11,8 +11,9 @@ use rusqlite::{Connection, ErrorCode, params};
 
 use crate::{FILE, HistoryError, Latencies, Record, Stage, schema};
 
-/// Changes that may wait for the disk: a failover of five thousand instances, and back.
-const QUEUE: usize = 1 << 14;
+/// Changes that may wait for the disk, which takes a thousand at a time: more than a node has
+/// instances.
+const QUEUE: usize = 1 << 13;
 /// Changes in one transaction.
 const BATCH: usize = 1000;
 /// How often the recorder writes down that it runs, and clears what is too old.

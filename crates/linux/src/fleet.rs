@@ -160,7 +160,7 @@ impl Fleet {
     /// gone.
     pub fn survey(&mut self, place: Where) -> Result<Survey, WatchError> {
         match &mut self.ears {
-            Ears::One(one) => one.survey(place),
+            Ears::One(one) => one.asker.survey(place),
             Ears::Each(each, _) => each.survey(place),
         }
     }
@@ -191,14 +191,19 @@ impl AsFd for Fleet {
     }
 }
 
+/// Asks other namespaces from here, without entering them.
+#[derive(Debug)]
+pub struct Asker {
+    socket: Socket,
+    sequence: u32,
+}
+
 /// One socket for all namespaces.
 #[derive(Debug)]
 struct One {
     /// Hears.
     events: OwnedFd,
-    /// Asks.
-    socket: Socket,
-    sequence: u32,
+    asker: Asker,
     /// Our own namespace may have an id too, and is then spoken of by it.
     own: Option<i32>,
 }
@@ -213,16 +218,14 @@ impl One {
             sockopt::set_socket_recv_buffer_size(&events, RECEIVE_BUFFER)?;
         }
         bind(&events, &SocketAddrNetlink::new(0, GROUPS))?;
-        let socket = Socket::ask()?;
-        switch_on(socket.as_fd(), libc::NETLINK_GET_STRICT_CHK)?;
-        let mut one = Self { events, socket, sequence: 0, own: None };
+        let mut one = Self { events, asker: Asker::open()?, own: None };
         one.own = one.own_id();
         Ok(one)
     }
 
     fn own_id(&mut self) -> Option<i32> {
         let own = std::fs::File::open("/proc/thread-self/ns/net").ok()?;
-        self.id_of(own.as_fd()).ok()?
+        self.asker.id_of(own.as_fd()).ok()?
     }
 
     /// A namespace gets an id if it has none.
@@ -230,7 +233,7 @@ impl One {
         if NetnsId::current()? == netns.id() {
             return Ok(Where::Here);
         }
-        if let Some(id) = self.id_of(netns.as_fd())? {
+        if let Some(id) = self.asker.id_of(netns.as_fd())? {
             return Ok(Where::There(id));
         }
         loop {
@@ -239,11 +242,11 @@ impl One {
                 .generic()
                 .number(message::NETNSA_NSID, id.cast_unsigned())
                 .number(message::NETNSA_FD, netns.as_fd().as_raw_fd().cast_unsigned());
-            match self.ask(request)? {
+            match self.asker.ask(request)? {
                 Answer::Done => return Ok(Where::There(id)),
                 // Somebody was quicker, or has this number.
                 Answer::Refused(libc::EEXIST) => {
-                    if let Some(id) = self.id_of(netns.as_fd())? {
+                    if let Some(id) = self.asker.id_of(netns.as_fd())? {
                         return Ok(Where::There(id));
                     }
                 }
@@ -256,8 +259,28 @@ impl One {
     fn is_still(&mut self, netns: &Netns, place: Where) -> bool {
         match place {
             Where::Here => NetnsId::current().is_ok_and(|current| current == netns.id()),
-            Where::There(id) => self.id_of(netns.as_fd()).is_ok_and(|found| found == Some(id)),
+            Where::There(id) => {
+                self.asker.id_of(netns.as_fd()).is_ok_and(|found| found == Some(id))
+            }
         }
+    }
+}
+
+impl Asker {
+    /// Opens a socket in the namespace of the calling thread. Asking about others takes
+    /// `CAP_NET_ADMIN` there.
+    pub fn open() -> io::Result<Self> {
+        let socket = Socket::ask()?;
+        switch_on(socket.as_fd(), libc::NETLINK_GET_STRICT_CHK)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// How the kernel speaks of a namespace; `None` if it has no id here, and cannot be asked about.
+    pub fn find(&mut self, netns: &Netns) -> io::Result<Option<Where>> {
+        if NetnsId::current()? == netns.id() {
+            return Ok(Some(Where::Here));
+        }
+        Ok(self.id_of(netns.as_fd())?.map(Where::There))
     }
 
     /// The id of a namespace, if it has one.
@@ -297,7 +320,8 @@ impl One {
         }
     }
 
-    fn survey(&mut self, place: Where) -> Result<Survey, WatchError> {
+    /// Everything in a namespace, now.
+    pub fn survey(&mut self, place: Where) -> Result<Survey, WatchError> {
         for _ in 0..ATTEMPTS {
             let mut survey = Survey::default();
             let mut parts = vec![self.dump(Request::links(place), place, &mut survey)?];
@@ -328,7 +352,9 @@ impl One {
         };
         collect(&mut self.socket, self.sequence, survey, is_about_it)
     }
+}
 
+impl One {
     fn read(&mut self, heard: &mut Vec<Heard>) -> io::Result<()> {
         let mut buffer = [0_u8; 16 << 10];
         let mut is_lost = false;

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -41,9 +42,9 @@ pub struct News {
 #[derive(Debug)]
 pub struct Notices {
     queue: OwnedFd,
-    by_path: BTreeMap<PathBuf, i32>,
-    /// What each is watched for.
-    topics: BTreeMap<i32, (PathBuf, Vec<Topic>)>,
+    by_path: BTreeMap<Arc<Path>, i32>,
+    /// What each is watched for; one thing, as a rule.
+    topics: BTreeMap<i32, (Arc<Path>, Box<[Topic]>)>,
 }
 
 impl Notices {
@@ -58,7 +59,9 @@ impl Notices {
         let known = self.by_path.get(directory).and_then(|number| self.topics.get_mut(number));
         if let Some((_, topics)) = known {
             let is_new = !topics.contains(&topic);
-            topics.extend(is_new.then_some(topic));
+            if is_new {
+                *topics = topics.iter().copied().chain([topic]).collect();
+            }
             return Ok(is_new);
         }
         let flags = WatchFlags::CLOSE_WRITE
@@ -69,8 +72,9 @@ impl Notices {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
         let number = inotify::add_watch(&self.queue, directory, flags)?;
-        self.by_path.insert(directory.to_owned(), number);
-        self.topics.insert(number, (directory.to_owned(), vec![topic]));
+        let path: Arc<Path> = directory.into();
+        self.by_path.insert(Arc::clone(&path), number);
+        self.topics.insert(number, (path, Box::new([topic])));
         Ok(true)
     }
 

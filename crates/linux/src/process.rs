@@ -123,6 +123,26 @@ pub fn release_spare_stack() {
     unsafe { libc::madvise((top - SPAN) as *mut libc::c_void, SPAN, libc::MADV_DONTNEED) };
 }
 
+/// Gives back what the heap holds and nobody uses, after something large and short-lived.
+pub fn release_spare_heap() {
+    // SAFETY: it takes an amount to leave, and has no preconditions.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Has all threads share two heaps, and large things be given back at once: there are some threads,
+/// and none of them allocates much at a time.
+pub fn share_heaps() {
+    // SAFETY: it sets two numbers, and is called before there are threads.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+    }
+}
+
 impl Child {
     /// Waits until the child has ended, but not longer than `limit`; true if it has.
     pub fn wait(&mut self, limit: Duration) -> bool {

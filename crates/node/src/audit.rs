@@ -16,7 +16,7 @@ use vipwatch_core::audit::{Facts, FileSays, Finding, Process};
 use vipwatch_core::standing::{Holding, holding, standing};
 use vipwatch_core::{InstanceId, Role, Standing};
 use vipwatch_engine::discovery::{Found, Origin};
-use vipwatch_engine::look;
+use vipwatch_engine::look::Looker;
 use vipwatch_linux::file::read_head;
 
 use crate::board::{Board, Entry};
@@ -36,16 +36,22 @@ pub struct Aged {
 /// Remembers since when there are disagreements.
 #[derive(Debug, Default)]
 pub struct Auditor {
-    since: Mutex<BTreeMap<InstanceId, BTreeMap<&'static str, SystemTime>>>,
+    /// Few have any, and those who do have few.
+    since: Mutex<BTreeMap<InstanceId, Vec<(&'static str, SystemTime)>>>,
 }
 
 impl Auditor {
     /// Looks at one instance, and compares what everybody says about it. A view that seems to be
     /// behind is looked at twice: the kernel's word may be on its way to us.
-    pub fn look_at(&self, board: &Board, id: &InstanceId) -> Option<(Arc<Entry>, Vec<Aged>)> {
+    pub fn look_at(
+        &self,
+        board: &Board,
+        id: &InstanceId,
+        looker: &mut Looker,
+    ) -> Option<(Arc<Entry>, Vec<Aged>)> {
         let mut last = None;
         for _ in 0..2 {
-            let survey = look::survey(board.entry(id)?.found.netns.as_ref());
+            let survey = looker.survey(board.entry(id)?.found.netns.as_ref());
             // ORDER: what we believe is asked after the kernel was.
             let entry = board.entry(id)?;
             let aged = self.examine(&entry, &survey);
@@ -67,12 +73,16 @@ impl Auditor {
         let Ok(mut all) = self.since.lock() else { return Vec::new() };
         let known = all.entry(entry.found.id.clone()).or_default();
         let names: BTreeSet<&str> = findings.iter().map(|finding| finding.name).collect();
-        known.retain(|name, _| names.contains(name));
+        known.retain(|(name, _)| names.contains(name));
         let aged = findings
             .into_iter()
             .map(|finding| {
-                let since = *known.entry(finding.name).or_insert(now);
-                Aged { finding, since }
+                let since = known.iter().find(|(name, _)| *name == finding.name);
+                let since = since.map(|(_, since)| *since);
+                if since.is_none() {
+                    known.push((finding.name, now));
+                }
+                Aged { finding, since: since.unwrap_or(now) }
             })
             .collect();
         if known.is_empty() {
@@ -142,7 +152,8 @@ impl Watchman {
 
 impl Rounds {
     fn go(&self, board: &Board, auditor: &Auditor) {
-        let mut said: BTreeSet<(InstanceId, &'static str)> = BTreeSet::new();
+        let mut said = Said::new();
+        let mut looker = Looker::new();
         let mut reached: Option<InstanceId> = None;
         let mut next = Instant::now() + STEP;
         while let Some(mut due) = self.due(next) {
@@ -161,11 +172,11 @@ impl Rounds {
                 reached = part.last().filter(|_| part.len() >= share).cloned();
                 due.extend(part);
                 auditor.keep_only(|id| view.entries.contains_key(id));
-                said.retain(|(id, _)| view.entries.contains_key(id));
+                said.retain(|id, _| view.entries.contains_key(id));
             }
             drop(view);
             for id in due {
-                if let Some((_, aged)) = auditor.look_at(board, &id) {
+                if let Some((_, aged)) = auditor.look_at(board, &id, &mut looker) {
                     tell(&id, &aged, &mut said);
                 }
             }
@@ -195,22 +206,28 @@ pub(crate) fn share(all: usize, step: Duration, every: Duration) -> usize {
     all.saturating_mul(seconds(step)).div_ceil(seconds(every)).min(all)
 }
 
+/// What was said of each instance, and is not over.
+type Said = BTreeMap<InstanceId, Vec<&'static str>>;
+
 /// Logs what is new, and what is over.
-fn tell(id: &InstanceId, aged: &[Aged], said: &mut BTreeSet<(InstanceId, &'static str)>) {
+fn tell(id: &InstanceId, aged: &[Aged], said: &mut Said) {
+    let before = said.remove(id).unwrap_or_default();
+    let mut now = Vec::new();
     for Aged { finding, .. } in aged {
-        if said.insert((id.clone(), finding.name)) {
-            let (name, severity) = (finding.name, finding.severity.word());
+        let (name, severity) = (finding.name, finding.severity.word());
+        if now.contains(&name) {
+            continue;
+        }
+        if !before.contains(&name) {
             tracing::warn!(instance = %id, finding = name, severity, "{}", finding.text);
         }
+        now.push(name);
     }
-    let over: Vec<(InstanceId, &'static str)> = said
-        .iter()
-        .filter(|(known, name)| known == id && !aged.iter().any(|aged| aged.finding.name == *name))
-        .cloned()
-        .collect();
-    for one in over {
-        tracing::info!(instance = %id, finding = one.1, "this is over");
-        said.remove(&one);
+    for name in before.into_iter().filter(|name| !now.contains(name)) {
+        tracing::info!(instance = %id, finding = name, "this is over");
+    }
+    if !now.is_empty() {
+        said.insert(id.clone(), now);
     }
 }
 

@@ -280,7 +280,7 @@ impl Config {
             advert_interval: None,
             addresses,
         };
-        let (origin, file) = (Origin::Own, file.to_owned());
+        let (origin, file, vrrp) = (Origin::Own, file.into(), Arc::new(vrrp));
         self.instances.push(Arc::new(Found { id, origin, netns, file, vrrp }));
     }
 }

@@ -41,7 +41,13 @@ const POSTS: usize = 4;
 /// What the configuration says about one instance.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Spec {
-    state_dir: Option<PathBuf>,
+    state_dir: Option<Box<Path>>,
+    others: Arc<Others>,
+}
+
+/// What it says about many.
+#[derive(Debug, Default, PartialEq)]
+struct Others {
     announce: Option<AnnouncePlan>,
     agent: Option<AgentRule>,
     hooks: Vec<Arc<Hook>>,
@@ -50,28 +56,37 @@ struct Spec {
 
 impl Spec {
     fn of(found: &Found, rules: &[Rule]) -> Self {
-        let mut spec = Self::default();
+        let mut state_dir = None;
+        let mut others = Others::default();
         for rule in rules.iter().filter(|rule| rule.covers(found)) {
             if let Some(template) = &rule.state_file {
-                spec.state_dir = Some(template.path(found));
+                state_dir = Some(template.path(found).into_boxed_path());
             }
-            spec.announce = rule.announce.or(spec.announce);
+            others.announce = rule.announce.or(others.announce);
             if rule.agent.is_some() {
-                spec.agent.clone_from(&rule.agent);
+                others.agent.clone_from(&rule.agent);
             }
-            spec.hooks.extend(rule.hooks.iter().cloned());
-            spec.webhooks.extend(rule.webhooks.iter().cloned());
+            others.hooks.extend(rule.hooks.iter().cloned());
+            others.webhooks.extend(rule.webhooks.iter().cloned());
         }
-        spec
+        Self { state_dir, others: Arc::new(others) }
+    }
+
+    /// Shares what it says about many with `other`, if that says the same.
+    fn share(mut self, other: Option<&Arc<Others>>) -> Self {
+        if let Some(other) = other.filter(|other| **other == self.others) {
+            self.others = Arc::clone(other);
+        }
+        self
     }
 
     fn stages(&self) -> Vec<Stage> {
         let has = |stage: &Stage| match stage {
             Stage::File => self.state_dir.is_some(),
-            Stage::Announce => self.announce.is_some(),
-            Stage::Hook => !self.hooks.is_empty(),
-            Stage::Webhook => !self.webhooks.is_empty(),
-            Stage::Agent => self.agent.is_some(),
+            Stage::Announce => self.others.announce.is_some(),
+            Stage::Hook => !self.others.hooks.is_empty(),
+            Stage::Webhook => !self.others.webhooks.is_empty(),
+            Stage::Agent => self.others.agent.is_some(),
         };
         Stage::ALL.into_iter().filter(has).collect()
     }
@@ -83,7 +98,7 @@ struct Outlets {
     spec: Spec,
     stages: Arc<[Stage]>,
     file: Option<StateFile>,
-    agent: Option<AgentLine>,
+    agent: Option<Box<AgentLine>>,
     /// What the agent is known to know.
     knows: AgentKnows,
     /// The last change, of which the file and the agent are told.
@@ -97,7 +112,8 @@ pub(crate) type Knows = (InstanceId, AgentKnows);
 #[derive(Debug)]
 pub(crate) struct Dispatch {
     rules: Vec<Rule>,
-    outlets: BTreeMap<InstanceId, Outlets>,
+    /// Boxed, as is the line to an agent: there are thousands, and most have less than all.
+    outlets: BTreeMap<InstanceId, Box<Outlets>>,
     /// Those whose file or agent does not know yet; the others need not be looked at.
     open: BTreeSet<InstanceId>,
     tray: Tray,
@@ -154,8 +170,10 @@ impl Dispatch {
     pub(crate) fn follow(&mut self, instances: &[Arc<Found>]) -> Vec<InstanceId> {
         let mut before = std::mem::take(&mut self.outlets);
         let mut changed = Vec::new();
+        let mut last_others: Option<Arc<Others>> = None;
         for found in instances {
-            let spec = Spec::of(found, &self.rules);
+            let spec = Spec::of(found, &self.rules).share(last_others.as_ref());
+            last_others = Some(Arc::clone(&spec.others));
             let known = before.remove(&found.id);
             let last = match known {
                 Some(known) if known.spec == spec => {
@@ -174,7 +192,8 @@ impl Dispatch {
                 }
             };
             if spec != Spec::default() {
-                self.outlets.insert(found.id.clone(), Outlets::new(spec, found, last));
+                let outlets = Box::new(Outlets::new(spec, found, last));
+                self.outlets.insert(found.id.clone(), outlets);
             }
         }
         let outlets = &self.outlets;
@@ -188,8 +207,8 @@ impl Dispatch {
     /// Ends what is not in `spec` any more.
     fn part_with(&self, id: &InstanceId, known: &Outlets, spec: &Spec) {
         if let Some(crier) = &self.crier
-            && known.spec.announce.is_some()
-            && spec.announce.is_none()
+            && known.spec.others.announce.is_some()
+            && spec.others.announce.is_none()
         {
             crier.stop(id);
         }
@@ -211,10 +230,10 @@ impl Dispatch {
         let Some(outlets) = self.outlets.get(&found.id) else { return false };
         let role = last.role.as_str();
         let is_open = |stage, wants: bool| wants && last.latencies.of(stage).is_none();
-        is_open(Stage::Hook, outlets.spec.hooks.iter().any(|hook| hook.on.contains(&role)))
+        is_open(Stage::Hook, outlets.spec.others.hooks.iter().any(|hook| hook.on.contains(&role)))
             || is_open(
                 Stage::Webhook,
-                outlets.spec.webhooks.iter().any(|webhook| webhook.on.contains(&role)),
+                outlets.spec.others.webhooks.iter().any(|webhook| webhook.on.contains(&role)),
             )
     }
 
@@ -222,7 +241,7 @@ impl Dispatch {
     pub(crate) fn expected(&self, transition: &Transition) -> Vec<Stage> {
         let Some(outlets) = self.outlets.get(&transition.found.id) else { return Vec::new() };
         let role = transition.to.word();
-        let spec = &outlets.spec;
+        let spec = &outlets.spec.others;
         let is_told = |stage: &Stage| match stage {
             Stage::File => true,
             Stage::Announce => transition.to == Standing::Primary,
@@ -261,7 +280,7 @@ impl Dispatch {
                 None => latencies.set(Stage::File, micros(transition.heard, clock::now())),
             }
         }
-        if let (Some(plan), Some(crier)) = (outlets.spec.announce, &self.crier) {
+        if let (Some(plan), Some(crier)) = (outlets.spec.others.announce, &self.crier) {
             match transition.to {
                 Standing::Primary => crier.announce(transition, plan),
                 _ => crier.stop(id),
@@ -286,13 +305,13 @@ impl Dispatch {
         }
         let role = transition.to.word();
         let mut left_out = 0;
-        for hook in outlets.spec.hooks.iter().filter(|hook| hook.on.contains(&role)) {
+        for hook in outlets.spec.others.hooks.iter().filter(|hook| hook.on.contains(&role)) {
             let (transition, node) = (Arc::clone(transition), Arc::clone(&self.node));
             let job = hook::Job { hook: Arc::clone(hook), transition, node };
             let is_same = |other: &hook::Job| Arc::ptr_eq(&other.hook, hook);
             left_out += self.hooks.put(id.clone(), job, hook.deliver, is_same);
         }
-        for webhook in outlets.spec.webhooks.iter().filter(|one| one.on.contains(&role)) {
+        for webhook in outlets.spec.others.webhooks.iter().filter(|one| one.on.contains(&role)) {
             let lanes = self.webhooks.iter().find(|(known, _)| known == webhook);
             let job = webhook::Job::new(Arc::clone(transition), Arc::clone(&self.node));
             let Some((_, lanes)) = lanes else { continue };
@@ -303,19 +322,19 @@ impl Dispatch {
 
     /// What to wait for besides: workers, and agents that owe an answer.
     pub(crate) fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let agents = self.open_outlets().filter_map(|outlets| outlets.agent.as_ref());
+        let agents = self.open_outlets().filter_map(|outlets| outlets.agent.as_deref());
         std::iter::once(self.tray.as_fd()).chain(agents.filter_map(AgentLine::waiting_on))
     }
 
     fn open_outlets(&self) -> impl Iterator<Item = &Outlets> {
-        self.open.iter().filter_map(|id| self.outlets.get(id))
+        self.open.iter().filter_map(|id| self.outlets.get(id)).map(|outlets| &**outlets)
     }
 
     /// When [`Self::tick`] has something to do.
     pub(crate) fn due(&self) -> Option<Moment> {
         let is_full = self.conversations() >= CONVERSATIONS;
         let of = |outlets: &Outlets| {
-            let agent = outlets.agent.as_ref();
+            let agent = outlets.agent.as_deref();
             let agent = agent.filter(|agent| !is_full || agent.waiting_on().is_some());
             let agent = agent.and_then(AgentLine::due);
             let file = outlets.file.as_ref().and_then(StateFile::due);
@@ -325,7 +344,7 @@ impl Dispatch {
     }
 
     fn conversations(&self) -> usize {
-        let agents = self.open_outlets().filter_map(|outlets| outlets.agent.as_ref());
+        let agents = self.open_outlets().filter_map(|outlets| outlets.agent.as_deref());
         agents.filter(|agent| agent.waiting_on().is_some()).count()
     }
 
@@ -406,16 +425,13 @@ impl Dispatch {
 
 /// What is configured for an instance, for people.
 pub fn describe(found: &Found, rules: &[Rule]) -> Vec<String> {
-    let spec = Spec::of(found, rules);
-    let mut lines = Vec::new();
-    lines.extend(
-        spec.state_dir.map(|directory| format!("state file {}/state", directory.display())),
-    );
-    lines.extend(spec.announce.map(|plan| format!("announcements, {} rounds", plan.count)));
-    lines.extend(spec.agent.map(|agent| format!("agent {}", agent.socket.display())));
-    lines.extend(spec.hooks.iter().map(|hook| format!("hook {}", hook.program.join(" "))));
-    lines.extend(spec.webhooks.iter().map(|one| format!("webhook {}", public_part(&one.url))));
-    lines
+    let Spec { state_dir, others } = Spec::of(found, rules);
+    let file = state_dir.map(|directory| format!("state file {}/state", directory.display()));
+    let announce = others.announce.map(|plan| format!("announcements, {} rounds", plan.count));
+    let agent = others.agent.as_ref().map(|agent| format!("agent {}", agent.socket.display()));
+    let hooks = others.hooks.iter().map(|hook| format!("hook {}", hook.program.join(" ")));
+    let webhooks = others.webhooks.iter().map(|one| format!("webhook {}", public_part(&one.url)));
+    file.into_iter().chain(announce).chain(agent).chain(hooks).chain(webhooks).collect()
 }
 
 impl Outlets {
@@ -426,22 +442,23 @@ impl Outlets {
             .bytes()
             .fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
         let file = spec.state_dir.clone().map(|directory| {
+            let directory = directory.into_path_buf();
             // One that cannot be made is said when it is written to.
             let _ = std::fs::create_dir_all(&directory);
             StateFile::new(directory, Dice::new(seed))
         });
-        let agent = spec.agent.as_ref().map(|rule| {
+        let agent = spec.others.agent.as_ref().map(|rule| {
             let settings = AgentSettings {
                 instance: found.id.clone(),
                 path: rule.socket.clone(),
-                keepalived_conf: found.file.clone(),
+                keepalived_conf: found.file.to_path_buf(),
                 trust: rule.trust,
                 words: if rule.says_master { words_with_master } else { words },
             };
             let mut line = AgentLine::new(settings, Dice::new(seed));
             // A node before us may have told it something a moment ago.
             line.delivery().heard_before(clock::now());
-            line
+            Box::new(line)
         });
         let stages = spec.stages().into();
         let knows = AgentKnows { acknowledged: None, failing: None };
@@ -453,7 +470,7 @@ impl Outlets {
     /// Whether file and agent know what is so.
     fn is_settled(&self) -> bool {
         self.file.as_ref().is_none_or(|file| file.due().is_none())
-            && self.agent.as_ref().is_none_or(AgentLine::is_settled)
+            && self.agent.as_deref().is_none_or(AgentLine::is_settled)
     }
 }
 

@@ -186,10 +186,11 @@ impl Follower {
             self.reach = Reach::All;
             return Cover::Partial;
         };
-        let (routers, each, ordinary) = self.scout.directories();
-        let each = each.iter().map(|directory| (directory, Topic::File("keepalived.conf")));
-        let ordinary = ordinary.iter().map(|directory| (directory, Topic::Files));
-        let wanted = each.chain(ordinary).chain([(&routers, Topic::Files)]);
+        let others = self.scout.directories();
+        let routers = self.scout.routers();
+        let wanted = routers
+            .map(|directory| (directory, Topic::File("keepalived.conf")))
+            .chain(others.iter().map(|directory| (directory.as_path(), Topic::Files)));
         let mut cover = match notices.watch(Path::new(DIRECTORY), Topic::Names) {
             Ok(false) => Cover::Whole,
             other => {

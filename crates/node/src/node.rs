@@ -18,6 +18,7 @@ use vipwatch_engine::discovery::{Found, Trouble};
 use vipwatch_engine::roster::{Cause, Change};
 use vipwatch_history::{HistoryError, Last, Opened, Reader, Stage, Writer};
 use vipwatch_linux::clock;
+use vipwatch_linux::process::{release_spare_heap, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
 
 use crate::audit::{Auditor, Watchman, share};
@@ -101,6 +102,7 @@ impl Node {
         // ORDER: signals before any thread, so that no thread is killed by them.
         let signals = Signals::hold().map_err(NodeError::Signals)?;
         raise_file_limit();
+        share_heaps();
         let lock = lock(&config.state_dir)?;
         let name = crate::name();
         let places = config.places.clone();
@@ -150,6 +152,7 @@ impl Node {
         node.watch_agents();
         let found = node.follower.rediscover();
         node.take(found, clock::now());
+        release_spare_heap();
         node.desk.serve().map_err(NodeError::Start)?;
         Ok(node)
     }

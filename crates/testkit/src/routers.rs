@@ -41,8 +41,8 @@ impl Routers {
     pub fn new(directory: &Path, mark: &str, count: usize, floating: usize) -> Self {
         let ids: Vec<String> = (0..count).map(|number| format!("{mark}-{number}")).collect();
         let names: Vec<String> = ids.iter().map(|id| format!("qrouter-{id}")).collect();
-        let add: String = names.iter().map(|name| format!("netns add {name}\n")).collect();
-        batch(&mut Command::new("ip"), &add);
+        let add: Vec<String> = names.iter().map(|name| format!("netns add {name}\n")).collect();
+        batch(&mut Command::new("ip"), &add.concat());
         let mut routers = Self { directory: directory.to_owned(), each: Vec::new() };
         for (id, name) in ids.into_iter().zip(names) {
             let netns = Netns::adopt(&name);
@@ -73,9 +73,9 @@ impl Routers {
 impl Drop for Routers {
     fn drop(&mut self) {
         let names = self.each.iter().map(|router| router.netns.name());
-        let del: String = names.map(|name| format!("netns del {name}\n")).collect();
+        let del: Vec<String> = names.map(|name| format!("netns del {name}\n")).collect();
         // Those that a test has deleted already are gone.
-        let _ = try_batch(Command::new("ip").arg("-force"), &del);
+        let _ = try_batch(Command::new("ip").arg("-force"), &del.concat());
         for router in self.each.drain(..) {
             router.netns.forget();
         }
@@ -114,8 +114,9 @@ pub fn vip() -> IpNet {
 pub fn write_conf(directory: &Path, id: &str, floating: &[IpNet]) {
     let directory = directory.join("ha_confs").join(id);
     std::fs::create_dir_all(&directory).expect("a directory");
-    let excluded: String =
+    let excluded: Vec<String> =
         floating.iter().map(|address| format!("        {address} dev {LINK}\n")).collect();
+    let excluded = excluded.concat();
     let text = format!(
         "vrrp_instance VR_1 {{\n    state BACKUP\n    interface {LINK}\n    \
          virtual_router_id 1\n    priority 50\n    advert_int 2\n    virtual_ipaddress {{\n        \

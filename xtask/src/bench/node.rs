@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal};
 use vipwatch_history::Reader;
 use vipwatch_testkit::monitor::read_pid;
 use vipwatch_testkit::release::Call;
-use vipwatch_testkit::routers::{LINK, VIP, vip};
+use vipwatch_testkit::routers::{LINK, Router, VIP, vip};
 use vipwatch_testkit::{Agent, Lab, Manner, NodeProcess, Place, Release, Routers, pause};
 
 use super::measure::{Samples, cpu, families, fds, machine, memory, ms, slab, thread_cpu};
@@ -75,7 +75,8 @@ impl Bench {
         let count = routers.each.len();
         let say = |what: &str| eprintln!("bench: {count} namespaces: vipwatch: {what}");
         let place = Place::new(&self.subject, lab.path());
-        let states = lab.path().join("states");
+        // Where a node keeps them by its own example: in memory.
+        let states = PathBuf::from("/run/vipwatch/state");
         place.configure(&format!(
             "[[outlet]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n",
             states.display()
@@ -160,7 +161,7 @@ struct Script {
 }
 
 impl Script {
-    fn start(home: &Path, lab: &Lab, router: &vipwatch_testkit::routers::Router) -> Self {
+    fn start(home: &Path, lab: &Lab, router: &Router) -> Self {
         let pids = lab.path().join("external/pids");
         std::fs::create_dir_all(&pids).expect("a directory");
         let conf_dir = lab.path().join("ha_confs").join(&router.id);
@@ -240,24 +241,28 @@ fn wait_for_all(directory: &Path, routers: &Routers, word: &str) -> bool {
     all.is_some()
 }
 
+/// The address comes or goes.
+fn change(router: &Router, word: &str) {
+    let (hand, link) = router.hand();
+    match word {
+        "primary" => hand.add(link, vip()),
+        _ => hand.remove(link, vip()),
+    }
+}
+
 /// One change after the other, from the kernel's call to the file.
 fn event_to_file(directory: &Path, routers: &Routers, count: usize) -> Option<Samples> {
     let mut samples = Vec::new();
     for number in 0..count {
         let router = &routers.each[number * 7 % routers.each.len()];
-        let (hand, link) = router.hand();
         for word in ["primary", "backup"] {
             let began = Instant::now();
-            if word == "primary" {
-                hand.add(link, vip())
-            } else {
-                hand.remove(link, vip())
-            }
+            change(router, word);
             let end = Instant::now() + Duration::from_secs(20);
             while !holds(directory, &router.id, word) {
                 if Instant::now() > end {
                     if word == "primary" {
-                        hand.remove(link, vip());
+                        change(router, "backup");
                     }
                     return None;
                 }
@@ -289,14 +294,9 @@ fn event_to_line(place: &Place, routers: &Routers, count: usize) -> Option<Sampl
     let mut samples = Vec::new();
     for number in 0..count {
         let router = &routers.each[number * 7 % routers.each.len()];
-        let (hand, link) = router.hand();
         for word in ["primary", "backup"] {
             let began = Instant::now();
-            if word == "primary" {
-                hand.add(link, vip())
-            } else {
-                hand.remove(link, vip())
-            }
+            change(router, word);
             next("vipwatch.change/1")?;
             samples.push(ms(began.elapsed()));
         }
@@ -309,10 +309,12 @@ fn at_once(directory: &Path, routers: &Routers) -> Option<f64> {
     let chosen = &routers.each[..routers.each.len().min(SCRIPTS)];
     let began = Instant::now();
     std::thread::scope(|scope| {
-        scope.spawn(|| chosen.iter().for_each(vipwatch_testkit::routers::Router::take));
+        scope.spawn(|| chosen.iter().for_each(Router::take));
         let mut left: Vec<&str> = chosen.iter().map(|router| router.id.as_str()).collect();
         until(Duration::from_mins(2), || {
             left.retain(|id| !holds(directory, id, "primary"));
+            // Whoever looks at a thousand files all the time takes the CPU from those who write.
+            pause(Duration::from_millis(10));
             left.is_empty().then_some(())
         })
     })?;
@@ -341,21 +343,13 @@ fn resync(node: &NodeProcess, directory: &Path, routers: &Routers) -> Option<f64
         hand.remove(link, other);
     }
     let is_primary = holds(directory, &last.id, "primary");
-    if is_primary {
-        last.give_up()
-    } else {
-        last.take()
-    }
-    let word = if is_primary { "backup" } else { "primary" };
+    let (before, word) = if is_primary { ("primary", "backup") } else { ("backup", "primary") };
+    change(last, word);
     let began = Instant::now();
     node.signal(Signal::CONT);
     let done = until(Duration::from_mins(1), || holds(directory, &last.id, word).then_some(()));
     let took = ms(began.elapsed());
-    if is_primary {
-        last.take()
-    } else {
-        last.give_up()
-    }
+    change(last, before);
     done.map(|()| took)
 }
 

@@ -124,6 +124,8 @@ fn instance(statement: &Statement, problems: &mut Vec<Problem>) -> Option<VrrpIn
         problems.push(Problem::new(place, format!("{name} has no virtual address to watch")));
         return None;
     }
+    // There may be thousands of these.
+    addresses.shrink_to_fit();
     let advert_interval = argument("advert_int")
         .and_then(|(_, text)| text.parse().ok())
         .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());

@@ -85,7 +85,7 @@ fn a_name_cannot_lead_a_path_elsewhere() {
                 [[outlet]]\nstate_file = \"/run/x/{name}/{id}\"\n";
     let config = read(text).unwrap();
     let mut found = (*config.instances[0]).clone();
-    found.vrrp.name = "../../etc".to_owned();
+    Arc::make_mut(&mut found.vrrp).name = "../../etc".to_owned();
     let path = config.rules[0].state_file.as_ref().unwrap().path(&found);
     assert_eq!(path, Path::new("/run/x/_.._.._etc/a"));
 }

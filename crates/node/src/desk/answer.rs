@@ -11,13 +11,17 @@ use serde_json::{Value, json};
 use vipwatch_core::Standing;
 use vipwatch_core::standing::{Holding, holding};
 use vipwatch_engine::discovery::Trouble;
-use vipwatch_engine::look;
+use vipwatch_engine::look::Looker;
 use vipwatch_history::{Entry as Recorded, Query, Reader, Run};
+use vipwatch_linux::process::release_spare_heap;
 
 use super::{Office, Source, Why, refusal, say};
 use crate::audit::{Aged, GRACE};
 use crate::board::{Entry, View};
 use crate::transition::{latencies_json, millis, time_text};
+
+/// From so many instances on, an answer is large.
+const MANY: usize = 500;
 
 /// How often a listener to whom nothing happens is asked whether he is still there.
 const PULSE: Duration = Duration::from_secs(5);
@@ -34,10 +38,15 @@ const FLAPS: i64 = 6;
 
 /// Answers `question`.
 pub(super) fn answer(question: &Value, office: &Office, stream: &UnixStream) -> io::Result<()> {
-    match question["ask"].as_str() {
-        Some("watch") => watch(office, &prefixes(question), stream),
-        _ => say(stream, &answer_once(question, office)),
+    if question["ask"] == "watch" {
+        return watch(office, &prefixes(question), stream);
     }
+    let said = say(stream, &answer_once(question, office));
+    // Of thousands, an answer is large.
+    if office.board.view().entries.len() > MANY {
+        release_spare_heap();
+    }
+    said
 }
 
 /// Answers a question to which there is one answer.
@@ -96,7 +105,7 @@ fn instance(entry: &Entry) -> Value {
     let Entry { found, standing, since, seq, cause, latencies, failures, agent, stages } = entry;
     // Of half an instance, which half?
     let survey = match standing {
-        Standing::Partial { .. } => look::survey(found.netns.as_ref()).ok(),
+        Standing::Partial { .. } => Looker::new().survey(found.netns.as_ref()).ok(),
         _ => None,
     };
     let held = |link, cidr| match standing {
@@ -167,10 +176,13 @@ fn show(office: &Office, prefix: &str) -> Value {
             return refusal(Why::Missing, &format!("{text}: {} …", ids.join(", ")));
         }
     };
-    let Some((entry, findings)) = office.auditor.look_at(&office.board, &entry.found.id) else {
+    let mut looker = Looker::new();
+    let Some((entry, findings)) =
+        office.auditor.look_at(&office.board, &entry.found.id, &mut looker)
+    else {
         return refusal(Why::Missing, &format!("{prefix:?} has just gone"));
     };
-    let survey = look::survey(entry.found.netns.as_ref());
+    let survey = looker.survey(entry.found.netns.as_ref());
     let mut shown = instance(&entry);
     shown["addresses"] = entry
         .found
@@ -247,8 +259,11 @@ fn doctor(office: &Office) -> Value {
     findings.extend(clashes(&view));
     findings.extend(flapping(office));
     let mut young = 0;
+    let mut looker = Looker::new();
     for id in view.entries.keys() {
-        let Some((entry, aged)) = office.auditor.look_at(&office.board, id) else { continue };
+        let Some((entry, aged)) = office.auditor.look_at(&office.board, id, &mut looker) else {
+            continue;
+        };
         for aged in aged {
             // A failover is not over for everybody at the same moment.
             let is_young = aged.since.elapsed().is_ok_and(|age| age < GRACE)
@@ -388,11 +403,16 @@ fn watch(office: &Office, prefixes: &[String], mut stream: &UnixStream) -> io::R
         line["schema"] = json!("vipwatch.standing/1");
         line["node"] = json!(&*office.node);
         let _ = writeln!(text, "{line}");
+        if text.len() > 32 << 10 {
+            stream.write_all(text.as_bytes())?;
+            text.clear();
+        }
     }
     let all = view.entries.values().map(|entry| entry.seq).max().unwrap_or(0);
     let _ = writeln!(text, "{}", json!({ "schema": "vipwatch.live/1", "seq": all }));
     drop(view);
     stream.write_all(text.as_bytes())?;
+    drop(text);
     loop {
         let line = match ear.lines.recv_timeout(PULSE) {
             Ok(line) => line,

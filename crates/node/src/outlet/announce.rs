@@ -120,9 +120,9 @@ impl Running {
                 .iter()
                 .any(|address| Some(address.link) == name && address.cidr.addr() == facts.target.ip)
         };
-        let usability = |facts: &AddressFacts| match facts.is_tentative || facts.is_duplicate {
-            true => Usability::NotUsable,
-            false => Usability::Usable,
+        let usability = |facts: &AddressFacts| {
+            let is_usable = !facts.is_tentative && !facts.is_duplicate;
+            if is_usable { Usability::Usable } else { Usability::NotUsable }
         };
         let inventory = Inventory {
             look: Look::Resync,

@@ -10,7 +10,7 @@
 
 mod include;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -143,6 +143,8 @@ struct Reading {
     is_good: bool,
     /// The files that it consists of, where they are several.
     files: Vec<PathBuf>,
+    /// When it was last asked for.
+    round: u64,
     /// What was made of it last; kept, so that what has not changed is the very same.
     found: Vec<Arc<Found>>,
 }
@@ -155,7 +157,10 @@ type InstanceName = Box<str>;
 pub struct Scout {
     places: Places,
     own: Vec<Arc<Found>>,
-    readings: BTreeMap<Arc<Path>, Box<Reading>>,
+    /// Looked up by the thousand, and in no order: paths are long, and begin alike.
+    readings: HashMap<Arc<Path>, Box<Reading>>,
+    /// Which look this is.
+    round: u64,
     /// The routers that there were when they could last be listed.
     routers: Vec<(InstanceName, Arc<Path>)>,
     is_begun: bool,
@@ -164,8 +169,8 @@ pub struct Scout {
 impl Scout {
     /// Has not looked yet. `own` are instances that are in no file of keepalived's.
     pub fn new(places: Places, own: Vec<Arc<Found>>) -> Self {
-        let (readings, routers) = (BTreeMap::new(), Vec::new());
-        Self { places, own, readings, routers, is_begun: false }
+        let (readings, routers) = (HashMap::new(), Vec::new());
+        Self { places, own, readings, round: 0, routers, is_begun: false }
     }
 
     /// Looks elsewhere from now on. What is known of files that stay is kept.
@@ -190,31 +195,26 @@ impl Scout {
     /// Looks.
     pub fn look(&mut self) -> Discovery {
         let mut discovery = Discovery::default();
+        self.round += 1;
         let mut taken = Taken::default();
         for own in &self.own {
             taken.add(Arc::clone(own), &mut discovery);
         }
         self.list_routers(&mut discovery);
         let names = netns_names();
-        let routers = self.routers.clone();
+        let routers = std::mem::take(&mut self.routers);
         for (id, file) in &routers {
-            if self.read(file, &mut discovery) {
-                let reading = self.readings.get_mut(file);
-                if let Some(reading) = reading {
-                    reading.as_router(id, file, &names, &mut discovery);
-                }
+            if let Some(reading) = self.read(file, &mut discovery) {
+                reading.as_router(id, file, &names, &mut discovery);
             }
         }
+        self.routers = routers;
         let ordinary: Arc<Path> = self.places.keepalived.as_path().into();
-        if self.read(&ordinary, &mut discovery) {
-            let reading = self.readings.get_mut(&ordinary);
-            if let Some(reading) = reading {
-                reading.as_ordinary(&ordinary, &mut discovery);
-            }
+        if let Some(reading) = self.read(&ordinary, &mut discovery) {
+            reading.as_ordinary(&ordinary, &mut discovery);
         }
-        let files: BTreeSet<&Path> =
-            routers.iter().map(|(_, file)| &**file).chain([&*ordinary]).collect();
-        self.readings.retain(|file, _| files.contains(&**file));
+        let round = self.round;
+        self.readings.retain(|_, reading| reading.round == round);
         for reading in self.readings.values() {
             discovery.troubles.extend(reading.troubles.iter().cloned());
             for found in &reading.found {
@@ -223,6 +223,7 @@ impl Scout {
         }
         self.is_begun = true;
         discovery.instances.sort_by(|a, b| a.id.cmp(&b.id));
+        discovery.troubles.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
         discovery
     }
 
@@ -254,54 +255,55 @@ impl Scout {
         }
     }
 
-    /// Reads `file` if it is another than before; false if there is none, and nothing known.
-    fn read(&mut self, file: &Arc<Path>, discovery: &mut Discovery) -> bool {
-        let metadata = match std::fs::metadata(file) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.readings.remove(file);
-                return false;
-            }
+    /// What `file` says, which is read if it is another than before; `None` if there is none, and
+    /// nothing known.
+    fn read(&mut self, file: &Arc<Path>, discovery: &mut Discovery) -> Option<&mut Reading> {
+        let round = self.round;
+        let found = match std::fs::metadata(file) {
+            Ok(metadata) => Ok(Stamp::of(&metadata)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => Err(error),
+        };
+        let known = self.readings.get_mut(file);
+        let reading = match found {
             Err(error) => {
-                let trouble = trouble(file, None, format!("cannot read it: {error}"));
-                let reading = self
-                    .readings
-                    .entry(Arc::clone(file))
-                    .or_insert_with(|| Box::new(Reading::empty()));
-                (reading.stamp, reading.troubles) = (None, vec![trouble]);
-                return true;
+                let mut reading = Reading::empty();
+                reading.troubles = vec![trouble(file, None, format!("cannot read it: {error}"))];
+                reading
+            }
+            Ok(stamp) if known.as_ref().is_some_and(|known| known.stamp == Some(stamp)) => {
+                let known = self.readings.get_mut(file)?;
+                known.round = round;
+                return Some(known);
+            }
+            Ok(stamp) => {
+                let (mut reading, written) = Reading::of(file, stamp);
+                // A file that was written just now may not be written to its end. At the start
+                // there is nothing better.
+                let age = written.and_then(|written| written.elapsed().ok());
+                if age.is_some_and(|age| age < SETTLE) {
+                    discovery.is_unsettled = true;
+                    if self.is_begun {
+                        let known = self.readings.get_mut(file)?;
+                        known.round = round;
+                        return Some(known);
+                    }
+                    reading.stamp = None;
+                }
+                reading
             }
         };
-        let stamp = Stamp::of(&metadata);
-        let known = self.readings.get(file);
-        if known.is_some_and(|known| known.stamp == Some(stamp)) {
-            return true;
-        }
-        let (mut reading, written) = Reading::of(file, stamp);
-        // A file that was written just now may not be written to its end. At the start there is
-        // nothing better.
-        let age = written.and_then(|written| written.elapsed().ok());
-        if age.is_some_and(|age| age < SETTLE) {
-            discovery.is_unsettled = true;
-            if self.is_begun {
-                return known.is_some();
-            }
-            reading.stamp = None;
-        }
-        match self.readings.get_mut(file) {
+        let known =
+            self.readings.entry(Arc::clone(file)).or_insert_with(|| Box::new(Reading::empty()));
+        known.round = round;
+        if known.is_good && !reading.is_good {
             // What is wrong now was right before: the last good reading stands.
-            Some(known) if known.is_good && !reading.is_good => {
-                (known.stamp, known.troubles) = (reading.stamp, reading.troubles);
-            }
-            Some(known) => {
-                reading.found = std::mem::take(&mut known.found);
-                **known = reading;
-            }
-            None => {
-                self.readings.insert(Arc::clone(file), Box::new(reading));
-            }
+            (known.stamp, known.troubles) = (reading.stamp, reading.troubles);
+        } else {
+            let found = std::mem::take(&mut known.found);
+            **known = Reading { round, found, ..reading };
         }
-        true
+        Some(known)
     }
 }
 
@@ -325,6 +327,7 @@ impl Reading {
             troubles: Vec::new(),
             is_good: false,
             files: Vec::new(),
+            round: 0,
             found: Vec::new(),
         }
     }
@@ -358,7 +361,7 @@ impl Reading {
         &mut self,
         id: &str,
         file: &Arc<Path>,
-        names: &BTreeSet<String>,
+        names: &HashSet<String>,
         discovery: &mut Discovery,
     ) {
         let id: InstanceId = match id.parse() {
@@ -406,7 +409,7 @@ impl Reading {
 
 /// Whose ids are given away.
 #[derive(Default)]
-struct Taken(BTreeMap<InstanceId, Arc<Path>>);
+struct Taken(HashMap<InstanceId, Arc<Path>>);
 
 impl Taken {
     fn add(&mut self, found: Arc<Found>, discovery: &mut Discovery) {
@@ -431,14 +434,14 @@ fn trouble(file: &Path, line: Option<u32>, text: String) -> Trouble {
 }
 
 /// The names of all namespaces, read at once: there may be thousands.
-fn netns_names() -> BTreeSet<String> {
+fn netns_names() -> HashSet<String> {
     let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// The namespace of a router: that of its own, or, with distributed routers, of its source
 /// address translation, where the HA link is then.
-fn router_netns(id: &InstanceId, names: &BTreeSet<String>) -> Option<NetnsName> {
+fn router_netns(id: &InstanceId, names: &HashSet<String>) -> Option<NetnsName> {
     let with = |prefix: &str| format!("{prefix}-{id}");
     let snat = Some(with("snat")).filter(|name| names.contains(name));
     snat.unwrap_or_else(|| with("qrouter")).parse().ok()

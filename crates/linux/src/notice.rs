@@ -4,7 +4,7 @@
 //! [`crate::directory`] for what a thousand processes use. It says *that* something happened,
 //! which is a reason to look; a queue that ran over says so too.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,16 +42,16 @@ pub struct News {
 #[derive(Debug)]
 pub struct Notices {
     queue: OwnedFd,
-    by_path: BTreeMap<Arc<Path>, i32>,
+    by_path: HashMap<Arc<Path>, i32>,
     /// What each is watched for; one thing, as a rule.
-    topics: BTreeMap<i32, (Arc<Path>, Box<[Topic]>)>,
+    topics: HashMap<i32, (Arc<Path>, Box<[Topic]>)>,
 }
 
 impl Notices {
     /// Watches nothing yet.
     pub fn new() -> io::Result<Self> {
         let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        Ok(Self { queue, by_path: BTreeMap::new(), topics: BTreeMap::new() })
+        Ok(Self { queue, by_path: HashMap::new(), topics: HashMap::new() })
     }
 
     /// Watches `directory` for `topic`; false if it is watched for that already.

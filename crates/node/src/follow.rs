@@ -20,7 +20,7 @@ use vipwatch_linux::notice::{Notices, Topic};
 use crate::config::Listen;
 
 /// How often everything is looked for again, although no directory has news.
-const REDISCOVER: Duration = Duration::from_mins(1);
+const REDISCOVER: Duration = Duration::from_mins(5);
 
 /// The same, where a directory cannot be watched, perhaps because it is not there yet.
 const REDISCOVER_BLIND: Duration = Duration::from_secs(10);

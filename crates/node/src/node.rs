@@ -269,7 +269,11 @@ impl Node {
                 from: None,
                 to: entry.standing.clone(),
                 cause: Cause::Start,
-                is_news: false,
+                // Who could not be told of it may be told otherwise now.
+                is_news: entry
+                    .failures
+                    .keys()
+                    .any(|(stage, _)| matches!(stage, Stage::Hook | Stage::Webhook)),
             });
             let (_, reports, _) = self.dispatch.perform(&transition);
             let stages = self.dispatch.stages(id);

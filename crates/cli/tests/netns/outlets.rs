@@ -402,6 +402,22 @@ fn reloading_ends_what_is_configured_no_more() {
 }
 
 #[test]
+fn a_webhook_that_a_reload_corrects_is_told_what_it_missed() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let server = Server::new(&[]);
+    let webhook = |url: &str| format!("[[outlet]]\nwebhook = {{ url = \"{url}\" }}\n");
+    place.configure(&webhook("http://127.0.0.1:1/nobody"));
+    let node = place.start();
+    netns.ip(VIP);
+    wait_for("it to fail", || place.say(&["doctor"]).contains("webhook-not-told").then_some(()));
+    wait_for("it to be primary", || (role(&place, "VI_1") == "primary").then_some(()));
+    place.configure(&webhook(&server.url));
+    node.reload();
+    wait_for("what it missed", || (server.said().last()? == "2 primary").then_some(()));
+}
+
+#[test]
 fn floating_addresses_that_come_later_are_announced_too() {
     let lab = Lab::new();
     let id = format!("f{}-{}", std::process::id(), lab.number());

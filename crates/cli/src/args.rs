@@ -9,7 +9,8 @@ use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use vipwatch_core::{Chain, LinkName, NetnsName};
 use vipwatch_node::Config;
-use vipwatch_node::config::{ConfigError, span};
+use vipwatch_node::config::{ConfigError, STATE_DIR, span};
+use vipwatch_receiver::simulate::Manner;
 
 use crate::complete::live_ids;
 use crate::failure::{Code, Failure};
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Watch(Watch),
     /// Follow every instance of this node, tell whoever wants to know, and remember
     Node(Node),
+    /// Take what monitors report, as Neutron's agent does, and lose nothing; or play one that fails
+    Agent(Agent),
     /// Check, show or explain the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -224,6 +227,92 @@ pub(crate) enum ConfigCommand {
     },
     /// A configuration with every key in it, explained
     Example,
+}
+
+/// `vipwatch agent`.
+#[derive(Debug, Arguments)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Agent {
+    #[command(subcommand)]
+    pub(crate) command: Option<AgentCommand>,
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+}
+
+/// What else there is to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Who has reported what, and what was made of it
+    Status(AgentStatus),
+}
+
+/// `vipwatch agent status`.
+#[derive(Debug, Arguments)]
+pub(crate) struct AgentStatus {
+    /// Where the agent answers
+    #[arg(long, value_name = "PATH", default_value = AGENT_SOCKET)]
+    pub(crate) status_socket: PathBuf,
+    /// How to answer
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+const AGENT_SOCKET: &str = "/run/vipwatch/agent.sock";
+
+/// How to receive.
+#[derive(Debug, Arguments)]
+pub(crate) struct Serve {
+    /// Neutron's `state_path`: the socket is `keepalived-state-change` in it
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/neutron")]
+    pub(crate) state_path: PathBuf,
+    /// Another socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Where the journal is kept
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    pub(crate) state_dir: PathBuf,
+    /// Where to answer `vipwatch agent status`
+    #[arg(long, value_name = "PATH", default_value = AGENT_SOCKET)]
+    pub(crate) status_socket: PathBuf,
+    /// A user who may report, besides root and our own; may be given again
+    #[arg(long, value_name = "USER")]
+    pub(crate) allow: Vec<String>,
+    /// Whose the socket is
+    #[arg(long, value_name = "USER")]
+    pub(crate) owner: Option<String>,
+    /// Which group's the socket is
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+    /// The socket's permissions, in octal
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = octal)]
+    pub(crate) mode: u32,
+    /// For how long a primary is held back, in case it is taken back; 0s for not at all
+    #[arg(long, value_name = "SPAN", default_value = "2s", value_parser = span)]
+    pub(crate) interval: Duration,
+    /// Be an agent of Neutron's instead, or one that fails: threaded (27 to 29), eventlet (up to 26),
+    /// slow, hanging, resetting, garbage, error
+    #[arg(long, value_name = "MODE", value_parser = manner)]
+    pub(crate) simulate: Option<Played>,
+    /// Log more
+    #[arg(long)]
+    pub(crate) debug: bool,
+}
+
+/// An agent that is played.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Played(pub(crate) Manner);
+
+fn manner(text: &str) -> Result<Played, String> {
+    let found = Manner::ALL.iter().find(|(name, _)| *name == text);
+    let names: Vec<&str> = Manner::ALL.iter().map(|(name, _)| *name).collect();
+    found
+        .map(|(_, manner)| Played(*manner))
+        .ok_or_else(|| format!("it is one of {}", names.join(", ")))
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "it is an octal number up to 777".to_owned())
 }
 
 /// `vipwatch history`.

@@ -1,5 +1,6 @@
 //! One file for each command.
 
+pub(crate) mod agent;
 pub(crate) mod announce;
 pub(crate) mod config;
 pub(crate) mod discover;

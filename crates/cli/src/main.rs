@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::History(options) => command::history::run(options),
         Command::Watch(options) => command::watch::run(options),
         Command::Discover(options) => command::discover::run(options),
+        Command::Agent(options) => command::agent::run(options),
         Command::Announce(options) => command::announce::run(options),
         Command::Completions { shell } => command::completions(*shell),
     };

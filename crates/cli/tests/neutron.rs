@@ -8,6 +8,8 @@ use std::process::Command;
 
 use serde_json::Value;
 use vipwatch_testkit::monitor::output_of;
+use vipwatch_testkit::wait::wait_within;
+use vipwatch_testkit::{Lab, Release, Router, wait_for};
 
 /// Writes a router's configuration as the agent does, with every kind of line it has.
 const GENERATOR: &str = r#"
@@ -80,4 +82,85 @@ fn every_line_that_neutron_29_writes_is_read() {
 #[test]
 fn every_line_that_neutron_28_writes_is_read() {
     reads_all_of_it("VIPWATCH_NEUTRON_28");
+}
+
+/// `vipwatch agent` in a lab; killed when dropped.
+struct Receiver {
+    child: std::process::Child,
+    directory: PathBuf,
+}
+
+impl Receiver {
+    fn start(directory: &std::path::Path) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_vipwatch"))
+            .args(["agent", "--interval", "500ms", "--state-path"])
+            .arg(directory)
+            .arg("--state-dir")
+            .arg(directory.join("claims"))
+            .arg("--status-socket")
+            .arg(directory.join("agent.sock"))
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let socket = directory.join("keepalived-state-change");
+        wait_for("the receiver", || std::os::unix::net::UnixStream::connect(&socket).ok());
+        Self { child, directory: directory.to_owned() }
+    }
+
+    /// What holds of a router.
+    fn settled(&self, id: &str) -> Option<String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
+        command.args(["agent", "status", "--format", "json", "--status-socket"]);
+        let output = output_of(command.arg(self.directory.join("agent.sock")));
+        let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let routers = answer["routers"].as_array()?;
+        let router = routers.iter().find(|one| one["id"] == id)?;
+        router["settled"].as_str().map(str::to_owned)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A monitor of Neutron's own, unmodified, reports to us through real changes; the receiver is killed in
+/// the middle.
+fn is_understood(program: PathBuf, release: Release) {
+    let lab = Lab::new();
+    let router = Router::new(&lab, release);
+    let receiver = Receiver::start(lab.path());
+    let _monitor = router.start(&program);
+    router.wait_for_state("backup");
+    // The script says nothing until something happens, and does not hear what happens too early.
+    let ((hand, link), other) = (router.hand(), "10.9.9.9/32".parse().unwrap());
+    wait_within(std::time::Duration::from_mins(1), "its first word", || {
+        hand.add(link, other);
+        hand.remove(link, other);
+        (receiver.settled(&router.id)? == "backup").then_some(())
+    });
+    for word in ["primary", "backup", "primary"] {
+        if word == "primary" {
+            router.take_vip()
+        } else {
+            router.drop_vip()
+        }
+        wait_within(std::time::Duration::from_mins(1), word, || {
+            (receiver.settled(&router.id)? == word).then_some(())
+        });
+    }
+    drop(receiver);
+    let again = Receiver::start(lab.path());
+    assert_eq!(again.settled(&router.id).as_deref(), Some("primary"), "it is remembered");
+}
+
+fn monitor_of(home: &str) -> PathBuf {
+    PathBuf::from(std::env::var_os(home).unwrap()).join("bin/neutron-keepalived-state-change")
+}
+
+#[test]
+fn the_script_of_neutron_29_reports_to_our_receiver() {
+    is_understood(monitor_of("VIPWATCH_NEUTRON_29"), Release::V29);
 }

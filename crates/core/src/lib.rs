@@ -6,6 +6,7 @@
 //! (again) to a receiver that may be absent, deaf or forgetful; [`announce::Schedule`] when
 //! an address must be announced (again) to a network that may not have listened.
 //!
+//! [`claim`] is what monitors say, and when a receiver acts on it.
 //! [`audit`] compares what the kernel, the files and the agent say of one instance.
 //! [`keepalived`] reads what keepalived is configured to move, and [`standing`] says where such an
 //! instance stands by what the kernel holds.
@@ -17,6 +18,7 @@ pub mod announce;
 pub mod audit;
 pub mod backoff;
 pub mod chain;
+pub mod claim;
 pub mod delivery;
 pub mod instance;
 pub mod keepalived;

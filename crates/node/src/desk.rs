@@ -7,15 +7,16 @@
 mod answer;
 
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use vipwatch_linux::listen::{ListenError, Looks, listen_at};
 use vipwatch_linux::peer;
+use vipwatch_receiver::View as Claims;
 
 pub use self::answer::answer_once;
 use crate::audit::Auditor;
@@ -27,25 +28,6 @@ const CONNECTIONS: usize = 64;
 const LONGEST: usize = 64 << 10;
 /// How long a question may take to be asked, and an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Why nobody can ask.
-#[derive(Debug, thiserror::Error)]
-pub enum DeskError {
-    /// The socket cannot be made.
-    #[error("cannot listen on {}", path.display())]
-    Listen {
-        /// The socket.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Another node answers there.
-    #[error("another vipwatch node answers on {}", .0.display())]
-    Taken(PathBuf),
-    /// Something else bears its name.
-    #[error("{} is not a socket, and is left alone", .0.display())]
-    NotASocket(PathBuf),
-}
 
 /// What answers are made of.
 #[derive(Debug, Clone)]
@@ -60,6 +42,8 @@ pub struct Office {
     pub node: Arc<str>,
     /// Whether a node runs, or somebody looks for himself.
     pub source: Source,
+    /// What monitors have claimed, where they report to us.
+    pub receiver: Option<Arc<Mutex<Claims>>>,
 }
 
 /// Where an answer comes from.
@@ -81,7 +65,7 @@ enum Why {
 
 /// The socket, while it is ours.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub struct Desk {
     path: PathBuf,
     listener: Option<UnixListener>,
     group: Option<u32>,
@@ -90,36 +74,16 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// Makes the socket. A stale one is replaced, a live one respected.
-    pub(crate) fn open(path: &Path, group: Option<u32>, office: Office) -> Result<Self, DeskError> {
-        let failed = |source| DeskError::Listen { path: path.to_owned(), source };
-        if let Ok(metadata) = std::fs::symlink_metadata(path) {
-            if !metadata.file_type().is_socket() {
-                return Err(DeskError::NotASocket(path.to_owned()));
-            }
-            if UnixStream::connect(path).is_ok() {
-                return Err(DeskError::Taken(path.to_owned()));
-            }
-        }
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(failed)?;
-        }
-        // ORDER: it gets its name when it has its mode and its group; nobody meets it before.
-        let staged = path.with_extension(format!("new-{}", std::process::id()));
-        let _ = std::fs::remove_file(&staged);
-        let listener = bind(&staged, group).and_then(|listener| {
-            std::fs::rename(&staged, path)?;
-            Ok(listener)
-        });
-        if listener.is_err() {
-            let _ = std::fs::remove_file(&staged);
-        }
-        let listener = Some(listener.map_err(failed)?);
-        Ok(Self { path: path.to_owned(), listener, group, office })
+    pub fn open(path: &Path, group: Option<u32>, office: Office) -> Result<Self, ListenError> {
+        let looks = Looks { mode: 0o660, user: None, group, backlog: 128 };
+        let listener = UnixListener::from(listen_at(path, looks)?);
+        Ok(Self { path: path.to_owned(), listener: Some(listener), group, office })
     }
 
     /// Begins to answer, on a thread of its own.
-    pub(crate) fn serve(&mut self) -> io::Result<()> {
+    pub fn serve(&mut self) -> io::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
+        listener.set_nonblocking(false)?;
         let (office, group) = (self.office.clone(), self.group);
         let work = move || receive(&listener, group, &office);
         std::thread::Builder::new().name("desk".to_owned()).spawn(work)?;
@@ -131,13 +95,6 @@ impl Drop for Desk {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-fn bind(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
-    let listener = UnixListener::bind(path)?;
-    std::os::unix::fs::chown(path, None, group)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-    Ok(listener)
 }
 
 fn receive(listener: &UnixListener, group: Option<u32>, office: &Office) {

@@ -54,5 +54,6 @@ pub fn archive(config: &Config) -> Office {
         state_dir: config.state_dir.clone(),
         node: crate::name(),
         source: Source::Kernel,
+        receiver: None,
     }
 }

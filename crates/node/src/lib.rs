@@ -22,7 +22,7 @@ mod lane;
 pub mod log;
 pub mod node;
 mod outlet;
-mod service;
+pub mod service;
 pub mod transition;
 
 pub use config::Config;

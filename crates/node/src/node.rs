@@ -18,13 +18,14 @@ use vipwatch_engine::discovery::{Found, Trouble};
 use vipwatch_engine::roster::{Cause, Change};
 use vipwatch_history::{HistoryError, Last, Opened, Reader, Stage, Writer};
 use vipwatch_linux::clock;
+use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::{release_spare_heap, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
 
 use crate::audit::{Auditor, Watchman, share};
 use crate::board::{Board, Entry};
 use crate::config::{Config, ConfigError};
-use crate::desk::{Desk, DeskError, Office, Source};
+use crate::desk::{Desk, Office, Source};
 use crate::dispatch::Dispatch;
 use crate::follow::{Follower, News};
 use crate::outlet::Report;
@@ -62,7 +63,7 @@ pub enum NodeError {
     History(#[from] HistoryError),
     /// Nobody can be answered.
     #[error(transparent)]
-    Desk(#[from] DeskError),
+    Desk(#[from] ListenError),
     /// A thread, or what it needs, cannot be had.
     #[error("cannot start to work")]
     Start(#[source] io::Error),
@@ -128,6 +129,7 @@ impl Node {
             state_dir: config.state_dir.clone(),
             node: Arc::clone(&name),
             source: Source::Node,
+            receiver: None,
         };
         let desk = Desk::open(&config.socket, config.group, office)?;
         let now = clock::now();

@@ -7,7 +7,7 @@ use vipwatch_core::Moment;
 use vipwatch_linux::clock;
 
 /// Tells the service manager, if there is one. A failure is no reason not to watch.
-pub(crate) fn notify(state: &str) {
+pub fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let Ok(socket) = UnixDatagram::unbound() else { return };
     // A manager that does not listen must not stop us.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use vipwatch_core::Chain;
 use vipwatch_history::HistoryError;
+use vipwatch_linux::listen::ListenError;
 use vipwatch_node::config::{ConfigError, LogFormat};
-use vipwatch_node::desk::DeskError;
 use vipwatch_node::log::{self, Level};
 use vipwatch_node::{Config, NodeError};
 
@@ -70,10 +70,11 @@ fn failure(error: &NodeError) -> Failure {
     use std::io::ErrorKind::PermissionDenied;
     let message = Chain(error);
     match error {
-        NodeError::Taken(_) | NodeError::Desk(DeskError::Taken(_)) => {
+        NodeError::Taken(_) | NodeError::Desk(ListenError::Taken(_)) => {
             Failure::new(Code::No, message).hint("one node process is enough for a machine")
         }
-        NodeError::StateDir { source, .. } | NodeError::Desk(DeskError::Listen { source, .. })
+        NodeError::StateDir { source, .. }
+        | NodeError::Desk(ListenError::Listen { source, .. })
             if source.kind() == PermissionDenied =>
         {
             Failure::new(Code::NotPermitted, message)
@@ -83,13 +84,13 @@ fn failure(error: &NodeError) -> Failure {
             Failure::new(Code::Missing, message).hint("give another one with --state-dir")
         }
         NodeError::Listen(_) => Failure::new(Code::NotPermitted, message).hint("run it as root"),
-        NodeError::Desk(DeskError::NotASocket(_)) => Failure::new(Code::Missing, message)
+        NodeError::Desk(ListenError::NotASocket(_)) => Failure::new(Code::Missing, message)
             .hint("remove it, or give another place with --socket"),
         NodeError::History(HistoryError::TooNew { .. }) => Failure::new(Code::Missing, message)
             .hint("use the program that wrote it, or another --state-dir"),
         NodeError::Signals(_)
         | NodeError::History(_)
-        | NodeError::Desk(DeskError::Listen { .. })
+        | NodeError::Desk(ListenError::Listen { .. })
         | NodeError::Start(_)
         | NodeError::Wait(_) => Failure::new(Code::Missing, message),
     }

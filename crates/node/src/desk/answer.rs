@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use vipwatch_core::Standing;
+use vipwatch_core::claim::Claim;
 use vipwatch_core::standing::{Holding, holding};
 use vipwatch_engine::discovery::Trouble;
 use vipwatch_engine::look::Looker;
@@ -57,6 +58,7 @@ pub fn answer_once(question: &Value, office: &Office) -> Value {
         "show" => show(office, question["id"].as_str().unwrap_or_default()),
         "doctor" => doctor(office),
         "history" => history(office, question),
+        "agent" => agent(office),
         other => refusal(Why::No, &format!("nobody here knows how to {other:?}")),
     }
 }
@@ -391,6 +393,28 @@ fn change(entry: &Recorded) -> Value {
         "seq": record.seq, "at": record.at, "time": time_text(record.at),
         "id": record.instance, "netns": record.netns, "from": record.from, "to": record.to,
         "cause": record.cause, "reason": record.reason, "latencies": latencies_json(latencies),
+    })
+}
+
+/// What monitors have claimed.
+fn agent(office: &Office) -> Value {
+    let view = office.receiver.as_ref().and_then(|view| Some(view.lock().ok()?.clone()));
+    let Some(view) = view else {
+        return refusal(Why::Missing, "nobody reports here: this is not an agent");
+    };
+    let routers = view.instances.iter().map(|(id, standing)| {
+        let age = standing.at.elapsed().unwrap_or_default();
+        json!({
+            "id": id.as_str(), "claim": standing.claim.word(), "at": millis(standing.at),
+            "age_seconds": age.as_secs(), "settled": standing.settled.map(Claim::word),
+            "state": standing.settled.map(Claim::translated), "held": standing.is_held,
+            "reports": standing.reports,
+        })
+    });
+    json!({
+        "schema": "vipwatch.agent/1", "node": &*office.node, "routers": routers.collect::<Value>(),
+        "accepted": view.accepted, "coalesced": view.coalesced, "rejected": view.rejected,
+        "unable": view.unable, "pending": view.pending, "connections": view.connections,
     })
 }
 

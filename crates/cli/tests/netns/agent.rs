@@ -1,0 +1,194 @@
+//! The receiver: `vipwatch agent` as a process, and whoever reports to it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+use vipwatch_testkit::monitor::output_of;
+use vipwatch_testkit::wait::wait_within;
+use vipwatch_testkit::{Lab, wait_for};
+
+use crate::PROGRAM;
+
+/// A receiver; killed when dropped.
+struct Agent {
+    child: Child,
+    directory: PathBuf,
+}
+
+fn command(directory: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg("agent").args(words).arg("--state-path").arg(directory);
+    command.arg("--state-dir").arg(directory.join("claims"));
+    command.arg("--status-socket").arg(directory.join("agent.sock"));
+    command
+}
+
+fn socket(directory: &Path) -> PathBuf {
+    directory.join("keepalived-state-change")
+}
+
+impl Agent {
+    fn start(directory: &Path, words: &[&str]) -> Self {
+        let log = std::fs::File::options().create(true).append(true).open(directory.join("log"));
+        let child = command(directory, words).stderr(log.unwrap()).stdout(Stdio::null()).spawn();
+        wait_for("the receiver", || UnixStream::connect(socket(directory)).ok());
+        Self { child: child.unwrap(), directory: directory.to_owned() }
+    }
+
+    fn status(&self) -> Value {
+        let mut command = Command::new(PROGRAM);
+        command.args(["agent", "status", "--format", "json", "--status-socket"]);
+        let output = output_of(command.arg(self.directory.join("agent.sock")));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+
+    /// How many have settled as `word`.
+    fn settled(&self, word: &str) -> usize {
+        let status = self.status();
+        status["routers"].as_array().unwrap().iter().filter(|one| one["settled"] == word).count()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reports as curl does; the status, if there is an answer.
+fn report(directory: &Path, id: &str, word: &str) -> Option<u16> {
+    let mut stream = UnixStream::connect(socket(directory)).ok()?;
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Neutron-Router-Id: {id}\r\nX-Neutron-State: {word}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.split(' ').nth(1)?.parse().ok()
+}
+
+/// Reports until it is taken, as a monitor does.
+fn report_until_taken(directory: &Path, id: &str, word: &str) {
+    wait_within(std::time::Duration::from_mins(1), "a promise", || {
+        (report(directory, id, word) == Some(200)).then_some(())
+    });
+}
+
+#[test]
+fn a_receiver_that_is_killed_in_the_middle_of_a_thousand_breaks_no_promise() {
+    let lab = Lab::new();
+    let mut agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    let taken = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for worker in 0..20 {
+            let (taken, directory) = (&taken, lab.path());
+            scope.spawn(move || {
+                for number in 0..50 {
+                    let id = format!("r{worker}-{number}");
+                    for word in ["backup", "primary", "backup"] {
+                        report_until_taken(directory, &id, word);
+                    }
+                    taken.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for share in [200, 500, 800] {
+            wait_within(std::time::Duration::from_mins(1), "some reports", || {
+                (taken.load(Ordering::Relaxed) >= share).then_some(())
+            });
+            agent.child.kill().unwrap();
+            agent.child.wait().unwrap();
+            agent = Agent::start(lab.path(), &["--interval", "0s"]);
+        }
+    });
+    wait_for("everybody's last word", || (agent.settled("backup") == 1000).then_some(()));
+    assert_eq!(agent.settled("primary"), 0);
+}
+
+#[test]
+fn a_primary_that_is_taken_back_in_time_is_never_told() {
+    let lab = Lab::new();
+    let agent = Agent::start(lab.path(), &["--interval", "1h"]);
+    for word in ["backup", "primary", "backup"] {
+        assert_eq!(report(lab.path(), "a", word), Some(200));
+    }
+    assert_eq!(report(lab.path(), "b", "primary"), Some(200));
+    let status = agent.status();
+    assert_eq!(status["routers"][0]["state"], "standby", "{status}");
+    assert_eq!(status["routers"][1]["held"], true, "{status}");
+    let log = std::fs::read_to_string(lab.path().join("log")).unwrap();
+    assert!(log.contains("standby") && !log.contains("active"), "{log}");
+}
+
+#[test]
+fn a_full_disk_is_answered_with_503_and_the_service_goes_on() {
+    let lab = Lab::new();
+    let claims = lab.path().join("claims");
+    std::fs::create_dir(&claims).unwrap();
+    let mount = ["-t", "tmpfs", "-o", "size=512k", "tmpfs"];
+    vipwatch_testkit::run(Command::new("mount").args(mount).arg(&claims));
+    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    assert_eq!(report(lab.path(), "a", "backup"), Some(200));
+    // Everything that is left.
+    let mut ballast = std::fs::File::create(claims.join("ballast")).unwrap();
+    while ballast.write_all(&[0; 1024]).is_ok() {}
+    let mut answers = Vec::new();
+    for number in 0..500 {
+        answers.push(report(lab.path(), &format!("r{number}"), "backup"));
+        if answers.last() == Some(&Some(503)) {
+            break;
+        }
+    }
+    assert_eq!(answers.last(), Some(&Some(503)), "{answers:?}");
+    let promised = answers.iter().filter(|answer| **answer == Some(200)).count();
+    drop(ballast);
+    std::fs::remove_file(claims.join("ballast")).unwrap();
+    assert_eq!(report(lab.path(), "z", "backup"), Some(200));
+    assert_eq!(agent.settled("backup"), promised + 2);
+    assert!(agent.status()["unable"].as_u64() > Some(0));
+    drop(agent);
+    vipwatch_testkit::run(Command::new("umount").arg(&claims));
+}
+
+#[test]
+fn one_socket_has_one_receiver_and_strangers_are_named() {
+    let lab = Lab::new();
+    let _agent = Agent::start(lab.path(), &[]);
+    let second = output_of(&mut command(lab.path(), &[]));
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    assert!(String::from_utf8_lossy(&second.stderr).contains("somebody answers on"));
+    let unknown = output_of(&mut command(lab.path(), &["--allow", "no-such-user"]));
+    assert_eq!(unknown.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no user \"no-such-user\""));
+    let wrong = output_of(&mut command(lab.path(), &["--simulate", "friendly"]));
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("threaded, eventlet"));
+}
+
+#[test]
+fn each_agent_of_neutrons_can_be_played() {
+    let answer_of = |mode: &str| {
+        let lab = Lab::new();
+        let _agent = Agent::start(lab.path(), &["--simulate", mode]);
+        let mut stream = UnixStream::connect(socket(lab.path())).unwrap();
+        let request = "POST / HTTP/1.1\r\nX-Neutron-Router-Id: a\r\nX-Neutron-State: backup\r\n\
+                       Connection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let threaded = "HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF-8\nConnection: close\n\
+                    Content-Location': http://127.0.0.1/";
+    assert_eq!(answer_of("threaded"), threaded, "byte for byte");
+    assert!(answer_of("eventlet").starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/html"));
+    assert!(answer_of("error").starts_with("HTTP/1.1 500"));
+    assert_eq!(answer_of("resetting"), "");
+    assert!(answer_of("garbage").contains("garbage"));
+}

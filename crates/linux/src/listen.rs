@@ -1,0 +1,126 @@
+//! A unix socket at a path, with the wanted mode and owner from the first moment it can be met.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// It cannot be made.
+    #[error("cannot listen on {}", path.display())]
+    Listen {
+        /// Where.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Somebody answers there.
+    #[error("somebody answers on {} already", .0.display())]
+    Taken(PathBuf),
+    /// Something else bears its name.
+    #[error("{} is not a socket, and is left alone", .0.display())]
+    NotASocket(PathBuf),
+}
+
+/// How it is to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Looks {
+    /// Its permissions.
+    pub mode: u32,
+    /// Its user, if not ours.
+    pub user: Option<u32>,
+    /// Its group, if not ours.
+    pub group: Option<u32>,
+    /// How many may wait to be taken.
+    pub backlog: i32,
+}
+
+/// Listens at `path`. A socket that nobody serves is replaced, one that somebody does is respected.
+pub fn listen_at(path: &Path, looks: Looks) -> Result<OwnedFd, ListenError> {
+    let failed = |source| ListenError::Listen { path: path.to_owned(), source };
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
+        if is_served(path) {
+            return Err(ListenError::Taken(path.to_owned()));
+        }
+    }
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
+    // ORDER: it gets its name when it has its mode and its owner; nobody meets it before.
+    let staged = path.with_extension(format!("new-{}", std::process::id()));
+    let _ = std::fs::remove_file(&staged);
+    let made = make(&staged, looks).and_then(|socket| {
+        std::fs::rename(&staged, path)?;
+        Ok(socket)
+    });
+    if made.is_err() {
+        let _ = std::fs::remove_file(&staged);
+    }
+    made.map_err(failed)
+}
+
+/// A socket that a service manager has made for us (`sd_listen_fds(3)`), if it has made just one.
+pub fn inherited() -> Option<OwnedFd> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID")? != std::process::id() || number("LISTEN_FDS")? != 1 {
+        return None;
+    }
+    // SAFETY: by the protocol this descriptor is open, and it is ours; nobody else here knows of it,
+    // and the caller asks once.
+    let socket = unsafe { OwnedFd::from_raw_fd(3) };
+    let flags = rustix::fs::fcntl_getfl(&socket).ok()?;
+    rustix::fs::fcntl_setfl(&socket, flags | rustix::fs::OFlags::NONBLOCK).ok()?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).ok()?;
+    Some(socket)
+}
+
+fn make(path: &Path, looks: Looks) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    std::os::unix::fs::chown(path, looks.user, looks.group)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(looks.mode))?;
+    listen(&socket, looks.backlog)?;
+    Ok(socket)
+}
+
+/// Whether somebody takes connections there; one who is too busy to does.
+fn is_served(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let tried = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?));
+    !matches!(tried, Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOKS: Looks = Looks { mode: 0o640, user: None, group: None, backlog: 8 };
+
+    #[test]
+    fn a_stale_socket_is_replaced_a_live_one_respected_and_a_file_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("deep/er/s");
+        let first = listen_at(&path, LOOKS).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        assert!(matches!(listen_at(&path, LOOKS), Err(ListenError::Taken(_))));
+        drop(first);
+        let _second = listen_at(&path, LOOKS).unwrap();
+        let file = directory.path().join("file");
+        std::fs::File::create(&file).unwrap();
+        assert!(matches!(listen_at(&file, LOOKS), Err(ListenError::NotASocket(_))));
+        let leftovers = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(leftovers, 1);
+    }
+}

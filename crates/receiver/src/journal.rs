@@ -1,0 +1,352 @@
+//! The promise: what was answered with 200 is here first, on the disk, and is acted on, also by the next
+//! process if this one is killed.
+//!
+//! One thread writes, in batches with one fsync each: a thousand reports at once cost a few of them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, params};
+use rustix::event::{EventfdFlags, eventfd};
+use vipwatch_core::InstanceId;
+use vipwatch_core::claim::Claim;
+
+/// The file's name in the state directory.
+pub const FILE: &str = "claims.sqlite";
+
+/// The format that this program writes.
+const VERSION: i64 = 1;
+
+/// Reports that may wait for the disk; more are told to come again.
+const QUEUE: usize = 8192;
+/// Reports in one transaction.
+const BATCH: usize = 4096;
+/// How often what was acted on is cleared, and how long it is kept until then.
+const CLEARING: Duration = Duration::from_mins(1);
+const KEPT_MILLIS: i64 = 86_400_000;
+
+const CREATE: &str = "
+CREATE TABLE report (
+    seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+    at       INTEGER NOT NULL,              -- milliseconds since the epoch
+    instance TEXT NOT NULL,
+    word     TEXT NOT NULL
+);
+CREATE INDEX report_by_instance ON report (instance, seq);
+CREATE TABLE settled (
+    instance TEXT PRIMARY KEY,
+    seq      INTEGER NOT NULL,              -- the last report that it rests on
+    at       INTEGER NOT NULL,
+    word     TEXT NOT NULL
+);
+";
+
+/// Why there is no journal.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It cannot be opened.
+    #[error("cannot open the journal {path}")]
+    Open {
+        /// The file.
+        path: String,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// A later program has written it.
+    #[error(
+        "the journal {path} has format {found}, and this program knows formats up to {VERSION}"
+    )]
+    TooNew {
+        /// The file.
+        path: String,
+        /// Its format.
+        found: i64,
+    },
+    /// The thread, or its bell, cannot be had.
+    #[error("the journal cannot be written")]
+    Io(#[from] io::Error),
+}
+
+/// What is remembered of one instance.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What was acted on last, and the number of the report it rests on.
+    pub settled: Option<(Claim, i64)>,
+    /// Reports that were promised and not settled, in order.
+    pub open: Vec<(i64, Claim)>,
+}
+
+/// What is to be written.
+#[derive(Debug)]
+enum Note {
+    Report { ticket: u64, instance: InstanceId, claim: Claim },
+    Settled { instance: InstanceId, seq: i64, claim: Claim },
+}
+
+/// What became of a report: its number, or why it could not be kept.
+pub type Kept = (u64, Result<i64, String>);
+
+/// Where the thread leaves what it has written.
+#[derive(Debug)]
+struct Shelf {
+    kept: Mutex<Vec<Kept>>,
+    bell: OwnedFd,
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    sender: Option<SyncSender<Note>>,
+    shelf: Arc<Shelf>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Journal {
+    /// Opens the journal in `directory`, and tells what it remembers.
+    pub fn open(directory: &Path) -> Result<(Self, BTreeMap<InstanceId, Memory>), JournalError> {
+        let path = directory.join(FILE);
+        let name = || path.display().to_string();
+        let failed = |source| JournalError::Open { path: name(), source };
+        let connection = Connection::open(&path).map_err(failed)?;
+        let found: i64 = connection
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .map_err(failed)?;
+        if found > VERSION {
+            return Err(JournalError::TooNew { path: name(), found });
+        }
+        let memory = prepare(&connection, found).and_then(|()| recall(&connection));
+        let memory = memory.map_err(failed)?;
+        let bell =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let shelf = Arc::new(Shelf { kept: Mutex::default(), bell });
+        let (sender, receiver) = sync_channel(QUEUE);
+        let theirs = Arc::clone(&shelf);
+        let work = move || Clerk { connection, shelf: theirs }.work(&receiver);
+        let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(work)?;
+        Ok((Self { sender: Some(sender), shelf, thread: Some(thread) }, memory))
+    }
+
+    /// Has a report written, without waiting; false if there is no room, and nothing can be promised.
+    pub fn keep(&self, ticket: u64, instance: InstanceId, claim: Claim) -> bool {
+        self.put(Note::Report { ticket, instance, claim })
+    }
+
+    /// Notes what was acted on. If there is no room for it, it will be acted on once more after a
+    /// restart.
+    pub fn settle(&self, instance: InstanceId, seq: i64, claim: Claim) {
+        let _ = self.put(Note::Settled { instance, seq, claim });
+    }
+
+    fn put(&self, note: Note) -> bool {
+        self.sender.as_ref().is_some_and(|sender| sender.try_send(note).is_ok())
+    }
+
+    /// What has been written since the last call.
+    pub fn kept(&self) -> Vec<Kept> {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.shelf.bell, &mut count);
+        self.shelf.kept.lock().map(|mut kept| std::mem::take(&mut *kept)).unwrap_or_default()
+    }
+}
+
+impl AsFd for Journal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shelf.bell.as_fd()
+    }
+}
+
+impl Drop for Journal {
+    /// Everything that was handed over is written before this returns.
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn prepare(connection: &Connection, found: i64) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // A promise outlives the machine.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
+    if found == 0 {
+        connection
+            .execute_batch(&format!("BEGIN; {CREATE} PRAGMA user_version = {VERSION}; COMMIT;"))?;
+    }
+    Ok(())
+}
+
+fn recall(connection: &Connection) -> rusqlite::Result<BTreeMap<InstanceId, Memory>> {
+    let mut memories: BTreeMap<InstanceId, Memory> = BTreeMap::new();
+    let mut settled = connection.prepare("SELECT instance, seq, word FROM settled")?;
+    let mut rows = settled.query([])?;
+    while let Some(row) = rows.next()? {
+        if let Some((instance, seq, claim)) = entry(row)? {
+            memories.entry(instance).or_default().settled = Some((claim, seq));
+        }
+    }
+    let mut open = connection.prepare(
+        "SELECT instance, seq, word FROM report WHERE seq > \
+         coalesce((SELECT seq FROM settled WHERE settled.instance = report.instance), 0) ORDER BY seq",
+    )?;
+    let mut rows = open.query([])?;
+    while let Some(row) = rows.next()? {
+        if let Some((instance, seq, claim)) = entry(row)? {
+            memories.entry(instance).or_default().open.push((seq, claim));
+        }
+    }
+    Ok(memories)
+}
+
+/// What only we have written is as we have written it; anything else is left alone.
+fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<(InstanceId, i64, Claim)>> {
+    let (instance, seq, word): (String, i64, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    Ok(instance
+        .parse()
+        .ok()
+        .zip(Claim::of_word(&word))
+        .map(|(instance, claim)| (instance, seq, claim)))
+}
+
+/// The thread's side.
+struct Clerk {
+    connection: Connection,
+    shelf: Arc<Shelf>,
+}
+
+impl Clerk {
+    fn work(mut self, notes: &Receiver<Note>) {
+        let mut cleared = Instant::now();
+        while let Ok(first) = notes.recv() {
+            let batch: Vec<Note> =
+                std::iter::once(first).chain(notes.try_iter().take(BATCH - 1)).collect();
+            let kept = match self.write(&batch) {
+                Ok(kept) => kept,
+                Err(error) => {
+                    let why = error.to_string();
+                    let refused = |note: &Note| match note {
+                        Note::Report { ticket, .. } => Some((*ticket, Err(why.clone()))),
+                        Note::Settled { .. } => None,
+                    };
+                    batch.iter().filter_map(refused).collect()
+                }
+            };
+            if let Ok(mut shelf) = self.shelf.kept.lock() {
+                shelf.extend(kept);
+            }
+            let _ = rustix::io::write(&self.shelf.bell, &1_u64.to_ne_bytes());
+            if cleared.elapsed() >= CLEARING {
+                cleared = Instant::now();
+                self.clear();
+            }
+        }
+        self.clear();
+    }
+
+    fn write(&mut self, batch: &[Note]) -> rusqlite::Result<Vec<Kept>> {
+        let at = now();
+        let transaction = self.connection.transaction()?;
+        let mut kept = Vec::new();
+        {
+            let mut report = transaction
+                .prepare("INSERT INTO report (at, instance, word) VALUES (?1, ?2, ?3)")?;
+            let mut settled = transaction.prepare(
+                "INSERT INTO settled (instance, seq, at, word) VALUES (?1, ?2, ?3, ?4) \
+                 ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, word = ?4",
+            )?;
+            for note in batch {
+                match note {
+                    Note::Report { ticket, instance, claim } => {
+                        let seq = report.insert(params![at, instance.as_str(), claim.word()])?;
+                        kept.push((*ticket, Ok(seq)));
+                    }
+                    Note::Settled { instance, seq, claim } => {
+                        settled.execute(params![instance.as_str(), seq, at, claim.word()])?;
+                    }
+                }
+            }
+        }
+        transaction.commit()?;
+        Ok(kept)
+    }
+
+    /// Clears reports that were acted on long ago.
+    fn clear(&self) {
+        // A disk that is full now may not be next time.
+        let _ = self.connection.execute(
+            "DELETE FROM report WHERE at < ?1 AND seq <= \
+             (SELECT seq FROM settled WHERE settled.instance = report.instance)",
+            [now() - KEPT_MILLIS],
+        );
+    }
+}
+
+/// Milliseconds since the epoch.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> InstanceId {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_was_promised_is_remembered_and_what_was_settled_is_settled() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, memory) = Journal::open(directory.path()).unwrap();
+        assert!(memory.is_empty());
+        for (ticket, claim) in [(1, Claim::Backup), (2, Claim::Primary), (3, Claim::Backup)] {
+            assert!(journal.keep(ticket, id("a"), claim));
+        }
+        assert!(journal.keep(4, id("b"), Claim::Primary));
+        journal.settle(id("a"), 1, Claim::Backup);
+        drop(journal);
+        let (journal, memory) = Journal::open(directory.path()).unwrap();
+        assert_eq!(memory[&id("a")].settled, Some((Claim::Backup, 1)));
+        assert_eq!(memory[&id("a")].open, [(2, Claim::Primary), (3, Claim::Backup)]);
+        assert_eq!(memory[&id("b")], Memory { settled: None, open: vec![(4, Claim::Primary)] });
+        journal.settle(id("a"), 3, Claim::Backup);
+        drop(journal);
+        let (_journal, memory) = Journal::open(directory.path()).unwrap();
+        assert_eq!(memory[&id("a")].open, []);
+    }
+
+    #[test]
+    fn every_ticket_comes_back_with_a_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path()).unwrap();
+        for ticket in 0..500 {
+            assert!(journal.keep(ticket, id("a"), Claim::Backup));
+        }
+        let mut kept = Vec::new();
+        while kept.len() < 500 {
+            let mut polled = [rustix::event::PollFd::new(&journal, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut polled, None).unwrap();
+            kept.extend(journal.kept());
+        }
+        let numbers: Vec<i64> = kept.iter().map(|(_, seq)| *seq.as_ref().unwrap()).collect();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "in order, and none twice");
+    }
+
+    #[test]
+    fn a_journal_of_a_later_program_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        connection.pragma_update(None, "user_version", 9).unwrap();
+        drop(connection);
+        let error = Journal::open(directory.path()).unwrap_err();
+        assert!(matches!(error, JournalError::TooNew { found: 9, .. }), "{error}");
+    }
+}

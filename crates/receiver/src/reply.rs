@@ -1,0 +1,77 @@
+//! What a monitor is answered: valid HTTP, and a reason where it is no.
+
+/// The answers there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// It is in the journal, and will be acted on.
+    Taken,
+    /// It is not a report, for this reason.
+    Refused(String),
+    /// Whoever asks may not.
+    Forbidden,
+    /// It took too long to say it.
+    TooSlow,
+    /// Nothing can be promised now, for this reason; ask again.
+    Unable(String),
+}
+
+impl Reply {
+    fn status(&self) -> &'static str {
+        match self {
+            Self::Taken => "200 OK",
+            Self::Refused(_) => "400 Bad Request",
+            Self::Forbidden => "403 Forbidden",
+            Self::TooSlow => "408 Request Timeout",
+            Self::Unable(_) => "503 Service Unavailable",
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Taken => String::new(),
+            Self::Refused(why) | Self::Unable(why) => format!("{}\n", harmless(why)),
+            Self::Forbidden => "your user may not report here\n".to_owned(),
+            Self::TooSlow => "the request did not end in time\n".to_owned(),
+        }
+    }
+
+    /// The bytes, and whether the connection is kept.
+    pub fn bytes(&self, is_kept: bool) -> Vec<u8> {
+        let (status, text) = (self.status(), self.text());
+        let connection = if is_kept { "keep-alive" } else { "close" };
+        let again = if matches!(self, Self::Unable(_)) { "Retry-After: 1\r\n" } else { "" };
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=UTF-8\r\nContent-Length: {}\r\n\
+             {again}Connection: {connection}\r\n\r\n{text}",
+            text.len()
+        )
+        .into_bytes()
+    }
+}
+
+/// A reason may hold what a stranger said.
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_whole_and_says_how_long_it_is() {
+        let text = String::from_utf8(Reply::Refused("a\r\nb".to_owned()).bytes(false)).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"));
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
+        assert!(head.ends_with("Connection: close"));
+        assert_eq!(body, "a\u{fffd}\u{fffd}b\n");
+        let taken = String::from_utf8(Reply::Taken.bytes(true)).unwrap();
+        assert!(taken.ends_with("Content-Length: 0\r\nConnection: keep-alive\r\n\r\n"));
+        assert!(
+            String::from_utf8(Reply::Unable(String::new()).bytes(false))
+                .unwrap()
+                .contains("Retry-After")
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! Reads what a monitor says, of any generation: the whole of it, however it was cut into pieces.
+//!
+//! Two headers matter, whatever the method: `X-Neutron-Router-Id` and `X-Neutron-State`. As Neutron's own
+//! server, this takes lines that end with LF or CRLF, and names in any case. Unlike it, it waits for the
+//! blank line, and says what is wrong.
+
+use vipwatch_core::InstanceId;
+use vipwatch_core::claim::Claim;
+
+/// The longest head that is read: Neutron's server reads 4 KiB of it.
+pub const LONGEST: usize = 8 << 10;
+
+/// The longest body that is skipped; a report has none.
+const LONGEST_BODY: usize = 64 << 10;
+
+/// A report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// About whom.
+    pub instance: InstanceId,
+    /// What is claimed.
+    pub claim: Claim,
+    /// Whether more may come on this connection.
+    pub is_kept: bool,
+}
+
+/// Why a request is not a report; each is counted by its name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The first line is not that of a request.
+    #[error("the first line is not METHOD TARGET VERSION")]
+    StartLine,
+    /// A line is not a header.
+    #[error("a header line has no colon")]
+    HeaderLine,
+    /// Something that is no text.
+    #[error("the head is not text")]
+    NotText,
+    /// The head does not end.
+    #[error("the head is longer than {LONGEST} bytes")]
+    TooLong,
+    /// The body is too long, or its length is no number.
+    #[error("the body is longer than {LONGEST_BODY} bytes, or has no proper length")]
+    Body,
+    /// A header is missing.
+    #[error("there is no {0}")]
+    Missing(&'static str),
+    /// A header is there twice.
+    #[error("{0} is there twice")]
+    Twice(&'static str),
+    /// The router's id is none.
+    #[error("X-Neutron-Router-Id is no id: {0}")]
+    Id(String),
+    /// The word means nothing.
+    #[error("X-Neutron-State is not primary, backup, fault or unknown")]
+    Word,
+}
+
+impl Refusal {
+    /// One word for it, to count by.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::StartLine => "start_line",
+            Self::HeaderLine => "header_line",
+            Self::NotText => "not_text",
+            Self::TooLong => "too_long",
+            Self::Body => "body",
+            Self::Missing(_) => "missing_header",
+            Self::Twice(_) => "header_twice",
+            Self::Id(_) => "bad_id",
+            Self::Word => "unknown_word",
+        }
+    }
+}
+
+/// What has come so far.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More is to come.
+    Incomplete,
+    /// A report, of so many bytes.
+    Report(Report, usize),
+    /// Not a report.
+    Refused(Refusal),
+}
+
+const ID: &str = "X-Neutron-Router-Id";
+const STATE: &str = "X-Neutron-State";
+
+/// Reads `bytes`, which begin where a request does.
+pub fn read(bytes: &[u8]) -> Progress {
+    let Some(head) = head_length(bytes) else {
+        return match bytes.len() {
+            length if length >= LONGEST => Progress::Refused(Refusal::TooLong),
+            _ => Progress::Incomplete,
+        };
+    };
+    if head > LONGEST {
+        return Progress::Refused(Refusal::TooLong);
+    }
+    match parse(&bytes[..head]) {
+        Ok((report, body)) if bytes.len() >= head + body => Progress::Report(report, head + body),
+        Ok(_) => Progress::Incomplete,
+        Err(refusal) => Progress::Refused(refusal),
+    }
+}
+
+/// How long the head is, with the blank line that ends it.
+fn head_length(bytes: &[u8]) -> Option<usize> {
+    let mut begin = 0;
+    for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
+        let line = bytes[begin..at].strip_suffix(b"\r").unwrap_or(&bytes[begin..at]);
+        // Blank lines before a request are not its end.
+        if line.is_empty() && begin > 0 {
+            return Some(at + 1);
+        }
+        begin = at + 1;
+    }
+    None
+}
+
+fn parse(head: &[u8]) -> Result<(Report, usize), Refusal> {
+    let text = std::str::from_utf8(head).map_err(|_error| Refusal::NotText)?;
+    let mut lines = text.lines().skip_while(|line| line.is_empty());
+    let start: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+    let [_, _, version] = *start.as_slice() else { return Err(Refusal::StartLine) };
+    if !version.starts_with("HTTP/") {
+        return Err(Refusal::StartLine);
+    }
+    let (mut id, mut state, mut body) = (None, None, 0);
+    // As HTTP has it: kept open from 1.1 on, unless one side says otherwise.
+    let mut is_kept = version == "HTTP/1.1";
+    for line in lines.filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(':').ok_or(Refusal::HeaderLine)?;
+        let value = value.trim();
+        if name.eq_ignore_ascii_case(ID) {
+            once(&mut id, value, ID)?;
+        } else if name.eq_ignore_ascii_case(STATE) {
+            once(&mut state, value, STATE)?;
+        } else if name.eq_ignore_ascii_case("Connection") {
+            is_kept = !value.eq_ignore_ascii_case("close");
+        } else if name.eq_ignore_ascii_case("Content-Length") {
+            let length = value.parse().ok().filter(|length| *length <= LONGEST_BODY);
+            body = length.ok_or(Refusal::Body)?;
+        } else if name.eq_ignore_ascii_case("Transfer-Encoding") {
+            return Err(Refusal::Body);
+        }
+    }
+    let id = id.ok_or(Refusal::Missing(ID))?;
+    let state = state.ok_or(Refusal::Missing(STATE))?;
+    let instance = id.parse().map_err(|error| Refusal::Id(format!("{error}")))?;
+    let claim = Claim::of_word(state).ok_or(Refusal::Word)?;
+    Ok((Report { instance, claim, is_kept }, body))
+}
+
+fn once<'t>(
+    place: &mut Option<&'t str>,
+    value: &'t str,
+    name: &'static str,
+) -> Result<(), Refusal> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::Twice(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CURL: &str = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\n\
+                        X-Neutron-Router-Id: 5c7d-1\r\nX-Neutron-State: primary\r\nConnection: close\r\n\r\n";
+    const HTTPLIB2: &str = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nx-neutron-router-id: 5c7d-1\r\n\
+                            x-neutron-state: master\r\nuser-agent: Python-httplib2/0.9 (gzip)\r\n\
+                            accept-encoding: gzip, deflate\r\n\r\n";
+
+    fn report(claim: Claim, is_kept: bool) -> Report {
+        Report { instance: "5c7d-1".parse().unwrap(), claim, is_kept }
+    }
+
+    #[test]
+    fn every_generation_of_monitors_is_understood() {
+        let read = |text: &str| read(text.as_bytes());
+        assert_eq!(read(CURL), Progress::Report(report(Claim::Primary, false), CURL.len()));
+        assert_eq!(read(HTTPLIB2), Progress::Report(report(Claim::Primary, true), HTTPLIB2.len()));
+        let bare = HTTPLIB2.replace("\r\n", "\n").replace("master", "backup");
+        assert_eq!(read(&bare), Progress::Report(report(Claim::Backup, true), bare.len()));
+    }
+
+    #[test]
+    fn a_request_in_pieces_is_waited_for_and_a_second_one_is_left() {
+        for length in 0..CURL.len() {
+            assert_eq!(read(&CURL.as_bytes()[..length]), Progress::Incomplete, "{length}");
+        }
+        let two = format!("{CURL}{HTTPLIB2}");
+        assert!(
+            matches!(read(two.as_bytes()), Progress::Report(_, length) if length == CURL.len())
+        );
+        let body = CURL.replace("Accept: */*", "Content-Length: 3");
+        assert_eq!(read(body.as_bytes()), Progress::Incomplete);
+        assert!(matches!(read(format!("{body}abc").as_bytes()), Progress::Report(..)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let cases = [
+            ("hello\r\n\r\n", "start_line"),
+            ("GET / FTP/1\r\n\r\n", "start_line"),
+            ("GET / HTTP/1.1\r\nnonsense\r\n\r\n", "header_line"),
+            ("GET / HTTP/1.1\r\n\r\n", "missing_header"),
+            ("GET / HTTP/1.1\nX-Neutron-Router-Id: a\n\n", "missing_header"),
+            ("GET / HTTP/1.1\nX-Neutron-Router-Id: a\nX-Neutron-Router-Id: b\n\n", "header_twice"),
+            ("GET / HTTP/1.1\nX-Neutron-Router-Id: a/b\nX-Neutron-State: backup\n\n", "bad_id"),
+            ("GET / HTTP/1.1\nX-Neutron-Router-Id: a\nX-Neutron-State: boss\n\n", "unknown_word"),
+            ("GET / HTTP/1.1\nContent-Length: 99999999\n\n", "body"),
+            ("GET / HTTP/1.1\nTransfer-Encoding: chunked\n\n", "body"),
+        ];
+        for (text, expected) in cases {
+            match read(text.as_bytes()) {
+                Progress::Refused(refusal) => assert_eq!(refusal.name(), expected, "{text:?}"),
+                other => panic!("{text:?}: {other:?}"),
+            }
+        }
+        let endless = vec![b'x'; LONGEST];
+        assert_eq!(read(&endless), Progress::Refused(Refusal::TooLong));
+        assert_eq!(read(b"\xff\xfe\n\n"), Progress::Refused(Refusal::NotText));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = read(&bytes);
+        }
+
+        /// Damage anywhere in a real request: an answer, and never another router's id.
+        #[test]
+        fn no_damage_makes_it_panic_or_speak_of_somebody_else(
+            at in 0..CURL.len(), byte in any::<u8>(), cut in 0..CURL.len(),
+        ) {
+            let mut bytes = CURL.as_bytes().to_vec();
+            bytes[at] = byte;
+            let _ = read(&bytes);
+            bytes.truncate(cut);
+            prop_assert!(!matches!(read(&bytes), Progress::Report(..)) || cut > 100);
+        }
+    }
+}

@@ -1,0 +1,503 @@
+//! Takes reports from monitors: many at once, each whole, each promised.
+//!
+//! ```text
+//!              bytes                 whole                written             answered
+//!   accepted ─────────▶ reading ─────────────▶ promising ────────▶ settling ──────────▶ kept, or closed
+//!                          │ too slow, too long,    │ no room, disk full
+//!                          ▼ not a report           ▼
+//!                        400, 408                  503
+//! ```
+//!
+//! One thread, one `epoll`. A report is answered when the journal has it. What follows from it is decided
+//! by [`Docket`], one for each instance, and told to whoever wants to know ([`Settled`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use vipwatch_core::claim::{Claim, Docket, Verdict};
+use vipwatch_core::{InstanceId, Moment};
+use vipwatch_linux::{clock, peer};
+
+use crate::journal::{Journal, Memory};
+use crate::reply::Reply;
+use crate::request::{LONGEST, Progress, Report, read};
+
+/// Instances that are kept apart; a node has a thousand.
+const INSTANCES: usize = 100_000;
+
+const LISTENER: u64 = 0;
+const JOURNAL: u64 = 1;
+const STOP: u64 = 2;
+const FIRST: u64 = 16;
+
+/// What holds of an instance from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// Whose.
+    pub instance: InstanceId,
+    /// What.
+    pub claim: Claim,
+    /// The number of the report that it rests on.
+    pub seq: i64,
+}
+
+/// Who may report, and how soon it is acted on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Users that are believed; root and ours among them, if at all.
+    pub users: Vec<u32>,
+    /// For how long a primary is held back; zero for not at all.
+    pub interval: Duration,
+    /// From the first byte awaited to the last one read.
+    pub deadline: Duration,
+    /// Connections at a time. When there are more, whoever has been silent longest makes room.
+    pub connections: usize,
+}
+
+impl Default for Policy {
+    /// Nobody, as soon as Neutron's agent would.
+    fn default() -> Self {
+        let (interval, deadline) = (Duration::from_secs(2), Duration::from_secs(5));
+        Self { users: Vec::new(), interval, deadline, connections: 4096 }
+    }
+}
+
+/// What is known of one instance, for whoever asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// What was claimed last.
+    pub claim: Claim,
+    /// When.
+    pub at: SystemTime,
+    /// What holds.
+    pub settled: Option<Claim>,
+    /// Whether a primary is held back.
+    pub is_held: bool,
+    /// How many reports there were.
+    pub reports: u64,
+}
+
+/// What is counted, and what is known.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// Everybody of whom something was claimed.
+    pub instances: BTreeMap<InstanceId, Standing>,
+    /// Reports that were promised.
+    pub accepted: u64,
+    /// Reports that changed nothing: repeated, held back, or taken back in time.
+    pub coalesced: u64,
+    /// Requests that were no reports, by reason.
+    pub rejected: BTreeMap<&'static str, u64>,
+    /// Reports for which nothing could be promised.
+    pub unable: u64,
+    /// Connections now.
+    pub connections: usize,
+    /// Reports that wait for the disk.
+    pub pending: usize,
+}
+
+/// What is told to whoever wants to know. Must not wait.
+pub type Tell = Box<dyn FnMut(&Settled) + Send>;
+
+/// One monitor's line to us.
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    bytes: Vec<u8>,
+    /// A report of his waits for the disk.
+    is_promised: bool,
+    deadline: Moment,
+}
+
+/// One instance's.
+#[derive(Debug)]
+struct Book {
+    docket: Docket,
+    seq: i64,
+    claim: Claim,
+    at: SystemTime,
+    reports: u64,
+}
+
+/// A server that runs until its end of `stop` is closed.
+pub struct Server {
+    listener: OwnedFd,
+    /// Held, so that its end is heard of.
+    _stop: OwnedFd,
+    waiting: OwnedFd,
+    policy: Policy,
+    journal: Journal,
+    tell: Tell,
+    view: Arc<Mutex<View>>,
+    connections: BTreeMap<u64, Connection>,
+    /// Reports that wait for the disk, by the connection they came over, which may be gone by then.
+    promises: BTreeMap<u64, Report>,
+    /// In the order of their deadlines.
+    deadlines: VecDeque<(Moment, u64)>,
+    books: BTreeMap<InstanceId, Book>,
+    due: BTreeSet<(Moment, InstanceId)>,
+    next: u64,
+}
+
+impl Server {
+    /// Serves `listener`, which does not wait, until `stop` can be read.
+    pub fn new(
+        listener: OwnedFd,
+        stop: OwnedFd,
+        policy: Policy,
+        (journal, memory): (Journal, BTreeMap<InstanceId, Memory>),
+        tell: Tell,
+    ) -> io::Result<Self> {
+        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |source: &dyn AsFd, mark| {
+            let data = epoll::EventData::new_u64(mark);
+            epoll::add(&waiting, source.as_fd(), data, epoll::EventFlags::IN)
+        };
+        add(&listener, LISTENER)?;
+        add(&journal, JOURNAL)?;
+        add(&stop, STOP)?;
+        let mut server = Self {
+            listener,
+            _stop: stop,
+            waiting,
+            policy,
+            journal,
+            tell,
+            view: Arc::default(),
+            connections: BTreeMap::new(),
+            promises: BTreeMap::new(),
+            deadlines: VecDeque::new(),
+            books: BTreeMap::new(),
+            due: BTreeSet::new(),
+            next: FIRST,
+        };
+        server.remember(memory);
+        Ok(server)
+    }
+
+    /// What is counted and known, for whoever asks.
+    pub fn view(&self) -> Arc<Mutex<View>> {
+        Arc::clone(&self.view)
+    }
+
+    /// What was promised before is kept.
+    fn remember(&mut self, memory: BTreeMap<InstanceId, Memory>) {
+        for (instance, Memory { settled, open }) in memory {
+            let last = open.last().map(|(seq, claim)| (*claim, *seq)).or(settled);
+            let Some((claim, seq)) = last else { continue };
+            let docket =
+                settled.map_or_else(Docket::default, |(claim, _)| Docket::settled_as(claim));
+            let seq = settled.map_or(seq, |(_, settled)| settled.min(seq));
+            let book = Book { docket, seq, claim, at: SystemTime::now(), reports: 0 };
+            self.books.insert(instance.clone(), book);
+            for (seq, claim) in open {
+                self.hear(&instance, claim, seq);
+            }
+            self.show(&instance);
+        }
+    }
+
+    /// Serves until it is told to stop; what was promised is then on the disk.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut ready = [MaybeUninit::<epoll::Event>::uninit(); 1024];
+        loop {
+            let limit = self.next_due().map(|due| due.since(clock::now()));
+            let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+            let events: Vec<u64> = match epoll::wait(&self.waiting, &mut ready, limit.as_ref()) {
+                Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            for mark in events {
+                match mark {
+                    LISTENER => self.accept(),
+                    JOURNAL => self.keep_promises(),
+                    STOP => return Ok(()),
+                    token => self.read(token),
+                }
+            }
+            self.tick();
+        }
+    }
+
+    fn next_due(&self) -> Option<Moment> {
+        let deadline = self.deadlines.front().map(|(at, _)| *at);
+        let due = self.due.first().map(|(at, _)| *at);
+        [deadline, due].into_iter().flatten().min()
+    }
+
+    fn accept(&mut self) {
+        // So many that nobody who has something to say waits for those who come.
+        for _ in 0..256 {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(socket) = accept_with(&self.listener, flags) else { return };
+            let user = peer::credentials(&socket).map(|peer| peer.user);
+            if !user.is_ok_and(|user| self.policy.users.contains(&user)) {
+                let _ = send(&socket, &Reply::Forbidden.bytes(false), SendFlags::NOSIGNAL);
+                self.count("forbidden");
+                continue;
+            }
+            if self.connections.len() >= self.policy.connections && !self.make_room() {
+                let full = Reply::Unable("too many report at once".to_owned());
+                let _ = send(&socket, &full.bytes(false), SendFlags::NOSIGNAL);
+                self.amend(|view| view.unable += 1);
+                continue;
+            }
+            let token = self.next;
+            self.next += 1;
+            let data = epoll::EventData::new_u64(token);
+            if epoll::add(&self.waiting, &socket, data, epoll::EventFlags::IN).is_err() {
+                continue;
+            }
+            let deadline = clock::now() + self.policy.deadline;
+            let connection = Connection { socket, bytes: Vec::new(), is_promised: false, deadline };
+            self.connections.insert(token, connection);
+            self.deadlines.push_back((deadline, token));
+            // Most have said everything by now.
+            self.read(token);
+        }
+    }
+
+    /// Closes whoever has been silent longest; false if everybody has said something.
+    fn make_room(&mut self) -> bool {
+        let silent = self
+            .connections
+            .iter()
+            .find(|(_, one)| one.bytes.is_empty() && !one.is_promised)
+            .map(|(token, _)| *token);
+        if let Some(token) = silent {
+            self.connections.remove(&token);
+            self.count("made_room");
+        }
+        silent.is_some()
+    }
+
+    /// Reads what is there.
+    fn read(&mut self, token: u64) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        let mut buffer = [0_u8; 4096];
+        let mut is_end = false;
+        loop {
+            let room = LONGEST * 2;
+            match recv(&connection.socket, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => {
+                    is_end = true;
+                    break;
+                }
+                Ok((length, _)) => {
+                    connection.bytes.extend_from_slice(&buffer[..length]);
+                    if connection.bytes.len() > room {
+                        break;
+                    }
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.connections.remove(&token);
+                    return;
+                }
+            }
+        }
+        self.understand(token);
+        if is_end {
+            self.part(token);
+        }
+    }
+
+    /// Somebody has said all he will. If that was a report, he may wait for the answer.
+    fn part(&mut self, token: u64) {
+        let Some(connection) = self.connections.get(&token) else { return };
+        if connection.is_promised {
+            // It could be read for ever, and there is nothing more to read.
+            let _ = epoll::delete(&self.waiting, &connection.socket);
+            return;
+        }
+        let is_cut = !connection.bytes.is_empty();
+        self.connections.remove(&token);
+        if is_cut {
+            self.count("cut_off");
+        }
+    }
+
+    /// Takes the next request out of what has come, unless one is being promised.
+    fn understand(&mut self, token: u64) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        if connection.is_promised || connection.bytes.is_empty() {
+            return;
+        }
+        match read(&connection.bytes) {
+            Progress::Incomplete => {}
+            Progress::Refused(refusal) => {
+                self.count(refusal.name());
+                self.answer(token, &Reply::Refused(refusal.to_string()), false);
+            }
+            Progress::Report(report, length) => {
+                connection.bytes.drain(..length);
+                self.promise(token, report);
+            }
+        }
+    }
+
+    fn promise(&mut self, token: u64, report: Report) {
+        let is_new = !self.books.contains_key(&report.instance);
+        let reason = if is_new && self.books.len() >= INSTANCES {
+            Some("too many instances")
+        } else if self.journal.keep(token, report.instance.clone(), report.claim) {
+            None
+        } else {
+            Some("the disk is too far behind")
+        };
+        match reason {
+            None => {
+                self.promises.insert(token, report);
+                let pending = self.promises.len();
+                self.amend(|view| view.pending = pending);
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    connection.is_promised = true;
+                }
+            }
+            Some(reason) => {
+                self.amend(|view| view.unable += 1);
+                self.answer(token, &Reply::Unable(reason.to_owned()), report.is_kept);
+            }
+        }
+    }
+
+    /// The journal has written something: those who wait are answered.
+    fn keep_promises(&mut self) {
+        for (token, result) in self.journal.kept() {
+            // Whoever hung up is not answered; what he said counts all the same.
+            let Some(report) = self.promises.remove(&token) else { continue };
+            let pending = self.promises.len();
+            self.amend(|view| view.pending = pending);
+            if let Some(connection) = self.connections.get_mut(&token) {
+                connection.is_promised = false;
+            }
+            match result {
+                Ok(seq) => {
+                    self.amend(|view| view.accepted += 1);
+                    self.hear(&report.instance, report.claim, seq);
+                    self.show(&report.instance);
+                    self.answer(token, &Reply::Taken, report.is_kept);
+                }
+                Err(why) => {
+                    self.amend(|view| view.unable += 1);
+                    tracing::error!(instance = %report.instance, "cannot keep a report: {why}");
+                    let why = format!("the journal cannot be written: {why}");
+                    self.answer(token, &Reply::Unable(why), report.is_kept);
+                }
+            }
+        }
+    }
+
+    /// Answers, and goes on or closes.
+    fn answer(&mut self, token: u64, reply: &Reply, is_kept: bool) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        let bytes = reply.bytes(is_kept);
+        let is_sent = send(&connection.socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+            .is_ok_and(|sent| sent == bytes.len());
+        if !is_kept || !is_sent {
+            self.connections.remove(&token);
+            return;
+        }
+        connection.deadline = clock::now() + self.policy.deadline;
+        self.deadlines.push_back((connection.deadline, token));
+        self.understand(token);
+    }
+
+    /// A report that is in the journal.
+    fn hear(&mut self, instance: &InstanceId, claim: Claim, seq: i64) {
+        let now = clock::now();
+        let at = SystemTime::now();
+        let fresh = || Book { docket: Docket::default(), seq, claim, at, reports: 0 };
+        let book = self.books.entry(instance.clone()).or_insert_with(fresh);
+        (book.seq, book.claim, book.at) = (seq, claim, at);
+        book.reports += 1;
+        if let Some(due) = book.docket.due() {
+            self.due.remove(&(due, instance.clone()));
+        }
+        let verdict = book.docket.hear(claim, now, self.policy.interval);
+        if let Some(due) = book.docket.due() {
+            self.due.insert((due, instance.clone()));
+        }
+        match verdict {
+            Verdict::Act(claim) => self.settle(instance, claim, seq),
+            // Nobody is told, and yet it is settled: it must not be thought of again.
+            Verdict::Known | Verdict::Swallowed => {
+                self.amend(|view| view.coalesced += 1);
+                self.journal.settle(instance.clone(), seq, claim);
+            }
+            Verdict::Held => self.amend(|view| view.coalesced += 1),
+        }
+    }
+
+    /// What follows is told, and noted.
+    fn settle(&mut self, instance: &InstanceId, claim: Claim, seq: i64) {
+        let settled = Settled { instance: instance.clone(), claim, seq };
+        (self.tell)(&settled);
+        self.journal.settle(instance.clone(), seq, claim);
+    }
+
+    /// Does what is due.
+    fn tick(&mut self) {
+        let now = clock::now();
+        while let Some((_, instance)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
+            self.due.pop_first();
+            let Some(book) = self.books.get_mut(&instance) else { continue };
+            let seq = book.seq;
+            if let Some(claim) = book.docket.tick(now) {
+                self.settle(&instance, claim, seq);
+                self.show(&instance);
+            }
+        }
+        while let Some((at, token)) = self.deadlines.front().copied().filter(|(at, _)| *at <= now) {
+            self.deadlines.pop_front();
+            let connection = self.connections.get(&token);
+            // It has a later one, or is waiting for us.
+            let is_over = connection.is_some_and(|one| one.deadline == at && !one.is_promised);
+            let has_begun = connection.is_some_and(|one| !one.bytes.is_empty());
+            if is_over && has_begun {
+                self.count("too_slow");
+                self.answer(token, &Reply::TooSlow, false);
+            } else if is_over {
+                self.connections.remove(&token);
+            }
+        }
+        let connections = self.connections.len();
+        self.amend(|view| view.connections = connections);
+    }
+
+    fn show(&self, instance: &InstanceId) {
+        let Some(book) = self.books.get(instance) else { return };
+        let standing = Standing {
+            claim: book.claim,
+            at: book.at,
+            settled: book.docket.settled(),
+            is_held: book.docket.is_holding(),
+            reports: book.reports,
+        };
+        self.amend(|view| {
+            view.instances.insert(instance.clone(), standing);
+        });
+    }
+
+    fn count(&self, reason: &'static str) {
+        self.amend(|view| *view.rejected.entry(reason).or_default() += 1);
+    }
+
+    fn amend(&self, change: impl FnOnce(&mut View)) {
+        if let Ok(mut view) = self.view.lock() {
+            change(&mut view);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -169,12 +169,13 @@ fn a_message_from_another_process_is_not_believed() {
 #[test]
 fn what_is_heard_while_looking_is_told_again_behind_the_picture() {
     let lab = Lab::new();
+    // Only the loopback link: others tell of their carrier when they like, and the look is then
+    // begun anew, with all that was heard before it in its picture.
     let netns = lab.netns("m");
-    netns.add_link("ha-1");
     let mut monitor = netns.visit(|| Monitor::open(vip(), Scope::All).unwrap());
     monitor.look(Look::First).unwrap();
     let other: IpNet = "10.0.0.9/32".parse().unwrap();
-    netns.hand().add(netns.hand().link("ha-1"), other);
+    netns.hand().add(netns.hand().link("lo"), other);
     let heard = hear(&mut monitor);
     let is_other = |heard: &Heard| matches!(heard, Heard::Seen(Observation::AddressSeen { cidr, .. }) if *cidr == other);
     let picture = heard

@@ -109,7 +109,7 @@ fn a_second_node_in_one_directory_or_on_one_socket_is_refused() {
     let elsewhere = lab.path().join("elsewhere");
     let output = place.ask(&["node", "--state-dir", elsewhere.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("another vipwatch node answers on"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("somebody answers on"));
 }
 
 #[test]

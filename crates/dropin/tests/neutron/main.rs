@@ -100,7 +100,7 @@ fn is_started_found_and_stopped(neutron: Neutron) {
     desk.ask("disable", &router);
     assert_eq!(desk.ask("active", &router), false);
     wait_within(PATIENCE, "its end", || (!vipwatch_testkit::monitor::is_alive(pid)).then_some(()));
-    assert!(router.netns.pids().is_empty(), "nothing is left");
+    wait_within(PATIENCE, "nobody to be left", || router.netns.pids().is_empty().then_some(()));
 
     // And again, as after a crash: the agent respawns what it does not find.
     desk.ask("enable", &router);

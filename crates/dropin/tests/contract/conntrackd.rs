@@ -72,7 +72,8 @@ fn the_real_conntrackd_is_synchronised_both_ways_before_the_agent_is_told() {
     let (_lab, router, agent) = stage_with_conntrackd();
     let mut daemon = start_real(&router);
     let _monitor = router.start(&subject());
-    agent.wait_for_words(&["backup"]);
+    // Not when the agent was told: when the monitor knows that it was.
+    router.wait_for_log(&format!("Notified agent router {}, state backup", router.id));
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
     router.wait_for_log(&format!("Notified agent router {}, state primary", router.id));

@@ -492,6 +492,12 @@ fn real_keepalived_fails_over_and_both_nodes_know() {
     for ((netns, directory), priority) in sides.iter().zip([150, 100]) {
         let keepalived = Keepalived::start(netns, directory, "eth0", "192.0.2.9/24", priority);
         keepaliveds.push(Some(keepalived));
+        // Nobody takes over from another here: who is first must not depend on who starts sooner.
+        if keepaliveds.len() == 1 {
+            wait_for("the first to be primary", || {
+                netns.addresses("eth0").contains("192.0.2.9/24").then_some(())
+            });
+        }
         let conf = std::fs::read_to_string(directory.join("keepalived.conf")).unwrap();
         // The node has a directory of its own: keepalived was started with the file as it is.
         let place = Place::new(std::path::Path::new(PROGRAM), &directory.join("node"));

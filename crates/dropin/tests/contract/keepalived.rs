@@ -54,6 +54,13 @@ fn nodes() -> ([Node; 2], Switch) {
             VIP,
             priorities.next().unwrap(),
         );
+        // Nobody takes over from another here: who is first must not depend on who starts sooner.
+        if addresses.len() == 1 {
+            let limit = std::time::Duration::from_secs(20);
+            vipwatch_testkit::wait::wait_within(limit, "the first to be primary", || {
+                router.netns.addresses(&router.link).contains(VIP).then_some(())
+            });
+        }
         Node { _lab: lab, router, agent, _monitor: monitor, keepalived: Some(keepalived) }
     });
     (nodes, switch)

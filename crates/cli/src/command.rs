@@ -12,7 +12,7 @@ pub(crate) mod status;
 pub(crate) mod watch;
 
 use clap_complete::env::Shells;
-use serde_json::{Value, json};
+use serde_json::Value;
 use vipwatch_engine::discovery::Trouble;
 
 use crate::failure::{Code, Failure};
@@ -68,15 +68,6 @@ fn troubles_text(troubles: &[Trouble]) -> String {
         let line = trouble.line.map(|line| format!(":{line}")).unwrap_or_default();
         let text = format!("{}{line}: {}", trouble.file.display(), trouble.text);
         format!("problem: {}\n", harmless(&text))
-    });
-    each.collect()
-}
-
-fn troubles_json(troubles: &[Trouble]) -> Value {
-    let each = troubles.iter().map(|trouble| {
-        json!({
-            "file": trouble.file.display().to_string(), "line": trouble.line, "text": trouble.text,
-        })
     });
     each.collect()
 }

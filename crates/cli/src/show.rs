@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use serde_json::Value;
+pub(crate) use vipwatch_core::harmless;
 
 /// Prints, and does not mind a reader who has had enough.
 pub(crate) fn print(text: &str) {
@@ -45,11 +46,6 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 /// Never empty.
 fn shown(cell: &str) -> String {
     if cell.is_empty() { "-".to_owned() } else { harmless(cell) }
-}
-
-/// Without control characters.
-pub(crate) fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ pub struct Facts {
 }
 
 /// What the agent knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentKnows {
     /// What it has acknowledged last.
     pub acknowledged: Option<Role>,
@@ -129,7 +129,7 @@ impl Facts {
     }
 
     fn kernel(&self, findings: &mut Vec<Finding>) {
-        use Severity::{Broken, Odd, Wrong};
+        use Severity::{Broken, Wrong};
         if let Some(believed) = &self.believed {
             let text = format!(
                 "we believed {}, the kernel says {}",
@@ -192,14 +192,6 @@ impl Facts {
             )),
             _ => {}
         }
-        if self.floating.1 > 0 && matches!(self.standing, Standing::Unknown(_)) {
-            findings.push(finding(
-                "floating-unknown",
-                Odd,
-                "floating addresses could not be counted".to_owned(),
-                "see the reason above",
-            ));
-        }
     }
 
     fn processes(&self, findings: &mut Vec<Finding>) {
@@ -234,7 +226,7 @@ impl Facts {
             (Some(FileSays::Role(said)), Some(role)) if *said != role => findings.push(finding(
                 "state-file-differs",
                 Wrong,
-                format!("the state file says {}, the kernel says {}", word(*said), word(role)),
+                format!("the state file says {}, the kernel says {}", said.word(), role.word()),
                 hint,
             )),
             (Some(FileSays::Nonsense(said)), _) => findings.push(finding(
@@ -264,7 +256,7 @@ impl Facts {
         if self.role().is_none() || *acknowledged == self.role() {
             return;
         }
-        let knows = acknowledged.map_or("nothing", word);
+        let knows = acknowledged.map_or("nothing", Role::word);
         let why = failing.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         findings.push(finding(
             "agent-behind",
@@ -290,13 +282,6 @@ pub fn role_of(standing: &Standing) -> Option<Role> {
 
 fn finding(name: &'static str, severity: Severity, text: String, hint: &'static str) -> Finding {
     Finding { name, severity, text, hint }
-}
-
-fn word(role: Role) -> &'static str {
-    match role {
-        Role::Primary => "primary",
-        Role::Backup => "backup",
-    }
 }
 
 #[cfg(test)]

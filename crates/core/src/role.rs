@@ -11,3 +11,13 @@ pub enum Role {
     /// It is not.
     Backup,
 }
+
+impl Role {
+    /// Our own word for it; others have theirs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Backup => "backup",
+        }
+    }
+}

@@ -368,6 +368,15 @@ mod tests {
         reader.changes(&Query::default()).unwrap().into_iter().map(|entry| entry.record).collect()
     }
 
+    /// What is left behind by a process that never comes to its end.
+    fn left_behind(directory: &Path) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        for name in [FILE.to_owned(), format!("{FILE}-wal")] {
+            std::fs::copy(directory.join(&name), copy.path().join(&name)).unwrap();
+        }
+        copy
+    }
+
     #[test]
     fn what_was_recorded_is_there_when_it_has_ended() {
         let directory = tempfile::tempdir().unwrap();
@@ -390,11 +399,7 @@ mod tests {
     fn a_recorder_that_was_killed_is_noticed_by_the_next() {
         let directory = tempfile::tempdir().unwrap();
         let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
-        // What is left behind by a process that never comes to its end.
-        let copy = tempfile::tempdir().unwrap();
-        for name in [FILE.to_owned(), format!("{FILE}-wal")] {
-            std::fs::copy(directory.path().join(&name), copy.path().join(&name)).unwrap();
-        }
+        let copy = left_behind(directory.path());
         drop(writer);
         let (writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
         assert!(opened.killed.is_some());
@@ -441,10 +446,7 @@ mod tests {
     fn numbers_are_not_used_again_after_a_kill_or_a_loss() {
         let directory = tempfile::tempdir().unwrap();
         let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
-        let copy = tempfile::tempdir().unwrap();
-        for name in [FILE.to_owned(), format!("{FILE}-wal")] {
-            std::fs::copy(directory.path().join(&name), copy.path().join(&name)).unwrap();
-        }
+        let copy = left_behind(directory.path());
         drop(writer);
         let (_writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
         assert!(opened.last >= UNWRITTEN, "some may have been told of and not written");

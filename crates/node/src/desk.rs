@@ -18,7 +18,7 @@ use vipwatch_linux::listen::{ListenError, Looks, listen_at};
 use vipwatch_linux::peer;
 use vipwatch_receiver::View as Claims;
 
-pub use self::answer::answer_once;
+pub use self::answer::{answer_once, troubles_json};
 use crate::audit::Auditor;
 use crate::board::Board;
 

@@ -461,12 +461,9 @@ impl Outlets {
             Box::new(line)
         });
         let stages = spec.stages().into();
-        let knows = AgentKnows { acknowledged: None, failing: None };
-        Self { spec, stages, file, agent, knows, last }
+        Self { spec, stages, file, agent, knows: AgentKnows::default(), last }
     }
-}
 
-impl Outlets {
     /// Whether file and agent know what is so.
     fn is_settled(&self) -> bool {
         self.file.as_ref().is_none_or(|file| file.due().is_none())

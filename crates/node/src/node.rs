@@ -227,9 +227,7 @@ impl Node {
     fn take_troubles(&self, troubles: Vec<Trouble>) {
         let known = Arc::clone(&self.board.view().troubles);
         for trouble in troubles.iter().filter(|trouble| !known.contains(trouble)) {
-            let (file, line) = (trouble.file.display(), trouble.line.unwrap_or(0));
-            let file = format!("{file}");
-            tracing::warn!(?file, line, "{}", trouble.text.escape_debug());
+            tracing::warn!(file = ?trouble.file, line = trouble.line.unwrap_or(0), "{}", trouble.text.escape_debug());
         }
         let troubles = Arc::new(troubles);
         self.board.update(|view| view.troubles = troubles);
@@ -282,7 +280,7 @@ impl Node {
             self.board.amend(id, |entry| {
                 // Whoever is not told any more has nothing to complain about.
                 entry.failures.clear();
-                entry.agent = stages.contains(&Stage::Agent).then_some(IGNORANT);
+                entry.agent = stages.contains(&Stage::Agent).then(AgentKnows::default);
                 entry.stages = stages;
             });
             for report in &reports {
@@ -337,7 +335,7 @@ impl Node {
                 cause,
                 latencies,
                 failures,
-                agent: is_told.then(|| agent.unwrap_or(IGNORANT)),
+                agent: is_told.then(|| agent.unwrap_or_default()),
                 stages,
             };
             view.entries.insert(id.clone(), Arc::new(entry));
@@ -512,9 +510,6 @@ impl Node {
         self.follower.watch_agents(self.dispatch.agent_directories());
     }
 }
-
-/// An agent of which nothing is known.
-const IGNORANT: AgentKnows = AgentKnows { acknowledged: None, failing: None };
 
 /// As many files as we may have: announcing takes some for each instance, for some seconds.
 fn raise_file_limit() {

@@ -52,23 +52,19 @@ impl Transition {
 
     /// As it is told to programs: `vipwatch.change/1`.
     pub fn json(&self, node: &str, latencies: &Latencies) -> Value {
-        change_json(&self.record(), latencies, node, &self.found)
+        let (record, found) = (self.record(), &self.found);
+        let addresses = found.watched();
+        let addresses = addresses
+            .iter()
+            .map(|(link, cidr)| json!({ "cidr": cidr.to_string(), "link": link.to_string() }));
+        json!({
+            "schema": "vipwatch.change/1", "node": node, "seq": record.seq,
+            "at": record.at, "time": time_text(record.at),
+            "id": record.instance, "netns": record.netns, "origin": found.origin.word(),
+            "from": record.from, "to": record.to, "cause": record.cause, "reason": record.reason,
+            "addresses": addresses.collect::<Value>(), "latencies": latencies_json(latencies),
+        })
     }
-}
-
-/// A recorded change as it is told to programs.
-fn change_json(record: &Record, latencies: &Latencies, node: &str, found: &Found) -> Value {
-    let addresses = found.watched();
-    let addresses = addresses
-        .iter()
-        .map(|(link, cidr)| json!({ "cidr": cidr.to_string(), "link": link.to_string() }));
-    json!({
-        "schema": "vipwatch.change/1", "node": node, "seq": record.seq,
-        "at": record.at, "time": time_text(record.at),
-        "id": record.instance, "netns": record.netns, "origin": found.origin.word(),
-        "from": record.from, "to": record.to, "cause": record.cause, "reason": record.reason,
-        "addresses": addresses.collect::<Value>(), "latencies": latencies_json(latencies),
-    })
 }
 
 /// Who knew how soon, in microseconds.

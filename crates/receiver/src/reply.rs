@@ -1,5 +1,7 @@
 //! What a monitor is answered: valid HTTP, and a reason where it is no.
 
+use vipwatch_core::harmless;
+
 /// The answers there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -29,6 +31,7 @@ impl Reply {
     fn text(&self) -> String {
         match self {
             Self::Taken => String::new(),
+            // A reason may hold what a stranger said.
             Self::Refused(why) | Self::Unable(why) => format!("{}\n", harmless(why)),
             Self::Forbidden => "your user may not report here\n".to_owned(),
             Self::TooSlow => "the request did not end in time\n".to_owned(),
@@ -47,11 +50,6 @@ impl Reply {
         )
         .into_bytes()
     }
-}
-
-/// A reason may hold what a stranger said.
-fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

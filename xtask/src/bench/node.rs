@@ -252,26 +252,29 @@ fn change(router: &Router, word: &str) {
     }
 }
 
+/// So many routers, here and there, each to primary and back.
+fn changes(routers: &Routers, count: usize) -> impl Iterator<Item = (&Router, &'static str)> {
+    let chosen = (0..count).map(|number| &routers.each[number * 7 % routers.each.len()]);
+    chosen.flat_map(|router| [(router, "primary"), (router, "backup")])
+}
+
 /// One change after the other, from the kernel's call to the file.
 fn event_to_file(directory: &Path, routers: &Routers, count: usize) -> Option<Samples> {
     let mut samples = Vec::new();
-    for number in 0..count {
-        let router = &routers.each[number * 7 % routers.each.len()];
-        for word in ["primary", "backup"] {
-            let began = Instant::now();
-            change(router, word);
-            let end = Instant::now() + Duration::from_secs(20);
-            while !holds(directory, &router.id, word) {
-                if Instant::now() > end {
-                    if word == "primary" {
-                        change(router, "backup");
-                    }
-                    return None;
+    for (router, word) in changes(routers, count) {
+        let began = Instant::now();
+        change(router, word);
+        let end = Instant::now() + Duration::from_secs(20);
+        while !holds(directory, &router.id, word) {
+            if Instant::now() > end {
+                if word == "primary" {
+                    change(router, "backup");
                 }
-                std::thread::yield_now();
+                return None;
             }
-            samples.push(ms(began.elapsed()));
+            std::thread::yield_now();
         }
+        samples.push(ms(began.elapsed()));
     }
     Samples::of(samples)
 }
@@ -294,14 +297,11 @@ fn event_to_line(place: &Place, routers: &Routers, count: usize) -> Option<Sampl
     };
     next("vipwatch.live/1")?;
     let mut samples = Vec::new();
-    for number in 0..count {
-        let router = &routers.each[number * 7 % routers.each.len()];
-        for word in ["primary", "backup"] {
-            let began = Instant::now();
-            change(router, word);
-            next("vipwatch.change/1")?;
-            samples.push(ms(began.elapsed()));
-        }
+    for (router, word) in changes(routers, count) {
+        let began = Instant::now();
+        change(router, word);
+        next("vipwatch.change/1")?;
+        samples.push(ms(began.elapsed()));
     }
     Samples::of(samples)
 }

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use vipwatch_engine::discovery::{Discovery, Found, Scout};
+use vipwatch_node::desk::troubles_json;
 
-use super::{node_name, troubles_json, troubles_text};
+use super::{node_name, troubles_text};
 use crate::args::{Discover, Format};
 use crate::failure::{Code, Failure};
 use crate::show;

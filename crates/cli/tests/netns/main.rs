@@ -7,6 +7,7 @@ mod direct;
 mod node;
 mod outlets;
 mod scale;
+mod webhooks;
 
 use std::io::Write;
 use std::path::Path;

@@ -8,9 +8,9 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use vipwatch_core::Standing;
 use vipwatch_core::claim::Claim;
 use vipwatch_core::standing::{Holding, holding};
+use vipwatch_core::{Role, Standing};
 use vipwatch_engine::discovery::Trouble;
 use vipwatch_engine::look::Looker;
 use vipwatch_history::{Entry as Recorded, Query, Reader, Run};
@@ -132,10 +132,7 @@ fn instance(entry: &Entry) -> Value {
         .collect();
     let stages: Vec<&str> = stages.iter().map(|stage| stage.word()).collect();
     let agent = agent.as_ref().map(|agent| {
-        let known = agent.acknowledged.map(|role| match role {
-            vipwatch_core::Role::Primary => "primary",
-            vipwatch_core::Role::Backup => "backup",
-        });
+        let known = agent.acknowledged.map(Role::word);
         json!({ "acknowledged": known, "failing": agent.failing })
     });
     json!({
@@ -151,8 +148,8 @@ fn instance(entry: &Entry) -> Value {
     })
 }
 
-/// What was wrong with the files.
-pub(super) fn troubles_json(troubles: &[Trouble]) -> Value {
+/// What was wrong with the files, for programs.
+pub fn troubles_json(troubles: &[Trouble]) -> Value {
     let each = troubles.iter().map(|trouble| {
         json!({
             "file": trouble.file.display().to_string(), "line": trouble.line, "text": trouble.text,

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
+use vipwatch_core::harmless;
 use vipwatch_history::{Latencies, Stage};
 use vipwatch_linux::process::bind_to_this_process;
 
@@ -245,7 +246,6 @@ impl Output {
     /// Line by line, without what could speak to a terminal.
     fn lines(&self) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.kept);
-        let harmless = |line: &str| line.replace(|c: char| c.is_control(), "\u{fffd}");
         text.lines().map(harmless).filter(|line| !line.is_empty()).collect()
     }
 }

@@ -1,0 +1,301 @@
+//! Who is told over the web, and what becomes of those who could not be told.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use vipwatch_testkit::{Lab, stays, wait_for};
+
+use crate::outlets::{NO_VIP, VIP, one, program, read, wait_for_text};
+use crate::{json, role, stage};
+
+/// A server that takes what is posted, and answers as it is told to.
+struct Server {
+    url: String,
+    bodies: Arc<Mutex<Vec<Value>>>,
+    answers: Arc<Mutex<Vec<u16>>>,
+}
+
+impl Server {
+    /// The first answers; 200 from then on.
+    fn new(answers: &[u16]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/vip?secret", listener.local_addr().unwrap());
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let answers = Arc::new(Mutex::new(answers.to_vec()));
+        let (seen, next) = (Arc::clone(&bodies), Arc::clone(&answers));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut length = 0;
+                loop {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).unwrap();
+                    let line = line.trim().to_lowercase();
+                    if let Some(value) = line.strip_prefix("content-length:") {
+                        length = value.trim().parse().unwrap();
+                    }
+                    if line.is_empty() {
+                        break;
+                    }
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                let status = next.lock().unwrap().pop().unwrap_or(200);
+                if status == 200 {
+                    seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                }
+                let answer = format!(
+                    "HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                );
+                let _ = (&stream).write_all(answer.as_bytes());
+            }
+        });
+        Self { url, bodies, answers }
+    }
+
+    fn said(&self) -> Vec<String> {
+        let bodies = self.bodies.lock().unwrap();
+        bodies
+            .iter()
+            .map(|body| format!("{} {}", body["seq"], body["to"]).replace('"', ""))
+            .collect()
+    }
+}
+
+#[test]
+fn a_webhook_is_posted_until_it_is_taken_and_given_up_if_it_never_will_be() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let (busy, never) = (Server::new(&[503, 500]), Server::new(&[404]));
+    place.configure(&format!(
+        "[[outlet]]\n[[outlet.webhook]]\nurl = \"{}\"\n[[outlet.webhook]]\nurl = \"{}\"\n",
+        busy.url, never.url
+    ));
+    let _node = place.start();
+    netns.ip(VIP);
+    wait_for("it to be taken", || (busy.said().last()? == "2 primary").then_some(()));
+    wait_for("the log", || place.log().contains("it will not take it: status 404").then_some(()));
+    assert!(place.log().contains("it answered with status 500"), "{}", place.log());
+    assert!(!place.log().contains("secret"), "what may be secret is not logged");
+    netns.ip(NO_VIP);
+    wait_for("the next", || (never.said().last()? == "3 backup").then_some(()));
+    wait_for("its latency", || {
+        let latencies = &json(&place, &["status"])["instances"][0]["latencies"];
+        latencies["webhook"].as_i64().filter(|micros| *micros > 0)
+    });
+}
+
+#[test]
+fn a_webhook_gets_the_last_word_or_every_word_as_it_wants() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let (latest, every) = (Server::new(&[503; 3]), Server::new(&[503; 3]));
+    place.configure(&format!(
+        "[[outlet]]\n[[outlet.webhook]]\nurl = \"{}\"\n[[outlet.webhook]]\nurl = \"{}\"\n\
+         deliver = \"every\"\n",
+        latest.url, every.url
+    ));
+    let _node = place.start();
+    for (words, expected) in [(VIP, "primary"), (NO_VIP, "backup"), (VIP, "primary")] {
+        netns.ip(words);
+        wait_for(expected, || (role(&place, "VI_1") == expected).then_some(()));
+    }
+    let all = ["1 backup", "2 primary", "3 backup", "4 primary"];
+    wait_for("every word", || (every.said() == all).then_some(()));
+    wait_for("the last word", || (latest.said().last()? == "4 primary").then_some(()));
+    assert!(latest.answers.lock().unwrap().is_empty());
+}
+
+#[test]
+fn what_was_not_told_before_a_restart_is_told_after_it_and_nothing_else_is() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let server = Server::new(&[503; 100]);
+    let said = lab.path().join("said");
+    let hook =
+        program(&lab.path().join("hook"), &format!("echo $VIPWATCH_TO >> {}", said.display()));
+    place.configure(&format!(
+        "[[outlet]]\nwebhook = {{ url = \"{}\" }}\nhook = {{ program = \"{}\" }}\n",
+        server.url,
+        hook.display()
+    ));
+    let node = place.start();
+    netns.ip(VIP);
+    wait_for_text(&said, "backup\nprimary");
+    wait_for("it to have failed", || place.log().contains("status 503").then_some(()));
+    node.kill();
+    server.answers.lock().unwrap().clear();
+    let node = place.start();
+    wait_for("it to be told after all", || {
+        (server.said().last()?.ends_with("primary")).then_some(())
+    });
+    // The program knew, and hears it again with the address: they are told together.
+    wait_for("the stages to be known", || {
+        let latencies = &json(&place, &["status"])["instances"][0]["latencies"];
+        latencies["webhook"].as_i64()
+    });
+    assert!(node.stop().success());
+    let (told, run) = (server.said().len(), read(&said));
+    let node = place.start();
+    netns.ip(NO_VIP);
+    wait_for("the next change", || (server.said().last()?.ends_with("backup")).then_some(()));
+    assert_eq!(server.said().len(), told + 1, "what was known is not told again");
+    wait_for_text(&said, &format!("{}\nbackup", run.trim()));
+    assert!(node.stop().success());
+}
+
+#[test]
+fn reloading_ends_what_is_configured_no_more() {
+    let lab = Lab::new();
+    let (_netns, place) = stage(&lab, &[one()]);
+    let (old, new) = (lab.path().join("old"), lab.path().join("new"));
+    let server = Server::new(&[503; 1000]);
+    place.configure(&format!(
+        "[[outlet]]\nstate_file = \"{}/{{id}}\"\nwebhook = {{ url = \"{}\" }}\n",
+        old.display(),
+        server.url
+    ));
+    let node = place.start();
+    wait_for_text(&old.join("VI_1/state"), "backup");
+    wait_for("it to fail", || place.say(&["doctor"]).contains("webhook-not-told").then_some(()));
+    place.configure(&format!("[[outlet]]\nstate_file = \"{}/{{id}}\"\n", new.display()));
+    node.reload();
+    wait_for_text(&new.join("VI_1/state"), "backup");
+    assert!(!old.join("VI_1/state").exists(), "nobody keeps it true any more");
+    assert_eq!(place.ask(&["doctor"]).status.code(), Some(0), "{}", place.say(&["doctor"]));
+    place.configure("");
+    node.reload();
+    let stages = json(&place, &["status"])["instances"][0]["stages"].clone();
+    assert_eq!(stages.as_array().map(Vec::len), Some(0));
+    // Nobody is left who would post.
+    let left = server.answers.lock().unwrap().len();
+    stays(std::time::Duration::from_millis(700), "silence", || {
+        server.answers.lock().unwrap().len() == left
+    });
+}
+
+#[test]
+fn a_webhook_that_a_reload_corrects_is_told_what_it_missed() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let server = Server::new(&[]);
+    let webhook = |url: &str| format!("[[outlet]]\nwebhook = {{ url = \"{url}\" }}\n");
+    place.configure(&webhook("http://127.0.0.1:1/nobody"));
+    let node = place.start();
+    netns.ip(VIP);
+    wait_for("it to fail", || place.say(&["doctor"]).contains("webhook-not-told").then_some(()));
+    wait_for("it to be primary", || (role(&place, "VI_1") == "primary").then_some(()));
+    place.configure(&webhook(&server.url));
+    node.reload();
+    wait_for("what it missed", || (server.said().last()? == "2 primary").then_some(()));
+}
+
+/// A TLS server by somebody else's hand (`openssl s_server`), which answers every request with 200.
+struct TlsServer {
+    child: std::process::Child,
+    url: String,
+    authority: PathBuf,
+    said: PathBuf,
+}
+
+impl TlsServer {
+    fn new(directory: &Path) -> Self {
+        std::fs::create_dir_all(directory).unwrap();
+        let openssl = |words: &[&str]| {
+            vipwatch_testkit::run(
+                std::process::Command::new("openssl").args(words).current_dir(directory),
+            );
+        };
+        let subject = ["-subj", "/CN=vipwatch test", "-days", "2", "-nodes"];
+        let name = ["-addext", "subjectAltName=IP:127.0.0.1"];
+        let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
+        openssl(
+            &[&["req", "-x509", "-keyout", "ca.key", "-out", "ca.pem"], &curve[..], &subject]
+                .concat(),
+        );
+        openssl(
+            &[&["req", "-keyout", "key.pem", "-out", "cert.csr"], &curve[..], &subject, &name]
+                .concat(),
+        );
+        openssl(&[
+            "x509",
+            "-req",
+            "-in",
+            "cert.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-days",
+            "2",
+            "-copy_extensions",
+            "copy",
+            "-out",
+            "cert.pem",
+        ]);
+        let said = directory.join("said");
+        // A port that was free a moment ago; nobody else lives in this namespace.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut child = std::process::Command::new("openssl")
+            .args(["s_server", "-quiet", "-key", "key.pem", "-cert", "cert.pem", "-accept"])
+            .arg(format!("127.0.0.1:{port}"))
+            .current_dir(directory)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::fs::File::create(&said).unwrap())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for("the server", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        let mut stdin = child.stdin.take().unwrap();
+        let seen = said.clone();
+        std::thread::spawn(move || {
+            let mut answered = 0;
+            // What is written to its input goes to whoever is connected.
+            while stdin.flush().is_ok() {
+                let asked = read(&seen).matches("POST ").count();
+                if asked > answered && read(&seen).contains("\"to\":") {
+                    answered = asked;
+                    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+                    if stdin.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+                vipwatch_testkit::pause(std::time::Duration::from_millis(5));
+            }
+        });
+        let url = format!("https://127.0.0.1:{port}/vip");
+        Self { child, url, authority: directory.join("ca.pem"), said }
+    }
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_webhook_over_tls_believes_its_authority_and_no_other() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let (ours, other) =
+        (TlsServer::new(&lab.path().join("t1")), TlsServer::new(&lab.path().join("t2")));
+    let webhook = |server: &TlsServer| {
+        let authority = ours.authority.display();
+        format!("[[outlet.webhook]]\nurl = \"{}\"\nca_file = \"{authority}\"\n", server.url)
+    };
+    place.configure(&format!("[[outlet]]\n{}{}", webhook(&ours), webhook(&other)));
+    let _node = place.start();
+    netns.ip(VIP);
+    let is_told = |server: &TlsServer| read(&server.said).contains("\"to\":\"primary\"");
+    wait_for("it to be taken", || is_told(&ours).then_some(()));
+    let is_refused = |line: &str| {
+        line.contains(&other.url) && line.contains("not told") && line.contains("certificate")
+    };
+    wait_for("the other to be refused", || place.log().lines().any(is_refused).then_some(()));
+    assert!(!read(&other.said).contains("primary"), "nothing was told to a stranger");
+}

@@ -9,7 +9,7 @@ use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use vipwatch_core::{Chain, LinkName, NetnsName};
 use vipwatch_node::Config;
-use vipwatch_node::config::{ConfigError, STATE_DIR, span};
+use vipwatch_node::config::{ConfigError, octal, span};
 use vipwatch_receiver::simulate::Manner;
 
 use crate::complete::live_ids;
@@ -249,28 +249,36 @@ pub(crate) enum AgentCommand {
 /// `vipwatch agent status`.
 #[derive(Debug, Arguments)]
 pub(crate) struct AgentStatus {
-    /// Where the agent answers
-    #[arg(long, value_name = "PATH", default_value = AGENT_SOCKET)]
-    pub(crate) status_socket: PathBuf,
+    /// Where the agent answers; else where `vipwatch agent` does, else where the node does
+    #[arg(long, value_name = "PATH")]
+    pub(crate) status_socket: Option<PathBuf>,
+    /// Every number as Prometheus reads it, instead
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) metrics: bool,
     /// How to answer
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 }
 
-const AGENT_SOCKET: &str = "/run/vipwatch/agent.sock";
+/// Where `vipwatch agent` answers.
+pub(crate) const AGENT_SOCKET: &str = "/run/vipwatch/agent.sock";
 
-/// How to receive.
+/// How to receive. What is given here counts more than what the configuration says.
 #[derive(Debug, Arguments)]
 pub(crate) struct Serve {
-    /// Neutron's `state_path`: the socket is `keepalived-state-change` in it
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/neutron")]
-    pub(crate) state_path: PathBuf,
+    /// The configuration whose `[agent]` says who is told; else /etc/vipwatch/vipwatch.toml, which
+    /// need not exist
+    #[arg(long, value_name = "FILE", env = "VIPWATCH_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Neutron's `state_path`: the socket is `keepalived-state-change` in it [default: /var/lib/neutron]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_path: Option<PathBuf>,
     /// Another socket
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Where the journal is kept
-    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
-    pub(crate) state_dir: PathBuf,
+    /// Where the journal is kept [default: /var/lib/vipwatch]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Where to answer `vipwatch agent status`
     #[arg(long, value_name = "PATH", default_value = AGENT_SOCKET)]
     pub(crate) status_socket: PathBuf,
@@ -283,14 +291,14 @@ pub(crate) struct Serve {
     /// Which group's the socket is
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
-    /// The socket's permissions, in octal
-    #[arg(long, value_name = "MODE", default_value = "660", value_parser = octal)]
-    pub(crate) mode: u32,
-    /// For how long a primary is held back, in case it is taken back; 0s for not at all
-    #[arg(long, value_name = "SPAN", default_value = "2s", value_parser = span)]
-    pub(crate) interval: Duration,
+    /// The socket's permissions, in octal [default: 660]
+    #[arg(long, value_name = "MODE", value_parser = octal)]
+    pub(crate) mode: Option<u32>,
+    /// For how long a primary is held back, in case it is taken back; 0s for not at all [default: 2s]
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub(crate) interval: Option<Duration>,
     /// Be an agent of Neutron's instead, or one that fails: threaded (27 to 29), eventlet (up to 26),
-    /// slow, hanging, resetting, garbage, error
+    /// absent, refusing, slow, hanging, resetting, garbage, error, restarting
     #[arg(long, value_name = "MODE", value_parser = manner)]
     pub(crate) simulate: Option<Played>,
     /// Log more
@@ -308,11 +316,6 @@ fn manner(text: &str) -> Result<Played, String> {
     found
         .map(|(_, manner)| Played(*manner))
         .ok_or_else(|| format!("it is one of {}", names.join(", ")))
-}
-
-fn octal(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| "it is an octal number up to 777".to_owned())
 }
 
 /// `vipwatch history`.

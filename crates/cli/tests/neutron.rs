@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -12,7 +12,7 @@ use vipwatch_testkit::wait::wait_within;
 use vipwatch_testkit::{Lab, Release, Router, wait_for};
 
 /// Writes a router's configuration as the agent does, with every kind of line it has.
-const GENERATOR: &str = r#"
+const GENERATOR: &str = r"
 import os, sys
 from unittest import mock
 from neutron.agent.linux import keepalived
@@ -33,7 +33,7 @@ with mock.patch.object(keepalived, '_is_keepalived_use_no_track_supported', retu
         os.makedirs(path)
         with open(os.path.join(path, 'keepalived.conf'), 'w') as f:
             f.write(conf.get_config_str())
-"#;
+";
 
 fn discovered(home: &str) -> Value {
     let directory = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn start(directory: &std::path::Path) -> Self {
+    fn start(directory: &Path) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_vipwatch"))
             .args(["agent", "--interval", "500ms", "--state-path"])
             .arg(directory)
@@ -128,11 +128,12 @@ impl Drop for Receiver {
 
 /// A monitor of Neutron's own, unmodified, reports to us through real changes; the receiver is killed in
 /// the middle.
-fn is_understood(program: PathBuf, release: Release) {
+fn is_understood(program: &Path, release: Release, extra: &[&str]) {
     let lab = Lab::new();
-    let router = Router::new(&lab, release);
+    let mut router = Router::new(&lab, release);
+    router.extra = extra.iter().map(ToString::to_string).collect();
     let receiver = Receiver::start(lab.path());
-    let _monitor = router.start(&program);
+    let _monitor = router.start(program);
     router.wait_for_state("backup");
     // The script says nothing until something happens, and does not hear what happens too early.
     let ((hand, link), other) = (router.hand(), "10.9.9.9/32".parse().unwrap());
@@ -141,19 +142,28 @@ fn is_understood(program: PathBuf, release: Release) {
         hand.remove(link, other);
         (receiver.settled(&router.id)? == "backup").then_some(())
     });
+    // Nor does the daemon, for a while after its first word.
+    router.take_vip();
+    wait_within(std::time::Duration::from_mins(1), "it to hear", || {
+        router.drop_vip();
+        router.take_vip();
+        (router.state()? == "primary").then_some(())
+    });
     for word in ["primary", "backup", "primary"] {
-        if word == "primary" {
-            router.take_vip()
-        } else {
-            router.drop_vip()
-        }
         wait_within(std::time::Duration::from_mins(1), word, || {
             (receiver.settled(&router.id)? == word).then_some(())
         });
+        match word {
+            "primary" => router.drop_vip(),
+            _ => router.take_vip(),
+        }
     }
+    wait_within(std::time::Duration::from_mins(1), "its last word", || {
+        (receiver.settled(&router.id)? == "backup").then_some(())
+    });
     drop(receiver);
     let again = Receiver::start(lab.path());
-    assert_eq!(again.settled(&router.id).as_deref(), Some("primary"), "it is remembered");
+    assert_eq!(again.settled(&router.id).as_deref(), Some("backup"), "it is remembered");
 }
 
 fn monitor_of(home: &str) -> PathBuf {
@@ -162,5 +172,12 @@ fn monitor_of(home: &str) -> PathBuf {
 
 #[test]
 fn the_script_of_neutron_29_reports_to_our_receiver() {
-    is_understood(monitor_of("VIPWATCH_NEUTRON_29"), Release::V29);
+    is_understood(&monitor_of("VIPWATCH_NEUTRON_29"), Release::V29, &[]);
+}
+
+#[test]
+fn the_daemon_of_neutron_28_reports_to_our_receiver() {
+    // It would look for Neutron's configuration, which is not here.
+    let extra = ["--config-file=/dev/null"];
+    is_understood(&monitor_of("VIPWATCH_NEUTRON_28"), Release::V26, &extra);
 }

@@ -6,6 +6,7 @@
 
 use ipnet::IpNet;
 
+use crate::claim::Claim;
 use crate::standing::Holding;
 use crate::{Fault, Role, Standing};
 
@@ -66,6 +67,8 @@ pub struct Facts {
     pub file: Option<FileSays>,
     /// What the agent has acknowledged, and why it has not the rest; `None` where we do not tell it.
     pub agent: Option<AgentKnows>,
+    /// What its monitor has reported to us; `None` where nobody is expected to.
+    pub claim: Option<Reported>,
     /// keepalived's process.
     pub keepalived: Process,
     /// Neutron's monitor.
@@ -74,6 +77,15 @@ pub struct Facts {
     pub misplaced: Vec<(IpNet, Holding)>,
     /// Floating addresses: how many are held, of how many.
     pub floating: (usize, usize),
+}
+
+/// What a monitor has reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reported {
+    /// Nothing, ever.
+    Nothing,
+    /// This; and whether it has said so since the role is as it is.
+    Claim(Claim, bool),
 }
 
 /// What the agent knows.
@@ -106,6 +118,7 @@ impl Facts {
             believed: None,
             file: None,
             agent: None,
+            claim: None,
             keepalived: Process::Unknown,
             monitor: Process::Unknown,
             misplaced: Vec::new(),
@@ -120,6 +133,7 @@ impl Facts {
         self.processes(&mut findings);
         self.file(&mut findings);
         self.agent(&mut findings);
+        self.claim(&mut findings);
         findings
     }
 
@@ -270,6 +284,38 @@ impl Facts {
     }
 }
 
+impl Facts {
+    fn claim(&self, findings: &mut Vec<Finding>) {
+        let (Some(reported), Some(role)) = (self.claim, self.role()) else { return };
+        let (name, severity, text) = match reported {
+            Reported::Nothing => {
+                ("monitor-silent", Severity::Odd, "its monitor has never reported here".to_owned())
+            }
+            Reported::Claim(claim, _) if claim.role() == Some(role) => return,
+            Reported::Claim(claim, false) => (
+                "monitor-silent",
+                Severity::Wrong,
+                format!(
+                    "it is {} by now, and the last that its monitor said is {}",
+                    role.word(),
+                    claim.word()
+                ),
+            ),
+            Reported::Claim(claim, true) => (
+                "monitor-lies",
+                Severity::Wrong,
+                format!("its monitor claims {}, the kernel says {}", claim.word(), role.word()),
+            ),
+        };
+        findings.push(finding(
+            name,
+            severity,
+            text,
+            "the kernel is right: restart the monitor of this router, and see its log",
+        ));
+    }
+}
+
 /// The role that others are told: whoever holds nothing is backup, whatever the reason. An
 /// instance that holds some of its addresses is neither, and nobody is told anything new.
 pub fn role_of(standing: &Standing) -> Option<Role> {
@@ -320,6 +366,24 @@ mod tests {
         assert_eq!(names(&facts)[0], "state-file-missing");
         facts.file = Some(FileSays::Nonsense("boss".to_owned()));
         assert_eq!(names(&facts)[0], "state-file-nonsense");
+    }
+
+    #[test]
+    fn a_monitor_that_lies_or_is_silent_is_found() {
+        let mut facts = Facts::new(Standing::Primary);
+        facts.claim = Some(Reported::Claim(Claim::Primary, false));
+        assert_eq!(names(&facts), [""; 0]);
+        facts.claim = Some(Reported::Claim(Claim::Backup, true));
+        assert_eq!(names(&facts), ["monitor-lies"]);
+        facts.claim = Some(Reported::Claim(Claim::Backup, false));
+        assert_eq!(names(&facts), ["monitor-silent"]);
+        facts.claim = Some(Reported::Nothing);
+        assert_eq!(names(&facts), ["monitor-silent"]);
+        facts.standing = Standing::Backup;
+        facts.claim = Some(Reported::Claim(Claim::Fault, true));
+        assert_eq!(names(&facts), [""; 0], "whoever cannot be primary is backup");
+        facts.claim = Some(Reported::Claim(Claim::Unknown, true));
+        assert_eq!(names(&facts), ["monitor-lies"]);
     }
 
     #[test]

@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use crate::Moment;
+use crate::{Moment, Role};
 
 /// What is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +36,7 @@ pub enum Claim {
 
 impl Claim {
     /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Primary => "primary",
             Self::Backup => "backup",
@@ -54,6 +54,15 @@ impl Claim {
             "fault" => Some(Self::Fault),
             "unknown" => Some(Self::Unknown),
             _ => None,
+        }
+    }
+
+    /// The role it is about; `None` if nobody knows.
+    pub fn role(self) -> Option<Role> {
+        match self {
+            Self::Primary => Some(Role::Primary),
+            Self::Backup | Self::Fault => Some(Role::Backup),
+            Self::Unknown => None,
         }
     }
 

@@ -6,7 +6,8 @@
 //! (again) to a receiver that may be absent, deaf or forgetful; [`announce::Schedule`] when
 //! an address must be announced (again) to a network that may not have listened.
 //!
-//! [`claim`] is what monitors say, and when a receiver acts on it.
+//! [`claim`] is what monitors say, and when a receiver acts on it; [`batch`] how it is told to one who is
+//! told of many.
 //! [`audit`] compares what the kernel, the files and the agent say of one instance.
 //! [`keepalived`] reads what keepalived is configured to move, and [`standing`] says where such an
 //! instance stands by what the kernel holds.
@@ -17,6 +18,7 @@
 pub mod announce;
 pub mod audit;
 pub mod backoff;
+pub mod batch;
 pub mod chain;
 pub mod claim;
 pub mod delivery;
@@ -32,6 +34,7 @@ pub mod tracker;
 
 pub use announce::{AnnouncePlan, Target};
 pub use backoff::{Backoff, Dice};
+pub use batch::Batch;
 pub use chain::Chain;
 pub use delivery::{Delivery, Outcome, Setback};
 pub use harmless::harmless;

@@ -377,7 +377,7 @@ impl Reading {
             self.found.clear();
             return discovery.trouble(file, Some(vrrp.place.line), text);
         }
-        let netns = router_netns(&id, names);
+        let netns = router_netns(&id, |name| names.contains(name));
         if netns.is_none() {
             discovery.trouble(file, None, format!("{id} cannot be the name of a namespace"));
         }
@@ -441,10 +441,15 @@ fn netns_names() -> HashSet<String> {
 
 /// The namespace of a router: that of its own, or, with distributed routers, of its source
 /// address translation, where the HA link is then.
-fn router_netns(id: &InstanceId, names: &HashSet<String>) -> Option<NetnsName> {
+fn router_netns(id: &InstanceId, exists: impl FnOnce(&str) -> bool) -> Option<NetnsName> {
     let with = |prefix: &str| format!("{prefix}-{id}");
-    let snat = Some(with("snat")).filter(|name| names.contains(name));
+    let snat = Some(with("snat")).filter(|name| exists(name));
     snat.unwrap_or_else(|| with("qrouter")).parse().ok()
+}
+
+/// The namespace of one router of Neutron's; `None` if its id cannot be in a name.
+pub fn netns_of_router(id: &InstanceId) -> Option<NetnsName> {
+    router_netns(id, |name| Path::new(DIRECTORY).join(name).exists())
 }
 
 #[cfg(test)]

@@ -25,3 +25,4 @@ pub mod privilege;
 pub mod process;
 pub mod signal;
 pub mod survey;
+pub mod sysctl;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::announce::Survey;
-use vipwatch_core::audit::{Facts, FileSays, Finding, Process};
+use vipwatch_core::audit::{Facts, FileSays, Finding, Process, Reported};
 use vipwatch_core::standing::{Holding, holding, standing};
 use vipwatch_core::{InstanceId, Role, Standing};
 use vipwatch_engine::discovery::{Found, Origin};
@@ -20,9 +20,13 @@ use vipwatch_engine::look::Looker;
 use vipwatch_linux::file::read_head;
 
 use crate::board::{Board, Entry};
+use crate::reception::Front;
 
 /// How old a disagreement must be to be more than somebody who is not there yet.
 pub const GRACE: Duration = Duration::from_secs(5);
+
+/// So much earlier than we, a monitor may have seen a change.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// A disagreement, and its age.
 #[derive(Debug, Clone)]
@@ -38,9 +42,16 @@ pub struct Aged {
 pub struct Auditor {
     /// Few have any, and those who do have few.
     since: Mutex<BTreeMap<InstanceId, Vec<(&'static str, SystemTime)>>>,
+    /// What monitors claim.
+    front: Front,
 }
 
 impl Auditor {
+    /// One who compares with what is claimed at `front`.
+    pub fn new(front: Front) -> Self {
+        Self { front, ..Self::default() }
+    }
+
     /// Looks at one instance, and compares what everybody says about it. A view that seems to be
     /// behind is looked at twice: the kernel's word may be on its way to us.
     pub fn look_at(
@@ -68,7 +79,9 @@ impl Auditor {
     /// Compares what everybody says about an instance; `survey` is what the kernel says, or why it
     /// says nothing.
     pub fn examine(&self, entry: &Entry, survey: &Result<Survey, Standing>) -> Vec<Aged> {
-        let findings = facts(entry, survey).findings();
+        let mut facts = facts(entry, survey);
+        facts.claim = self.claimed(entry);
+        let findings = facts.findings();
         let now = SystemTime::now();
         let Ok(mut all) = self.since.lock() else { return Vec::new() };
         let known = all.entry(entry.found.id.clone()).or_default();
@@ -89,6 +102,18 @@ impl Auditor {
             all.remove(&entry.found.id);
         }
         aged
+    }
+
+    /// What the monitor of an instance has reported. Only Neutron's routers have one that must.
+    fn claimed(&self, entry: &Entry) -> Option<Reported> {
+        let claims = self.front.claims()?;
+        let view = claims.view.lock().ok()?;
+        match view.instances.get(&entry.found.id) {
+            Some(standing) => {
+                Some(Reported::Claim(standing.claim, standing.at + SLACK >= entry.since))
+            }
+            None => (entry.found.origin == Origin::Neutron).then_some(Reported::Nothing),
+        }
     }
 
     /// Forgets instances that are gone.

@@ -4,6 +4,7 @@
 //! [`Config::read`] finds every fault at once, each with its line; a key that does not exist is
 //! answered with the one that was probably meant.
 
+mod agent;
 mod document;
 mod outlet;
 
@@ -20,9 +21,10 @@ use vipwatch_engine::discovery::{Found, Origin, Places};
 use vipwatch_history::Keep;
 use vipwatch_linux::account::{Kind, id};
 
+pub use self::agent::{AgentConfig, CLAIMS, Upstream, octal};
 pub use self::document::{Fault, nearest, span};
 use self::document::{Faults, Table};
-pub use self::outlet::{AgentRule, Deliver, Hook, Rule, Template, Webhook};
+pub use self::outlet::{AgentRule, Deliver, Hook, Rule, Target, Template, Webhook};
 
 /// Where the file is if nobody says otherwise; it need not exist.
 pub const FILE: &str = "/etc/vipwatch/vipwatch.toml";
@@ -88,6 +90,8 @@ pub struct Config {
     pub instances: Vec<Arc<Found>>,
     /// Who is told what; in order.
     pub rules: Vec<Rule>,
+    /// How monitors are received; `None` if they are not.
+    pub agent: Option<AgentConfig>,
 }
 
 impl Default for Config {
@@ -104,6 +108,7 @@ impl Default for Config {
             hooks_at_once: 8,
             instances: Vec::new(),
             rules: Vec::new(),
+            agent: None,
         }
     }
 }
@@ -181,6 +186,9 @@ impl Config {
         }
         for table in root.tables("outlet", &mut faults) {
             config.rules.push(Rule::read(table, &mut faults));
+        }
+        if let Some(table) = root.table("agent", &mut faults) {
+            config.agent = Some(AgentConfig::read(table, &config.places.neutron, &mut faults));
         }
         root.finish(&mut faults);
         faults.list.sort_by_key(|fault| fault.line);
@@ -279,6 +287,7 @@ impl Config {
             priority: None,
             advert_interval: None,
             addresses,
+            has_ipv6_gateway: false,
         };
         let (origin, file, vrrp) = (Origin::Own, file.into(), Arc::new(vrrp));
         self.instances.push(Arc::new(Found { id, origin, netns, file, vrrp }));

@@ -5,22 +5,23 @@
 //! up the loop, from which only the [`Board`] is known.
 
 mod answer;
+mod claims;
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use vipwatch_linux::listen::{ListenError, Looks, listen_at};
 use vipwatch_linux::peer;
-use vipwatch_receiver::View as Claims;
 
 pub use self::answer::{answer_once, troubles_json};
 use crate::audit::Auditor;
 use crate::board::Board;
+use crate::reception::Front;
 
 /// Questions at a time.
 const CONNECTIONS: usize = 64;
@@ -43,7 +44,7 @@ pub struct Office {
     /// Whether a node runs, or somebody looks for himself.
     pub source: Source,
     /// What monitors have claimed, where they report to us.
-    pub receiver: Option<Arc<Mutex<Claims>>>,
+    pub front: Front,
 }
 
 /// Where an answer comes from.

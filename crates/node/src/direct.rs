@@ -13,6 +13,7 @@ use crate::audit::Auditor;
 use crate::board::{Board, Entry};
 use crate::config::Config;
 use crate::desk::{Office, Source};
+use crate::reception::Front;
 
 /// Looks once, and can answer from then on.
 pub fn office(config: &Config) -> Office {
@@ -54,6 +55,6 @@ pub fn archive(config: &Config) -> Office {
         state_dir: config.state_dir.clone(),
         node: crate::name(),
         source: Source::Kernel,
-        receiver: None,
+        front: Front::default(),
     }
 }

@@ -28,8 +28,9 @@ use vipwatch_linux::clock;
 use crate::config::{AgentRule, Config, Hook, Rule, Webhook};
 use crate::lane::Lanes;
 use crate::outlet::announce::Crier;
-use crate::outlet::webhook::{Poster, public_part};
-use crate::outlet::{Report, Tray, hook, webhook};
+use crate::outlet::post::public_part;
+use crate::outlet::webhook::Poster;
+use crate::outlet::{Letter, Report, Tray, hook, webhook};
 use crate::transition::{Transition, micros};
 
 /// Conversations with agents at a time: a receiver's queue is short, and so is our list of files.
@@ -128,9 +129,9 @@ pub(crate) struct Dispatch {
 impl Dispatch {
     pub(crate) fn new(config: &Config, node: Arc<str>) -> io::Result<Self> {
         let tray = Tray::new()?;
-        let theirs = tray.clone();
+        let sink = tray.sink();
         let hooks =
-            Lanes::new("hook", config.hooks_at_once, move |job: &mut _| hook::work(job, &theirs));
+            Lanes::new("hook", config.hooks_at_once, move |job: &mut _| hook::work(job, &sink));
         let mut dispatch = Self {
             rules: Vec::new(),
             outlets: BTreeMap::new(),
@@ -155,7 +156,7 @@ impl Dispatch {
             rules.iter().flat_map(|rule| rule.webhooks.iter().cloned()).collect();
         for webhook in &wanted {
             if !self.webhooks.iter().any(|(known, _)| known == webhook) {
-                let poster = Poster::new(Arc::clone(webhook), self.tray.clone());
+                let poster = Poster::new(Arc::clone(webhook), self.tray.sink());
                 let lanes = Lanes::new("webhook", POSTS, move |job: &mut _| poster.work(job));
                 self.webhooks.push((Arc::clone(webhook), lanes));
             }
@@ -306,14 +307,15 @@ impl Dispatch {
         let role = transition.to.word();
         let mut left_out = 0;
         for hook in outlets.spec.others.hooks.iter().filter(|hook| hook.on.contains(&role)) {
-            let (transition, node) = (Arc::clone(transition), Arc::clone(&self.node));
-            let job = hook::Job { hook: Arc::clone(hook), transition, node };
+            let letter: Arc<dyn Letter> = Arc::<Transition>::clone(transition);
+            let job = hook::Job { hook: Arc::clone(hook), letter, node: Arc::clone(&self.node) };
             let is_same = |other: &hook::Job| Arc::ptr_eq(&other.hook, hook);
             left_out += self.hooks.put(id.clone(), job, hook.deliver, is_same);
         }
         for webhook in outlets.spec.others.webhooks.iter().filter(|one| one.on.contains(&role)) {
             let lanes = self.webhooks.iter().find(|(known, _)| known == webhook);
-            let job = webhook::Job::new(Arc::clone(transition), Arc::clone(&self.node));
+            let letter: Arc<dyn Letter> = Arc::<Transition>::clone(transition);
+            let job = webhook::Job::new(letter, Arc::clone(&self.node));
             let Some((_, lanes)) = lanes else { continue };
             left_out += lanes.put(id.clone(), job, webhook.deliver, |_| true);
         }
@@ -379,7 +381,7 @@ impl Dispatch {
             if let Some(written) = outlets.file.as_mut().and_then(|file| file.tick(now)) {
                 match file_report(written, &last) {
                     Some(report) => reports.push(report),
-                    None => reports.push(Report::new(&last, Stage::File, "the state file")),
+                    None => reports.push(Report::new(&*last, Stage::File, "the state file")),
                 }
             }
             let told = outlets.agent.as_mut().and_then(|agent| match agent.waiting_on() {
@@ -430,7 +432,8 @@ pub fn describe(found: &Found, rules: &[Rule]) -> Vec<String> {
     let announce = others.announce.map(|plan| format!("announcements, {} rounds", plan.count));
     let agent = others.agent.as_ref().map(|agent| format!("agent {}", agent.socket.display()));
     let hooks = others.hooks.iter().map(|hook| format!("hook {}", hook.program.join(" ")));
-    let webhooks = others.webhooks.iter().map(|one| format!("webhook {}", public_part(&one.url)));
+    let webhooks =
+        others.webhooks.iter().map(|one| format!("webhook {}", public_part(&one.target.url)));
     file.into_iter().chain(announce).chain(agent).chain(hooks).chain(webhooks).collect()
 }
 

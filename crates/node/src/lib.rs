@@ -17,11 +17,13 @@ pub mod config;
 pub mod desk;
 pub mod direct;
 mod dispatch;
+pub mod duty;
 pub mod follow;
 mod lane;
 pub mod log;
 pub mod node;
 mod outlet;
+pub mod reception;
 pub mod service;
 pub mod transition;
 

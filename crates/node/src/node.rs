@@ -18,17 +18,19 @@ use vipwatch_engine::discovery::{Found, Trouble};
 use vipwatch_engine::roster::{Cause, Change};
 use vipwatch_history::{HistoryError, Last, Opened, Reader, Stage, Writer};
 use vipwatch_linux::clock;
-use vipwatch_linux::listen::ListenError;
+use vipwatch_linux::listen::{ListenError, inherited};
 use vipwatch_linux::process::{release_spare_heap, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
+use vipwatch_receiver::{Entrance, ReceiverError};
 
 use crate::audit::{Auditor, Watchman, share};
 use crate::board::{Board, Entry};
-use crate::config::{Config, ConfigError};
+use crate::config::{AgentConfig, Config, ConfigError};
 use crate::desk::{Desk, Office, Source};
 use crate::dispatch::Dispatch;
 use crate::follow::{Follower, News};
 use crate::outlet::Report;
+use crate::reception::{Front, House, Reception};
 use crate::service;
 use crate::transition::{Transition, time_text};
 
@@ -64,6 +66,9 @@ pub enum NodeError {
     /// Nobody can be answered.
     #[error(transparent)]
     Desk(#[from] ListenError),
+    /// Nobody can report.
+    #[error(transparent)]
+    Reception(#[from] ReceiverError),
     /// A thread, or what it needs, cannot be had.
     #[error("cannot start to work")]
     Start(#[source] io::Error),
@@ -86,6 +91,9 @@ pub struct Node {
     writer: Writer,
     watchman: Watchman,
     desk: Desk,
+    /// Where monitors report, if they do.
+    reception: Option<Reception>,
+    front: Front,
     name: Arc<str>,
     seq: i64,
     /// What the node before us knew, until we know ourselves.
@@ -119,7 +127,8 @@ impl Node {
             tracing::warn!("{text}");
             board.ail("one-socket", Some(text));
         }
-        let auditor = Arc::new(Auditor::default());
+        let front = Front::default();
+        let auditor = Arc::new(Auditor::new(front.clone()));
         let watchman =
             Watchman::start(Arc::clone(&board), Arc::clone(&auditor), config.audit_every)
                 .map_err(NodeError::Start)?;
@@ -129,7 +138,7 @@ impl Node {
             state_dir: config.state_dir.clone(),
             node: Arc::clone(&name),
             source: Source::Node,
-            receiver: None,
+            front: front.clone(),
         };
         let desk = Desk::open(&config.socket, config.group, office)?;
         let now = clock::now();
@@ -143,6 +152,8 @@ impl Node {
             writer,
             watchman,
             desk,
+            reception: None,
+            front,
             name,
             seq: opened.last,
             before,
@@ -154,6 +165,10 @@ impl Node {
         node.watch_agents();
         let found = node.follower.rediscover();
         node.take(found, clock::now());
+        if let Some(agent) = node.config.agent.clone() {
+            let entrance = inherited().map_or(Entrance::New, Entrance::Given);
+            node.receive(Some(Reception::open(&agent, &node.house(), entrance)?));
+        }
         release_spare_heap();
         node.desk.serve().map_err(NodeError::Start)?;
         Ok(node)
@@ -176,6 +191,7 @@ impl Node {
             self.tick();
         }
         service::notify("STOPPING=1");
+        self.receive(None);
         let left = self.dispatch.close(FAREWELL);
         if left > 0 {
             tracing::warn!(left, "stopped before every hook and webhook was told");
@@ -454,6 +470,12 @@ impl Node {
                 "the history cannot be written: {why}"
             );
         }
+        if self.reception.as_ref().is_some_and(|reception| !reception.is_alive()) {
+            tracing::error!("nobody can report any more: the receiver has ended");
+            self.receive(None);
+            let text = "the receiver has ended; see the log, and reload".to_owned();
+            self.board.ail("agent", Some(text));
+        }
         self.board.ail("history", failing.map(|why| format!("it cannot be written: {why}")));
     }
 
@@ -489,6 +511,7 @@ impl Node {
         if let Err(error) = configured {
             tracing::error!(%error, "the outlets cannot be had");
         }
+        self.apply_agent(config.agent.as_ref());
         self.watchman.set_every(config.audit_every);
         self.follower.redirect(config.places.clone(), config.instances.clone());
         self.config = Config {
@@ -504,6 +527,44 @@ impl Node {
         self.take(News { instances: Some(instances), ..news }, heard);
         self.board.ail("configuration", None);
         tracing::info!("the configuration was read again");
+    }
+
+    /// Opens, exchanges or closes the place where monitors report.
+    fn apply_agent(&mut self, config: Option<&AgentConfig>) {
+        if config == self.reception.as_ref().map(Reception::config) {
+            return;
+        }
+        let before = self.reception.take();
+        let house = self.house();
+        let opened = match (before, config) {
+            (Some(before), Some(config)) => {
+                before.exchange(config, &house).map(|(opened, why)| (Some(opened), why))
+            }
+            (None, Some(config)) => {
+                Reception::open(config, &house, Entrance::New).map(|opened| (Some(opened), None))
+            }
+            (_, None) => Ok((None, None)),
+        };
+        let (reception, why) = opened.unwrap_or_else(|error| (None, Some(error)));
+        let why = why.map(|error| Chain(&error).to_string());
+        if let Some(why) = &why {
+            tracing::error!("[agent] is not taken: {why}");
+        }
+        self.board.ail("agent", why);
+        self.receive(reception);
+    }
+
+    fn receive(&mut self, reception: Option<Reception>) {
+        self.front.set(reception.as_ref().map(Reception::claims));
+        self.reception = reception;
+    }
+
+    fn house(&self) -> House {
+        House {
+            directory: self.config.state_dir.clone(),
+            node: Arc::clone(&self.name),
+            hooks_at_once: self.config.hooks_at_once,
+        }
     }
 
     fn watch_agents(&mut self) {

@@ -3,19 +3,37 @@
 
 pub(crate) mod announce;
 pub(crate) mod hook;
+pub(crate) mod post;
 pub(crate) mod webhook;
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
-use vipwatch_core::InstanceId;
+use serde_json::Value;
+use vipwatch_core::{InstanceId, Moment};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 
-use crate::transition::{Transition, micros};
+use crate::transition::micros;
+
+/// What programs and addresses are told: that a role has changed, or what monitors claim.
+pub(crate) trait Letter: Debug + Send + Sync {
+    /// About whom.
+    fn instance(&self) -> &InstanceId;
+    /// Its number.
+    fn seq(&self) -> i64;
+    /// When it was heard of.
+    fn heard(&self) -> Moment;
+    /// As it is read.
+    fn json(&self, node: &str) -> Value;
+}
+
+/// Where workers leave their reports.
+pub(crate) type Sink = Arc<dyn Fn(Report) + Send + Sync>;
 
 /// Somebody was told of a change, or could not be.
 #[derive(Debug)]
@@ -55,6 +73,12 @@ impl Tray {
         Ok(Self { shared: Arc::new(Shared { reports: Mutex::default(), bell }) })
     }
 
+    /// For a worker who leaves his reports here.
+    pub(crate) fn sink(&self) -> Sink {
+        let tray = self.clone();
+        Arc::new(move |report| tray.leave(report))
+    }
+
     pub(crate) fn leave(&self, report: Report) {
         if let Ok(mut reports) = self.shared.reports.lock() {
             reports.push_back(report);
@@ -81,13 +105,13 @@ impl AsFd for Tray {
 
 impl Report {
     /// Now.
-    pub(crate) fn new(transition: &Transition, stage: Stage, whom: &str) -> Self {
+    pub(crate) fn new(letter: &dyn Letter, stage: Stage, whom: &str) -> Self {
         Self {
-            instance: transition.found.id.clone(),
-            seq: transition.seq,
+            instance: letter.instance().clone(),
+            seq: letter.seq(),
             stage,
             whom: whom.to_owned(),
-            micros: micros(transition.heard, clock::now()),
+            micros: micros(letter.heard(), clock::now()),
             outcome: Ok(()),
             is_final: true,
         }

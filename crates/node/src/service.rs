@@ -27,32 +27,34 @@ pub fn notify(state: &str) {
 }
 
 /// Says that the configuration is being read again, and when that began.
-pub(crate) fn notify_reloading() {
+pub fn notify_reloading() {
     let now = clock::now().since(Moment::new(Duration::ZERO));
     notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
 }
 
 /// Somebody who counts on our turning.
 #[derive(Debug)]
-pub(crate) struct Watchdog {
+pub struct Watchdog {
     /// How often he wants to hear of it, and when next.
     every: Option<(Duration, Moment)>,
 }
 
 impl Watchdog {
     /// As the service manager says.
-    pub(crate) fn from_environment() -> Self {
+    pub fn from_environment() -> Self {
         let micros = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
         // Twice as often as he must hear of it.
         let every = micros.map(|micros: u64| Duration::from_micros(micros.max(2)) / 2);
         Self { every: every.map(|every| (every, clock::now())) }
     }
 
-    pub(crate) fn due(&self) -> Option<Moment> {
+    /// When he wants to hear of it next.
+    pub fn due(&self) -> Option<Moment> {
         self.every.map(|(_, next)| next)
     }
 
-    pub(crate) fn tick(&mut self, now: Moment) {
+    /// Tells him, if he wants to hear of it by now.
+    pub fn tick(&mut self, now: Moment) {
         if let Some((every, next)) = self.every.as_mut().filter(|(_, next)| *next <= now) {
             notify("WATCHDOG=1");
             *next = now + *every;

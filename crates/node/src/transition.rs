@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
-use vipwatch_core::{Moment, Standing};
+use vipwatch_core::{InstanceId, Moment, Standing};
 use vipwatch_engine::discovery::Found;
 use vipwatch_engine::roster::Cause;
 use vipwatch_history::{Latencies, Record, Stage};
 use vipwatch_linux::clock::{LocalTime, local_time_of};
+
+use crate::outlet::Letter;
 
 /// A change of role.
 #[derive(Debug, Clone)]
@@ -64,6 +66,24 @@ impl Transition {
             "from": record.from, "to": record.to, "cause": record.cause, "reason": record.reason,
             "addresses": addresses.collect::<Value>(), "latencies": latencies_json(latencies),
         })
+    }
+}
+
+impl Letter for Transition {
+    fn instance(&self) -> &InstanceId {
+        &self.found.id
+    }
+
+    fn seq(&self) -> i64 {
+        self.seq
+    }
+
+    fn heard(&self) -> Moment {
+        self.heard
+    }
+
+    fn json(&self, node: &str) -> Value {
+        self.json(node, &Latencies::default())
     }
 }
 

@@ -21,7 +21,7 @@ use vipwatch_core::claim::Claim;
 pub const FILE: &str = "claims.sqlite";
 
 /// The format that this program writes.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// Reports that may wait for the disk; more are told to come again.
 const QUEUE: usize = 8192;
@@ -41,10 +41,22 @@ CREATE TABLE report (
 CREATE INDEX report_by_instance ON report (instance, seq);
 CREATE TABLE settled (
     instance TEXT PRIMARY KEY,
-    seq      INTEGER NOT NULL,              -- the last report that it rests on
+    seq      INTEGER NOT NULL,              -- the last report that was considered
     at       INTEGER NOT NULL,
     word     TEXT NOT NULL
 );
+";
+
+/// From format 1 to 2: who was told of what.
+const ADD_TOLD: &str = "
+ALTER TABLE settled ADD COLUMN acted INTEGER NOT NULL DEFAULT 0;    -- the last one that was acted on
+UPDATE settled SET acted = seq;
+CREATE TABLE told (
+    party    TEXT NOT NULL,
+    instance TEXT NOT NULL,
+    seq      INTEGER NOT NULL,
+    PRIMARY KEY (party, instance)
+) WITHOUT ROWID;
 ";
 
 /// Why there is no journal.
@@ -76,17 +88,49 @@ pub enum JournalError {
 /// What is remembered of one instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// What was acted on last, and the number of the report it rests on.
-    pub settled: Option<(Claim, i64)>,
+    /// What holds.
+    pub settled: Option<Holds>,
+    /// Who was told, and of which report.
+    pub told: BTreeMap<String, i64>,
     /// Reports that were promised and not settled, in order.
     pub open: Vec<(i64, Claim)>,
+}
+
+/// What holds of one instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holds {
+    /// What.
+    pub claim: Claim,
+    /// The last report that was considered.
+    pub seq: i64,
+    /// The last one that was acted on; zero if none ever was.
+    pub acted: i64,
+    /// When.
+    pub at: SystemTime,
 }
 
 /// What is to be written.
 #[derive(Debug)]
 enum Note {
     Report { ticket: u64, instance: InstanceId, claim: Claim },
-    Settled { instance: InstanceId, seq: i64, claim: Claim },
+    Settled { instance: InstanceId, seq: i64, claim: Claim, is_acted_on: bool },
+    Told { party: Arc<str>, instance: InstanceId, seq: i64 },
+    End,
+}
+
+/// Where it is noted who was told. Handed to those who tell; they may outlive the journal.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    sender: SyncSender<Note>,
+}
+
+impl Ledger {
+    /// `party` knows what holds of `instance` by the report `seq`. If this cannot be noted, he will be
+    /// told once more after a restart.
+    pub fn told(&self, party: &Arc<str>, instance: &InstanceId, seq: i64) {
+        let (party, instance) = (Arc::clone(party), instance.clone());
+        let _ = self.sender.try_send(Note::Told { party, instance, seq });
+    }
 }
 
 /// What became of a report: its number, or why it could not be kept.
@@ -102,7 +146,7 @@ struct Shelf {
 /// An open journal.
 #[derive(Debug)]
 pub struct Journal {
-    sender: Option<SyncSender<Note>>,
+    sender: SyncSender<Note>,
     shelf: Arc<Shelf>,
     thread: Option<JoinHandle<()>>,
 }
@@ -129,7 +173,7 @@ impl Journal {
         let theirs = Arc::clone(&shelf);
         let work = move || Clerk { connection, shelf: theirs }.work(&receiver);
         let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(work)?;
-        Ok((Self { sender: Some(sender), shelf, thread: Some(thread) }, memory))
+        Ok((Self { sender, shelf, thread: Some(thread) }, memory))
     }
 
     /// Has a report written, without waiting; false if there is no room, and nothing can be promised.
@@ -137,14 +181,19 @@ impl Journal {
         self.put(Note::Report { ticket, instance, claim })
     }
 
-    /// Notes what was acted on. If there is no room for it, it will be acted on once more after a
-    /// restart.
-    pub fn settle(&self, instance: InstanceId, seq: i64, claim: Claim) {
-        let _ = self.put(Note::Settled { instance, seq, claim });
+    /// Notes what holds, and whether it was acted on or was so already. If there is no room for it, it
+    /// will be considered once more after a restart.
+    pub fn settle(&self, instance: InstanceId, seq: i64, claim: Claim, is_acted_on: bool) {
+        let _ = self.put(Note::Settled { instance, seq, claim, is_acted_on });
     }
 
     fn put(&self, note: Note) -> bool {
-        self.sender.as_ref().is_some_and(|sender| sender.try_send(note).is_ok())
+        self.sender.try_send(note).is_ok()
+    }
+
+    /// For those who tell.
+    pub fn ledger(&self) -> Ledger {
+        Ledger { sender: self.sender.clone() }
     }
 
     /// What has been written since the last call.
@@ -164,7 +213,8 @@ impl AsFd for Journal {
 impl Drop for Journal {
     /// Everything that was handed over is written before this returns.
     fn drop(&mut self) {
-        self.sender = None;
+        // Others may still have a ledger.
+        let _ = self.sender.send(Note::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -176,20 +226,23 @@ fn prepare(connection: &Connection, found: i64) -> rusqlite::Result<()> {
     // A promise outlives the machine.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
-    if found == 0 {
-        connection
-            .execute_batch(&format!("BEGIN; {CREATE} PRAGMA user_version = {VERSION}; COMMIT;"))?;
-    }
-    Ok(())
+    let steps = match found {
+        0 => format!("{CREATE} {ADD_TOLD}"),
+        1 => ADD_TOLD.to_owned(),
+        _ => return Ok(()),
+    };
+    connection.execute_batch(&format!("BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"))
 }
 
 fn recall(connection: &Connection) -> rusqlite::Result<BTreeMap<InstanceId, Memory>> {
     let mut memories: BTreeMap<InstanceId, Memory> = BTreeMap::new();
-    let mut settled = connection.prepare("SELECT instance, seq, word FROM settled")?;
+    let mut settled = connection.prepare("SELECT instance, seq, word, acted, at FROM settled")?;
     let mut rows = settled.query([])?;
     while let Some(row) = rows.next()? {
         if let Some((instance, seq, claim)) = entry(row)? {
-            memories.entry(instance).or_default().settled = Some((claim, seq));
+            let at = Duration::from_millis(row.get::<_, i64>(4)?.try_into().unwrap_or(0));
+            let holds = Holds { claim, seq, acted: row.get(3)?, at: UNIX_EPOCH + at };
+            memories.entry(instance).or_default().settled = Some(holds);
         }
     }
     let mut open = connection.prepare(
@@ -200,6 +253,14 @@ fn recall(connection: &Connection) -> rusqlite::Result<BTreeMap<InstanceId, Memo
     while let Some(row) = rows.next()? {
         if let Some((instance, seq, claim)) = entry(row)? {
             memories.entry(instance).or_default().open.push((seq, claim));
+        }
+    }
+    let mut told = connection.prepare("SELECT instance, seq, party FROM told")?;
+    let mut rows = told.query([])?;
+    while let Some(row) = rows.next()? {
+        let instance = row.get::<_, String>(0)?.parse::<InstanceId>();
+        if let Some(memory) = instance.ok().and_then(|instance| memories.get_mut(&instance)) {
+            memory.told.insert(row.get(2)?, row.get(1)?);
         }
     }
     Ok(memories)
@@ -227,13 +288,14 @@ impl Clerk {
         while let Ok(first) = notes.recv() {
             let batch: Vec<Note> =
                 std::iter::once(first).chain(notes.try_iter().take(BATCH - 1)).collect();
+            let is_over = batch.iter().any(|note| matches!(note, Note::End));
             let kept = match self.write(&batch) {
                 Ok(kept) => kept,
                 Err(error) => {
                     let why = error.to_string();
                     let refused = |note: &Note| match note {
                         Note::Report { ticket, .. } => Some((*ticket, Err(why.clone()))),
-                        Note::Settled { .. } => None,
+                        Note::Settled { .. } | Note::Told { .. } | Note::End => None,
                     };
                     batch.iter().filter_map(refused).collect()
                 }
@@ -242,12 +304,14 @@ impl Clerk {
                 shelf.extend(kept);
             }
             let _ = rustix::io::write(&self.shelf.bell, &1_u64.to_ne_bytes());
-            if cleared.elapsed() >= CLEARING {
+            if cleared.elapsed() >= CLEARING || is_over {
                 cleared = Instant::now();
                 self.clear();
             }
+            if is_over {
+                return;
+            }
         }
-        self.clear();
     }
 
     fn write(&mut self, batch: &[Note]) -> rusqlite::Result<Vec<Kept>> {
@@ -258,8 +322,13 @@ impl Clerk {
             let mut report = transaction
                 .prepare("INSERT INTO report (at, instance, word) VALUES (?1, ?2, ?3)")?;
             let mut settled = transaction.prepare(
-                "INSERT INTO settled (instance, seq, at, word) VALUES (?1, ?2, ?3, ?4) \
-                 ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, word = ?4",
+                "INSERT INTO settled (instance, seq, at, word, acted) VALUES (?1, ?2, ?3, ?4, ?5) \
+                 ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, word = ?4, \
+                 acted = max(acted, ?5)",
+            )?;
+            let mut told = transaction.prepare(
+                "INSERT INTO told (party, instance, seq) VALUES (?1, ?2, ?3) \
+                 ON CONFLICT (party, instance) DO UPDATE SET seq = max(seq, ?3)",
             )?;
             for note in batch {
                 match note {
@@ -267,9 +336,20 @@ impl Clerk {
                         let seq = report.insert(params![at, instance.as_str(), claim.word()])?;
                         kept.push((*ticket, Ok(seq)));
                     }
-                    Note::Settled { instance, seq, claim } => {
-                        settled.execute(params![instance.as_str(), seq, at, claim.word()])?;
+                    Note::Settled { instance, seq, claim, is_acted_on } => {
+                        let acted = if *is_acted_on { *seq } else { 0 };
+                        settled.execute(params![
+                            instance.as_str(),
+                            seq,
+                            at,
+                            claim.word(),
+                            acted
+                        ])?;
                     }
+                    Note::Told { party, instance, seq } => {
+                        told.execute(params![&**party, instance.as_str(), seq])?;
+                    }
+                    Note::End => {}
                 }
             }
         }
@@ -311,16 +391,48 @@ mod tests {
             assert!(journal.keep(ticket, id("a"), claim));
         }
         assert!(journal.keep(4, id("b"), Claim::Primary));
-        journal.settle(id("a"), 1, Claim::Backup);
+        journal.settle(id("a"), 1, Claim::Backup, true);
         drop(journal);
         let (journal, memory) = Journal::open(directory.path()).unwrap();
-        assert_eq!(memory[&id("a")].settled, Some((Claim::Backup, 1)));
+        let holds = memory[&id("a")].settled.unwrap();
+        assert_eq!((holds.claim, holds.seq, holds.acted), (Claim::Backup, 1, 1));
         assert_eq!(memory[&id("a")].open, [(2, Claim::Primary), (3, Claim::Backup)]);
-        assert_eq!(memory[&id("b")], Memory { settled: None, open: vec![(4, Claim::Primary)] });
-        journal.settle(id("a"), 3, Claim::Backup);
+        assert_eq!(memory[&id("b")].settled, None);
+        assert_eq!(memory[&id("b")].open, [(4, Claim::Primary)]);
+        journal.settle(id("a"), 3, Claim::Backup, false);
         drop(journal);
         let (_journal, memory) = Journal::open(directory.path()).unwrap();
         assert_eq!(memory[&id("a")].open, []);
+        let holds = memory[&id("a")].settled.unwrap();
+        assert_eq!((holds.seq, holds.acted), (3, 1), "nobody was told of what was so already");
+    }
+
+    #[test]
+    fn who_was_told_is_remembered_and_a_ledger_that_is_still_held_holds_nobody_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path()).unwrap();
+        journal.settle(id("a"), 7, Claim::Primary, true);
+        let (ledger, party) = (journal.ledger(), Arc::from("hook"));
+        ledger.told(&party, &id("a"), 7);
+        ledger.told(&party, &id("a"), 5);
+        drop(journal);
+        ledger.told(&party, &id("a"), 9);
+        let (_journal, memory) = Journal::open(directory.path()).unwrap();
+        assert_eq!(memory[&id("a")].told, BTreeMap::from([("hook".to_owned(), 7)]));
+    }
+
+    #[test]
+    fn a_journal_of_the_format_before_is_taken_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        let made = format!(
+            "{CREATE} PRAGMA user_version = 1; INSERT INTO settled VALUES ('a', 3, 5, 'primary');"
+        );
+        connection.execute_batch(&made).unwrap();
+        drop(connection);
+        let (_journal, memory) = Journal::open(directory.path()).unwrap();
+        let holds = memory[&id("a")].settled.unwrap();
+        assert_eq!((holds.claim, holds.seq, holds.acted), (Claim::Primary, 3, 3));
     }
 
     #[test]

@@ -27,22 +27,34 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 use vipwatch_linux::listen::{ListenError, Looks, listen_at};
 
+pub use crate::journal::Ledger;
 use crate::journal::{Journal, JournalError};
-pub use crate::server::{Policy, Server, Settled, Standing, Tell, View};
+pub use crate::server::{Audience, Policy, Server, Settled, Standing, View};
 
 /// Where and how to listen.
 #[derive(Debug)]
 pub struct Settings {
-    /// The socket.
+    /// The socket's name.
     pub socket: PathBuf,
-    /// A socket that listens already, from a service manager; `socket` is its name then.
-    pub listener: Option<OwnedFd>,
+    /// Where the socket comes from.
+    pub entrance: Entrance,
     /// How the socket looks.
     pub looks: Looks,
     /// Who may report, and how soon it is acted on.
     pub policy: Policy,
     /// Where the journal is kept.
     pub directory: PathBuf,
+}
+
+/// Where a socket that listens comes from.
+#[derive(Debug)]
+pub enum Entrance {
+    /// It is made.
+    New,
+    /// From a service manager, whose it stays.
+    Given(OwnedFd),
+    /// From the receiver before us, by [`Receiver::hand_over`].
+    TakenOver(OwnedFd),
 }
 
 /// Why there is no receiver.
@@ -67,36 +79,53 @@ pub struct Receiver {
     thread: Option<JoinHandle<io::Result<()>>>,
     /// The socket's name, if it is ours to remove.
     socket: Option<PathBuf>,
+    listener: OwnedFd,
 }
 
 impl Receiver {
-    /// Begins to receive. What was promised before is told first.
-    pub fn start(settings: Settings, tell: Tell) -> Result<Self, ReceiverError> {
-        let Settings { socket, listener, looks, policy, directory } = settings;
+    /// Begins to receive. `audience` makes those who are told, and what was promised before is told
+    /// first.
+    pub fn start(
+        settings: Settings,
+        audience: impl FnOnce(Ledger) -> io::Result<Box<dyn Audience>>,
+    ) -> Result<Self, ReceiverError> {
+        let Settings { socket, entrance, looks, policy, directory } = settings;
         // ORDER: the journal before the socket. Whoever connects finds somebody who can promise.
-        let journal = Journal::open(&directory)?;
-        let ours = listener.is_none().then(|| socket.clone());
-        let listener = match listener {
-            Some(listener) => listener,
-            None => listen_at(&socket, looks)?,
+        let (journal, memory) = Journal::open(&directory)?;
+        let (listener, ours) = match entrance {
+            Entrance::New => (listen_at(&socket, looks)?, Some(socket)),
+            Entrance::Given(listener) => (listener, None),
+            Entrance::TakenOver(listener) => (listener, Some(socket)),
         };
         let start = |errno: rustix::io::Errno| ReceiverError::Start(errno.into());
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let stop = eventfd(0, flags).map_err(start)?;
         let theirs = stop.try_clone().map_err(ReceiverError::Start)?;
-        let server = Server::new(listener, theirs, policy, journal, tell);
+        let again = listener.try_clone().map_err(ReceiverError::Start)?;
+        let audience = audience(journal.ledger()).map_err(ReceiverError::Start)?;
+        let server = Server::new(listener, theirs, policy, (journal, memory), audience);
         let server = server.map_err(ReceiverError::Start)?;
         let view = server.view();
         let thread = std::thread::Builder::new()
             .name("receiver".to_owned())
             .spawn(move || server.run())
             .map_err(ReceiverError::Start)?;
-        Ok(Self { view, stop, thread: Some(thread), socket: ours })
+        Ok(Self { view, stop, thread: Some(thread), socket: ours, listener: again })
     }
 
     /// What is counted and known.
     pub fn view(&self) -> Arc<Mutex<View>> {
         Arc::clone(&self.view)
+    }
+
+    /// Ends it, and hands over the socket as it is: whoever waits to be let in goes on to wait, and
+    /// what was promised is on the disk.
+    pub fn hand_over(mut self) -> io::Result<Entrance> {
+        let listener = self.listener.try_clone()?;
+        Ok(match self.socket.take() {
+            Some(_) => Entrance::TakenOver(listener),
+            None => Entrance::Given(listener),
+        })
     }
 
     /// Whether it still receives.

@@ -32,6 +32,9 @@ use crate::request::{LONGEST, Progress, Report, read};
 /// Instances that are kept apart; a node has a thousand.
 const INSTANCES: usize = 100_000;
 
+/// How long whoever has begun to speak may go on when the server is stopped.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 const LISTENER: u64 = 0;
 const JOURNAL: u64 = 1;
 const STOP: u64 = 2;
@@ -44,8 +47,24 @@ pub struct Settled {
     pub instance: InstanceId,
     /// What.
     pub claim: Claim,
+    /// What held before; `None` if nothing did, or nobody knows any more.
+    pub from: Option<Claim>,
     /// The number of the report that it rests on.
     pub seq: i64,
+    /// When it was settled.
+    pub at: SystemTime,
+}
+
+/// Those who are told what holds. Nothing here may wait.
+pub trait Audience: Send {
+    /// This holds from now on.
+    fn tell(&mut self, settled: &Settled);
+
+    /// This holds since the receiver before us; `told` is who was told, and of which report.
+    fn recall(&mut self, settled: &Settled, told: &BTreeMap<String, i64>);
+
+    /// No more will be told. May wait, for a little while, for those who are being told.
+    fn close(&mut self) {}
 }
 
 /// Who may report, and how soon it is acted on.
@@ -103,9 +122,6 @@ pub struct View {
     pub pending: usize,
 }
 
-/// What is told to whoever wants to know. Must not wait.
-pub type Tell = Box<dyn FnMut(&Settled) + Send>;
-
 /// One monitor's line to us.
 #[derive(Debug)]
 struct Connection {
@@ -129,12 +145,11 @@ struct Book {
 /// A server that runs until its end of `stop` is closed.
 pub struct Server {
     listener: OwnedFd,
-    /// Held, so that its end is heard of.
-    _stop: OwnedFd,
+    stop: OwnedFd,
     waiting: OwnedFd,
     policy: Policy,
     journal: Journal,
-    tell: Tell,
+    audience: Box<dyn Audience>,
     view: Arc<Mutex<View>>,
     connections: BTreeMap<u64, Connection>,
     /// Reports that wait for the disk, by the connection they came over, which may be gone by then.
@@ -153,7 +168,7 @@ impl Server {
         stop: OwnedFd,
         policy: Policy,
         (journal, memory): (Journal, BTreeMap<InstanceId, Memory>),
-        tell: Tell,
+        audience: Box<dyn Audience>,
     ) -> io::Result<Self> {
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |source: &dyn AsFd, mark| {
@@ -165,11 +180,11 @@ impl Server {
         add(&stop, STOP)?;
         let mut server = Self {
             listener,
-            _stop: stop,
+            stop,
             waiting,
             policy,
             journal,
-            tell,
+            audience,
             view: Arc::default(),
             connections: BTreeMap::new(),
             promises: BTreeMap::new(),
@@ -189,14 +204,19 @@ impl Server {
 
     /// What was promised before is kept.
     fn remember(&mut self, memory: BTreeMap<InstanceId, Memory>) {
-        for (instance, Memory { settled, open }) in memory {
-            let last = open.last().map(|(seq, claim)| (*claim, *seq)).or(settled);
-            let Some((claim, seq)) = last else { continue };
+        for (instance, Memory { settled, told, open }) in memory {
+            let newest = open.last().map(|(seq, claim)| (*seq, *claim, SystemTime::now()));
+            let newest = newest.or(settled.map(|holds| (holds.seq, holds.claim, holds.at)));
+            let Some((seq, claim, at)) = newest else { continue };
             let docket =
-                settled.map_or_else(Docket::default, |(claim, _)| Docket::settled_as(claim));
-            let seq = settled.map_or(seq, |(_, settled)| settled.min(seq));
-            let book = Book { docket, seq, claim, at: SystemTime::now(), reports: 0 };
+                settled.map_or_else(Docket::default, |holds| Docket::settled_as(holds.claim));
+            let book = Book { docket, seq, claim, at, reports: 0 };
             self.books.insert(instance.clone(), book);
+            if let Some(holds) = settled.filter(|holds| holds.acted > 0) {
+                let (instance, seq) = (instance.clone(), holds.acted);
+                let (claim, at) = (holds.claim, holds.at);
+                self.audience.recall(&Settled { instance, claim, from: None, seq, at }, &told);
+            }
             for (seq, claim) in open {
                 self.hear(&instance, claim, seq);
             }
@@ -206,25 +226,45 @@ impl Server {
 
     /// Serves until it is told to stop; what was promised is then on the disk.
     pub fn run(mut self) -> io::Result<()> {
-        let mut ready = [MaybeUninit::<epoll::Event>::uninit(); 1024];
-        loop {
-            let limit = self.next_due().map(|due| due.since(clock::now()));
-            let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-            let events: Vec<u64> = match epoll::wait(&self.waiting, &mut ready, limit.as_ref()) {
-                Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
-                Err(Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            for mark in events {
-                match mark {
-                    LISTENER => self.accept(),
-                    JOURNAL => self.keep_promises(),
-                    STOP => return Ok(()),
-                    token => self.read(token),
-                }
-            }
-            self.tick();
+        while self.turn(None)? {}
+        // Whoever waits to be let in is the next one's.
+        epoll::delete(&self.waiting, &self.listener)?;
+        epoll::delete(&self.waiting, &self.stop)?;
+        // Whoever has begun to speak is heard out.
+        let end = clock::now() + FAREWELL;
+        for token in self.connections.keys().copied().collect::<Vec<u64>>() {
+            self.read(token);
         }
+        let is_speaking = |one: &Connection| one.is_promised || !one.bytes.is_empty();
+        while clock::now() < end && self.connections.values().any(is_speaking) {
+            self.turn(Some(end))?;
+        }
+        self.audience.close();
+        Ok(())
+    }
+
+    /// Waits once, and does what is to be done; false if that is to stop.
+    fn turn(&mut self, end: Option<Moment>) -> io::Result<bool> {
+        let mut ready = [MaybeUninit::<epoll::Event>::uninit(); 1024];
+        let limit = [self.next_due(), end].into_iter().flatten().min();
+        let limit = limit.map(|due| due.since(clock::now()));
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let events: Vec<u64> = match epoll::wait(&self.waiting, &mut ready, limit.as_ref()) {
+            Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
+            Err(Errno::INTR) => return Ok(true),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut goes_on = true;
+        for mark in events {
+            match mark {
+                LISTENER => self.accept(),
+                JOURNAL => self.keep_promises(),
+                STOP => goes_on = false,
+                token => self.read(token),
+            }
+        }
+        self.tick();
+        Ok(goes_on)
     }
 
     fn next_due(&self) -> Option<Moment> {
@@ -267,16 +307,19 @@ impl Server {
 
     /// Closes whoever has been silent longest; false if everybody has said something.
     fn make_room(&mut self) -> bool {
-        let silent = self
-            .connections
-            .iter()
-            .find(|(_, one)| one.bytes.is_empty() && !one.is_promised)
-            .map(|(token, _)| *token);
-        if let Some(token) = silent {
-            self.connections.remove(&token);
-            self.count("made_room");
-        }
-        silent.is_some()
+        let is_silent = |one: &Connection| {
+            let mut byte = [0_u8; 1];
+            // What he says may be here, and not be read yet.
+            one.bytes.is_empty()
+                && !one.is_promised
+                && !recv(&one.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT)
+                    .is_ok_and(|(length, _)| length > 0)
+        };
+        let silent = self.connections.iter().find(|(_, one)| is_silent(one));
+        let Some(token) = silent.map(|(token, _)| *token) else { return false };
+        self.connections.remove(&token);
+        self.count("made_room");
+        true
     }
 
     /// Reads what is there.
@@ -423,26 +466,27 @@ impl Server {
         if let Some(due) = book.docket.due() {
             self.due.remove(&(due, instance.clone()));
         }
+        let from = book.docket.settled();
         let verdict = book.docket.hear(claim, now, self.policy.interval);
         if let Some(due) = book.docket.due() {
             self.due.insert((due, instance.clone()));
         }
         match verdict {
-            Verdict::Act(claim) => self.settle(instance, claim, seq),
+            Verdict::Act(claim) => self.settle(instance, claim, from, seq),
             // Nobody is told, and yet it is settled: it must not be thought of again.
             Verdict::Known | Verdict::Swallowed => {
                 self.amend(|view| view.coalesced += 1);
-                self.journal.settle(instance.clone(), seq, claim);
+                self.journal.settle(instance.clone(), seq, claim, false);
             }
             Verdict::Held => self.amend(|view| view.coalesced += 1),
         }
     }
 
     /// What follows is told, and noted.
-    fn settle(&mut self, instance: &InstanceId, claim: Claim, seq: i64) {
-        let settled = Settled { instance: instance.clone(), claim, seq };
-        (self.tell)(&settled);
-        self.journal.settle(instance.clone(), seq, claim);
+    fn settle(&mut self, instance: &InstanceId, claim: Claim, from: Option<Claim>, seq: i64) {
+        let (whose, at) = (instance.clone(), SystemTime::now());
+        self.audience.tell(&Settled { instance: whose, claim, from, seq, at });
+        self.journal.settle(instance.clone(), seq, claim, true);
     }
 
     /// Does what is due.
@@ -451,9 +495,9 @@ impl Server {
         while let Some((_, instance)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.due.pop_first();
             let Some(book) = self.books.get_mut(&instance) else { continue };
-            let seq = book.seq;
+            let (seq, from) = (book.seq, book.docket.settled());
             if let Some(claim) = book.docket.tick(now) {
-                self.settle(&instance, claim, seq);
+                self.settle(&instance, claim, from, seq);
                 self.show(&instance);
             }
         }

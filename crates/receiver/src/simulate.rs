@@ -1,11 +1,18 @@
-//! The socket as Neutron's own servers have it, byte for byte, and as they fail.
+//! The socket as Neutron's own servers have it, byte for byte, and as they fail: for whoever wants to test a
+//! monitor without OpenStack.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use vipwatch_linux::listen::{Looks, listen_at};
+
+use crate::ReceiverError;
 
 /// In which manner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,84 +21,188 @@ pub enum Manner {
     Threaded,
     /// Neutron up to 26: proper HTTP, and connections that are kept open unless told otherwise.
     Eventlet,
+    /// There is no socket.
+    Absent,
+    /// There is a socket, and nobody listens.
+    Refusing,
     /// Answers after a while.
     Slow,
     /// Takes the connection and says nothing.
     Hanging,
     /// Hangs up with what was said unread.
     Resetting,
+    /// Hears what is said, and hangs up without a word.
+    Closing,
     /// Answers something that is no HTTP.
     Garbage,
-    /// Answers with 500.
-    Error,
+    /// Answers with this status, of those that mean that it was not taken.
+    Status(u16),
+    /// Answers properly, in pieces of one byte.
+    Dribbling,
+    /// Answers once as [`Self::Threaded`], is gone for a while, and comes back with another socket.
+    Restarting,
 }
 
 impl Manner {
     /// All, with their names.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub const ALL: [(&'static str, Self); 12] = [
         ("threaded", Self::Threaded),
         ("eventlet", Self::Eventlet),
+        ("absent", Self::Absent),
+        ("refusing", Self::Refusing),
         ("slow", Self::Slow),
         ("hanging", Self::Hanging),
         ("resetting", Self::Resetting),
+        ("closing", Self::Closing),
         ("garbage", Self::Garbage),
-        ("error", Self::Error),
+        ("error", Self::Status(500)),
+        ("dribbling", Self::Dribbling),
+        ("restarting", Self::Restarting),
     ];
 }
 
 /// How long a slow one takes.
 const SLOW: Duration = Duration::from_secs(2);
 
+/// How long one that restarts is gone.
+const GONE: Duration = Duration::from_secs(1);
+
 /// What Neutron 27 to 29 answers: bare line feeds, a stray apostrophe, and no end.
 const THREADED: &[u8] = b"HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF-8\n\
                           Connection: close\nContent-Location': http://127.0.0.1/";
 
-/// What was heard, as it was said.
-pub type Heard = Box<dyn Fn(&[u8]) + Send + Sync>;
+/// Is told what was said, and in which manner it is answered.
+pub type Heard = dyn Fn(&[u8], Manner) + Send + Sync;
 
-/// Serves `listener` in this manner, for ever. `heard` is told what was said.
-pub fn serve(listener: OwnedFd, manner: Manner, heard: &Heard) -> io::Result<()> {
-    let listener = UnixListener::from(listener);
-    listener.set_nonblocking(false)?;
-    std::thread::scope(|scope| {
-        loop {
-            let (stream, _) = listener.accept()?;
-            let served = std::thread::Builder::new().spawn_scoped(scope, move || {
-                // Whoever hangs up has had enough.
-                let _ = attend(stream, manner, heard);
-            });
-            // Without a thread this one is not served, as it would not be there.
-            drop(served);
+/// Plays an agent at `socket`, until the process ends.
+pub fn play(
+    socket: &Path,
+    looks: Looks,
+    manner: Manner,
+    heard: &Arc<Heard>,
+) -> Result<(), ReceiverError> {
+    let start = ReceiverError::Start;
+    match manner {
+        Manner::Absent => {
+            // A live one is respected, a dead one removed.
+            drop(listen_at(socket, looks)?);
+            std::fs::remove_file(socket).map_err(start)?;
+            wait_for_ever();
         }
-    })
+        Manner::Refusing => {
+            drop(listen_at(socket, looks)?);
+            std::fs::remove_file(socket).map_err(start)?;
+            let _bound = bind_only(socket).map_err(start)?;
+            wait_for_ever();
+        }
+        Manner::Restarting => loop {
+            let listener = UnixListener::from(listen_at(socket, looks)?);
+            listener.set_nonblocking(false).map_err(start)?;
+            let (stream, _) = listener.accept().map_err(start)?;
+            // Whoever hangs up has had enough.
+            let _ = attend(stream, &Mood::new(Manner::Threaded), &**heard);
+            drop(listener);
+            std::fs::remove_file(socket).map_err(start)?;
+            wait(GONE);
+        },
+        _ => {
+            let mood = Arc::new(Mood::new(manner));
+            serve(listen_at(socket, looks)?, &mood, heard).map_err(start)
+        }
+    }
 }
 
-fn attend(mut stream: UnixStream, manner: Manner, heard: &Heard) -> io::Result<()> {
-    if manner == Manner::Resetting {
+/// A socket with a name, to which nobody listens.
+fn bind_only(path: &Path) -> io::Result<OwnedFd> {
+    let kind = (AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(kind.0, kind.1, kind.2, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// In which manner the next one is answered; it may change.
+#[derive(Debug)]
+pub struct Mood {
+    manner: Mutex<Manner>,
+    /// Rung when it changes, for those who are kept waiting.
+    bell: Condvar,
+}
+
+impl Mood {
+    /// As of now.
+    pub fn new(manner: Manner) -> Self {
+        Self { manner: Mutex::new(manner), bell: Condvar::new() }
+    }
+
+    /// From now on; who was kept waiting is let go.
+    pub fn change(&self, manner: Manner) {
+        if let Ok(mut now) = self.manner.lock() {
+            *now = manner;
+        }
+        self.bell.notify_all();
+    }
+
+    /// Waits for as long as it is `manner`.
+    fn outlast(&self, manner: Manner) {
+        if let Ok(now) = self.manner.lock() {
+            drop(self.bell.wait_while(now, |now| *now == manner));
+        }
+    }
+
+    /// As it is.
+    pub fn manner(&self) -> Manner {
+        self.manner.lock().map_or(Manner::Closing, |manner| *manner)
+    }
+}
+
+/// Serves `listener`, until it is shut down. `heard` is told what was said.
+pub fn serve(listener: OwnedFd, mood: &Arc<Mood>, heard: &Arc<Heard>) -> io::Result<()> {
+    let listener = UnixListener::from(listener);
+    listener.set_nonblocking(false)?;
+    loop {
+        let (stream, _) = listener.accept()?;
+        let (mood, heard) = (Arc::clone(mood), Arc::clone(heard));
+        let served = std::thread::Builder::new().spawn(move || {
+            // Whoever hangs up has had enough.
+            let _ = attend(stream, &mood, &*heard);
+        });
+        // Without a thread this one is not served, as it would not be there.
+        drop(served);
+    }
+}
+
+fn attend(mut stream: UnixStream, mood: &Mood, heard: &Heard) -> io::Result<()> {
+    if mood.manner() == Manner::Resetting {
         // Until something has come, and unread.
         let mut polled = [PollFd::new(&stream, PollFlags::IN)];
         poll(&mut polled, None)?;
         return Ok(());
     }
     loop {
+        // Once, as the real one does: a request in two pieces is half heard.
         let mut buffer = [0; 4096];
         let length = stream.read(&mut buffer)?;
         if length == 0 {
             return Ok(());
         }
-        heard(&buffer[..length]);
+        let manner = mood.manner();
+        heard(&buffer[..length], manner);
         match manner {
-            Manner::Threaded => return stream.write_all(THREADED),
             Manner::Slow => {
                 wait(SLOW);
                 return stream.write_all(THREADED);
             }
-            Manner::Garbage => return stream.write_all(b"\x00\x01garbage\n"),
-            Manner::Error => return stream.write_all(&eventlet("500 Internal Server Error", true)),
+            Manner::Garbage => return stream.write_all(b"\x00\xffnot http at all\n"),
+            Manner::Status(code) => {
+                return stream.write_all(&eventlet(&format!("{code} Whatever"), true));
+            }
             Manner::Hanging => {
-                // Until the other side has had enough.
-                while stream.read(&mut buffer)? > 0 {}
+                mood.outlast(Manner::Hanging);
                 return Ok(());
+            }
+            Manner::Dribbling => {
+                let answer = eventlet("200 OK", true);
+                return answer.iter().try_for_each(|byte| stream.write_all(&[*byte]));
             }
             Manner::Eventlet => {
                 let text = String::from_utf8_lossy(&buffer[..length]).to_lowercase();
@@ -104,7 +215,10 @@ fn attend(mut stream: UnixStream, manner: Manner, heard: &Heard) -> io::Result<(
                     return Ok(());
                 }
             }
-            Manner::Resetting => return Ok(()),
+            Manner::Resetting | Manner::Closing => return Ok(()),
+            Manner::Threaded | Manner::Restarting | Manner::Absent | Manner::Refusing => {
+                return stream.write_all(THREADED);
+            }
         }
     }
 }
@@ -121,4 +235,10 @@ fn eventlet(status: &str, is_closed: bool) -> Vec<u8> {
 
 fn wait(span: Duration) {
     let _ = poll(&mut [], Timespec::try_from(span).ok().as_ref());
+}
+
+fn wait_for_ever() -> ! {
+    loop {
+        wait(Duration::from_hours(1));
+    }
 }

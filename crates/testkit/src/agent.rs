@@ -1,38 +1,17 @@
-//! An agent that can misbehave in every known way.
-//!
-//! It is a listener on the monitor's socket that writes down what it hears. By default it
-//! answers as Neutron's own server has since release 27, to the byte.
+//! An agent that can misbehave in every known way, and remembers what it heard: `vipwatch agent --simulate`
+//! inside the test.
 
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::wait::wait_for;
+pub use vipwatch_receiver::simulate::Manner;
+use vipwatch_receiver::simulate::{Heard, Mood, serve};
 
-/// How it behaves towards the next request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// As Neutron 27 and later: malformed headers, no blank line.
-    Threaded,
-    /// As Neutron up to 26: proper HTTP.
-    Eventlet,
-    /// Takes the connection, reads, and never answers.
-    Hang,
-    /// Takes the connection and closes it unread: the peer sees a reset.
-    Reset,
-    /// Reads and closes without a word.
-    Close,
-    /// Answers with something that is not HTTP.
-    Garbage,
-    /// Answers with this status.
-    Status(u16),
-    /// Answers properly, in pieces of one byte.
-    Dribble,
-}
+use crate::wait::wait_for;
 
 /// One request, as it was heard.
 #[derive(Debug, Clone)]
@@ -65,14 +44,10 @@ impl Letter {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     letters: Mutex<Vec<Letter>>,
     arrived: Condvar,
-    manner: Mutex<Manner>,
-    /// Connections that are kept waiting.
-    hanging: Mutex<Vec<UnixStream>>,
-    is_over: AtomicBool,
 }
 
 /// A listener on `<directory>/keepalived-state-change`, until dropped.
@@ -81,6 +56,7 @@ pub struct Agent {
     path: PathBuf,
     listener: UnixListener,
     shared: Arc<Shared>,
+    mood: Arc<Mood>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -109,34 +85,26 @@ impl Agent {
     }
 
     fn serve(path: PathBuf, listener: UnixListener, manner: Manner) -> Self {
-        let shared = Arc::new(Shared {
-            letters: Mutex::default(),
-            arrived: Condvar::new(),
-            manner: Mutex::new(manner),
-            hanging: Mutex::default(),
-            is_over: AtomicBool::new(false),
+        let (shared, mood) = (Arc::<Shared>::default(), Arc::new(Mood::new(manner)));
+        let theirs = Arc::clone(&shared);
+        let heard: Arc<Heard> = Arc::new(move |bytes: &[u8], manner| {
+            let request = String::from_utf8_lossy(bytes).into_owned();
+            let letter = Letter { at: Instant::now(), request, manner };
+            theirs.letters.lock().expect("no panic holds this lock").push(letter);
+            theirs.arrived.notify_all();
         });
-        let thread = std::thread::spawn({
-            let shared = Arc::clone(&shared);
-            let listener = listener.try_clone().expect("another handle on the socket");
-            move || {
-                for stream in listener.incoming() {
-                    if shared.is_over.load(Ordering::Acquire) {
-                        return;
-                    }
-                    if let Ok(stream) = stream {
-                        answer(stream, &shared);
-                    }
-                }
-            }
+        let again = OwnedFd::from(listener.try_clone().expect("another handle on the socket"));
+        let moods = Arc::clone(&mood);
+        let thread = std::thread::spawn(move || {
+            // It ends when the socket is shut down.
+            let _ = serve(again, &moods, &heard);
         });
-        Self { path, listener, shared, thread: Some(thread) }
+        Self { path, listener, shared, mood, thread: Some(thread) }
     }
 
     /// From now on it behaves like this; who was kept waiting is let go.
     pub fn behave(&self, manner: Manner) {
-        *self.shared.manner.lock().expect("no panic holds this lock") = manner;
-        self.shared.hanging.lock().expect("no panic holds this lock").clear();
+        self.mood.change(manner);
     }
 
     /// Everything heard so far.
@@ -199,9 +167,9 @@ impl Agent {
     }
 
     fn end(&mut self) {
-        self.shared.is_over.store(true, Ordering::Release);
         // Wakes the thread from its wait for the next caller.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        self.mood.change(Manner::Closing);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -215,40 +183,4 @@ impl Drop for Agent {
         }
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-fn answer(mut stream: UnixStream, shared: &Shared) {
-    let manner = *shared.manner.lock().expect("no panic holds this lock");
-    if manner == Manner::Reset {
-        return;
-    }
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
-    // Once, as the real one does: a request in two pieces would be half heard.
-    let mut buffer = [0; 4096];
-    let Ok(length @ 1..) = stream.read(&mut buffer) else {
-        return;
-    };
-    let request = String::from_utf8_lossy(&buffer[..length]).into_owned();
-    let letter = Letter { at: Instant::now(), request, manner };
-    shared.letters.lock().expect("no panic holds this lock").push(letter);
-    shared.arrived.notify_all();
-    let proper = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=UTF-8\r\nContent-Length: 0\r\n\
-                  Date: Sun, 15 Nov 2026 00:00:00 GMT\r\nConnection: close\r\n\r\n";
-    // A monitor that hung up is what some tests are about.
-    let _ = match manner {
-        Manner::Threaded => stream.write_all(
-            b"HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF-8\nConnection: close\n\
-              Content-Location': http://127.0.0.1/",
-        ),
-        Manner::Eventlet => stream.write_all(proper.as_bytes()),
-        Manner::Dribble => proper.bytes().try_for_each(|byte| stream.write_all(&[byte])),
-        Manner::Garbage => stream.write_all(b"\x00\xffnot http at all\n"),
-        Manner::Status(code) => stream
-            .write_all(format!("HTTP/1.1 {code} Whatever\r\nContent-Length: 0\r\n\r\n").as_bytes()),
-        Manner::Hang => {
-            shared.hanging.lock().expect("no panic holds this lock").push(stream);
-            return;
-        }
-        Manner::Close | Manner::Reset => Ok(()),
-    };
 }

@@ -36,6 +36,8 @@ pub struct Router {
     pub conntrackd: bool,
     /// Passed as `--debug`.
     pub debug: bool,
+    /// More words than the agent passes, behind its own.
+    pub extra: Vec<String>,
 }
 
 impl Router {
@@ -68,6 +70,7 @@ impl Router {
             owner: (0, 0),
             conntrackd: false,
             debug: true,
+            extra: Vec::new(),
         }
     }
 
@@ -101,7 +104,9 @@ impl Router {
 
     /// The arguments the agent would pass.
     pub fn arguments(&self) -> Vec<String> {
-        self.release.arguments(&self.call())
+        let mut arguments = self.release.arguments(&self.call());
+        arguments.extend(self.extra.iter().cloned());
+        arguments
     }
 
     /// The command the agent would run, with `program` in place of the name it looks up. What

@@ -1,32 +1,31 @@
-//! `vipwatch agent`: takes what monitors report, promises, and tells; or plays an agent that fails.
+//! `vipwatch agent`: takes what monitors report, promises, and does an agent's duties; or plays an agent
+//! that fails.
+
+mod status;
 
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use serde_json::{Value, json};
 use vipwatch_core::Chain;
 use vipwatch_linux::account::{Kind, id};
-use vipwatch_linux::listen::{ListenError, Looks, inherited, listen_at};
+use vipwatch_linux::listen::{ListenError, inherited};
 use vipwatch_linux::signal::{Signal, Signals};
-use vipwatch_node::config::LogFormat;
+use vipwatch_node::config::AgentConfig;
 use vipwatch_node::desk::Desk;
 use vipwatch_node::log::{self, Level};
-use vipwatch_node::{client, direct};
+use vipwatch_node::reception::{House, Reception};
+use vipwatch_node::{Config, direct, service};
 use vipwatch_receiver::simulate::{self, Manner};
-use vipwatch_receiver::{Policy, Receiver, ReceiverError, Settings, Settled};
+use vipwatch_receiver::{Entrance, ReceiverError};
 
-use super::{each, text};
-use crate::args::{Agent, AgentCommand, AgentStatus, Format, Serve};
+use crate::args::{Agent, AgentCommand, Serve, wrong};
 use crate::failure::{Code, Failure};
 use crate::show;
 
-/// How many monitors may wait to be taken: as many as a node has, at once.
-const BACKLOG: i32 = 4096;
-
 pub(crate) fn run(options: &Agent) -> Result<(), Failure> {
     match &options.command {
-        Some(AgentCommand::Status(options)) => status(options),
+        Some(AgentCommand::Status(options)) => status::run(options),
         None => match options.serve.simulate {
             Some(manner) => play(&options.serve, manner.0),
             None => serve(&options.serve),
@@ -35,27 +34,34 @@ pub(crate) fn run(options: &Agent) -> Result<(), Failure> {
 }
 
 impl Serve {
-    fn socket(&self) -> PathBuf {
-        let name = || self.state_path.join("keepalived-state-change");
-        self.socket.clone().unwrap_or_else(name)
-    }
-
-    fn looks(&self) -> Result<Looks, Failure> {
-        let find = |name: &Option<String>, kind: Kind| match name {
-            None => Ok(None),
-            Some(name) => id(name, kind).map(Some).ok_or_else(|| unknown(name, kind)),
-        };
-        let (user, group) = (find(&self.owner, Kind::User)?, find(&self.group, Kind::Group)?);
-        Ok(Looks { mode: self.mode, user, group, backlog: BACKLOG })
-    }
-
-    /// Root, our own user, and whoever else is allowed.
-    fn users(&self) -> Result<Vec<u32>, Failure> {
-        let mut users = vec![0, rustix::process::geteuid().as_raw()];
-        for name in &self.allow {
-            users.push(id(name, Kind::User).ok_or_else(|| unknown(name, Kind::User))?);
+    /// The configuration, with what was said here instead.
+    fn settings(&self) -> Result<(Config, AgentConfig), Failure> {
+        let mut config =
+            Config::load_trusted(self.config.as_deref()).map_err(|error| wrong(&error))?;
+        let usual = || AgentConfig::new(&config.places.neutron);
+        let mut agent = config.agent.take().unwrap_or_else(usual);
+        if let Some(state_path) = &self.state_path {
+            agent.move_to(state_path);
         }
-        Ok(users)
+        if let Some(socket) = &self.socket {
+            agent.socket.clone_from(socket);
+        }
+        if let Some(directory) = &self.state_dir {
+            config.state_dir.clone_from(directory);
+        }
+        let find = |name: &String, kind: Kind| id(name, kind).ok_or_else(|| unknown(name, kind));
+        if let Some(owner) = &self.owner {
+            agent.looks.user = Some(find(owner, Kind::User)?);
+        }
+        if let Some(group) = &self.group {
+            agent.looks.group = Some(find(group, Kind::Group)?);
+        }
+        for name in &self.allow {
+            agent.allow.push(find(name, Kind::User)?);
+        }
+        agent.looks.mode = self.mode.unwrap_or(agent.looks.mode);
+        agent.interval = self.interval.unwrap_or(agent.interval);
+        Ok((config, agent))
     }
 }
 
@@ -68,48 +74,75 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(Code::Missing, error);
     // ORDER: signals before any thread, so that no thread is killed by them.
     let signals = Signals::hold().map_err(failed)?;
-    log::open(LogFormat::Auto, if options.debug { Level::Debug } else { Level::Info });
-    std::fs::create_dir_all(&options.state_dir).map_err(|error| {
-        let message = format!("cannot use {}: {error}", options.state_dir.display());
+    let (config, agent) = options.settings()?;
+    log::open(config.log, if options.debug { Level::Debug } else { Level::Info });
+    std::fs::create_dir_all(&config.state_dir).map_err(|error| {
+        let message = format!("cannot use {}: {error}", config.state_dir.display());
         Failure::new(Code::Missing, message).hint("give another directory with --state-dir")
     })?;
-    let settings = Settings {
-        socket: options.socket(),
-        listener: inherited(),
-        looks: options.looks()?,
-        policy: Policy { users: options.users()?, interval: options.interval, ..Policy::default() },
-        directory: options.state_dir.clone(),
+    let house = House {
+        directory: config.state_dir.clone(),
+        node: vipwatch_node::name(),
+        hooks_at_once: config.hooks_at_once,
     };
-    let tell = Box::new(|settled: &Settled| {
-        let Settled { instance, claim, seq } = settled;
-        let (claim, state) = (claim.word(), claim.translated());
-        tracing::info!(%instance, claim, state, seq, "settled");
-    });
-    let receiver = Receiver::start(settings, tell).map_err(|error| failure(&error))?;
-    let mut office = direct::archive(&vipwatch_node::Config::default());
-    office.receiver = Some(receiver.view());
-    let mut desk = Desk::open(&options.status_socket, None, office)
+    let entrance = inherited().map_or(Entrance::New, Entrance::Given);
+    let opened = Reception::open(&agent, &house, entrance);
+    let mut reception = opened.map_err(|error| failure(&error))?;
+    let office = direct::archive(&config);
+    let front = office.front.clone();
+    front.set(Some(reception.claims()));
+    let mut desk = Desk::open(&options.status_socket, config.group, office)
         .map_err(|error| Failure::new(Code::Missing, Chain(&error)))?;
     desk.serve().map_err(failed)?;
-    tracing::info!(socket = %options.socket().display(), "ready");
-    vipwatch_node::service::notify("READY=1");
-    loop {
-        let mut polled = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
-        let _ = poll(&mut polled, None);
-        if signals.read() == Some(Signal::Stop) {
-            vipwatch_node::service::notify("STOPPING=1");
-            drop(receiver);
-            tracing::info!("stopped");
-            return Ok(());
+    tracing::info!(socket = %agent.socket.display(), "ready");
+    service::notify("READY=1");
+    let mut watchdog = service::Watchdog::from_environment();
+    while reception.is_alive() {
+        wait(&signals, &watchdog);
+        watchdog.tick(vipwatch_linux::clock::now());
+        match signals.read() {
+            Some(Signal::Stop) => {
+                service::notify("STOPPING=1");
+                drop(reception);
+                tracing::info!("stopped");
+                return Ok(());
+            }
+            Some(Signal::Reopen) => {
+                service::notify_reloading();
+                let exchanged = match options.settings() {
+                    Ok((_, agent)) => reception.exchange(&agent, &house),
+                    Err(error) => {
+                        tracing::error!("the one before stands: {}", error.message);
+                        Ok((reception, None))
+                    }
+                };
+                let (opened, why) = exchanged.map_err(|error| failure(&error))?;
+                if let Some(why) = why {
+                    tracing::error!("the one before stands: {}", Chain(&why));
+                }
+                front.set(Some(opened.claims()));
+                reception = opened;
+                service::notify("READY=1");
+            }
+            None => {}
         }
     }
+    Err(Failure::new(Code::Missing, "the receiver has ended; see the log"))
+}
+
+/// Waits for a signal, for not too long.
+fn wait(signals: &Signals, watchdog: &service::Watchdog) {
+    let longest = std::time::Duration::from_secs(10);
+    let due = watchdog.due().map(|due| due.since(vipwatch_linux::clock::now()));
+    let limit = due.unwrap_or(longest).min(longest);
+    let mut polled = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+    let _ = poll(&mut polled, rustix::event::Timespec::try_from(limit).ok().as_ref());
 }
 
 /// Plays an agent, until it is stopped.
 fn play(options: &Serve, manner: Manner) -> Result<(), Failure> {
-    let listener = listen_at(&options.socket(), options.looks()?)
-        .map_err(|error| failure(&ReceiverError::Listen(error)))?;
-    let heard: simulate::Heard = Box::new(|bytes: &[u8]| {
+    let (_, agent) = options.settings()?;
+    let heard: Arc<simulate::Heard> = Arc::new(|bytes: &[u8], _| {
         let said = String::from_utf8_lossy(bytes);
         let of = |name: &str| {
             let line = said.lines().find(|line| line.to_lowercase().starts_with(name));
@@ -119,11 +152,11 @@ fn play(options: &Serve, manner: Manner) -> Result<(), Failure> {
         let (router, word) = (router.unwrap_or_default(), word.unwrap_or_default());
         show::print(&format!("{}\n", show::harmless(&format!("{router} {word}"))));
     });
-    let served = simulate::serve(listener, manner, &heard);
-    served.map_err(|error| Failure::new(Code::Missing, error))
+    let played = simulate::play(&agent.socket, agent.looks, manner, &heard);
+    played.map_err(|error| failure(&error))
 }
 
-fn failure(error: &ReceiverError) -> Failure {
+pub(super) fn failure(error: &ReceiverError) -> Failure {
     let message = Chain(error);
     match error {
         ReceiverError::Listen(ListenError::Taken(_)) => Failure::new(Code::No, message)
@@ -137,45 +170,4 @@ fn failure(error: &ReceiverError) -> Failure {
             Failure::new(Code::Missing, message)
         }
     }
-}
-
-fn status(options: &AgentStatus) -> Result<(), Failure> {
-    let answer = client::ask(&options.status_socket, &json!({ "ask": "agent" }))
-        .map_err(|error| crate::ask::failure(&error))?;
-    match options.format {
-        Format::Json => show::json(&answer),
-        Format::Table => {
-            let rows: Vec<Vec<String>> = each(&answer["routers"]).map(row).collect();
-            if rows.is_empty() {
-                show::print("nobody has reported yet\n");
-            } else {
-                let head = ["ID", "CLAIM", "AGE", "SETTLED", "STATE", "REPORTS"];
-                show::print(&show::table(&head, &rows));
-            }
-            let of = |key: &str| text(&answer[key]);
-            show::print(&format!(
-                "{} accepted, {} coalesced, {} pending, {} could not be promised\n",
-                of("accepted"),
-                of("coalesced"),
-                of("pending"),
-                of("unable")
-            ));
-            for (reason, count) in answer["rejected"].as_object().into_iter().flatten() {
-                show::print(&format!("rejected: {reason} {count}\n"));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn row(router: &Value) -> Vec<String> {
-    let held = if router["held"] == true { " (held back)" } else { "" };
-    vec![
-        text(&router["id"]),
-        format!("{}{held}", text(&router["claim"])),
-        format!("{} s", text(&router["age_seconds"])),
-        text(&router["settled"]),
-        text(&router["state"]),
-        text(&router["reports"]),
-    ]
 }

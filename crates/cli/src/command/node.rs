@@ -61,6 +61,9 @@ impl Said {
                 place.clone_from(said);
             }
         }
+        if let (Some(agent), Some(neutron)) = (&mut config.agent, &self.neutron) {
+            agent.move_to(neutron);
+        }
         config.log = self.log.unwrap_or(config.log);
         Ok(config)
     }
@@ -88,6 +91,7 @@ fn failure(error: &NodeError) -> Failure {
             .hint("remove it, or give another place with --socket"),
         NodeError::History(HistoryError::TooNew { .. }) => Failure::new(Code::Missing, message)
             .hint("use the program that wrote it, or another --state-dir"),
+        NodeError::Reception(error) => super::agent::failure(error),
         NodeError::Signals(_)
         | NodeError::History(_)
         | NodeError::Desk(ListenError::Listen { .. })

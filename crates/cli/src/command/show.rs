@@ -72,6 +72,13 @@ fn page(answer: &Value) -> String {
             format!("has acknowledged {}", if known.is_empty() { "nothing" } else { &known }),
         );
     }
+    if !instance["claim"].is_null() {
+        let of = |key: &str| text(&instance["claim"][key]);
+        line(
+            "claimed",
+            format!("{}, {} s ago; settled as {}", of("claim"), of("age_seconds"), of("settled")),
+        );
+    }
     for finding in each(&answer["findings"]) {
         let (name, what) = (text(&finding["name"]), text(&finding["text"]));
         line("finding", format!("{name}: {what}{}", age(finding)));

@@ -14,40 +14,75 @@ use vipwatch_testkit::{Lab, wait_for};
 use crate::PROGRAM;
 
 /// A receiver; killed when dropped.
-struct Agent {
-    child: Child,
+pub(crate) struct Agent {
+    pub(crate) child: Child,
     directory: PathBuf,
 }
 
-fn command(directory: &Path, words: &[&str]) -> Command {
+pub(crate) fn command(directory: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg("agent").args(words).arg("--state-path").arg(directory);
+    command.arg("--config").arg(directory.join("vipwatch.toml"));
     command.arg("--state-dir").arg(directory.join("claims"));
     command.arg("--status-socket").arg(directory.join("agent.sock"));
     command
 }
 
-fn socket(directory: &Path) -> PathBuf {
+/// Writes its configuration; without a text, an empty one if there is none.
+pub(crate) fn configure(directory: &Path, text: Option<&str>) {
+    let path = directory.join("vipwatch.toml");
+    if text.is_some() || !path.exists() {
+        crate::write(&path, text.unwrap_or_default());
+    }
+}
+
+pub(crate) fn socket(directory: &Path) -> PathBuf {
     directory.join("keepalived-state-change")
 }
 
 impl Agent {
-    fn start(directory: &Path, words: &[&str]) -> Self {
+    pub(crate) fn start(directory: &Path, words: &[&str]) -> Self {
+        configure(directory, None);
         let log = std::fs::File::options().create(true).append(true).open(directory.join("log"));
         let child = command(directory, words).stderr(log.unwrap()).stdout(Stdio::null()).spawn();
         wait_for("the receiver", || UnixStream::connect(socket(directory)).ok());
         Self { child: child.unwrap(), directory: directory.to_owned() }
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let mut command = Command::new(PROGRAM);
         command.args(["agent", "status", "--format", "json", "--status-socket"]);
         let output = output_of(command.arg(self.directory.join("agent.sock")));
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
+    /// Ends it at once, as nothing that can be prepared for.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Has it read its configuration again.
+    pub(crate) fn reload(&self) {
+        let pid = self.child.id().to_string();
+        vipwatch_testkit::run(Command::new("kill").args(["-HUP", &pid]));
+    }
+
+    /// What it logs.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("log")).unwrap()
+    }
+
+    /// One of its duties.
+    pub(crate) fn duty(&self, party: &str) -> Value {
+        let status = self.status();
+        let duties = status["duties"].as_array().unwrap();
+        let of = |duty: &&Value| duty["party"].as_str().unwrap().starts_with(party);
+        duties.iter().find(of).cloned().unwrap_or_else(|| panic!("no {party}: {status}"))
+    }
+
     /// How many have settled as `word`.
-    fn settled(&self, word: &str) -> usize {
+    pub(crate) fn settled(&self, word: &str) -> usize {
         let status = self.status();
         status["routers"].as_array().unwrap().iter().filter(|one| one["settled"] == word).count()
     }
@@ -61,7 +96,7 @@ impl Drop for Agent {
 }
 
 /// Reports as curl does; the status, if there is an answer.
-fn report(directory: &Path, id: &str, word: &str) -> Option<u16> {
+pub(crate) fn report(directory: &Path, id: &str, word: &str) -> Option<u16> {
     let mut stream = UnixStream::connect(socket(directory)).ok()?;
     let request = format!(
         "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Neutron-Router-Id: {id}\r\nX-Neutron-State: {word}\r\n\
@@ -122,7 +157,7 @@ fn a_primary_that_is_taken_back_in_time_is_never_told() {
     let status = agent.status();
     assert_eq!(status["routers"][0]["state"], "standby", "{status}");
     assert_eq!(status["routers"][1]["held"], true, "{status}");
-    let log = std::fs::read_to_string(lab.path().join("log")).unwrap();
+    let log = agent.log();
     assert!(log.contains("standby") && !log.contains("active"), "{log}");
 }
 
@@ -160,6 +195,7 @@ fn a_full_disk_is_answered_with_503_and_the_service_goes_on() {
 fn one_socket_has_one_receiver_and_strangers_are_named() {
     let lab = Lab::new();
     let _agent = Agent::start(lab.path(), &[]);
+    configure(lab.path(), None);
     let second = output_of(&mut command(lab.path(), &[]));
     assert_eq!(second.status.code(), Some(1), "{second:?}");
     assert!(String::from_utf8_lossy(&second.stderr).contains("somebody answers on"));
@@ -169,26 +205,4 @@ fn one_socket_has_one_receiver_and_strangers_are_named() {
     let wrong = output_of(&mut command(lab.path(), &["--simulate", "friendly"]));
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("threaded, eventlet"));
-}
-
-#[test]
-fn each_agent_of_neutrons_can_be_played() {
-    let answer_of = |mode: &str| {
-        let lab = Lab::new();
-        let _agent = Agent::start(lab.path(), &["--simulate", mode]);
-        let mut stream = UnixStream::connect(socket(lab.path())).unwrap();
-        let request = "POST / HTTP/1.1\r\nX-Neutron-Router-Id: a\r\nX-Neutron-State: backup\r\n\
-                       Connection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
-    };
-    let threaded = "HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF-8\nConnection: close\n\
-                    Content-Location': http://127.0.0.1/";
-    assert_eq!(answer_of("threaded"), threaded, "byte for byte");
-    assert!(answer_of("eventlet").starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/html"));
-    assert!(answer_of("error").starts_with("HTTP/1.1 500"));
-    assert_eq!(answer_of("resetting"), "");
-    assert!(answer_of("garbage").contains("garbage"));
 }

@@ -4,9 +4,13 @@
 
 mod agent;
 mod direct;
+mod duties;
 mod node;
 mod outlets;
+mod reception;
 mod scale;
+mod server;
+mod simulate;
 mod webhooks;
 
 use std::io::Write;

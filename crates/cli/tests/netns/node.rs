@@ -205,7 +205,7 @@ fn watching_shows_where_everybody_stands_and_then_each_change_once() {
     netns.ip("address add 192.0.2.2/24 dev eth0");
     netns.ip("address add 192.0.2.9/24 dev eth0");
     let line = all.line();
-    assert!(line.contains("DB  backup → primary  (address)  [file 0."), "{line}");
+    assert!(line.contains("DB  backup → primary  (address)  [file "), "{line}");
     assert!(all.line().contains("VI_1  backup → primary"));
     let change: Value = serde_json::from_str(&some.line()).unwrap();
     assert_eq!((&change["id"], &change["to"]), (&"VI_1".into(), &"primary".into()));
@@ -255,14 +255,14 @@ fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
         write(&directory.join("state"), "backup");
     }
     assert_eq!(place.ask(&["doctor"]).status.code(), Some(0), "{}", place.say(&["doctor"]));
-    let (deaf, half, dead) = (&routers.each[0], &routers.each[1], &routers.each[2]);
+    let (deaf, half, headless) = (&routers.each[0], &routers.each[1], &routers.each[2]);
     deaf.take();
     half.take();
     write(&lab.path().join("ha_confs").join(&half.id).join("state"), "primary");
     let (hand, link) = half.hand();
     hand.remove(link, "10.0.0.2/32".parse().unwrap());
     // Nobody has this pid: it is above every limit.
-    write(&lab.path().join(format!("ha_confs/{}.pid.keepalived", dead.id)), "99999999");
+    write(&lab.path().join(format!("ha_confs/{}.pid.keepalived", headless.id)), "99999999");
     let findings = || -> Vec<String> {
         let answer = json(&place, &["doctor"]);
         let each = answer["findings"].as_array().unwrap().iter();
@@ -272,7 +272,7 @@ fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
     let expected = [
         format!("{} state-file-differs", deaf.id),
         format!("{} floating-missing", half.id),
-        format!("{} keepalived-gone", dead.id),
+        format!("{} keepalived-gone", headless.id),
     ];
     wait_for("every finding", || (findings() == expected).then_some(()));
     let output = place.ask(&["doctor"]);

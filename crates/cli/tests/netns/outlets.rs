@@ -1,10 +1,7 @@
 //! Who is told, when everything goes well and when it does not.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use vipwatch_testkit::agent::Leftover;
@@ -182,13 +179,11 @@ fn a_program_that_hangs_floods_or_cannot_run_is_said_and_nothing_else_suffers() 
     let exposed = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(directory.join("exposed"), exposed).unwrap();
     let names = ["hangs", "floods", "fails", "not-executable", "exposed", "missing"];
-    let hooks: String = names
-        .iter()
-        .map(|name| {
-            let path = directory.join(name);
-            format!("[[outlet.hook]]\nprogram = \"{}\"\ndeadline = \"300ms\"\n", path.display())
-        })
-        .collect();
+    let hook = |name: &&str| {
+        let path = directory.join(name);
+        format!("[[outlet.hook]]\nprogram = \"{}\"\ndeadline = \"300ms\"\n", path.display())
+    };
+    let hooks = names.iter().map(hook).collect::<Vec<_>>().concat();
     let states = directory.join("states");
     place.configure(&format!("[[outlet]]\nstate_file = \"{}/{{id}}\"\n{hooks}", states.display()));
     let mut node = place.start();

@@ -36,6 +36,8 @@ pub struct VrrpInstance {
     pub advert_interval: Option<Duration>,
     /// Its addresses, in order; at least one.
     pub addresses: Vec<VirtualAddress>,
+    /// Whether a default route for IPv6 moves with them.
+    pub has_ipv6_gateway: bool,
 }
 
 /// What a configuration says.
@@ -129,8 +131,26 @@ fn instance(statement: &Statement, problems: &mut Vec<Problem>) -> Option<VrrpIn
     let advert_interval = argument("advert_int")
         .and_then(|(_, text)| text.parse().ok())
         .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
-    let name = name.to_owned();
-    Some(VrrpInstance { place, name, interface, vrid, priority, advert_interval, addresses })
+    let routes = statement.block.iter().filter(|inner| inner.keyword() == "virtual_routes");
+    let has_ipv6_gateway = routes.flat_map(|block| &block.block).any(is_ipv6_gateway);
+    Some(VrrpInstance {
+        place,
+        name: name.to_owned(),
+        interface,
+        vrid,
+        priority,
+        advert_interval,
+        addresses,
+        has_ipv6_gateway,
+    })
+}
+
+/// `::/0 via GATEWAY …`, or `default via GATEWAY …` with one of IPv6.
+fn is_ipv6_gateway(route: &Statement) -> bool {
+    let via = route.words.iter().skip_while(|word| *word != "via").nth(1);
+    let via = via.and_then(|text| text.parse::<IpAddr>().ok());
+    let is_default = ["::/0", "default", "default6"].contains(&route.keyword());
+    is_default && via.is_some_and(|via| via.is_ipv6())
 }
 
 /// `IP[/LENGTH] [dev LINK] …`; the other words do not matter here.
@@ -190,6 +210,21 @@ mod tests {
             "2001:db8::a/64 eth1 true",
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_gateway_of_ipv6_is_a_default_route_over_one() {
+        let with = |route: &str| {
+            let text = format!(
+                "vrrp_instance a {{ \n interface e0 \n virtual_ipaddress {{ \n 10.0.0.1 \n }} \n\
+                 virtual_routes {{ \n {route} \n }} \n }}"
+            );
+            read(&text).0.instances[0].has_ipv6_gateway
+        };
+        assert!(with("::/0 via fe80::1 dev qg-1 no_track protocol static"));
+        assert!(!with("0.0.0.0/0 via 10.0.0.254 dev qg-1"));
+        assert!(!with("2001:db8::/64 via fe80::1 dev qg-1"));
+        assert!(!with("::/0 dev qg-1 scope link"));
     }
 
     #[test]

@@ -38,12 +38,12 @@ fn survives(manner: Manner, named: &str) {
 
 #[test]
 fn an_agent_that_closes_without_an_answer_is_told_again() {
-    survives(Manner::Close, "closed the connection without an answer");
+    survives(Manner::Closing, "closed the connection without an answer");
 }
 
 #[test]
 fn an_agent_that_resets_is_told_again() {
-    survives(Manner::Reset, "the agent reset the connection");
+    survives(Manner::Resetting, "the agent reset the connection");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn an_agent_that_answers_500_is_told_again() {
 
 #[test]
 fn an_agent_that_hangs_is_told_again_after_the_deadline() {
-    survives(Manner::Hang, "did not answer within");
+    survives(Manner::Hanging, "did not answer within");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn an_agent_whose_queue_is_full_is_named_and_told_when_there_is_room() {
 #[test]
 fn an_agent_that_answers_byte_by_byte_has_answered() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(Manner::Dribble);
+    agent.behave(Manner::Dribbling);
     let _monitor = router.start(&subject());
     router.wait_for_log("Notified agent router");
     agent.wait_for_words(&["backup"]);
@@ -198,7 +198,7 @@ fn an_attempt_without_an_answer_counts_as_possibly_heard() {
     let (_lab, router, agent) = stage(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    agent.behave(Manner::Hang);
+    agent.behave(Manner::Hanging);
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
     router.drop_vip();
@@ -273,7 +273,7 @@ fn a_socket_that_does_not_let_us_in_is_named_and_tried_again() {
 #[test]
 fn ten_thousand_failures_leak_no_descriptor() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(Manner::Close);
+    agent.behave(Manner::Closing);
     let monitor = router.start(&subject());
     router.wait_for_state("backup");
     let open = || std::fs::read_dir(format!("/proc/{}/fd", monitor.pid)).unwrap().count();

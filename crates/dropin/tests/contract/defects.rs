@@ -33,7 +33,7 @@ fn d03_one_failed_notification_does_not_make_it_deaf() {
 #[test]
 fn d04_and_d24_a_hung_agent_delays_neither_watching_nor_the_file() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(Manner::Hang);
+    agent.behave(Manner::Hanging);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     for _ in 0..3 {

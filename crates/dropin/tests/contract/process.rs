@@ -89,7 +89,7 @@ fn sigterm_before_the_first_state_ends_it() {
 #[test]
 fn sigterm_with_a_hung_agent_ends_it() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(Manner::Hang);
+    agent.behave(Manner::Hanging);
     let mut child = router.command(&subject()).arg("--foreground").spawn().unwrap();
     agent.wait_for_words(&["backup"]);
     let began = Instant::now();

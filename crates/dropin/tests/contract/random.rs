@@ -163,10 +163,11 @@ fn random_run(seed: u64) {
     let agent = agent.unwrap_or_else(|| Agent::listen(lab.path(), Manner::Threaded));
     let is_primary = world.is_primary();
     assert_eq!(recorder.catch_up(), is_primary, "seed {seed}: the recorder and the hand disagree");
-    let word = if is_primary { "primary" } else { "backup" };
+    let expected = if is_primary { "primary" } else { "backup" };
     wait_for(&format!("seed {seed}: the end; log:\n{}", router.log()), || {
         let told = agent.words().last().cloned();
-        (router.state().as_deref() == Some(word) && told.as_deref() == Some(word)).then_some(())
+        (router.state().as_deref() == Some(expected) && told.as_deref() == Some(expected))
+            .then_some(())
     });
     // No spurious transition: the log alternates, and never has more changes than there were.
     let log = router.log();

@@ -74,14 +74,21 @@ pub struct Hook {
 /// An address to post to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// `http://…` or `https://…`
-    pub url: String,
+    /// Where, and how.
+    pub target: Target,
     /// The roles it wants to hear of.
     pub on: Vec<&'static str>,
-    /// How long one attempt may take.
-    pub timeout: Duration,
     /// Whether it wants every change.
     pub deliver: Deliver,
+}
+
+/// Somebody on the web, and how to reach him.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// `http://…` or `https://…`
+    pub url: String,
+    /// How long one attempt may take.
+    pub timeout: Duration,
     /// Authorities to believe instead of the system's.
     pub ca_file: Option<PathBuf>,
     /// More headers; never shown.
@@ -123,13 +130,7 @@ impl Rule {
         let state_file = table.parsed("state_file", faults, Template::parse);
         let announce = table.take("announce").and_then(|value| plan(value, faults));
         let agent = table.take("agent").and_then(|value| AgentRule::read(value, faults));
-        let hooks = table.tables("hook", faults);
-        let hooks = hooks.into_iter().filter_map(|table| Hook::read(table, faults)).map(Arc::new);
-        let hooks: Vec<_> = hooks.collect();
-        let webhooks = table.tables("webhook", faults);
-        let webhooks =
-            webhooks.into_iter().filter_map(|table| Webhook::read(table, faults)).map(Arc::new);
-        let webhooks: Vec<_> = webhooks.collect();
+        let (hooks, webhooks) = hooks_and_webhooks(&ROLES, &mut table, faults);
         table.finish(faults);
         let is_idle = state_file.is_none() && announce.is_none() && agent.is_none();
         if is_idle && hooks.is_empty() && webhooks.is_empty() && faults.list.len() == before {
@@ -138,6 +139,20 @@ impl Rule {
         }
         Self { patterns, origins, state_file, announce, agent, hooks, webhooks }
     }
+}
+
+/// Programs and addresses, with those of `roles` that they want to hear of.
+pub(super) fn hooks_and_webhooks(
+    roles: &[&'static str],
+    table: &mut Table<'_, '_>,
+    faults: &mut Faults<'_>,
+) -> (Vec<Arc<Hook>>, Vec<Arc<Webhook>>) {
+    let hooks = table.tables("hook", faults).into_iter();
+    let hooks = hooks.filter_map(|table| Hook::read(table, roles, faults)).map(Arc::new).collect();
+    let webhooks = table.tables("webhook", faults).into_iter();
+    let webhooks =
+        webhooks.filter_map(|table| Webhook::read(table, roles, faults)).map(Arc::new).collect();
+    (hooks, webhooks)
 }
 
 fn origin(offset: usize, word: &str, faults: &mut Faults<'_>) -> Option<Origin> {
@@ -243,17 +258,21 @@ impl AgentRule {
     }
 }
 
-/// The roles that are told of; all if nothing is said.
-fn roles(table: &mut Table<'_, '_>, faults: &mut Faults<'_>) -> Vec<&'static str> {
-    let Some(texts) = table.texts("on", faults) else { return ROLES.to_vec() };
-    let mut roles = Vec::new();
+/// Those of `roles` that are told of; all if nothing is said.
+fn chosen(
+    roles: &[&'static str],
+    table: &mut Table<'_, '_>,
+    faults: &mut Faults<'_>,
+) -> Vec<&'static str> {
+    let Some(texts) = table.texts("on", faults) else { return roles.to_vec() };
+    let mut chosen = Vec::new();
     for (offset, text) in texts {
-        match ROLES.iter().find(|role| **role == text) {
-            Some(role) => roles.push(*role),
-            None => faults.add(offset, format!("{text:?} is not one of {}", ROLES.join(", "))),
+        match roles.iter().find(|role| **role == text) {
+            Some(role) => chosen.push(*role),
+            None => faults.add(offset, format!("{text:?} is not one of {}", roles.join(", "))),
         }
     }
-    roles
+    chosen
 }
 
 fn deliver(table: &mut Table<'_, '_>, faults: &mut Faults<'_>) -> Option<Deliver> {
@@ -265,17 +284,21 @@ fn deliver(table: &mut Table<'_, '_>, faults: &mut Faults<'_>) -> Option<Deliver
 }
 
 /// A span that is not nothing, and not for ever.
-fn limit(text: &str) -> Result<Duration, String> {
+pub(super) fn limit(text: &str) -> Result<Duration, String> {
     let limit = span(text)?;
     let is_sane = (Duration::from_millis(1)..=Duration::from_mins(10)).contains(&limit);
     is_sane.then_some(limit).ok_or_else(|| "it is 1ms to 10m".to_owned())
 }
 
 impl Hook {
-    fn read(mut table: Table<'_, '_>, faults: &mut Faults<'_>) -> Option<Self> {
+    fn read(
+        mut table: Table<'_, '_>,
+        roles: &[&'static str],
+        faults: &mut Faults<'_>,
+    ) -> Option<Self> {
         let offset = table.offset;
         let program = table.texts("program", faults);
-        let on = roles(&mut table, faults);
+        let on = chosen(roles, &mut table, faults);
         let deadline = table.parsed("deadline", faults, limit).unwrap_or(Duration::from_secs(10));
         let deliver = deliver(&mut table, faults).unwrap_or(Deliver::Every);
         table.finish(faults);
@@ -291,7 +314,26 @@ impl Hook {
 }
 
 impl Webhook {
-    fn read(mut table: Table<'_, '_>, faults: &mut Faults<'_>) -> Option<Self> {
+    fn read(
+        mut table: Table<'_, '_>,
+        roles: &[&'static str],
+        faults: &mut Faults<'_>,
+    ) -> Option<Self> {
+        let target = Target::read("a webhook", &mut table, faults);
+        let on = chosen(roles, &mut table, faults);
+        let deliver = deliver(&mut table, faults).unwrap_or(Deliver::Latest);
+        table.finish(faults);
+        Some(Self { target: target?, on, deliver })
+    }
+}
+
+impl Target {
+    /// Takes its keys from `table`, which `what` has.
+    pub(super) fn read(
+        what: &str,
+        table: &mut Table<'_, '_>,
+        faults: &mut Faults<'_>,
+    ) -> Option<Self> {
         let offset = table.offset;
         let url = table.parsed("url", faults, |text| {
             let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
@@ -300,9 +342,7 @@ impl Webhook {
                 .then(|| text.to_owned())
                 .ok_or_else(|| "it begins with http:// or https://".to_owned())
         });
-        let on = roles(&mut table, faults);
         let timeout = table.parsed("timeout", faults, limit).unwrap_or(Duration::from_secs(5));
-        let deliver = deliver(&mut table, faults).unwrap_or(Deliver::Latest);
         let ca_file = table.parsed("ca_file", faults, absolute);
         let mut headers = BTreeMap::new();
         if let Some(value) = table.take("headers") {
@@ -320,11 +360,10 @@ impl Webhook {
                 None => faults.add(value.span().start, "headers is a table of strings"),
             }
         }
-        table.finish(faults);
         if url.is_none() {
-            faults.add(offset, "a webhook needs url = \"http://…\"");
+            faults.add(offset, format!("{what} needs url = \"http://…\""));
         }
-        Some(Self { url: url?, on, timeout, deliver, ca_file, headers })
+        Some(Self { url: url?, timeout, ca_file, headers })
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use vipwatch_core::claim::Claim;
 use vipwatch_core::standing::{Holding, holding};
 use vipwatch_core::{Role, Standing};
 use vipwatch_engine::discovery::Trouble;
@@ -16,7 +15,7 @@ use vipwatch_engine::look::Looker;
 use vipwatch_history::{Entry as Recorded, Query, Reader, Run};
 use vipwatch_linux::process::release_spare_heap;
 
-use super::{Office, Source, Why, refusal, say};
+use super::{Office, Source, Why, claims, refusal, say};
 use crate::audit::{Aged, GRACE};
 use crate::board::{Entry, View};
 use crate::transition::{latencies_json, millis, time_text};
@@ -58,7 +57,7 @@ pub fn answer_once(question: &Value, office: &Office) -> Value {
         "show" => show(office, question["id"].as_str().unwrap_or_default()),
         "doctor" => doctor(office),
         "history" => history(office, question),
-        "agent" => agent(office),
+        "agent" => claims::answer(office),
         other => refusal(Why::No, &format!("nobody here knows how to {other:?}")),
     }
 }
@@ -92,7 +91,7 @@ fn status(office: &Office, prefixes: &[String]) -> Value {
         let text = format!("there is no instance {missing:?} on this node");
         return refusal(Why::Missing, &text);
     }
-    let instances: Value = chosen(&view, prefixes).map(|entry| instance(entry)).collect();
+    let instances: Value = chosen(&view, prefixes).map(|entry| instance(office, entry)).collect();
     let metrics = office.board.counters.metrics();
     let metrics: serde_json::Map<String, Value> =
         metrics.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
@@ -103,7 +102,7 @@ fn status(office: &Office, prefixes: &[String]) -> Value {
     })
 }
 
-fn instance(entry: &Entry) -> Value {
+fn instance(office: &Office, entry: &Entry) -> Value {
     let Entry { found, standing, since, seq, cause, latencies, failures, agent, stages } = entry;
     // Of half an instance, which half?
     let survey = match standing {
@@ -144,7 +143,7 @@ fn instance(entry: &Entry) -> Value {
         "vrid": found.vrrp.vrid, "priority": found.vrrp.priority,
         "file": found.file.display().to_string(), "line": found.vrrp.place.line,
         "addresses": addresses, "stages": stages, "latencies": latencies_json(latencies),
-        "failures": failures, "agent": agent,
+        "failures": failures, "agent": agent, "claim": claims::of(office, &found.id),
     })
 }
 
@@ -182,7 +181,7 @@ fn show(office: &Office, prefix: &str) -> Value {
         return refusal(Why::Missing, &format!("{prefix:?} has just gone"));
     };
     let survey = looker.survey(entry.found.netns.as_ref());
-    let mut shown = instance(&entry);
+    let mut shown = instance(office, &entry);
     shown["addresses"] = entry
         .found
         .vrrp
@@ -238,6 +237,7 @@ fn doctor(office: &Office) -> Value {
         let age = SystemTime::now().duration_since(since).unwrap_or_default();
         let hint = match name {
             "configuration" => "mend it and reload; `vipwatch config check` says what is wrong",
+            "agent" => "mend what it says and reload: monitors cannot report until then",
             "history" => "see that the disk has room and is writable; what is lost is counted",
             _ => "it works, and takes more sockets; root on Linux 4.20 or later does with one",
         };
@@ -255,6 +255,7 @@ fn doctor(office: &Office) -> Value {
             "since": null, "age_seconds": null,
         }));
     }
+    findings.extend(claims::findings(office, &view));
     findings.extend(clashes(&view));
     findings.extend(flapping(office));
     let mut young = 0;
@@ -393,34 +394,12 @@ fn change(entry: &Recorded) -> Value {
     })
 }
 
-/// What monitors have claimed.
-fn agent(office: &Office) -> Value {
-    let view = office.receiver.as_ref().and_then(|view| Some(view.lock().ok()?.clone()));
-    let Some(view) = view else {
-        return refusal(Why::Missing, "nobody reports here: this is not an agent");
-    };
-    let routers = view.instances.iter().map(|(id, standing)| {
-        let age = standing.at.elapsed().unwrap_or_default();
-        json!({
-            "id": id.as_str(), "claim": standing.claim.word(), "at": millis(standing.at),
-            "age_seconds": age.as_secs(), "settled": standing.settled.map(Claim::word),
-            "state": standing.settled.map(Claim::translated), "held": standing.is_held,
-            "reports": standing.reports,
-        })
-    });
-    json!({
-        "schema": "vipwatch.agent/1", "node": &*office.node, "routers": routers.collect::<Value>(),
-        "accepted": view.accepted, "coalesced": view.coalesced, "rejected": view.rejected,
-        "unable": view.unable, "pending": view.pending, "connections": view.connections,
-    })
-}
-
 /// Tells where everybody stands, and then what happens, until nobody listens.
 fn watch(office: &Office, prefixes: &[String], mut stream: &UnixStream) -> io::Result<()> {
     let (view, ear) = office.board.listen();
     let mut text = String::new();
     for entry in chosen(&view, prefixes) {
-        let mut line = instance(entry);
+        let mut line = instance(office, entry);
         line["schema"] = json!("vipwatch.standing/1");
         line["node"] = json!(&*office.node);
         let _ = writeln!(text, "{line}");

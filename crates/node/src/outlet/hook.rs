@@ -19,13 +19,12 @@ use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use vipwatch_core::harmless;
-use vipwatch_history::{Latencies, Stage};
+use vipwatch_history::Stage;
 use vipwatch_linux::process::bind_to_this_process;
 
-use super::{Report, Tray};
+use super::{Letter, Report, Sink};
 use crate::config::Hook;
 use crate::lane::Next;
-use crate::transition::Transition;
 
 /// What of a program's words is logged: so many bytes, and so many lines.
 const OUTPUT: usize = 4 << 10;
@@ -40,11 +39,11 @@ const LONGEST_VARIABLE: usize = 64 << 10;
 /// How long a program that has closed its output is waited for between two looks.
 const STEP: Duration = Duration::from_millis(20);
 
-/// One change for one program.
+/// One letter for one program.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) hook: Arc<Hook>,
-    pub(crate) transition: Arc<Transition>,
+    pub(crate) letter: Arc<dyn Letter>,
     pub(crate) node: Arc<str>,
 }
 
@@ -68,41 +67,35 @@ pub(crate) enum HookError {
 }
 
 /// Runs a job, logs what was said, and reports.
-pub(crate) fn work(job: &Job, tray: &Tray) -> Next {
-    let Job { hook, transition, node } = job;
-    let id = &transition.found.id;
+pub(crate) fn work(job: &Job, sink: &Sink) -> Next {
+    let Job { hook, letter, node } = job;
+    let id = letter.instance();
     let program = hook.program[0].as_str();
     let mut output = Output::default();
-    let outcome = run(hook, transition, node, &mut output);
+    let outcome = run(hook, &letter.json(node), &mut output);
     let lines = output.lines();
     for line in lines.iter().take(LINES) {
-        tracing::info!(instance = %id, program, seq = transition.seq, "hook says: {line}");
+        tracing::info!(instance = %id, program, seq = letter.seq(), "hook says: {line}");
     }
     if output.left_out > 0 || lines.len() > LINES {
         let bytes = output.left_out + output.kept.len();
         tracing::warn!(instance = %id, program, bytes, "the hook says too much to be logged");
     }
-    let mut report = Report::new(transition, Stage::Hook, program);
+    let mut report = Report::new(&**letter, Stage::Hook, program);
     report.outcome = outcome.map_err(|error| vipwatch_core::Chain(&error).to_string());
-    tray.leave(report);
+    sink(report);
     Next::Done
 }
 
-fn run(
-    hook: &Hook,
-    transition: &Transition,
-    node: &str,
-    output: &mut Output,
-) -> Result<(), HookError> {
+fn run(hook: &Hook, letter: &Value, output: &mut Output) -> Result<(), HookError> {
     let end = Instant::now() + hook.deadline;
     let program = Path::new(&hook.program[0]);
     examine(program)?;
-    let change = transition.json(node, &Latencies::default());
-    let input = paper(&format!("{change}\n")).map_err(HookError::Start)?;
+    let input = paper(&format!("{letter}\n")).map_err(HookError::Start)?;
     let (mut reader, writer) = io::pipe().map_err(HookError::Start)?;
     let again = writer.try_clone().map_err(HookError::Start)?;
     let mut command = Command::new(program);
-    command.args(&hook.program[1..]).envs(environment(&change, transition));
+    command.args(&hook.program[1..]).envs(environment(letter));
     for ours in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
         command.env_remove(ours);
     }
@@ -144,24 +137,26 @@ fn examine(program: &Path) -> Result<(), HookError> {
     Ok(())
 }
 
-/// The same as the JSON has, for shells.
-fn environment(change: &Value, transition: &Transition) -> Vec<(String, String)> {
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    };
-    let keys = ["node", "seq", "at", "id", "netns", "origin", "from", "to", "cause", "reason"];
-    let mut variables: Vec<(String, String)> = keys
-        .iter()
-        .map(|key| (format!("VIPWATCH_{}", key.to_uppercase()), text(&change[*key])))
-        .collect();
-    let addresses: Vec<String> =
-        transition.found.watched().iter().map(|(_, cidr)| cidr.to_string()).collect();
-    let addresses = addresses.join(" ");
-    // More than the kernel would let through; the JSON has them all.
-    if addresses.len() <= LONGEST_VARIABLE {
-        variables.push(("VIPWATCH_ADDRESSES".to_owned(), addresses));
+/// The same as the JSON has, for shells: everything that is one word, and the addresses.
+fn environment(letter: &Value) -> Vec<(String, String)> {
+    let mut variables = Vec::new();
+    for (key, value) in letter.as_object().into_iter().flatten() {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            Value::Array(_) | Value::Object(_) => continue,
+            other => other.to_string(),
+        };
+        variables.push((format!("VIPWATCH_{}", key.to_uppercase()), text));
+    }
+    if let Some(addresses) = letter["addresses"].as_array() {
+        let addresses: Vec<&str> =
+            addresses.iter().filter_map(|address| address["cidr"].as_str()).collect();
+        let addresses = addresses.join(" ");
+        // More than the kernel would let through; the JSON has them all.
+        if addresses.len() <= LONGEST_VARIABLE {
+            variables.push(("VIPWATCH_ADDRESSES".to_owned(), addresses));
+        }
     }
     variables
 }

@@ -3,14 +3,14 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::mpsc::{Receiver as Ears, sync_channel};
+use std::sync::mpsc::{Receiver as Ears, SyncSender, sync_channel};
 use std::time::Duration;
 
 use vipwatch_linux::listen::Looks;
 
 use super::*;
 use crate::journal::FILE;
-use crate::{Receiver, Settings};
+use crate::{Entrance, Receiver, Settings};
 
 const LONG: Duration = Duration::from_secs(10);
 
@@ -19,6 +19,17 @@ struct Stage {
     receiver: Receiver,
     told: Ears<Settled>,
     socket: std::path::PathBuf,
+}
+
+/// Writes down what it is told.
+struct Hall(SyncSender<Settled>);
+
+impl Audience for Hall {
+    fn tell(&mut self, settled: &Settled) {
+        self.0.send(settled.clone()).unwrap();
+    }
+
+    fn recall(&mut self, _: &Settled, _: &BTreeMap<String, i64>) {}
 }
 
 fn policy() -> Policy {
@@ -30,10 +41,14 @@ fn start(directory: &Path, policy: Policy) -> Stage {
     let socket = directory.join("s");
     let looks = Looks { mode: 0o600, user: None, group: None, backlog: 4096 };
     let (sender, told) = sync_channel(100_000);
-    let tell = Box::new(move |settled: &Settled| sender.send(settled.clone()).unwrap());
     let directory = directory.to_owned();
-    let settings = Settings { socket: socket.clone(), listener: None, looks, policy, directory };
-    Stage { receiver: Receiver::start(settings, tell).unwrap(), told, socket }
+    let settings =
+        Settings { socket: socket.clone(), entrance: Entrance::New, looks, policy, directory };
+    Stage {
+        receiver: Receiver::start(settings, |_ledger| Ok(Box::new(Hall(sender)))).unwrap(),
+        told,
+        socket,
+    }
 }
 
 fn request(id: &str, word: &str, connection: &str) -> String {

@@ -1,0 +1,185 @@
+//! What `vipwatch agent` does with what settles: programs, addresses, an upstream, the routers' namespaces.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vipwatch_testkit::{Lab, run, stays, wait_for};
+
+use crate::agent::{Agent, configure, report};
+use crate::outlets::{program, read};
+use crate::server::Server;
+
+/// A program that writes down its input, a line each.
+fn hook(lab: &Lab) -> (String, std::path::PathBuf) {
+    let said = lab.path().join("said");
+    let hook = program(&lab.path().join("hook"), &format!("cat >> {}", said.display()));
+    (hook.display().to_string(), said)
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    read(path).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn programs_and_addresses_are_told_what_settles() {
+    let lab = Lab::new();
+    let (variables, server) = (lab.path().join("variables"), Server::new(&[503]));
+    let hook = program(
+        &lab.path().join("hook"),
+        &format!("env | grep ^VIPWATCH_ | sort > {0}.new; mv {0}.new {0}", variables.display()),
+    );
+    let text = format!(
+        "[agent]\ninterval = \"0s\"\n\
+         [[agent.hook]]\nprogram = [\"{}\"]\non = \"primary\"\n[[agent.webhook]]\nurl = \"{}\"\n",
+        hook.display(),
+        server.url
+    );
+    configure(lab.path(), Some(&text));
+    let agent = Agent::start(lab.path(), &[]);
+    for word in ["backup", "master"] {
+        assert_eq!(report(lab.path(), "r1", word), Some(200));
+    }
+    wait_for("the address", || (server.said().last()? == "2 primary").then_some(()));
+    let told = server.bodies().pop().unwrap();
+    assert_eq!((&told["schema"], &told["id"]), (&"vipwatch.claim/1".into(), &"r1".into()));
+    assert_eq!((&told["from"], &told["state"]), (&"backup".into(), &"active".into()));
+    let variables =
+        wait_for("the program", || Some(read(&variables)).filter(|text| !text.is_empty()));
+    for expected in ["VIPWATCH_ID=r1", "VIPWATCH_TO=primary", "VIPWATCH_STATE=active"] {
+        assert!(variables.lines().any(|line| line == expected), "{expected}: {variables}");
+    }
+    wait_for("the counts", || (agent.duty("webhook")["pending"] == 0).then_some(()));
+    assert_eq!(agent.duty("hook")["told"], 1, "only of what it wants to hear");
+    assert!(!agent.status().to_string().contains("secret"), "what may be secret is not shown");
+}
+
+#[test]
+fn what_was_owed_when_it_was_killed_is_told_by_the_next_and_nothing_is_told_twice() {
+    let lab = Lab::new();
+    let ((hook, said), server) = (hook(&lab), Server::new(&[503; 1000]));
+    let text = format!(
+        "[agent]\ninterval = \"0s\"\n[[agent.hook]]\nprogram = [\"{hook}\"]\n\
+         [[agent.webhook]]\nurl = \"{}\"\n",
+        server.url
+    );
+    configure(lab.path(), Some(&text));
+    let agent = Agent::start(lab.path(), &[]);
+    for (id, word) in [("r1", "primary"), ("r2", "backup"), ("r1", "backup"), ("r1", "primary")] {
+        assert_eq!(report(lab.path(), id, word), Some(200));
+    }
+    wait_for("the backlog", || (agent.duty("webhook")["pending"] == 2).then_some(()));
+    let failing = agent.duty("webhook")["failing"].clone();
+    assert_eq!(failing[0]["error"], "it answered with status 503");
+    wait_for("the program", || (lines(&said).len() == 4).then_some(()));
+    wait_for("its note", || (agent.duty("hook")["pending"] == 0).then_some(()));
+    // Its note reaches the disk with what comes next.
+    assert_eq!(report(lab.path(), "r2", "backup"), Some(200));
+    agent.kill();
+    server.take_all();
+    let agent = Agent::start(lab.path(), &[]);
+    wait_for("what was owed", || (server.bodies().len() == 2).then_some(()));
+    let mut told: Vec<Value> = server.bodies().iter().map(|one| one["to"].clone()).collect();
+    told.sort_by_key(ToString::to_string);
+    assert_eq!(told, ["backup", "primary"], "the last of each");
+    wait_for("nothing to be owed", || (agent.duty("webhook")["pending"] == 0).then_some(()));
+    stays(Duration::from_secs(1), "the program was told", || lines(&said).len() == 4);
+}
+
+#[test]
+fn an_upstream_is_told_the_first_at_once_then_all_at_once_and_until_it_takes_it() {
+    let lab = Lab::new();
+    let server = Server::new(&[]);
+    let text = format!(
+        "[agent]\ninterval = \"0s\"\n[agent.upstream]\nurl = \"{}\"\ninterval = \"1s\"\n",
+        server.url
+    );
+    configure(lab.path(), Some(&text));
+    let agent = Agent::start(lab.path(), &[]);
+    assert_eq!(report(lab.path(), "r0", "primary"), Some(200));
+    wait_for("the first", || (server.bodies().len() == 1).then_some(()));
+    let first = server.bodies().remove(0);
+    assert_eq!(first["schema"], "vipwatch.states/1");
+    assert_eq!(first["states"], json!({ "r0": "active" }));
+    server.answers.lock().unwrap().extend([500, 503]);
+    for number in 0..50 {
+        for word in ["primary", "fault"] {
+            assert_eq!(report(lab.path(), &format!("r{number}"), word), Some(200));
+        }
+    }
+    wait_for("the others", || (agent.duty("upstream")["pending"] == 0).then_some(()));
+    assert_eq!(agent.duty("upstream")["failing"], json!([]));
+    let bodies = server.bodies();
+    assert!(bodies.len() <= 4, "not one by one: {bodies:?}");
+    let mut known = serde_json::Map::new();
+    for body in &bodies {
+        known.extend(body["states"].as_object().unwrap().clone());
+    }
+    assert_eq!(known.len(), 50);
+    assert!(known.values().all(|state| state == "standby"), "{known:?}");
+    assert!(agent.duty("upstream")["failures"].as_u64() > Some(0));
+    assert!(agent.log().contains("it answered with status"), "{}", agent.log());
+}
+
+#[test]
+fn a_router_forwards_ipv6_while_it_is_primary() {
+    let lab = Lab::new();
+    let id = format!("r{}", lab.number());
+    let name = format!("qrouter-{id}");
+    run(std::process::Command::new("ip").args(["netns", "add", &name]));
+    let set = |key: &str| {
+        let path = format!("/proc/sys/net/ipv6/conf/{key}");
+        let mut command = std::process::Command::new("ip");
+        run(command.args(["netns", "exec", &name, "cat", &path])).trim().to_owned()
+    };
+    let mut add = std::process::Command::new("ip");
+    run(add.args(["-n", &name]).args("link add qg-1 type veth peer name other".split(' ')));
+    configure(lab.path(), Some("[agent]\ninterval = \"0s\"\nipv6_params = true\n"));
+    let agent = Agent::start(lab.path(), &[]);
+    let params = || [set("all/forwarding"), set("qg-1/accept_ra"), set("qg-1/forwarding")];
+    assert_eq!(report(lab.path(), &id, "primary"), Some(200));
+    wait_for("a primary", || (params() == ["1", "2", "1"]).then_some(()));
+    assert_eq!(report(lab.path(), &id, "backup"), Some(200));
+    wait_for("a backup", || (params() == ["1", "0", "0"]).then_some(()));
+    // With a route of its own it needs no advertised one.
+    let conf = "vrrp_instance VR_1 {\n interface ha-1\n virtual_ipaddress {\n  169.254.0.1/24\n }\n \
+                virtual_routes {\n  ::/0 via fe80::1 dev qg-1\n }\n}\n";
+    crate::write(&lab.path().join("ha_confs").join(&id).join("keepalived.conf"), conf);
+    assert_eq!(report(lab.path(), &id, "primary"), Some(200));
+    wait_for("a primary with a gateway", || (params() == ["1", "0", "1"]).then_some(()));
+    // One that is not here is given up, and said.
+    assert_eq!(report(lab.path(), "elsewhere", "primary"), Some(200));
+    wait_for("the log", || {
+        agent.log().contains("namespace called qrouter-elsewhere").then_some(())
+    });
+    wait_for("nothing to be owed", || (agent.duty("ipv6")["pending"] == 0).then_some(()));
+    run(std::process::Command::new("ip").args(["netns", "del", &name]));
+}
+
+#[test]
+fn another_configuration_is_taken_while_it_receives_and_a_wrong_one_is_not() {
+    let lab = Lab::new();
+    let (hook, said) = hook(&lab);
+    configure(lab.path(), Some("[agent]\ninterval = \"0s\"\n"));
+    let agent = Agent::start(lab.path(), &[]);
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
+    // Whoever has begun to speak is heard out by the one before.
+    let mut begun =
+        std::os::unix::net::UnixStream::connect(crate::agent::socket(lab.path())).unwrap();
+    let request = "POST / HTTP/1.1\r\nX-Neutron-Router-Id: r2\r\nX-Neutron-State: backup\r\n";
+    std::io::Write::write_all(&mut begun, request.as_bytes()).unwrap();
+    let text = format!("[agent]\ninterval = \"0s\"\n[[agent.hook]]\nprogram = [\"{hook}\"]\n");
+    configure(lab.path(), Some(&text));
+    agent.reload();
+    std::io::Write::write_all(&mut begun, b"\r\n").unwrap();
+    let told = || lines(&said).iter().any(|one| one["id"] == "r1" && one["to"] == "primary");
+    wait_for("the new program to be told where everybody stands", || told().then_some(()));
+    let told = || lines(&said).iter().any(|one| one["id"] == "r2" && one["to"] == "backup");
+    wait_for("what was said meanwhile", || told().then_some(()));
+    configure(lab.path(), Some("[agent]\nintervall = \"0s\"\n"));
+    agent.reload();
+    let why = "there is no key intervall in agent; did you mean interval?";
+    wait_for("the fault", || agent.log().contains(why).then_some(()));
+    assert_eq!(report(lab.path(), "r3", "primary"), Some(200));
+    wait_for("the program", || lines(&said).iter().any(|one| one["id"] == "r3").then_some(()));
+}

@@ -1,0 +1,69 @@
+//! Monitors report to a node: claims beside what the kernel says.
+
+use vipwatch_testkit::routers::Routers;
+use vipwatch_testkit::{Lab, wait_for};
+
+use crate::agent::report;
+use crate::{json, place};
+
+/// The findings of the doctor about one router.
+fn findings(place: &vipwatch_testkit::Place, id: &str) -> Vec<(String, String)> {
+    let answer = json(place, &["doctor"]);
+    let findings = answer["findings"].as_array().unwrap().iter();
+    let of = |one: &serde_json::Value, key: &str| one[key].as_str().unwrap().to_owned();
+    findings
+        .filter(|one| one["id"] == id)
+        .map(|one| (of(one, "name"), of(one, "text")))
+        .filter(|(name, _)| name.contains("monitor") || name.contains("claim"))
+        .collect()
+}
+
+#[test]
+fn a_node_shows_what_is_claimed_beside_what_is_so_and_finds_liars_and_silence() {
+    let lab = Lab::new();
+    let routers = Routers::new(lab.path(), &format!("c{}", lab.number()), 2, 0);
+    let place = place(&lab);
+    place.configure("[agent]\ninterval = \"0s\"\n");
+    let _node = place.start();
+    let (liar, quiet) = (&routers.each[0].id, &routers.each[1].id);
+    assert_eq!(report(lab.path(), liar, "primary"), Some(200));
+    assert_eq!(report(lab.path(), "deleted", "primary"), Some(200));
+    let found = wait_for("the liar", || findings(&place, liar).pop());
+    let lie = "its monitor claims primary, the kernel says backup";
+    assert_eq!(found, ("monitor-lies".to_owned(), lie.to_owned()));
+    assert_eq!(wait_for("the silence", || findings(&place, quiet).pop()).0, "monitor-silent");
+    assert_eq!(findings(&place, "deleted")[0].0, "claim-about-a-stranger");
+    let shown = json(&place, &["show", liar]);
+    let claim = &shown["instance"]["claim"];
+    assert_eq!((&claim["claim"], &claim["state"]), (&"primary".into(), &"active".into()));
+    assert_eq!(shown["instance"]["role"], "backup", "the kernel is the truth");
+    assert!(place.say(&["show", liar]).contains("claimed    primary"));
+    // The truth, and everybody is content.
+    assert_eq!(report(lab.path(), liar, "backup"), Some(200));
+    assert_eq!(report(lab.path(), quiet, "backup"), Some(200));
+    assert_eq!((findings(&place, liar), findings(&place, quiet)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_node_begins_and_ends_to_receive_when_it_is_told_to() {
+    let lab = Lab::new();
+    let place = place(&lab);
+    let node = place.start();
+    let socket = crate::agent::socket(lab.path());
+    assert!(!socket.exists(), "nobody receives unless it is configured");
+    place.configure("[agent]\ninterval = \"0s\"\n");
+    node.reload();
+    wait_for("a receiver", || (report(lab.path(), "r1", "primary") == Some(200)).then_some(()));
+    // Somewhere else.
+    let other = lab.path().join("other.sock");
+    place.configure(&format!("[agent]\nsocket = \"{}\"\nmode = \"600\"\n", other.display()));
+    node.reload();
+    wait_for("the other socket", || other.exists().then_some(()));
+    wait_for("the first socket to go", || (!socket.exists()).then_some(()));
+    let mode = std::fs::metadata(&other).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&mode) & 0o777, 0o600);
+    place.configure("");
+    node.reload();
+    wait_for("nobody to receive", || (!other.exists()).then_some(()));
+    assert!(node.stop().success());
+}

@@ -1,0 +1,100 @@
+//! What monitors claim, for whoever asks.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use vipwatch_core::InstanceId;
+use vipwatch_core::claim::Claim;
+use vipwatch_receiver::Standing;
+
+use super::{Office, Why, refusal};
+use crate::board::View;
+use crate::duty::PartyView;
+use crate::transition::millis;
+
+/// The most of one kind that an answer lists.
+const SOME: usize = 20;
+
+/// What is claimed of one instance; nothing if nobody reports here.
+pub(super) fn of(office: &Office, id: &InstanceId) -> Option<Value> {
+    office.front.claim(id).map(|standing| claim(&standing))
+}
+
+fn claim(standing: &Standing) -> Value {
+    let Standing { claim, at, settled, is_held, reports } = standing;
+    json!({
+        "claim": claim.word(), "at": millis(*at), "age_seconds": age(*at),
+        "settled": settled.map(Claim::word), "state": settled.map(Claim::translated),
+        "held": is_held, "reports": reports,
+    })
+}
+
+fn age(at: SystemTime) -> u64 {
+    at.elapsed().unwrap_or_default().as_secs()
+}
+
+/// All claims, what was counted, and who was told: `vipwatch.agent/1`.
+pub(super) fn answer(office: &Office) -> Value {
+    let claims = office.front.claims();
+    let view = claims.as_ref().and_then(|claims| Some(claims.view.lock().ok()?.clone()));
+    let (Some(claims), Some(view)) = (claims, view) else {
+        return refusal(Why::Missing, "nobody reports here: this is not an agent");
+    };
+    let routers = view.instances.iter().map(|(id, standing)| {
+        let mut router = claim(standing);
+        router["id"] = id.as_str().into();
+        router
+    });
+    let duties = claims.notes.parties();
+    let duties = duties.iter().map(|(name, party)| duty(name, party));
+    json!({
+        "schema": "vipwatch.agent/1", "node": &*office.node, "since": millis(claims.since),
+        "routers": routers.collect::<Value>(), "duties": duties.collect::<Value>(),
+        "accepted": view.accepted, "coalesced": view.coalesced, "rejected": view.rejected,
+        "unable": view.unable, "pending": view.pending, "connections": view.connections,
+    })
+}
+
+fn duty(name: &str, party: &PartyView) -> Value {
+    let failing = party.failing.iter().take(SOME);
+    let failing = failing.map(|(id, why)| json!({ "id": id.as_str(), "error": why }));
+    json!({
+        "party": name, "pending": party.owed.len(), "told": party.told,
+        "failures": party.failures, "failing": failing.collect::<Value>(),
+    })
+}
+
+/// What is wrong with what is claimed, beyond single instances.
+pub(super) fn findings(office: &Office, view: &View) -> Vec<Value> {
+    let Some(claims) = office.front.claims() else { return Vec::new() };
+    let mut findings = Vec::new();
+    let strangers: Vec<String> = match claims.view.lock() {
+        Ok(claims) => {
+            let ids = claims.instances.keys().filter(|id| !view.entries.contains_key(*id));
+            ids.map(ToString::to_string).collect()
+        }
+        Err(_) => Vec::new(),
+    };
+    for id in strangers.iter().take(SOME) {
+        findings.push(json!({
+            "id": id, "name": "claim-about-a-stranger", "severity": "odd",
+            "text": "a monitor reports about it, and nothing on this node is called so",
+            "hint": "its router was deleted and its monitor was left, or its keepalived.conf is not found",
+            "since": null, "age_seconds": null,
+        }));
+    }
+    for (name, party) in claims.notes.parties() {
+        let Some((id, why)) = party.failing.iter().next() else { continue };
+        let others = match party.failing.len() {
+            1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        findings.push(json!({
+            "id": id.as_str(), "name": "duty-not-done", "severity": "wrong",
+            "text": format!("{name}: {why}{others}"),
+            "hint": "see the log for what was tried; `vipwatch agent status` has the backlog",
+            "since": null, "age_seconds": null,
+        }));
+    }
+    findings
+}

@@ -1,0 +1,140 @@
+//! Tells one who is told of many at once: the first at once, then at most once in an interval all that has
+//! come since, and of each router the last state. What he does not take is told again until he does.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value, json};
+use vipwatch_core::claim::Claim;
+use vipwatch_core::{Backoff, Batch, Chain, Dice, InstanceId};
+use vipwatch_linux::clock;
+
+use super::notes::Notes;
+use crate::config::Upstream;
+use crate::outlet::post::send;
+use crate::outlet::webhook::{FIRST_PAUSE, LONGEST_PAUSE};
+use crate::transition::{millis, time_text};
+
+#[derive(Debug, Default)]
+struct State {
+    batch: Batch<InstanceId, (Claim, i64)>,
+    /// No more come: what waits goes at once, and once.
+    is_closed: bool,
+    has_ended: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+/// Who brings it to him, on a thread.
+#[derive(Debug)]
+pub(super) struct Messenger {
+    shared: Arc<Shared>,
+}
+
+impl Messenger {
+    pub(super) fn start(
+        upstream: Arc<Upstream>,
+        node: Arc<str>,
+        party: Arc<str>,
+        notes: Arc<Notes>,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared { state: Mutex::default(), bell: Condvar::new() });
+        let theirs = Arc::clone(&shared);
+        let rounds = Rounds { shared: theirs, upstream, node, party, notes };
+        std::thread::Builder::new().name("upstream".to_owned()).spawn(move || rounds.go())?;
+        Ok(Self { shared })
+    }
+
+    pub(super) fn put(&self, instance: InstanceId, claim: Claim, seq: i64) {
+        self.shared.lock().batch.put(instance, (claim, seq));
+        self.shared.bell.notify_all();
+    }
+
+    /// Takes no more, and tries once to get rid of what waits; tells how many routers are left.
+    pub(super) fn close(&self, limit: Duration) -> usize {
+        let mut state = self.shared.lock();
+        state.is_closed = true;
+        self.shared.bell.notify_all();
+        let waited = self.shared.bell.wait_timeout_while(state, limit, |state| !state.has_ended);
+        waited.map_or(0, |(state, _)| state.batch.pending())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics while he holds it")
+    }
+}
+
+struct Rounds {
+    shared: Arc<Shared>,
+    upstream: Arc<Upstream>,
+    node: Arc<str>,
+    party: Arc<str>,
+    notes: Arc<Notes>,
+}
+
+impl Rounds {
+    fn go(self) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut dice = Dice::new(u64::from(std::process::id()));
+        let mut state = self.shared.lock();
+        loop {
+            let (now, is_last) = (clock::now(), state.is_closed);
+            let due = state.batch.due();
+            let taken = match due {
+                Some(due) if is_last => state.batch.take(due.max(now)),
+                _ => state.batch.take(now),
+            };
+            let Some(taken) = taken else {
+                if is_last {
+                    break;
+                }
+                let limit = due.map_or(Duration::from_hours(1), |due| due.since(now));
+                let waited = self.shared.bell.wait_timeout(state, limit);
+                state = waited.expect("nobody panics while he holds it").0;
+                continue;
+            };
+            drop(state);
+            let outcome = send(&self.upstream.target, &self.body(&taken).to_string());
+            let outcome = outcome.map_err(|error| Chain(&error).to_string());
+            for (instance, (_, seq)) in &taken {
+                match &outcome {
+                    Ok(()) => self.notes.told(&self.party, instance, *seq),
+                    Err(why) => self.notes.failed(&self.party, instance, *seq, why, false),
+                }
+            }
+            state = self.shared.lock();
+            match outcome {
+                Ok(()) => {
+                    backoff.reset();
+                    state.batch.delivered(clock::now(), self.upstream.interval);
+                }
+                Err(_) => state.batch.failed(clock::now(), backoff.fail(&mut dice)),
+            }
+            if is_last {
+                break;
+            }
+        }
+        state.has_ended = true;
+        self.shared.bell.notify_all();
+    }
+
+    /// `vipwatch.states/1`.
+    fn body(&self, taken: &[(InstanceId, (Claim, i64))]) -> Value {
+        let states: Map<String, Value> = taken
+            .iter()
+            .map(|(instance, (claim, _))| (instance.to_string(), claim.translated().into()))
+            .collect();
+        let at = millis(SystemTime::now());
+        let seq = taken.iter().map(|(_, (_, seq))| *seq).max();
+        json!({
+            "schema": "vipwatch.states/1", "node": &*self.node, "at": at, "time": time_text(at),
+            "seq": seq, "states": states,
+        })
+    }
+}

@@ -195,6 +195,7 @@ fn reloading_under_load_drops_nobody() {
 
 /// What a router should be said to be, by what was done to it.
 #[derive(Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that was done or not")]
 struct Truth {
     is_made: bool,
     has_link: bool,
@@ -233,7 +234,7 @@ fn whatever_happens_the_node_ends_with_the_truth() {
     let mut node = Some(place.start());
     let mut random = Random(seed);
     for round in 0..40 {
-        for _ in 0..1 + random.below(15) {
+        for _ in 0..=random.below(15) {
             let number = random.below(truths.len());
             let (router, truth) = (&routers.each[number], &mut truths[number]);
             let ip = |words: &str| router.netns.ip(words);
@@ -300,10 +301,10 @@ fn whatever_happens_the_node_ends_with_the_truth() {
             .zip(&truths)
             .filter_map(|(router, truth)| Some((router.id.clone(), truth.role()?.to_owned())))
             .collect();
-        let mut seen = BTreeMap::new();
+        let mut shown = BTreeMap::new();
         wait_within(LONG, &format!("the truth, round {round}, seed {seed}: {expected:?}"), || {
-            seen = roles(&place);
-            (seen == expected).then_some(())
+            shown = roles(&place);
+            (shown == expected).then_some(())
         });
     }
     let answer = json(&place, &["status"]);

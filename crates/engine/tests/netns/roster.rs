@@ -100,17 +100,17 @@ fn said(change: &Change) -> (String, String) {
 fn a_change_in_one_of_many_namespaces_is_told_and_no_other() {
     let stage = Stage::new(20);
     let mut roster = stage.follow();
-    let router = &stage.routers[7];
-    router.take();
+    let seventh = &stage.routers[7];
+    seventh.take();
     let told = changes(&mut roster, 1);
     assert_eq!(told.len(), 1);
-    assert_eq!(said(&told[0]), (router.id.clone(), "backup primary address".to_owned()));
-    router.give_up();
+    assert_eq!(said(&told[0]), (seventh.id.clone(), "backup primary address".to_owned()));
+    seventh.give_up();
     let told = changes(&mut roster, 1);
-    assert_eq!(said(&told[0]), (router.id.clone(), "primary backup address".to_owned()));
-    router.netns.ip("link del ha-1");
+    assert_eq!(said(&told[0]), (seventh.id.clone(), "primary backup address".to_owned()));
+    seventh.netns.ip("link del ha-1");
     let told = changes(&mut roster, 1);
-    assert_eq!(said(&told[0]), (router.id.clone(), "backup fault link".to_owned()));
+    assert_eq!(said(&told[0]), (seventh.id.clone(), "backup fault link".to_owned()));
 }
 
 #[test]

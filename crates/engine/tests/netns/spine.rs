@@ -127,7 +127,7 @@ fn a_kernel_that_cannot_be_asked_is_asked_again_and_said_once() {
         stage.spine.turn(&[]).unwrap();
     }
     let failed = Said::LookFailed("cannot ask the kernel for its addresses".to_owned());
-    assert_eq!(stage.said(), [failed.clone()], "one line, however often it is tried");
+    assert_eq!(stage.said(), std::slice::from_ref(&failed), "one line, however often it is tried");
     assert_eq!(stage.state(), "", "nothing is claimed that nobody has seen");
     stage.let_it_ask(true);
     stage.turn_until("the first look", |said| said.len() > 1);

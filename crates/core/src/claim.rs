@@ -95,12 +95,20 @@ pub struct Docket {
     settled: Option<Claim>,
     /// Until when a claim to be primary is held back.
     held_until: Option<Moment>,
+    /// Whether more may have been acted on than is known.
+    is_doubtful: bool,
 }
 
 impl Docket {
     /// One of which this was acted on last.
     pub fn settled_as(claim: Claim) -> Self {
-        Self { settled: Some(claim), held_until: None }
+        Self { settled: Some(claim), held_until: None, is_doubtful: false }
+    }
+
+    /// One of which this was acted on, and perhaps more that is about to be heard again: nothing of that is
+    /// swallowed.
+    pub fn doubtful(settled: Option<Claim>) -> Self {
+        Self { settled, held_until: None, is_doubtful: true }
     }
 
     /// What holds; `None` if nothing was ever claimed, or only what was taken back.
@@ -126,7 +134,7 @@ impl Docket {
             (other, Some(_)) => {
                 self.held_until = None;
                 // Nobody was told of anything yet, so there is nothing to take back.
-                if self.settled.is_none_or(|settled| settled == other) {
+                if !self.is_doubtful && self.settled.is_none_or(|settled| settled == other) {
                     self.settled = Some(other);
                     return Verdict::Swallowed;
                 }
@@ -138,7 +146,7 @@ impl Docket {
     }
 
     fn settle(&mut self, claim: Claim) -> Verdict {
-        self.settled = Some(claim);
+        (self.settled, self.is_doubtful) = (Some(claim), false);
         Verdict::Act(claim)
     }
 
@@ -150,9 +158,8 @@ impl Docket {
     /// What is to be acted on now, if the time has come.
     pub fn tick(&mut self, now: Moment) -> Option<Claim> {
         self.held_until.filter(|until| *until <= now)?;
-        self.held_until = None;
-        self.settled = Some(Claim::Primary);
-        Some(Claim::Primary)
+        *self = Self::settled_as(Claim::Primary);
+        self.settled
     }
 }
 
@@ -242,6 +249,16 @@ mod tests {
         assert_eq!(acted(&mut docket, &[(0, Claim::Primary), (999, Claim::Backup)]), []);
         let claims = [(0, Claim::Primary), (1000, Claim::Backup)];
         assert_eq!(acted(&mut docket, &claims), [Claim::Primary, Claim::Backup]);
+    }
+
+    #[test]
+    fn what_may_have_been_told_before_a_restart_is_not_swallowed_after_it() {
+        let mut docket = Docket::doubtful(None);
+        let claims = [(0, Claim::Primary), (200, Claim::Backup)];
+        assert_eq!(acted(&mut docket, &claims), [Claim::Backup]);
+        let mut docket = Docket::doubtful(Some(Claim::Backup));
+        assert_eq!(acted(&mut docket, &claims), [Claim::Backup]);
+        assert_eq!(acted(&mut docket, &claims), [], "once");
     }
 
     #[test]

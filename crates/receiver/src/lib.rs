@@ -3,7 +3,7 @@
 //! ```text
 //!   monitor ──▶ request ──▶ server ──▶ journal (on the disk) ──▶ 200
 //!                              │
-//!                              └──▶ Docket (held back? taken back?) ──▶ Settled ──▶ whoever wants to know
+//!                              └──▶ books (held back? taken back?) ──▶ Settled ──▶ Audience
 //! ```
 //!
 //! A room of its own because it is a trust boundary: what comes in is what another process says. A report
@@ -12,6 +12,7 @@
 //! [`simulate`] is the same socket in the manner of Neutron's own servers, and of every way in which they
 //! can fail, for whoever wants to test a monitor without OpenStack.
 
+mod books;
 pub mod journal;
 pub mod reply;
 pub mod request;
@@ -27,9 +28,10 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 use vipwatch_linux::listen::{ListenError, Looks, listen_at};
 
+pub use crate::books::Standing;
 pub use crate::journal::Ledger;
 use crate::journal::{Journal, JournalError};
-pub use crate::server::{Audience, Policy, Server, Settled, Standing, View};
+pub use crate::server::{Audience, Policy, Server, Settled, View};
 
 /// Where and how to listen.
 #[derive(Debug)]

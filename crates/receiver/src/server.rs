@@ -9,9 +9,9 @@
 //! ```
 //!
 //! One thread, one `epoll`. A report is answered when the journal has it. What follows from it is decided
-//! by [`Docket`], one for each instance, and told to whoever wants to know ([`Settled`]).
+//! by [`Books`], and told to whoever wants to know ([`Settled`]).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,10 +21,11 @@ use std::time::{Duration, SystemTime};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
-use vipwatch_core::claim::{Claim, Docket, Verdict};
+use vipwatch_core::claim::Claim;
 use vipwatch_core::{InstanceId, Moment};
 use vipwatch_linux::{clock, peer};
 
+use crate::books::{Books, Consequence, Standing};
 use crate::journal::{Journal, Memory};
 use crate::reply::Reply;
 use crate::request::{LONGEST, Progress, Report, read};
@@ -88,21 +89,6 @@ impl Default for Policy {
     }
 }
 
-/// What is known of one instance, for whoever asks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
-    /// What was claimed last.
-    pub claim: Claim,
-    /// When.
-    pub at: SystemTime,
-    /// What holds.
-    pub settled: Option<Claim>,
-    /// Whether a primary is held back.
-    pub is_held: bool,
-    /// How many reports there were.
-    pub reports: u64,
-}
-
 /// What is counted, and what is known.
 #[derive(Debug, Clone, Default)]
 pub struct View {
@@ -132,16 +118,6 @@ struct Connection {
     deadline: Moment,
 }
 
-/// One instance's.
-#[derive(Debug)]
-struct Book {
-    docket: Docket,
-    seq: i64,
-    claim: Claim,
-    at: SystemTime,
-    reports: u64,
-}
-
 /// A server that runs until its end of `stop` is closed.
 pub struct Server {
     listener: OwnedFd,
@@ -156,8 +132,7 @@ pub struct Server {
     promises: BTreeMap<u64, Report>,
     /// In the order of their deadlines.
     deadlines: VecDeque<(Moment, u64)>,
-    books: BTreeMap<InstanceId, Book>,
-    due: BTreeSet<(Moment, InstanceId)>,
+    books: Books,
     next: u64,
 }
 
@@ -178,6 +153,7 @@ impl Server {
         add(&listener, LISTENER)?;
         add(&journal, JOURNAL)?;
         add(&stop, STOP)?;
+        let books = Books::new(policy.interval);
         let mut server = Self {
             listener,
             stop,
@@ -189,8 +165,7 @@ impl Server {
             connections: BTreeMap::new(),
             promises: BTreeMap::new(),
             deadlines: VecDeque::new(),
-            books: BTreeMap::new(),
-            due: BTreeSet::new(),
+            books,
             next: FIRST,
         };
         server.remember(memory);
@@ -204,20 +179,11 @@ impl Server {
 
     /// What was promised before is kept.
     fn remember(&mut self, memory: BTreeMap<InstanceId, Memory>) {
-        for (instance, Memory { settled, told, open }) in memory {
-            let newest = open.last().map(|(seq, claim)| (*seq, *claim, SystemTime::now()));
-            let newest = newest.or(settled.map(|holds| (holds.seq, holds.claim, holds.at)));
-            let Some((seq, claim, at)) = newest else { continue };
-            let docket =
-                settled.map_or_else(Docket::default, |holds| Docket::settled_as(holds.claim));
-            let book = Book { docket, seq, claim, at, reports: 0 };
-            self.books.insert(instance.clone(), book);
-            if let Some(holds) = settled.filter(|holds| holds.acted > 0) {
-                let (instance, seq) = (instance.clone(), holds.acted);
-                let (claim, at) = (holds.claim, holds.at);
-                self.audience.recall(&Settled { instance, claim, from: None, seq, at }, &told);
+        for (instance, memory) in memory {
+            if let Some(settled) = self.books.recall(&instance, &memory) {
+                self.audience.recall(&settled, &memory.told);
             }
-            for (seq, claim) in open {
+            for (seq, claim) in memory.open {
                 self.hear(&instance, claim, seq);
             }
             self.show(&instance);
@@ -269,8 +235,7 @@ impl Server {
 
     fn next_due(&self) -> Option<Moment> {
         let deadline = self.deadlines.front().map(|(at, _)| *at);
-        let due = self.due.first().map(|(at, _)| *at);
-        [deadline, due].into_iter().flatten().min()
+        [deadline, self.books.due()].into_iter().flatten().min()
     }
 
     fn accept(&mut self) {
@@ -389,7 +354,7 @@ impl Server {
     }
 
     fn promise(&mut self, token: u64, report: Report) {
-        let is_new = !self.books.contains_key(&report.instance);
+        let is_new = !self.books.has(&report.instance);
         let reason = if is_new && self.books.len() >= INSTANCES {
             Some("too many instances")
         } else if self.journal.keep(token, report.instance.clone(), report.claim) {
@@ -457,49 +422,29 @@ impl Server {
 
     /// A report that is in the journal.
     fn hear(&mut self, instance: &InstanceId, claim: Claim, seq: i64) {
-        let now = clock::now();
-        let at = SystemTime::now();
-        let fresh = || Book { docket: Docket::default(), seq, claim, at, reports: 0 };
-        let book = self.books.entry(instance.clone()).or_insert_with(fresh);
-        (book.seq, book.claim, book.at) = (seq, claim, at);
-        book.reports += 1;
-        if let Some(due) = book.docket.due() {
-            self.due.remove(&(due, instance.clone()));
+        let consequence = self.books.hear(instance, claim, seq, (clock::now(), SystemTime::now()));
+        if let Consequence::Tell(settled) = &consequence {
+            return self.tell(settled);
         }
-        let from = book.docket.settled();
-        let verdict = book.docket.hear(claim, now, self.policy.interval);
-        if let Some(due) = book.docket.due() {
-            self.due.insert((due, instance.clone()));
-        }
-        match verdict {
-            Verdict::Act(claim) => self.settle(instance, claim, from, seq),
-            // Nobody is told, and yet it is settled: it must not be thought of again.
-            Verdict::Known | Verdict::Swallowed => {
-                self.amend(|view| view.coalesced += 1);
-                self.journal.settle(instance.clone(), seq, claim, false);
-            }
-            Verdict::Held => self.amend(|view| view.coalesced += 1),
+        self.amend(|view| view.coalesced += 1);
+        // Nobody is told, and yet it is settled: it must not be thought of again.
+        if consequence == Consequence::Note {
+            self.journal.settle(instance.clone(), seq, claim, false);
         }
     }
 
     /// What follows is told, and noted.
-    fn settle(&mut self, instance: &InstanceId, claim: Claim, from: Option<Claim>, seq: i64) {
-        let (whose, at) = (instance.clone(), SystemTime::now());
-        self.audience.tell(&Settled { instance: whose, claim, from, seq, at });
-        self.journal.settle(instance.clone(), seq, claim, true);
+    fn tell(&mut self, settled: &Settled) {
+        self.audience.tell(settled);
+        self.journal.settle(settled.instance.clone(), settled.seq, settled.claim, true);
     }
 
     /// Does what is due.
     fn tick(&mut self) {
         let now = clock::now();
-        while let Some((_, instance)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
-            self.due.pop_first();
-            let Some(book) = self.books.get_mut(&instance) else { continue };
-            let (seq, from) = (book.seq, book.docket.settled());
-            if let Some(claim) = book.docket.tick(now) {
-                self.settle(&instance, claim, from, seq);
-                self.show(&instance);
-            }
+        for settled in self.books.tick((now, SystemTime::now())) {
+            self.tell(&settled);
+            self.show(&settled.instance);
         }
         while let Some((at, token)) = self.deadlines.front().copied().filter(|(at, _)| *at <= now) {
             self.deadlines.pop_front();
@@ -519,14 +464,7 @@ impl Server {
     }
 
     fn show(&self, instance: &InstanceId) {
-        let Some(book) = self.books.get(instance) else { return };
-        let standing = Standing {
-            claim: book.claim,
-            at: book.at,
-            settled: book.docket.settled(),
-            is_held: book.docket.is_holding(),
-            reports: book.reports,
-        };
+        let Some(standing) = self.books.standing(instance) else { return };
         self.amend(|view| {
             view.instances.insert(instance.clone(), standing);
         });

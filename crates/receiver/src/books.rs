@@ -1,0 +1,340 @@
+//! What was claimed of each instance, and what follows from it: the rules of a receiver, without its socket
+//! and its disk.
+//!
+//! What follows is told to the audience, and noted in the journal. A process may be killed between any two
+//! of these; the next one is handed what the journal has ([`Memory`]), and whoever must know is told once
+//! more rather than never.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use vipwatch_core::claim::{Claim, Docket, Verdict};
+use vipwatch_core::{InstanceId, Moment};
+
+use crate::journal::Memory;
+use crate::server::Settled;
+
+/// What is known of one instance, for whoever asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// What was claimed last.
+    pub claim: Claim,
+    /// When.
+    pub at: SystemTime,
+    /// What holds.
+    pub settled: Option<Claim>,
+    /// Whether a primary is held back.
+    pub is_held: bool,
+    /// How many reports there were.
+    pub reports: u64,
+}
+
+/// What follows from a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Consequence {
+    /// The audience is told, and it is noted.
+    Tell(Settled),
+    /// It is noted: it was so already, or was taken back in time.
+    Note,
+    /// Nothing, for now.
+    Wait,
+}
+
+/// One instance's.
+#[derive(Debug)]
+struct Book {
+    docket: Docket,
+    /// The last report, and what it said when.
+    seq: i64,
+    claim: Claim,
+    at: SystemTime,
+    reports: u64,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Books {
+    each: BTreeMap<InstanceId, Book>,
+    due: BTreeSet<(Moment, InstanceId)>,
+    /// For how long a primary is held back.
+    interval: Duration,
+}
+
+impl Books {
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self { each: BTreeMap::new(), due: BTreeSet::new(), interval }
+    }
+
+    /// Takes over what the journal has of an instance; tells what holds, if anybody was ever told of it.
+    /// The reports that are open are to be heard after this.
+    pub(crate) fn recall(&mut self, instance: &InstanceId, memory: &Memory) -> Option<Settled> {
+        let settled = memory.settled.map(|holds| holds.claim);
+        // What is open may have been acted on by a process that could not note it any more.
+        let docket = match (settled, memory.open.is_empty()) {
+            (Some(claim), true) => Docket::settled_as(claim),
+            (settled, _) => Docket::doubtful(settled),
+        };
+        let (claim, seq, at, acted) = match (memory.settled, memory.open.last()) {
+            (Some(holds), _) => (holds.claim, holds.seq, holds.at, holds.acted),
+            // It is heard next.
+            (None, Some((seq, claim))) => (*claim, *seq, SystemTime::UNIX_EPOCH, 0),
+            (None, None) => return None,
+        };
+        self.each.insert(instance.clone(), Book { docket, seq, claim, at, reports: 0 });
+        let (instance, seq) = (instance.clone(), acted);
+        (acted > 0).then_some(Settled { instance, claim, from: None, seq, at })
+    }
+
+    /// A report that is in the journal.
+    pub(crate) fn hear(
+        &mut self,
+        instance: &InstanceId,
+        claim: Claim,
+        seq: i64,
+        (now, at): (Moment, SystemTime),
+    ) -> Consequence {
+        let fresh = || Book { docket: Docket::default(), seq, claim, at, reports: 0 };
+        let book = self.each.entry(instance.clone()).or_insert_with(fresh);
+        (book.seq, book.claim, book.at) = (seq, claim, at);
+        book.reports += 1;
+        if let Some(due) = book.docket.due() {
+            self.due.remove(&(due, instance.clone()));
+        }
+        let from = book.docket.settled();
+        let verdict = book.docket.hear(claim, now, self.interval);
+        if let Some(due) = book.docket.due() {
+            self.due.insert((due, instance.clone()));
+        }
+        match verdict {
+            Verdict::Act(claim) => {
+                Consequence::Tell(Settled { instance: instance.clone(), claim, from, seq, at })
+            }
+            Verdict::Known | Verdict::Swallowed => Consequence::Note,
+            Verdict::Held => Consequence::Wait,
+        }
+    }
+
+    /// When [`Self::tick`] has something to tell.
+    pub(crate) fn due(&self) -> Option<Moment> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// What is to be told now, because nobody has taken it back.
+    pub(crate) fn tick(&mut self, (now, at): (Moment, SystemTime)) -> Vec<Settled> {
+        let mut told = Vec::new();
+        while self.due().is_some_and(|due| due <= now) {
+            let Some((_, instance)) = self.due.pop_first() else { break };
+            let Some(book) = self.each.get_mut(&instance) else { continue };
+            let from = book.docket.settled();
+            if let Some(claim) = book.docket.tick(now) {
+                told.push(Settled { instance, claim, from, seq: book.seq, at });
+            }
+        }
+        told
+    }
+
+    /// Whether there is anything about an instance.
+    pub(crate) fn has(&self, instance: &InstanceId) -> bool {
+        self.each.contains_key(instance)
+    }
+
+    /// How many instances there are.
+    pub(crate) fn len(&self) -> usize {
+        self.each.len()
+    }
+
+    /// What is known of one.
+    pub(crate) fn standing(&self, instance: &InstanceId) -> Option<Standing> {
+        let book = self.each.get(instance)?;
+        Some(Standing {
+            claim: book.claim,
+            at: book.at,
+            settled: book.docket.settled(),
+            is_held: book.docket.is_holding(),
+            reports: book.reports,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::journal::Holds;
+
+    const INTERVAL: Duration = Duration::from_secs(2);
+
+    /// One thing that happens.
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// A monitor reports about a router.
+        Report(u8, Claim),
+        /// Time passes, in milliseconds.
+        Pass(u64),
+        /// What was told reaches the one who is told, and that is noted.
+        Arrive,
+        /// The process is killed. Of what was not promised to anybody, so many notes are lost.
+        Kill(usize),
+    }
+
+    /// What the journal would be handed, in order.
+    #[derive(Debug, Clone)]
+    enum Note {
+        Report(InstanceId, i64, Claim),
+        Settled(InstanceId, i64, Claim, bool),
+        Told(InstanceId, i64),
+    }
+
+    /// A receiver, its disk, and one who is told.
+    #[derive(Debug)]
+    struct World {
+        books: Books,
+        time: u64,
+        seq: i64,
+        notes: Vec<Note>,
+        /// Told, and not arrived.
+        on_its_way: Vec<Settled>,
+        knows: BTreeMap<InstanceId, Claim>,
+        said: BTreeMap<InstanceId, Claim>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                books: Books::new(INTERVAL),
+                time: 0,
+                seq: 0,
+                notes: Vec::new(),
+                on_its_way: Vec::new(),
+                knows: BTreeMap::new(),
+                said: BTreeMap::new(),
+            }
+        }
+
+        fn now(&self) -> (Moment, SystemTime) {
+            let since = Duration::from_millis(self.time);
+            (Moment::new(since), SystemTime::UNIX_EPOCH + since)
+        }
+
+        fn tell(&mut self, settled: Settled) {
+            let Settled { instance, claim, seq, .. } = settled.clone();
+            self.on_its_way.push(settled);
+            self.notes.push(Note::Settled(instance, seq, claim, true));
+        }
+
+        fn hear(&mut self, instance: &InstanceId, claim: Claim, seq: i64) {
+            match self.books.hear(instance, claim, seq, self.now()) {
+                Consequence::Tell(settled) => self.tell(settled),
+                Consequence::Note => {
+                    self.notes.push(Note::Settled(instance.clone(), seq, claim, false));
+                }
+                Consequence::Wait => {}
+            }
+        }
+
+        fn step(&mut self, step: &Step) {
+            match step {
+                Step::Report(router, claim) => {
+                    let instance: InstanceId = format!("r{router}").parse().unwrap();
+                    self.seq += 1;
+                    self.said.insert(instance.clone(), *claim);
+                    self.notes.push(Note::Report(instance.clone(), self.seq, *claim));
+                    self.hear(&instance, *claim, self.seq);
+                }
+                Step::Pass(millis) => {
+                    self.time += millis;
+                    for settled in self.books.tick(self.now()) {
+                        self.tell(settled);
+                    }
+                }
+                Step::Arrive => {
+                    for Settled { instance, claim, seq, .. } in std::mem::take(&mut self.on_its_way)
+                    {
+                        self.knows.insert(instance.clone(), claim);
+                        self.notes.push(Note::Told(instance, seq));
+                    }
+                }
+                Step::Kill(lost) => self.restart(*lost),
+            }
+        }
+
+        /// The next process, with what is on the disk.
+        fn restart(&mut self, lost: usize) {
+            // What was promised is there: everything up to the last report.
+            let is_report = |note: &Note| matches!(note, Note::Report(..));
+            let promised = self.notes.iter().rposition(is_report).map_or(0, |last| last + 1);
+            let kept = self.notes.len().saturating_sub(lost).max(promised);
+            self.notes.truncate(kept);
+            self.on_its_way.clear();
+            self.books = Books::new(INTERVAL);
+            let mut memories: BTreeMap<InstanceId, Memory> = BTreeMap::new();
+            for note in &self.notes {
+                match note.clone() {
+                    Note::Report(instance, seq, claim) => {
+                        memories.entry(instance).or_default().open.push((seq, claim));
+                    }
+                    Note::Settled(instance, seq, claim, is_acted_on) => {
+                        let memory = memories.entry(instance).or_default();
+                        let before = memory.settled.map_or(0, |holds| holds.acted);
+                        let acted = if is_acted_on { seq } else { before };
+                        let at = SystemTime::UNIX_EPOCH;
+                        memory.settled = Some(Holds { claim, seq, acted, at });
+                        memory.open.retain(|(open, _)| *open > seq);
+                    }
+                    Note::Told(instance, seq) => {
+                        memories.entry(instance).or_default().told.insert("x".to_owned(), seq);
+                    }
+                }
+            }
+            for (instance, memory) in memories {
+                if let Some(settled) = self.books.recall(&instance, &memory)
+                    && memory.told.get("x").is_none_or(|told| *told < settled.seq)
+                {
+                    self.on_its_way.push(settled);
+                }
+                for (seq, claim) in memory.open {
+                    self.hear(&instance, claim, seq);
+                }
+            }
+        }
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let claims = [Claim::Primary, Claim::Backup, Claim::Fault, Claim::Unknown];
+        prop_oneof![
+            4 => (0_u8..3, proptest::sample::select(claims.to_vec()))
+                .prop_map(|(router, claim)| Step::Report(router, claim)),
+            2 => (0_u64..3000).prop_map(Step::Pass),
+            2 => Just(Step::Arrive),
+            1 => (0_usize..8).prop_map(Step::Kill),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// For any interleaving, and whenever the process is killed: what holds in the end is what each
+        /// monitor said last, and whoever is told knows it; unless he was never told of anything.
+        #[test]
+        fn what_is_applied_converges_to_the_last_report_at_any_crash_point(
+            steps in proptest::collection::vec(step(), 1..60),
+        ) {
+            let mut world = World::new();
+            for step in &steps {
+                world.step(step);
+            }
+            for step in [Step::Pass(10_000), Step::Arrive] {
+                world.step(&step);
+            }
+            for (instance, claim) in &world.said {
+                let standing = world.books.standing(instance).unwrap();
+                prop_assert_eq!(standing.settled, Some(*claim));
+                prop_assert_eq!(standing.claim, *claim);
+                if let Some(known) = world.knows.get(instance) {
+                    prop_assert_eq!(known, claim);
+                }
+            }
+        }
+    }
+}

@@ -132,6 +132,17 @@ pub fn release_spare_heap() {
     }
 }
 
+/// Lets us have as many open files as we may; tells how many that is.
+pub fn raise_file_limit() -> u64 {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    // With fewer it works as well, until very many come at once.
+    let current =
+        if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    current.unwrap_or(u64::MAX)
+}
+
 /// Has all threads share two heaps, and large things be given back at once: there are some threads,
 /// and none of them allocates much at a time.
 pub fn share_heaps() {

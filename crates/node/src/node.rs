@@ -19,7 +19,7 @@ use vipwatch_engine::roster::{Cause, Change};
 use vipwatch_history::{HistoryError, Last, Opened, Reader, Stage, Writer};
 use vipwatch_linux::clock;
 use vipwatch_linux::listen::{ListenError, inherited};
-use vipwatch_linux::process::{release_spare_heap, share_heaps};
+use vipwatch_linux::process::{raise_file_limit, release_spare_heap, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
 use vipwatch_receiver::{Entrance, ReceiverError};
 
@@ -110,6 +110,7 @@ impl Node {
     pub fn start(config: Config, reload: Reload) -> Result<Self, NodeError> {
         // ORDER: signals before any thread, so that no thread is killed by them.
         let signals = Signals::hold().map_err(NodeError::Signals)?;
+        // Announcing takes some for each instance, for some seconds.
         raise_file_limit();
         share_heaps();
         let lock = lock(&config.state_dir)?;
@@ -570,15 +571,6 @@ impl Node {
     fn watch_agents(&mut self) {
         self.follower.watch_agents(self.dispatch.agent_directories());
     }
-}
-
-/// As many files as we may have: announcing takes some for each instance, for some seconds.
-fn raise_file_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // With fewer it works as well, until very many fail over at once.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn log(transition: &Transition) {

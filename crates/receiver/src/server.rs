@@ -36,6 +36,9 @@ const INSTANCES: usize = 100_000;
 /// How long whoever has begun to speak may go on when the server is stopped.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// How long nobody is let in when that failed.
+const RESPITE: Duration = Duration::from_millis(100);
+
 const LISTENER: u64 = 0;
 const JOURNAL: u64 = 1;
 const STOP: u64 = 2;
@@ -133,6 +136,10 @@ pub struct Server {
     /// In the order of their deadlines.
     deadlines: VecDeque<(Moment, u64)>,
     books: Books,
+    /// Until when nobody is let in.
+    closed_until: Option<Moment>,
+    /// Nobody could be let in, and that was said.
+    is_full: bool,
     next: u64,
 }
 
@@ -166,6 +173,8 @@ impl Server {
             promises: BTreeMap::new(),
             deadlines: VecDeque::new(),
             books,
+            closed_until: None,
+            is_full: false,
             next: FIRST,
         };
         server.remember(memory);
@@ -194,7 +203,8 @@ impl Server {
     pub fn run(mut self) -> io::Result<()> {
         while self.turn(None)? {}
         // Whoever waits to be let in is the next one's.
-        epoll::delete(&self.waiting, &self.listener)?;
+        self.closed_until = None;
+        let _ = epoll::delete(&self.waiting, &self.listener);
         epoll::delete(&self.waiting, &self.stop)?;
         // Whoever has begun to speak is heard out.
         let end = clock::now() + FAREWELL;
@@ -235,14 +245,28 @@ impl Server {
 
     fn next_due(&self) -> Option<Moment> {
         let deadline = self.deadlines.front().map(|(at, _)| *at);
-        [deadline, self.books.due()].into_iter().flatten().min()
+        [deadline, self.books.due(), self.closed_until].into_iter().flatten().min()
     }
 
     fn accept(&mut self) {
         // So many that nobody who has something to say waits for those who come.
         for _ in 0..256 {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let Ok(socket) = accept_with(&self.listener, flags) else { return };
+            let socket = match accept_with(&self.listener, flags) {
+                Ok(socket) => {
+                    self.is_full = false;
+                    socket
+                }
+                // Whoever hung up while he waited.
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(Errno::AGAIN) => return,
+                Err(errno) => {
+                    if !self.make_room() {
+                        self.turn_away(errno);
+                    }
+                    return;
+                }
+            };
             let user = peer::credentials(&socket).map(|peer| peer.user);
             if !user.is_ok_and(|user| self.policy.users.contains(&user)) {
                 let _ = send(&socket, &Reply::Forbidden.bytes(false), SendFlags::NOSIGNAL);
@@ -267,6 +291,25 @@ impl Server {
             self.deadlines.push_back((deadline, token));
             // Most have said everything by now.
             self.read(token);
+        }
+    }
+
+    /// Nobody can be let in, for want of files or memory: those who wait go on to wait, and we do not
+    /// turn in circles meanwhile.
+    fn turn_away(&mut self, errno: Errno) {
+        if !std::mem::replace(&mut self.is_full, true) {
+            tracing::error!("cannot let anybody in: {}", io::Error::from(errno));
+        }
+        let _ = epoll::delete(&self.waiting, &self.listener);
+        self.closed_until = Some(clock::now() + RESPITE);
+    }
+
+    /// Lets monitors in again, if it is time.
+    fn open_again(&mut self, now: Moment) {
+        if self.closed_until.is_some_and(|until| until <= now) {
+            self.closed_until = None;
+            let data = epoll::EventData::new_u64(LISTENER);
+            let _ = epoll::add(&self.waiting, &self.listener, data, epoll::EventFlags::IN);
         }
     }
 
@@ -442,6 +485,7 @@ impl Server {
     /// Does what is due.
     fn tick(&mut self) {
         let now = clock::now();
+        self.open_again(now);
         for settled in self.books.tick((now, SystemTime::now())) {
             self.tell(&settled);
             self.show(&settled.instance);

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use vipwatch_core::Chain;
 use vipwatch_linux::account::{Kind, id};
 use vipwatch_linux::listen::{ListenError, inherited};
+use vipwatch_linux::process::raise_file_limit;
 use vipwatch_linux::signal::{Signal, Signals};
 use vipwatch_node::config::AgentConfig;
 use vipwatch_node::desk::Desk;
@@ -74,6 +75,8 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(Code::Missing, error);
     // ORDER: signals before any thread, so that no thread is killed by them.
     let signals = Signals::hold().map_err(failed)?;
+    // Each monitor that reports has one.
+    raise_file_limit();
     let (config, agent) = options.settings()?;
     log::open(config.log, if options.debug { Level::Debug } else { Level::Info });
     std::fs::create_dir_all(&config.state_dir).map_err(|error| {

@@ -45,15 +45,21 @@ impl Agent {
         configure(directory, None);
         let log = std::fs::File::options().create(true).append(true).open(directory.join("log"));
         let child = command(directory, words).stderr(log.unwrap()).stdout(Stdio::null()).spawn();
-        wait_for("the receiver", || UnixStream::connect(socket(directory)).ok());
-        Self { child: child.unwrap(), directory: directory.to_owned() }
+        let agent = Self { child: child.unwrap(), directory: directory.to_owned() };
+        wait_within(std::time::Duration::from_mins(1), "the receiver", || agent.answer());
+        agent
     }
 
-    pub(crate) fn status(&self) -> Value {
+    /// What it says of itself, if it does.
+    fn answer(&self) -> Option<Value> {
         let mut command = Command::new(PROGRAM);
         command.args(["agent", "status", "--format", "json", "--status-socket"]);
         let output = output_of(command.arg(self.directory.join("agent.sock")));
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        self.answer().unwrap_or_else(|| panic!("no answer: {}", self.log()))
     }
 
     /// Ends it at once, as nothing that can be prepared for.
@@ -205,4 +211,51 @@ fn one_socket_has_one_receiver_and_strangers_are_named() {
     let wrong = output_of(&mut command(lab.path(), &["--simulate", "friendly"]));
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("threaded, eventlet"));
+}
+
+#[test]
+fn ten_thousand_idlers_are_neither_waited_for_nor_paid_for() {
+    let lab = Lab::new();
+    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    let files = vipwatch_linux::process::raise_file_limit();
+    assert!(files > 10_100, "this test needs more than 10,000 files, and may have {files}");
+    let idlers: Vec<UnixStream> =
+        (0..10_000).map(|_| UnixStream::connect(socket(lab.path())).unwrap()).collect();
+    for number in 0..100 {
+        assert_eq!(report(lab.path(), &format!("r{number}"), "backup"), Some(200));
+    }
+    let status = agent.status();
+    assert_eq!(status["accepted"], 100, "{status}");
+    assert!(status["connections"].as_u64() <= Some(4096), "{status}");
+    assert!(status["rejected"]["made_room"].as_u64() > Some(5000), "{status}");
+    let path = format!("/proc/{}/status", agent.child.id());
+    let memory = std::fs::read_to_string(path).unwrap();
+    let memory = memory.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kilobytes: u64 = memory.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kilobytes < 64 << 10, "{kilobytes} KiB");
+    drop(idlers);
+}
+
+#[test]
+fn a_receiver_that_may_open_no_more_files_goes_on_when_it_may() {
+    let lab = Lab::new();
+    configure(lab.path(), None);
+    // Its own files, and few more.
+    let mut limited = Command::new("prlimit");
+    limited.arg("--nofile=40").args(["--", PROGRAM]);
+    let inner = command(lab.path(), &["--interval", "0s"]);
+    let log = std::fs::File::create(lab.path().join("log")).unwrap();
+    let child = limited.args(inner.get_args()).stderr(log).spawn().unwrap();
+    let agent = Agent { child, directory: lab.path().to_owned() };
+    wait_for("the receiver", || UnixStream::connect(socket(lab.path())).ok());
+    // Each has said something, so nobody makes room.
+    let mut begun: Vec<UnixStream> = Vec::new();
+    for _ in 0..60 {
+        let mut stream = UnixStream::connect(socket(lab.path())).unwrap();
+        stream.write_all(b"POST").unwrap();
+        begun.push(stream);
+    }
+    wait_for("it to be full", || agent.log().contains("cannot let anybody in").then_some(()));
+    drop(begun);
+    wait_for("a promise", || (report(lab.path(), "a", "backup") == Some(200)).then_some(()));
 }

@@ -5,6 +5,7 @@
 mod agent;
 mod direct;
 mod duties;
+mod monitors;
 mod node;
 mod outlets;
 mod reception;

@@ -6,6 +6,7 @@ mod build;
 mod check;
 mod demo;
 mod enclosure;
+mod fuzz;
 mod provision;
 mod test;
 mod tidy;
@@ -28,13 +29,15 @@ Usage: cargo xtask COMMAND
 
   demo [--seconds N]             three nodes with real keepalived in throw-away namespaces;
                                  something fails every few seconds; `vipwatch watch`, live
-  test [SUITE] [FILTER]          everything, or one of: unit, netns, contract, neutron
+  test [SUITE] [FILTER]          everything, or one of: unit, netns, contract, neutron, fuzz
        [--subject PATH]          the contract suite against another executable
        [--table FILE]            and its results as a Markdown table
   check [--advisories]           format, lints, house rules, documentation, dependencies
   bench NAME [--json FILE]       measure beside the peers in the same run; NAME: dropin,
-                                 announce, node
+                                 announce, node, receiver
         [--quick]                fewer repetitions, no figures to quote
+  fuzz [TARGET] [--seconds N]    feed readers with anything, for a minute each; TARGET: request,
+                                 keepalived_conf
 
 Everything that needs network namespaces runs in its own, without root where user namespaces
 are allowed, and leaves nothing behind.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::outside(rest),
         ["check", rest @ ..] => check::run(rest),
         ["bench", rest @ ..] => bench::outside(rest),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
         [enclosure::INSIDE, rest @ ..] => inside(rest),
         [] | ["help" | "--help" | "-h", ..] => {
             print!("{HELP}");

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::build::{self, TestProgram};
-use crate::{Stop, Task, check, enclosure, provision};
+use crate::{Stop, Task, check, enclosure, fuzz, provision};
 
 /// Which tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,12 +77,16 @@ fn parse<'a>(words: &[&'a str]) -> Result<Wanted<'a>, Stop> {
 
 /// Builds and installs, then goes inside.
 pub fn outside(words: &[&str]) -> Task {
+    if words == ["fuzz"] {
+        return fuzz::briefly();
+    }
     let wanted = parse(words)?;
     provision::programs(&[provision::BASIC])?;
     enclosure::probe()?;
     let is_all = wanted.suite.is_none() && wanted.filter.is_none();
     if is_all {
         check::quick()?;
+        fuzz::briefly()?;
     }
     let wants = |suite| wanted.suite.is_none_or(|wanted| wanted == suite);
     if wants(Suite::Netns) || wants(Suite::Contract) {

@@ -1,0 +1,22 @@
+//! What a monitor says, whatever it is: read without a panic, and the same however it was cut into pieces.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vipwatch_receiver::request::{LONGEST, Progress, read};
+
+fuzz_target!(|bytes: &[u8]| {
+    let whole = read(bytes);
+    if let Progress::Report(report, length) = &whole {
+        assert!(*length <= bytes.len(), "more was read than there is");
+        assert!(!report.instance.as_str().contains(['/', '\0', '\n']), "{report:?}");
+        assert_eq!(read(&bytes[..*length]), whole, "what comes behind it matters");
+    }
+    // Piece by piece: nothing is decided before it is, and what is decided stays so.
+    for length in 0..bytes.len().min(LONGEST) {
+        match read(&bytes[..length]) {
+            Progress::Incomplete => {}
+            decided => return assert_eq!(decided, whole, "after {length} bytes"),
+        }
+    }
+});

@@ -4,13 +4,14 @@ mod announce;
 mod dropin;
 mod measure;
 mod node;
+mod receiver;
 mod report;
 
 use std::path::PathBuf;
 
 use crate::{Stop, Task, build, enclosure, provision};
 
-const NAMES: &str = "dropin, announce, node";
+const NAMES: &str = "dropin, announce, node, receiver";
 
 /// Builds, installs the peers, and goes inside.
 pub fn outside(words: &[&str]) -> Task {
@@ -30,15 +31,16 @@ pub fn outside(words: &[&str]) -> Task {
         }
     }
     let name = match name {
-        Some(name @ ("dropin" | "announce" | "node")) => name,
+        Some(name @ ("dropin" | "announce" | "node" | "receiver")) => name,
         Some(other) => return Err(Stop(format!("unknown bench {other:?}; there are: {NAMES}"))),
         None => return Err(Stop(format!("which bench? there are: {NAMES}"))),
     };
     provision::programs(&[provision::BASIC])?;
     enclosure::probe()?;
-    let subject = if name == "node" { build::vipwatch("release")? } else { build::dropin()? };
+    let is_vipwatch = matches!(name, "node" | "receiver");
+    let subject = if is_vipwatch { build::vipwatch("release")? } else { build::dropin()? };
     let mut homes = [String::new(), String::new()];
-    if name == "node" {
+    if is_vipwatch {
         provision::programs(&[provision::PEERS])?;
         homes[0] = provision::neutron("29.0.0")?.display().to_string();
     } else if name == "dropin" {
@@ -64,6 +66,9 @@ pub fn inside(words: &[&str]) -> Task {
     } else if *name == "node" {
         let (subject, script) = (PathBuf::from(subject), PathBuf::from(script));
         node::Bench { subject, script, is_quick }.run()
+    } else if *name == "receiver" {
+        let (subject, neutron) = (PathBuf::from(subject), PathBuf::from(script));
+        receiver::Bench { subject, neutron, is_quick }.run()
     } else {
         let homes = dropin::Homes {
             subject: PathBuf::from(subject),

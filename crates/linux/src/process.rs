@@ -132,6 +132,17 @@ pub fn release_spare_heap() {
     }
 }
 
+/// Has the kernel make room for so many open files at once, now. It would else do so when they come, again and
+/// again, and have a process with several threads wait some ten milliseconds each time.
+pub fn make_room_for_files(count: u64) {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let highest = limit.map_or(count, |limit| count.min(limit)).saturating_sub(1);
+    let Ok(highest) = i32::try_from(highest) else { return };
+    // The room stays when this goes. Without it, it is as it would have been.
+    let standing_for_many = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), highest);
+    drop(standing_for_many);
+}
+
 /// Lets us have as many open files as we may; tells how many that is.
 pub fn raise_file_limit() -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,33 +24,43 @@ pub const FILE: &str = "claims.sqlite";
 const VERSION: i64 = 2;
 
 /// Reports that may wait for the disk; more are told to come again.
-const QUEUE: usize = 8192;
-/// Reports in one transaction.
-const BATCH: usize = 4096;
+const LONGEST: usize = 8192;
+/// Bundles of notes that may wait for the thread; the next one grows meanwhile.
+const BUNDLES: usize = 64;
+/// How long what nobody waits for may wait for the disk.
+const LATER: Duration = Duration::from_millis(50);
 /// How often what was acted on is cleared, and how long it is kept until then.
 const CLEARING: Duration = Duration::from_mins(1);
 const KEPT_MILLIS: i64 = 86_400_000;
 
+/// As a new journal is made. Numbers are ours to give, so that none is ever used again.
 const CREATE: &str = "
 CREATE TABLE report (
-    seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq      INTEGER PRIMARY KEY,
     at       INTEGER NOT NULL,              -- milliseconds since the epoch
     instance TEXT NOT NULL,
     word     TEXT NOT NULL
 );
-CREATE INDEX report_by_instance ON report (instance, seq);
 CREATE TABLE settled (
     instance TEXT PRIMARY KEY,
     seq      INTEGER NOT NULL,              -- the last report that was considered
     at       INTEGER NOT NULL,
-    word     TEXT NOT NULL
-);
+    word     TEXT NOT NULL,
+    acted    INTEGER NOT NULL               -- the last one that was acted on; 0 for none
+) WITHOUT ROWID;
+CREATE TABLE told (
+    party    TEXT NOT NULL,
+    instance TEXT NOT NULL,
+    seq      INTEGER NOT NULL,
+    PRIMARY KEY (party, instance)
+) WITHOUT ROWID;
 ";
 
-/// From format 1 to 2: who was told of what.
-const ADD_TOLD: &str = "
-ALTER TABLE settled ADD COLUMN acted INTEGER NOT NULL DEFAULT 0;    -- the last one that was acted on
+/// From format 1, which did not know who was told.
+const TAKE_OVER: &str = "
+ALTER TABLE settled ADD COLUMN acted INTEGER NOT NULL DEFAULT 0;
 UPDATE settled SET acted = seq;
+DROP INDEX report_by_instance;
 CREATE TABLE told (
     party    TEXT NOT NULL,
     instance TEXT NOT NULL,
@@ -121,7 +131,7 @@ enum Note {
 /// Where it is noted who was told. Handed to those who tell; they may outlive the journal.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    sender: SyncSender<Note>,
+    sender: SyncSender<Vec<Note>>,
 }
 
 impl Ledger {
@@ -129,7 +139,7 @@ impl Ledger {
     /// told once more after a restart.
     pub fn told(&self, party: &Arc<str>, instance: &InstanceId, seq: i64) {
         let (party, instance) = (Arc::clone(party), instance.clone());
-        let _ = self.sender.try_send(Note::Told { party, instance, seq });
+        let _ = self.sender.try_send(vec![Note::Told { party, instance, seq }]);
     }
 }
 
@@ -146,7 +156,11 @@ struct Shelf {
 /// An open journal.
 #[derive(Debug)]
 pub struct Journal {
-    sender: SyncSender<Note>,
+    /// What is handed over next.
+    bundle: Vec<Note>,
+    /// Reports that were taken and have not come back.
+    waiting: usize,
+    sender: SyncSender<Vec<Note>>,
     shelf: Arc<Shelf>,
     thread: Option<JoinHandle<()>>,
 }
@@ -169,26 +183,48 @@ impl Journal {
         let bell =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let shelf = Arc::new(Shelf { kept: Mutex::default(), bell });
-        let (sender, receiver) = sync_channel(QUEUE);
+        let (sender, receiver) = sync_channel(BUNDLES);
         let theirs = Arc::clone(&shelf);
-        let work = move || Clerk { connection, shelf: theirs }.work(&receiver);
+        let last = last_number(&connection).map_err(failed)?;
+        let clerk = Clerk { connection, shelf: theirs, last, later: Later::default() };
+        let work = move || clerk.work(&receiver);
         let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(work)?;
-        Ok((Self { sender, shelf, thread: Some(thread) }, memory))
+        let (bundle, waiting) = (Vec::new(), 0);
+        Ok((Self { bundle, waiting, sender, shelf, thread: Some(thread) }, memory))
     }
 
-    /// Has a report written, without waiting; false if there is no room, and nothing can be promised.
-    pub fn keep(&self, ticket: u64, instance: InstanceId, claim: Claim) -> bool {
-        self.put(Note::Report { ticket, instance, claim })
+    /// Takes a report that is to be written; false if there is no room, and nothing can be promised.
+    pub fn keep(&mut self, ticket: u64, instance: InstanceId, claim: Claim) -> bool {
+        let has_room = self.waiting < LONGEST;
+        if has_room {
+            self.waiting += 1;
+            self.bundle.push(Note::Report { ticket, instance, claim });
+        }
+        has_room
     }
 
-    /// Notes what holds, and whether it was acted on or was so already. If there is no room for it, it
-    /// will be considered once more after a restart.
-    pub fn settle(&self, instance: InstanceId, seq: i64, claim: Claim, is_acted_on: bool) {
-        let _ = self.put(Note::Settled { instance, seq, claim, is_acted_on });
+    /// Notes what holds, and whether it was acted on or was so already. What is lost of this with the
+    /// process is considered once more by the next.
+    pub fn settle(&mut self, instance: InstanceId, seq: i64, claim: Claim, is_acted_on: bool) {
+        self.bundle.push(Note::Settled { instance, seq, claim, is_acted_on });
     }
 
-    fn put(&self, note: Note) -> bool {
-        self.sender.try_send(note).is_ok()
+    /// Hands over what was taken, without waiting: all at once, so that it is written at once. What finds no
+    /// room is handed over with what comes next.
+    pub fn hand_over(&mut self) {
+        if self.bundle.is_empty() {
+            return;
+        }
+        if let Err(TrySendError::Full(bundle)) =
+            self.sender.try_send(std::mem::take(&mut self.bundle))
+        {
+            self.bundle = bundle;
+        }
+    }
+
+    /// Whether something waits to be handed over.
+    pub fn is_behind(&self) -> bool {
+        !self.bundle.is_empty()
     }
 
     /// For those who tell.
@@ -197,10 +233,13 @@ impl Journal {
     }
 
     /// What has been written since the last call.
-    pub fn kept(&self) -> Vec<Kept> {
+    pub fn kept(&mut self) -> Vec<Kept> {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.shelf.bell, &mut count);
-        self.shelf.kept.lock().map(|mut kept| std::mem::take(&mut *kept)).unwrap_or_default()
+        let kept = self.shelf.kept.lock().map(|mut kept| std::mem::take(&mut *kept));
+        let kept = kept.unwrap_or_default();
+        self.waiting = self.waiting.saturating_sub(kept.len());
+        kept
     }
 }
 
@@ -213,8 +252,9 @@ impl AsFd for Journal {
 impl Drop for Journal {
     /// Everything that was handed over is written before this returns.
     fn drop(&mut self) {
-        // Others may still have a ledger.
-        let _ = self.sender.send(Note::End);
+        self.bundle.push(Note::End);
+        // Others may still have a ledger, so that the line is not cut.
+        let _ = self.sender.send(std::mem::take(&mut self.bundle));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -227,8 +267,8 @@ fn prepare(connection: &Connection, found: i64) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
     let steps = match found {
-        0 => format!("{CREATE} {ADD_TOLD}"),
-        1 => ADD_TOLD.to_owned(),
+        0 => CREATE,
+        1 => TAKE_OVER,
         _ => return Ok(()),
     };
     connection.execute_batch(&format!("BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"))
@@ -266,6 +306,13 @@ fn recall(connection: &Connection) -> rusqlite::Result<BTreeMap<InstanceId, Memo
     Ok(memories)
 }
 
+/// The highest number that was ever given.
+fn last_number(connection: &Connection) -> rusqlite::Result<i64> {
+    let question = "SELECT max(coalesce((SELECT max(seq) FROM report), 0), \
+                    coalesce((SELECT max(seq) FROM settled), 0))";
+    connection.query_row(question, [], |row| row.get(0))
+}
+
 /// What only we have written is as we have written it; anything else is left alone.
 fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<(InstanceId, i64, Claim)>> {
     let (instance, seq, word): (String, i64, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
@@ -276,34 +323,78 @@ fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<(InstanceId, i64, C
         .map(|(instance, claim)| (instance, seq, claim)))
 }
 
+/// What need not be on the disk before somebody is answered: of each instance and party, the last.
+#[derive(Default)]
+struct Later {
+    settled: BTreeMap<InstanceId, (i64, Claim, i64)>,
+    told: BTreeMap<(Arc<str>, InstanceId), i64>,
+    since: Option<Instant>,
+}
+
+impl Later {
+    fn add(&mut self, note: Note) {
+        match note {
+            Note::Settled { instance, seq, claim, is_acted_on } => {
+                let entry = self.settled.entry(instance).or_insert((seq, claim, 0));
+                let acted = if is_acted_on { seq } else { entry.2 };
+                *entry = (seq, claim, acted);
+            }
+            Note::Told { party, instance, seq } => {
+                let entry = self.told.entry((party, instance)).or_insert(seq);
+                *entry = seq.max(*entry);
+            }
+            Note::Report { .. } | Note::End => return,
+        }
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// How long it may wait.
+    fn patience(&self) -> Option<Duration> {
+        self.since.map(|since| LATER.saturating_sub(since.elapsed()))
+    }
+}
+
 /// The thread's side.
 struct Clerk {
     connection: Connection,
     shelf: Arc<Shelf>,
+    /// The last number that was given.
+    last: i64,
+    later: Later,
 }
 
 impl Clerk {
-    fn work(mut self, notes: &Receiver<Note>) {
+    fn work(mut self, bundles: &Receiver<Vec<Note>>) {
         let mut cleared = Instant::now();
-        while let Ok(first) = notes.recv() {
-            let batch: Vec<Note> =
-                std::iter::once(first).chain(notes.try_iter().take(BATCH - 1)).collect();
-            let is_over = batch.iter().any(|note| matches!(note, Note::End));
-            let kept = match self.write(&batch) {
-                Ok(kept) => kept,
-                Err(error) => {
-                    let why = error.to_string();
-                    let refused = |note: &Note| match note {
-                        Note::Report { ticket, .. } => Some((*ticket, Err(why.clone()))),
-                        Note::Settled { .. } | Note::Told { .. } | Note::End => None,
-                    };
-                    batch.iter().filter_map(refused).collect()
-                }
+        loop {
+            let first = match self.later.patience() {
+                None => bundles.recv().ok(),
+                Some(patience) => match bundles.recv_timeout(patience) {
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.write_later();
+                        continue;
+                    }
+                    bundle => bundle.ok(),
+                },
             };
-            if let Ok(mut shelf) = self.shelf.kept.lock() {
-                shelf.extend(kept);
+            let first = first.unwrap_or_else(|| vec![Note::End]);
+            let mut reports = Vec::new();
+            let mut is_over = false;
+            for note in std::iter::once(first).chain(bundles.try_iter()).flatten() {
+                match note {
+                    Note::Report { ticket, instance, claim } => {
+                        reports.push((ticket, instance, claim));
+                    }
+                    Note::End => is_over = true,
+                    note => self.later.add(note),
+                }
             }
-            let _ = rustix::io::write(&self.shelf.bell, &1_u64.to_ne_bytes());
+            if !reports.is_empty() {
+                self.promise(&reports);
+            }
+            if is_over || self.later.patience().is_some_and(|left| left.is_zero()) {
+                self.write_later();
+            }
             if cleared.elapsed() >= CLEARING || is_over {
                 cleared = Instant::now();
                 self.clear();
@@ -314,47 +405,69 @@ impl Clerk {
         }
     }
 
-    fn write(&mut self, batch: &[Note]) -> rusqlite::Result<Vec<Kept>> {
+    /// Writes reports, and leaves word of it.
+    fn promise(&mut self, reports: &[(u64, InstanceId, Claim)]) {
+        let kept: Vec<Kept> = match self.write(reports) {
+            Ok(kept) => kept,
+            Err(error) => {
+                let why = error.to_string();
+                reports.iter().map(|(ticket, ..)| (*ticket, Err(why.clone()))).collect()
+            }
+        };
+        if let Ok(mut shelf) = self.shelf.kept.lock() {
+            shelf.extend(kept);
+        }
+        let _ = rustix::io::write(&self.shelf.bell, &1_u64.to_ne_bytes());
+    }
+
+    fn write(&mut self, reports: &[(u64, InstanceId, Claim)]) -> rusqlite::Result<Vec<Kept>> {
         let at = now();
         let transaction = self.connection.transaction()?;
-        let mut kept = Vec::new();
+        let mut kept = Vec::with_capacity(reports.len());
+        let mut seq = self.last;
         {
-            let mut report = transaction
-                .prepare("INSERT INTO report (at, instance, word) VALUES (?1, ?2, ?3)")?;
+            let mut insert = transaction
+                .prepare("INSERT INTO report (seq, at, instance, word) VALUES (?1, ?2, ?3, ?4)")?;
+            for (ticket, instance, claim) in reports {
+                seq += 1;
+                insert.execute(params![seq, at, instance.as_str(), claim.word()])?;
+                kept.push((*ticket, Ok(seq)));
+            }
+        }
+        transaction.commit()?;
+        self.last = seq;
+        Ok(kept)
+    }
+
+    /// Writes what could wait. If it cannot be written now, it is tried again with what comes next.
+    fn write_later(&mut self) {
+        let later = std::mem::take(&mut self.later);
+        if self.try_write_later(&later).is_err() {
+            self.later = Later { since: Some(Instant::now()), ..later };
+        }
+    }
+
+    fn try_write_later(&mut self, later: &Later) -> rusqlite::Result<()> {
+        let at = now();
+        let transaction = self.connection.transaction()?;
+        {
             let mut settled = transaction.prepare(
                 "INSERT INTO settled (instance, seq, at, word, acted) VALUES (?1, ?2, ?3, ?4, ?5) \
                  ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, word = ?4, \
                  acted = max(acted, ?5)",
             )?;
+            for (instance, (seq, claim, acted)) in &later.settled {
+                settled.execute(params![instance.as_str(), seq, at, claim.word(), acted])?;
+            }
             let mut told = transaction.prepare(
                 "INSERT INTO told (party, instance, seq) VALUES (?1, ?2, ?3) \
                  ON CONFLICT (party, instance) DO UPDATE SET seq = max(seq, ?3)",
             )?;
-            for note in batch {
-                match note {
-                    Note::Report { ticket, instance, claim } => {
-                        let seq = report.insert(params![at, instance.as_str(), claim.word()])?;
-                        kept.push((*ticket, Ok(seq)));
-                    }
-                    Note::Settled { instance, seq, claim, is_acted_on } => {
-                        let acted = if *is_acted_on { *seq } else { 0 };
-                        settled.execute(params![
-                            instance.as_str(),
-                            seq,
-                            at,
-                            claim.word(),
-                            acted
-                        ])?;
-                    }
-                    Note::Told { party, instance, seq } => {
-                        told.execute(params![&**party, instance.as_str(), seq])?;
-                    }
-                    Note::End => {}
-                }
+            for ((party, instance), seq) in &later.told {
+                told.execute(params![&**party, instance.as_str(), seq])?;
             }
         }
-        transaction.commit()?;
-        Ok(kept)
+        transaction.commit()
     }
 
     /// Clears reports that were acted on long ago.
@@ -385,7 +498,7 @@ mod tests {
     #[test]
     fn what_was_promised_is_remembered_and_what_was_settled_is_settled() {
         let directory = tempfile::tempdir().unwrap();
-        let (journal, memory) = Journal::open(directory.path()).unwrap();
+        let (mut journal, memory) = Journal::open(directory.path()).unwrap();
         assert!(memory.is_empty());
         for (ticket, claim) in [(1, Claim::Backup), (2, Claim::Primary), (3, Claim::Backup)] {
             assert!(journal.keep(ticket, id("a"), claim));
@@ -393,7 +506,7 @@ mod tests {
         assert!(journal.keep(4, id("b"), Claim::Primary));
         journal.settle(id("a"), 1, Claim::Backup, true);
         drop(journal);
-        let (journal, memory) = Journal::open(directory.path()).unwrap();
+        let (mut journal, memory) = Journal::open(directory.path()).unwrap();
         let holds = memory[&id("a")].settled.unwrap();
         assert_eq!((holds.claim, holds.seq, holds.acted), (Claim::Backup, 1, 1));
         assert_eq!(memory[&id("a")].open, [(2, Claim::Primary), (3, Claim::Backup)]);
@@ -410,8 +523,9 @@ mod tests {
     #[test]
     fn who_was_told_is_remembered_and_a_ledger_that_is_still_held_holds_nobody_up() {
         let directory = tempfile::tempdir().unwrap();
-        let (journal, _) = Journal::open(directory.path()).unwrap();
+        let (mut journal, _) = Journal::open(directory.path()).unwrap();
         journal.settle(id("a"), 7, Claim::Primary, true);
+        journal.hand_over();
         let (ledger, party) = (journal.ledger(), Arc::from("hook"));
         ledger.told(&party, &id("a"), 7);
         ledger.told(&party, &id("a"), 5);
@@ -425,27 +539,36 @@ mod tests {
     fn a_journal_of_the_format_before_is_taken_over() {
         let directory = tempfile::tempdir().unwrap();
         let connection = Connection::open(directory.path().join(FILE)).unwrap();
-        let made = format!(
-            "{CREATE} PRAGMA user_version = 1; INSERT INTO settled VALUES ('a', 3, 5, 'primary');"
-        );
-        connection.execute_batch(&made).unwrap();
+        let made = "CREATE TABLE report (seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, \
+                    instance TEXT NOT NULL, word TEXT NOT NULL); \
+                    CREATE INDEX report_by_instance ON report (instance, seq); \
+                    CREATE TABLE settled (instance TEXT PRIMARY KEY, seq INTEGER NOT NULL, \
+                    at INTEGER NOT NULL, word TEXT NOT NULL); PRAGMA user_version = 1; \
+                    INSERT INTO settled VALUES ('a', 3, 5, 'primary');";
+        connection.execute_batch(made).unwrap();
         drop(connection);
-        let (_journal, memory) = Journal::open(directory.path()).unwrap();
+        let (mut journal, memory) = Journal::open(directory.path()).unwrap();
         let holds = memory[&id("a")].settled.unwrap();
         assert_eq!((holds.claim, holds.seq, holds.acted), (Claim::Primary, 3, 3));
+        assert!(journal.keep(1, id("b"), Claim::Backup));
+        drop(journal);
+        let (_journal, memory) = Journal::open(directory.path()).unwrap();
+        assert_eq!(memory[&id("b")].open, [(4, Claim::Backup)], "no number is used again");
     }
 
     #[test]
     fn every_ticket_comes_back_with_a_number() {
         let directory = tempfile::tempdir().unwrap();
-        let (journal, _) = Journal::open(directory.path()).unwrap();
+        let (mut journal, _) = Journal::open(directory.path()).unwrap();
         for ticket in 0..500 {
             assert!(journal.keep(ticket, id("a"), Claim::Backup));
+            journal.hand_over();
         }
         let mut kept = Vec::new();
         while kept.len() < 500 {
             let mut polled = [rustix::event::PollFd::new(&journal, rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut polled, None).unwrap();
+            journal.hand_over();
             kept.extend(journal.kept());
         }
         let numbers: Vec<i64> = kept.iter().map(|(_, seq)| *seq.as_ref().unwrap()).collect();

@@ -27,6 +27,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 use vipwatch_linux::listen::{ListenError, Looks, listen_at};
+use vipwatch_linux::process::make_room_for_files;
 
 pub use crate::books::Standing;
 pub use crate::journal::Ledger;
@@ -99,6 +100,8 @@ impl Receiver {
             Entrance::Given(listener) => (listener, None),
             Entrance::TakenOver(listener) => (listener, Some(socket)),
         };
+        // Each connection, and what a process has besides.
+        make_room_for_files(policy.connections as u64 + 64);
         let start = |errno: rustix::io::Errno| ReceiverError::Start(errno.into());
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let stop = eventfd(0, flags).map_err(start)?;

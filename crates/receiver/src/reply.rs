@@ -1,6 +1,12 @@
 //! What a monitor is answered: valid HTTP, and a reason where it is no.
 
+use std::borrow::Cow;
+
 use vipwatch_core::harmless;
+
+/// What nearly everybody is answered.
+const TAKEN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=UTF-8\r\n\
+                       Content-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// The answers there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +45,10 @@ impl Reply {
     }
 
     /// The bytes, and whether the connection is kept.
-    pub fn bytes(&self, is_kept: bool) -> Vec<u8> {
+    pub fn bytes(&self, is_kept: bool) -> Cow<'static, [u8]> {
+        if *self == Self::Taken && !is_kept {
+            return Cow::Borrowed(TAKEN);
+        }
         let (status, text) = (self.status(), self.text());
         let connection = if is_kept { "keep-alive" } else { "close" };
         let again = if matches!(self, Self::Unable(_)) { "Retry-After: 1\r\n" } else { "" };
@@ -49,6 +58,7 @@ impl Reply {
             text.len()
         )
         .into_bytes()
+        .into()
     }
 }
 
@@ -56,20 +66,21 @@ impl Reply {
 mod tests {
     use super::*;
 
+    fn text(reply: &Reply, is_kept: bool) -> String {
+        String::from_utf8(reply.bytes(is_kept).into_owned()).unwrap()
+    }
+
     #[test]
     fn an_answer_is_whole_and_says_how_long_it_is() {
-        let text = String::from_utf8(Reply::Refused("a\r\nb".to_owned()).bytes(false)).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let refused = text(&Reply::Refused("a\r\nb".to_owned()), false);
+        let (head, body) = refused.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"));
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
         assert!(head.ends_with("Connection: close"));
         assert_eq!(body, "a\u{fffd}\u{fffd}b\n");
-        let taken = String::from_utf8(Reply::Taken.bytes(true)).unwrap();
+        let taken = text(&Reply::Taken, true);
         assert!(taken.ends_with("Content-Length: 0\r\nConnection: keep-alive\r\n\r\n"));
-        assert!(
-            String::from_utf8(Reply::Unable(String::new()).bytes(false))
-                .unwrap()
-                .contains("Retry-After")
-        );
+        assert_eq!(text(&Reply::Taken, false), taken.replace("keep-alive", "close"));
+        assert!(text(&Reply::Unable(String::new()), false).contains("Retry-After"));
     }
 }

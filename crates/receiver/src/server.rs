@@ -36,6 +36,12 @@ const INSTANCES: usize = 100_000;
 /// How long whoever has begun to speak may go on when the server is stopped.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// How many are let in before those are answered whose reports are on the disk by now.
+const AT_A_TIME: usize = 64;
+
+/// When the journal is tried again if it had no room.
+const SOON: Duration = Duration::from_millis(10);
+
 /// How long nobody is let in when that failed.
 const RESPITE: Duration = Duration::from_millis(100);
 
@@ -118,6 +124,8 @@ struct Connection {
     bytes: Vec<u8>,
     /// A report of his waits for the disk.
     is_promised: bool,
+    /// Whether more is waited for. Most have said everything when they are let in.
+    is_watched: bool,
     deadline: Moment,
 }
 
@@ -211,6 +219,7 @@ impl Server {
         for token in self.connections.keys().copied().collect::<Vec<u64>>() {
             self.read(token);
         }
+        self.journal.hand_over();
         let is_speaking = |one: &Connection| one.is_promised || !one.bytes.is_empty();
         while clock::now() < end && self.connections.values().any(is_speaking) {
             self.turn(Some(end))?;
@@ -230,27 +239,32 @@ impl Server {
             Err(Errno::INTR) => return Ok(true),
             Err(errno) => return Err(errno.into()),
         };
-        let mut goes_on = true;
-        for mark in events {
-            match mark {
-                LISTENER => self.accept(),
-                JOURNAL => self.keep_promises(),
-                STOP => goes_on = false,
-                token => self.read(token),
-            }
+        // ORDER: whoever can be answered is, before others are let in.
+        if events.contains(&JOURNAL) {
+            self.keep_promises();
         }
+        for token in events.iter().filter(|mark| **mark >= FIRST) {
+            self.read(*token);
+        }
+        if events.contains(&LISTENER) {
+            self.accept();
+        }
+        let goes_on = !events.contains(&STOP);
         self.tick();
+        self.journal.hand_over();
         Ok(goes_on)
     }
 
     fn next_due(&self) -> Option<Moment> {
         let deadline = self.deadlines.front().map(|(at, _)| *at);
-        [deadline, self.books.due(), self.closed_until].into_iter().flatten().min()
+        // What found no room is handed over soon.
+        let behind = self.journal.is_behind().then(|| clock::now() + SOON);
+        [deadline, self.books.due(), self.closed_until, behind].into_iter().flatten().min()
     }
 
     fn accept(&mut self) {
         // So many that nobody who has something to say waits for those who come.
-        for _ in 0..256 {
+        for _ in 0..AT_A_TIME {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => {
@@ -281,16 +295,28 @@ impl Server {
             }
             let token = self.next;
             self.next += 1;
-            let data = epoll::EventData::new_u64(token);
-            if epoll::add(&self.waiting, &socket, data, epoll::EventFlags::IN).is_err() {
-                continue;
-            }
             let deadline = clock::now() + self.policy.deadline;
-            let connection = Connection { socket, bytes: Vec::new(), is_promised: false, deadline };
+            let (bytes, is_promised, is_watched) = (Vec::new(), false, false);
+            let connection = Connection { socket, bytes, is_promised, is_watched, deadline };
             self.connections.insert(token, connection);
-            self.deadlines.push_back((deadline, token));
-            // Most have said everything by now.
             self.read(token);
+            self.watch(token);
+        }
+    }
+
+    /// Waits for what else somebody has to say, unless a report of his is being promised.
+    fn watch(&mut self, token: u64) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        if connection.is_promised {
+            return;
+        }
+        connection.deadline = clock::now() + self.policy.deadline;
+        self.deadlines.push_back((connection.deadline, token));
+        if !connection.is_watched {
+            let data = epoll::EventData::new_u64(token);
+            let added = epoll::add(&self.waiting, &connection.socket, data, epoll::EventFlags::IN);
+            // Without it, his deadline ends it.
+            connection.is_watched = added.is_ok();
         }
     }
 
@@ -344,7 +370,8 @@ impl Server {
                 }
                 Ok((length, _)) => {
                     connection.bytes.extend_from_slice(&buffer[..length]);
-                    if connection.bytes.len() > room {
+                    // Whether there is more, the next turn knows.
+                    if length < buffer.len() || connection.bytes.len() > room {
                         break;
                     }
                 }
@@ -367,7 +394,9 @@ impl Server {
         let Some(connection) = self.connections.get(&token) else { return };
         if connection.is_promised {
             // It could be read for ever, and there is nothing more to read.
-            let _ = epoll::delete(&self.waiting, &connection.socket);
+            if connection.is_watched {
+                let _ = epoll::delete(&self.waiting, &connection.socket);
+            }
             return;
         }
         let is_cut = !connection.bytes.is_empty();
@@ -458,9 +487,8 @@ impl Server {
             self.connections.remove(&token);
             return;
         }
-        connection.deadline = clock::now() + self.policy.deadline;
-        self.deadlines.push_back((connection.deadline, token));
         self.understand(token);
+        self.watch(token);
     }
 
     /// A report that is in the journal.

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use vipwatch_core::Chain;
 use vipwatch_linux::account::{Kind, id};
 use vipwatch_linux::listen::{ListenError, inherited};
-use vipwatch_linux::process::raise_file_limit;
+use vipwatch_linux::process::{raise_file_limit, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
 use vipwatch_node::config::AgentConfig;
 use vipwatch_node::desk::Desk;
@@ -77,6 +77,7 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     let signals = Signals::hold().map_err(failed)?;
     // Each monitor that reports has one.
     raise_file_limit();
+    share_heaps();
     let (config, agent) = options.settings()?;
     log::open(config.log, if options.debug { Level::Debug } else { Level::Info });
     std::fs::create_dir_all(&config.state_dir).map_err(|error| {

@@ -1,5 +1,6 @@
 //! Monitors report to a node: claims beside what the kernel says.
 
+use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::routers::Routers;
 use vipwatch_testkit::{Lab, wait_for};
 
@@ -38,6 +39,16 @@ fn a_node_shows_what_is_claimed_beside_what_is_so_and_finds_liars_and_silence() 
     assert_eq!((&claim["claim"], &claim["state"]), (&"primary".into(), &"active".into()));
     assert_eq!(shown["instance"]["role"], "backup", "the kernel is the truth");
     assert!(place.say(&["show", liar]).contains("claimed    primary"));
+    // The same by the command that asks an agent, as a table and as metrics.
+    let socket = place.socket().display().to_string();
+    let status = |more: &[&str]| {
+        let mut command = std::process::Command::new(crate::PROGRAM);
+        command.args(["agent", "status", "--status-socket", &socket]).args(more);
+        String::from_utf8(output_of(&mut command).stdout).unwrap()
+    };
+    assert!(status(&[]).lines().any(|line| line.starts_with(liar.as_str())), "{}", status(&[]));
+    let metrics = status(&["--metrics"]);
+    assert!(metrics.contains("vipwatch_agent_routers{state=\"active\"} 2\n"), "{metrics}");
     // The truth, and everybody is content.
     assert_eq!(report(lab.path(), liar, "backup"), Some(200));
     assert_eq!(report(lab.path(), quiet, "backup"), Some(200));

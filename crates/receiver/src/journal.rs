@@ -48,12 +48,6 @@ CREATE TABLE settled (
     word     TEXT NOT NULL,
     acted    INTEGER NOT NULL               -- the last one that was acted on; 0 for none
 ) WITHOUT ROWID;
-CREATE TABLE told (
-    party    TEXT NOT NULL,
-    instance TEXT NOT NULL,
-    seq      INTEGER NOT NULL,
-    PRIMARY KEY (party, instance)
-) WITHOUT ROWID;
 ";
 
 /// From format 1, which did not know who was told.
@@ -61,6 +55,9 @@ const TAKE_OVER: &str = "
 ALTER TABLE settled ADD COLUMN acted INTEGER NOT NULL DEFAULT 0;
 UPDATE settled SET acted = seq;
 DROP INDEX report_by_instance;
+";
+
+const CREATE_TOLD: &str = "
 CREATE TABLE told (
     party    TEXT NOT NULL,
     instance TEXT NOT NULL,
@@ -271,7 +268,9 @@ fn prepare(connection: &Connection, found: i64) -> rusqlite::Result<()> {
         1 => TAKE_OVER,
         _ => return Ok(()),
     };
-    connection.execute_batch(&format!("BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"))
+    connection.execute_batch(&format!(
+        "BEGIN; {steps} {CREATE_TOLD} PRAGMA user_version = {VERSION}; COMMIT;"
+    ))
 }
 
 fn recall(connection: &Connection) -> rusqlite::Result<BTreeMap<InstanceId, Memory>> {

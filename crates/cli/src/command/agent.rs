@@ -89,14 +89,15 @@ fn serve(options: &Serve) -> Result<(), Failure> {
         node: vipwatch_node::name(),
         hooks_at_once: config.hooks_at_once,
     };
+    let office = direct::archive(&config);
+    let front = office.front.clone();
+    // ORDER: the desk before the socket. Who could report can ask what became of it.
+    let mut desk = Desk::open(&options.status_socket, config.group, office)
+        .map_err(|error| failure(&ReceiverError::Listen(error)))?;
     let entrance = inherited().map_or(Entrance::New, Entrance::Given);
     let opened = Reception::open(&agent, &house, entrance);
     let mut reception = opened.map_err(|error| failure(&error))?;
-    let office = direct::archive(&config);
-    let front = office.front.clone();
     front.set(Some(reception.claims()));
-    let mut desk = Desk::open(&options.status_socket, config.group, office)
-        .map_err(|error| Failure::new(Code::Missing, Chain(&error)))?;
     desk.serve().map_err(failed)?;
     tracing::info!(socket = %agent.socket.display(), "ready");
     service::notify("READY=1");
@@ -168,7 +169,8 @@ pub(super) fn failure(error: &ReceiverError) -> Failure {
         ReceiverError::Listen(ListenError::Listen { source, .. })
             if source.kind() == std::io::ErrorKind::PermissionDenied =>
         {
-            Failure::new(Code::NotPermitted, message).hint("run it as root, or give --socket")
+            Failure::new(Code::NotPermitted, message)
+                .hint("run it as root, or give other places with --socket and --status-socket")
         }
         ReceiverError::Listen(_) | ReceiverError::Journal(_) | ReceiverError::Start(_) => {
             Failure::new(Code::Missing, message)

@@ -50,13 +50,14 @@ fn a_state_file_holds_the_role_and_goes_with_its_instance() {
     netns.ip("link set eth0p down");
     netns.ip(NO_VIP);
     wait_for_text(&file, "fault");
-    // The directory goes, and comes back: the word is written again.
+    // The directory goes, and something is in its place: the word is written when that has gone.
     std::fs::remove_dir_all(states.join("VI_1")).unwrap();
+    write(&states.join("VI_1"), "in the way");
     netns.ip("link set eth0p up");
     wait_for("the failure to be known", || {
         place.say(&["doctor"]).contains("file-not-told").then_some(())
     });
-    std::fs::create_dir_all(states.join("VI_1")).unwrap();
+    std::fs::remove_file(states.join("VI_1")).unwrap();
     wait_for_text(&file, "backup");
     wait_for("it to be over", || (!place.say(&["doctor"]).contains("file-not-told")).then_some(()));
     // What nobody keeps true any more is taken away.

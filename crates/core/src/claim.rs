@@ -105,10 +105,9 @@ impl Docket {
         Self { settled: Some(claim), held_until: None, is_doubtful: false }
     }
 
-    /// One of which this was acted on, and perhaps more that is about to be heard again: nothing of that is
-    /// swallowed.
-    pub fn doubtful(settled: Option<Claim>) -> Self {
-        Self { settled, held_until: None, is_doubtful: true }
+    /// More may have been acted on than is known: nothing is swallowed until something is acted on.
+    pub fn doubt(&mut self) {
+        self.is_doubtful = true;
     }
 
     /// What holds; `None` if nothing was ever claimed, or only what was taken back.
@@ -253,10 +252,12 @@ mod tests {
 
     #[test]
     fn what_may_have_been_told_before_a_restart_is_not_swallowed_after_it() {
-        let mut docket = Docket::doubtful(None);
+        let mut docket = Docket::default();
+        docket.doubt();
         let claims = [(0, Claim::Primary), (200, Claim::Backup)];
         assert_eq!(acted(&mut docket, &claims), [Claim::Backup]);
-        let mut docket = Docket::doubtful(Some(Claim::Backup));
+        let mut docket = Docket::settled_as(Claim::Backup);
+        docket.doubt();
         assert_eq!(acted(&mut docket, &claims), [Claim::Backup]);
         assert_eq!(acted(&mut docket, &claims), [], "once");
     }

@@ -83,12 +83,22 @@ pub fn inherited() -> Option<OwnedFd> {
     Some(socket)
 }
 
+/// Has a socket that listens look otherwise.
+pub fn redress(path: &Path, looks: Looks) -> Result<(), ListenError> {
+    let failed = |source| ListenError::Listen { path: path.to_owned(), source };
+    dress(path, looks).map_err(failed)
+}
+
+fn dress(path: &Path, looks: Looks) -> io::Result<()> {
+    std::os::unix::fs::chown(path, looks.user, looks.group)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(looks.mode))
+}
+
 fn make(path: &Path, looks: Looks) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    std::os::unix::fs::chown(path, looks.user, looks.group)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(looks.mode))?;
+    dress(path, looks)?;
     listen(&socket, looks.backlog)?;
     Ok(socket)
 }

@@ -18,7 +18,8 @@ mod upstream;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ use vipwatch_receiver::{Audience, Settled};
 
 pub use self::notes::{Notes, PartyView};
 use self::upstream::Messenger;
-use crate::config::{AgentConfig, Deliver, Hook, Webhook};
+use crate::config::{AgentConfig, Deliver, Hook, Upstream, Webhook};
 use crate::lane::Lanes;
 use crate::outlet::post::public_part;
 use crate::outlet::webhook::Poster;
@@ -78,10 +79,19 @@ type HookJob = (Sink, hook::Job);
 
 /// What one party is told with.
 enum Means {
-    Ipv6(Lanes<InstanceId, ipv6::Job>),
+    Ipv6(PathBuf, Lanes<InstanceId, ipv6::Job>),
     Hook(Arc<Hook>),
     Webhook(Arc<Webhook>, Lanes<InstanceId, webhook::Job>),
-    Upstream(Messenger),
+    Upstream(Arc<Upstream>, Messenger),
+}
+
+/// What a configuration asks for.
+enum Wanted<'c> {
+    /// For routers whose configurations are below this.
+    Ipv6(&'c Path),
+    Hook(&'c Arc<Hook>),
+    Webhook(&'c Arc<Webhook>),
+    Upstream(&'c Arc<Upstream>),
 }
 
 /// Somebody who is told.
@@ -90,8 +100,12 @@ struct Party {
     means: Means,
 }
 
-/// All duties.
-pub(crate) struct Duties {
+/// All duties, shared by the receiver, which has them done, and whoever configures them.
+#[derive(Clone)]
+pub(crate) struct Duties(Arc<Mutex<Hall>>);
+
+/// Everybody who is told.
+struct Hall {
     parties: Vec<Party>,
     /// Shared by all programs, so that those of one router run in order.
     hooks: Lanes<InstanceId, HookJob>,
@@ -100,70 +114,191 @@ pub(crate) struct Duties {
 }
 
 impl Duties {
-    /// Those that `config` asks for.
-    pub(crate) fn new(
+    /// None yet.
+    pub(crate) fn new(hooks_at_once: usize, node: Arc<str>, notes: Arc<Notes>) -> Self {
+        let work = |(sink, job): &mut HookJob| hook::work(job, sink);
+        let hooks = Lanes::new("hook", hooks_at_once, work);
+        Self(Arc::new(Mutex::new(Hall { parties: Vec::new(), hooks, notes, node })))
+    }
+
+    /// Those that `config` asks for, and no others. Who is a party already goes on as it is; who is new is told
+    /// of all that holds, by `settled`, which is asked while nobody else is told.
+    pub(crate) fn configure(
+        &self,
         config: &AgentConfig,
-        hooks_at_once: usize,
-        node: Arc<str>,
-        notes: Arc<Notes>,
-    ) -> io::Result<Self> {
-        let mut parties = Vec::new();
-        if config.has_ipv6_params {
-            let name = notes.enrol("ipv6 parameters");
-            let (theirs, party) = (Arc::clone(&notes), Arc::clone(&name));
-            let confs = config.state_path.join("ha_confs");
-            let work = move |job: &mut ipv6::Job| ipv6::work(job, &confs, &party, &theirs);
-            parties.push(Party { name, means: Means::Ipv6(Lanes::new("ipv6", AT_ONCE, work)) });
+        settled: impl FnOnce() -> Vec<Settled>,
+    ) -> io::Result<()> {
+        match self.0.lock() {
+            Ok(mut hall) => hall.configure(config, &settled()),
+            Err(_) => Ok(()),
         }
-        for hook in &config.hooks {
-            let name = notes.enrol(&format!("hook {}", hook.program.join(" ")));
-            parties.push(Party { name, means: Means::Hook(Arc::clone(hook)) });
+    }
+
+    fn hall(&self) -> Option<MutexGuard<'_, Hall>> {
+        self.0.lock().ok()
+    }
+}
+
+impl Hall {
+    fn configure(&mut self, config: &AgentConfig, settled: &[Settled]) -> io::Result<()> {
+        let wanted = wanted(config);
+        let mut before = std::mem::take(&mut self.parties);
+        let mut others = Vec::new();
+        for (name, wanted) in wanted {
+            let same =
+                before.iter().position(|party| party.name == name && wanted.is(&party.means));
+            match same {
+                Some(at) => self.parties.push(before.swap_remove(at)),
+                None => others.push((name, wanted)),
+            }
         }
-        for webhook in &config.webhooks {
-            let name = notes.enrol(&format!("webhook {}", public_part(&webhook.target.url)));
-            let poster = Poster::new(Arc::clone(webhook), notes.sink(&name));
-            let lanes = Lanes::new("webhook", AT_ONCE, move |job: &mut _| poster.work(job));
-            parties.push(Party { name, means: Means::Webhook(Arc::clone(webhook), lanes) });
+        let names = self.parties.iter().map(|party| &party.name);
+        let names: Vec<Arc<str>> =
+            names.chain(others.iter().map(|(name, _)| name)).cloned().collect();
+        let new = self.notes.enrol(&names);
+        // ORDER: those who are no parties any more are gone before others are told in their place.
+        drop(before);
+        for (name, wanted) in others {
+            let means = self.means(&wanted, &name)?;
+            let party = Party { name, means };
+            // One who was known by this name, and is told otherwise now, knows what he was told.
+            let owed = self.notes.owed(&party.name);
+            let is_owed =
+                |one: &&Settled| new.contains(&party.name) || owed.contains_key(&one.instance);
+            for one in settled.iter().filter(is_owed) {
+                let settlement = Settlement { settled: one.clone(), heard: clock::now() };
+                self.tell_one(&party, &Arc::new(settlement));
+            }
+            self.parties.push(party);
         }
-        if let Some(upstream) = &config.upstream {
-            let name = notes.enrol(&format!("upstream {}", public_part(&upstream.target.url)));
-            let (party, theirs) = (Arc::clone(&name), Arc::clone(&notes));
-            let messenger =
-                Messenger::start(Arc::clone(upstream), Arc::clone(&node), party, theirs)?;
-            parties.push(Party { name, means: Means::Upstream(messenger) });
-        }
-        let hooks =
-            Lanes::new("hook", hooks_at_once, |(sink, job): &mut HookJob| hook::work(job, sink));
-        Ok(Self { parties, hooks, notes, node })
+        Ok(())
+    }
+
+    fn means(&self, wanted: &Wanted<'_>, name: &Arc<str>) -> io::Result<Means> {
+        let (notes, party) = (Arc::clone(&self.notes), Arc::clone(name));
+        Ok(match *wanted {
+            Wanted::Ipv6(state_path) => {
+                let confs = state_path.join("ha_confs");
+                let work = move |job: &mut ipv6::Job| ipv6::work(job, &confs, &party, &notes);
+                Means::Ipv6(state_path.to_owned(), Lanes::new("ipv6", AT_ONCE, work))
+            }
+            Wanted::Hook(hook) => Means::Hook(Arc::clone(hook)),
+            Wanted::Webhook(webhook) => {
+                let poster = Poster::new(Arc::clone(webhook), self.notes.sink(name));
+                let work = move |job: &mut webhook::Job| poster.work(job);
+                Means::Webhook(Arc::clone(webhook), Lanes::new("webhook", AT_ONCE, work))
+            }
+            Wanted::Upstream(upstream) => {
+                let node = Arc::clone(&self.node);
+                let messenger = Messenger::start(Arc::clone(upstream), node, party, notes)?;
+                Means::Upstream(Arc::clone(upstream), messenger)
+            }
+        })
     }
 
     fn tell_one(&self, party: &Party, settlement: &Arc<Settlement>) {
         let Settled { instance, claim, seq, .. } = &settlement.settled;
         let wants = |on: &[&str]| on.contains(&claim.word());
         let (letter, node) = (Arc::clone(settlement), Arc::clone(&self.node));
-        let id = instance.clone();
-        match &party.means {
-            Means::Hook(hook) if !wants(&hook.on) => {}
-            Means::Webhook(webhook, _) if !wants(&webhook.on) => {}
+        let (id, owe) = (instance.clone(), || self.notes.owe(&party.name, instance, *seq));
+        let left_out = match &party.means {
+            Means::Hook(hook) if !wants(&hook.on) => 0,
+            Means::Webhook(webhook, _) if !wants(&webhook.on) => 0,
             Means::Hook(hook) => {
-                self.notes.owe(&party.name, instance, *seq);
+                owe();
                 let job = hook::Job { hook: Arc::clone(hook), letter, node };
                 let is_same = |other: &HookJob| Arc::ptr_eq(&other.1.hook, hook);
                 let job = (self.notes.sink(&party.name), job);
-                self.hooks.put(id, job, hook.deliver, is_same);
+                self.hooks.put(id, job, hook.deliver, is_same)
             }
             Means::Webhook(webhook, lanes) => {
-                self.notes.owe(&party.name, instance, *seq);
-                lanes.put(id, webhook::Job::new(letter, node), webhook.deliver, |_| true);
+                owe();
+                lanes.put(id, webhook::Job::new(letter, node), webhook.deliver, |_| true)
             }
-            Means::Ipv6(lanes) => {
-                self.notes.owe(&party.name, instance, *seq);
-                lanes.put(id, ipv6::Job::new(letter), Deliver::Latest, |_| true);
+            Means::Ipv6(_, lanes) => {
+                owe();
+                lanes.put(id, ipv6::Job::new(letter), Deliver::Latest, |_| true)
             }
-            Means::Upstream(messenger) => {
-                self.notes.owe(&party.name, instance, *seq);
+            Means::Upstream(_, messenger) => {
+                owe();
                 messenger.put(id, *claim, *seq);
+                0
             }
+        };
+        self.notes.superseded(&party.name, left_out);
+    }
+
+    /// Lets those finish who are being told, but not for longer than [`FAREWELL`].
+    fn close(&self) {
+        self.notes.close();
+        let end = clock::now() + FAREWELL;
+        for party in &self.parties {
+            if let Means::Upstream(_, messenger) = &party.means {
+                messenger.close();
+            }
+        }
+        let mut left = self.hooks.close(FAREWELL);
+        for party in &self.parties {
+            let limit = end.since(clock::now());
+            left += match &party.means {
+                Means::Hook(_) => 0,
+                Means::Ipv6(_, lanes) => lanes.close(limit),
+                Means::Webhook(_, lanes) => lanes.close(limit),
+                Means::Upstream(_, messenger) => messenger.wait(limit),
+            };
+        }
+        if left > 0 {
+            tracing::warn!(left, "stopped before everybody was told; the next one goes on");
+        }
+    }
+}
+
+/// What a configuration asks for, each with a name of its own.
+fn wanted(config: &AgentConfig) -> Vec<(Arc<str>, Wanted<'_>)> {
+    let ipv6 = config
+        .has_ipv6_params
+        .then(|| ("ipv6 parameters".to_owned(), Wanted::Ipv6(config.state_path.as_path())));
+    let hooks = config.hooks.iter();
+    let hooks = hooks.map(|hook| (format!("hook {}", hook.program.join(" ")), Wanted::Hook(hook)));
+    let webhooks = config.webhooks.iter();
+    let webhooks = webhooks
+        .map(|one| (format!("webhook {}", known_as(&one.target.url)), Wanted::Webhook(one)));
+    let upstream = config.upstream.iter();
+    let upstream = upstream
+        .map(|one| (format!("upstream {}", known_as(&one.target.url)), Wanted::Upstream(one)));
+    let mut all: Vec<(Arc<str>, Wanted<'_>)> = Vec::new();
+    for (name, wanted) in ipv6.into_iter().chain(hooks).chain(webhooks).chain(upstream) {
+        let again = (2..).map(|number| format!("{name} #{number}"));
+        let mut names = std::iter::once(name.clone()).chain(again);
+        let is_free = |name: &String| all.iter().all(|(other, _)| **other != **name);
+        let name = names.find(is_free).unwrap_or(name);
+        all.push((name.into(), wanted));
+    }
+    all
+}
+
+/// An address without what may be secret in it, and yet not that of another secret.
+fn known_as(url: &str) -> String {
+    let public = public_part(url);
+    if public == url {
+        return public;
+    }
+    // FNV-1a: enough to tell two apart, too little to tell anything else.
+    let hash = url
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{public} ~{:04x}", hash & 0xffff)
+}
+
+impl Wanted<'_> {
+    /// Whether this is what there is.
+    fn is(&self, means: &Means) -> bool {
+        match (self, means) {
+            (Self::Ipv6(wanted), Means::Ipv6(known, _)) => *wanted == known,
+            (Self::Hook(wanted), Means::Hook(known)) => *wanted == known,
+            (Self::Webhook(wanted), Means::Webhook(known, _)) => *wanted == known,
+            (Self::Upstream(wanted), Means::Upstream(known, _)) => *wanted == known,
+            _ => false,
         }
     }
 }
@@ -173,37 +308,47 @@ impl Audience for Duties {
         let Settled { instance, claim, seq, .. } = settled;
         let (claim, state) = (claim.word(), claim.translated());
         tracing::info!(%instance, claim, state, seq, "settled");
+        let Some(hall) = self.hall() else { return };
         let settlement = Settlement { settled: settled.clone(), heard: clock::now() };
         let settlement = Arc::new(settlement);
-        for party in &self.parties {
-            self.tell_one(party, &settlement);
+        for party in &hall.parties {
+            hall.tell_one(party, &settlement);
         }
     }
 
     fn recall(&mut self, settled: &Settled, told: &BTreeMap<String, i64>) {
+        let Some(hall) = self.hall() else { return };
         let settlement = Settlement { settled: settled.clone(), heard: clock::now() };
         let settlement = Arc::new(settlement);
-        for party in &self.parties {
+        for party in &hall.parties {
             if told.get(&*party.name).is_none_or(|seq| *seq < settled.seq) {
-                self.tell_one(party, &settlement);
+                hall.tell_one(party, &settlement);
             }
         }
     }
 
+    fn forget(&mut self, instance: &InstanceId) {
+        if let Some(hall) = self.hall() {
+            hall.notes.forget(instance);
+        }
+    }
+
     fn close(&mut self) {
-        let end = clock::now() + FAREWELL;
-        let mut left = self.hooks.close(FAREWELL);
-        for party in &self.parties {
-            let limit = end.since(clock::now());
-            left += match &party.means {
-                Means::Hook(_) => 0,
-                Means::Ipv6(lanes) => lanes.close(limit),
-                Means::Webhook(_, lanes) => lanes.close(limit),
-                Means::Upstream(messenger) => messenger.close(limit),
-            };
+        if let Some(hall) = self.hall() {
+            hall.close();
         }
-        if left > 0 {
-            tracing::warn!(left, "stopped before everybody was told; the next one goes on");
-        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_secrets_apart_and_tells_none() {
+        let names = ["http://h/a?token=1", "http://h/a?token=2", "http://u:p@h/a"].map(known_as);
+        assert!(names.iter().all(|name| name.starts_with("http://h/a ~")), "{names:?}");
+        assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
+        assert_eq!(known_as("http://h/a"), "http://h/a");
     }
 }

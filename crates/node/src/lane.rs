@@ -106,7 +106,9 @@ impl<K: Ord + Clone + Send + 'static, J: Send + 'static> Lanes<K, J> {
             lane.retain(|letter| !is_same(&letter.job));
         }
         while lane.len() >= LONGEST {
-            lane.pop_front();
+            // Who gets too much to read loses what is his.
+            let oldest = lane.iter().position(|letter| is_same(&letter.job)).unwrap_or(0);
+            lane.remove(oldest);
         }
         let left_out = before - lane.len();
         let is_waiting = before > 0;

@@ -21,7 +21,7 @@ use vipwatch_linux::clock;
 use vipwatch_linux::listen::{ListenError, inherited};
 use vipwatch_linux::process::{raise_file_limit, release_spare_heap, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
-use vipwatch_receiver::{Entrance, ReceiverError};
+use vipwatch_receiver::Entrance;
 
 use crate::audit::{Auditor, Watchman, share};
 use crate::board::{Board, Entry};
@@ -66,9 +66,6 @@ pub enum NodeError {
     /// Nobody can be answered.
     #[error(transparent)]
     Desk(#[from] ListenError),
-    /// Nobody can report.
-    #[error(transparent)]
-    Reception(#[from] ReceiverError),
     /// A thread, or what it needs, cannot be had.
     #[error("cannot start to work")]
     Start(#[source] io::Error),
@@ -166,10 +163,8 @@ impl Node {
         node.watch_agents();
         let found = node.follower.rediscover();
         node.take(found, clock::now());
-        if let Some(agent) = node.config.agent.clone() {
-            let entrance = inherited().map_or(Entrance::New, Entrance::Given);
-            node.receive(Some(Reception::open(&agent, &node.house(), entrance)?));
-        }
+        let agent = node.config.agent.clone();
+        node.apply_agent(agent.as_ref(), inherited().map_or(Entrance::New, Entrance::Given));
         release_spare_heap();
         node.desk.serve().map_err(NodeError::Start)?;
         Ok(node)
@@ -477,6 +472,10 @@ impl Node {
             let text = "the receiver has ended; see the log, and reload".to_owned();
             self.board.ail("agent", Some(text));
         }
+        if let Some(reception) = &mut self.reception {
+            let board = &self.board;
+            reception.tidy(|id| board.entry(id).is_some());
+        }
         self.board.ail("history", failing.map(|why| format!("it cannot be written: {why}")));
     }
 
@@ -512,7 +511,7 @@ impl Node {
         if let Err(error) = configured {
             tracing::error!(%error, "the outlets cannot be had");
         }
-        self.apply_agent(config.agent.as_ref());
+        self.apply_agent(config.agent.as_ref(), Entrance::New);
         self.watchman.set_every(config.audit_every);
         self.follower.redirect(config.places.clone(), config.instances.clone());
         self.config = Config {
@@ -530,29 +529,24 @@ impl Node {
         tracing::info!("the configuration was read again");
     }
 
-    /// Opens, exchanges or closes the place where monitors report.
-    fn apply_agent(&mut self, config: Option<&AgentConfig>) {
-        if config == self.reception.as_ref().map(Reception::config) {
-            return;
-        }
-        let before = self.reception.take();
-        let house = self.house();
-        let opened = match (before, config) {
-            (Some(before), Some(config)) => {
-                before.exchange(config, &house).map(|(opened, why)| (Some(opened), why))
+    /// Opens, changes or closes the place where monitors report.
+    fn apply_agent(&mut self, config: Option<&AgentConfig>, entrance: Entrance) {
+        let applied = match (&mut self.reception, config) {
+            (Some(reception), Some(config)) if reception.config() == config => return,
+            (Some(reception), Some(config)) => reception.configure(config),
+            (None, Some(config)) => Reception::open(config, &self.house(), entrance)
+                .map(|reception| self.receive(Some(reception))),
+            (_, None) => {
+                self.receive(None);
+                Ok(())
             }
-            (None, Some(config)) => {
-                Reception::open(config, &house, Entrance::New).map(|opened| (Some(opened), None))
-            }
-            (_, None) => Ok((None, None)),
         };
-        let (reception, why) = opened.unwrap_or_else(|error| (None, Some(error)));
-        let why = why.map(|error| Chain(&error).to_string());
+        // What it is for goes on without.
+        let why = applied.err().map(|error| Chain(&error).to_string());
         if let Some(why) = &why {
             tracing::error!("[agent] is not taken: {why}");
         }
         self.board.ail("agent", why);
-        self.receive(reception);
     }
 
     fn receive(&mut self, reception: Option<Reception>) {

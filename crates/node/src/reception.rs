@@ -2,20 +2,27 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::InstanceId;
-use vipwatch_receiver::{Entrance, Policy, Receiver, ReceiverError, Settings, Standing, View};
+use vipwatch_receiver::{
+    Entrance, Policy, Receiver, ReceiverError, Settings, Settled, Standing, View,
+};
 
 use crate::config::AgentConfig;
 use crate::duty::{Duties, Notes};
 
+/// How often those are looked for who are gone, and for how long they must be.
+const TIDYING: Duration = Duration::from_hours(24);
+const FORGOTTEN: Duration = Duration::from_hours(30 * 24);
+
 /// A receiver that runs, and does its duties.
-#[derive(Debug)]
 pub struct Reception {
     receiver: Receiver,
+    duties: Duties,
     claims: Claims,
     config: AgentConfig,
+    tidied: Option<Instant>,
 }
 
 /// What is known here of what monitors claim.
@@ -71,49 +78,84 @@ impl Reception {
         entrance: Entrance,
     ) -> Result<Self, ReceiverError> {
         std::fs::create_dir_all(&house.directory).map_err(ReceiverError::Start)?;
-        let mut users = vec![0, rustix::process::geteuid().as_raw()];
-        users.extend(&config.allow);
         let settings = Settings {
             socket: config.socket.clone(),
             entrance,
             looks: config.looks,
-            policy: Policy { users, interval: config.interval, ..Policy::default() },
+            policy: policy(config),
             directory: house.directory.clone(),
         };
         let mut kept = None;
         let receiver = Receiver::start(settings, |ledger| {
             let notes = Arc::new(Notes::new(ledger));
-            kept = Some(Arc::clone(&notes));
-            let duties = Duties::new(config, house.hooks_at_once, Arc::clone(&house.node), notes);
-            duties.map(|duties| Box::new(duties) as Box<_>)
+            let duties =
+                Duties::new(house.hooks_at_once, Arc::clone(&house.node), Arc::clone(&notes));
+            // What holds is recalled by the receiver, with who was told of it.
+            duties.configure(config, Vec::new)?;
+            kept = Some((notes, duties.clone()));
+            Ok(Box::new(duties))
         })?;
-        let notes = kept.expect("a receiver that started has asked for its audience");
+        let (notes, duties) = kept.expect("a receiver that started has asked for its audience");
         let claims = Claims { view: receiver.view(), notes, since: SystemTime::now() };
-        Ok(Self { receiver, claims, config: config.clone() })
+        let (config, tidied) = (config.clone(), None);
+        Ok(Self { receiver, duties, claims, config, tidied })
     }
 
-    /// Opens another one in the place of this one; nobody who is about to report notices. If that cannot
-    /// be, it is opened as it was, and it is told why.
-    pub fn exchange(
-        self,
-        config: &AgentConfig,
-        house: &House,
-    ) -> Result<(Self, Option<ReceiverError>), ReceiverError> {
-        let Self { receiver, config: before, .. } = self;
-        let is_same = config.socket == before.socket && config.looks == before.looks;
-        let entrance = if is_same {
-            receiver.hand_over().map_err(ReceiverError::Start)?
-        } else {
-            drop(receiver);
-            Entrance::New
+    /// Takes another configuration while it receives; what cannot be had of it leaves it as it was. Nobody who
+    /// is about to report notices.
+    pub fn configure(&mut self, config: &AgentConfig) -> Result<(), ReceiverError> {
+        let mut config = config.clone();
+        let is_moved = config.socket != self.config.socket || config.looks != self.config.looks;
+        if is_moved && self.receiver.is_given() {
+            tracing::warn!("the socket is a service manager's: how it looks is not ours to change");
+        } else if is_moved {
+            self.receiver.move_to(&config.socket, config.looks)?;
+        }
+        if is_moved && self.receiver.is_given() {
+            (config.socket, config.looks) = (self.config.socket.clone(), self.config.looks);
+        }
+        self.receiver.set_policy(policy(&config));
+        self.config = config;
+        // ORDER: what is shown is read while nobody is told: see `receiver::server`.
+        self.duties.configure(&self.config, || self.settled()).map_err(ReceiverError::Start)
+    }
+
+    /// Everything that was ever acted on, as it holds now.
+    fn settled(&self) -> Vec<Settled> {
+        let Ok(view) = self.claims.view.lock() else { return Vec::new() };
+        let each = view.instances.iter().filter(|(_, standing)| standing.acted > 0);
+        let each = each.filter_map(|(instance, standing)| {
+            let (instance, seq, at) = (instance.clone(), standing.acted, standing.at);
+            Some(Settled { instance, claim: standing.settled?, from: None, seq, at })
+        });
+        each.collect()
+    }
+
+    /// Forgets, once a day, who has not been heard of for a month and is not there any more, as `is_known` and
+    /// Neutron's directory say.
+    pub fn tidy(&mut self, is_known: impl Fn(&InstanceId) -> bool) {
+        let is_time = self.tidied.is_none_or(|tidied| tidied.elapsed() >= TIDYING);
+        if !is_time {
+            return;
+        }
+        self.tidied = Some(Instant::now());
+        let confs = self.config.state_path.join("ha_confs");
+        let is_gone = |(id, standing): &(&InstanceId, &Standing)| {
+            standing.at.elapsed().is_ok_and(|age| age >= FORGOTTEN)
+                && !is_known(id)
+                && !confs.join(id.as_str()).exists()
         };
-        match Self::open(config, house, entrance) {
-            Ok(opened) => Ok((opened, None)),
-            Err(error) => Ok((Self::open(&before, house, Entrance::New)?, Some(error))),
+        let gone: Vec<InstanceId> = match self.claims.view.lock() {
+            Ok(view) => view.instances.iter().filter(is_gone).map(|(id, _)| id.clone()).collect(),
+            Err(_) => Vec::new(),
+        };
+        if !gone.is_empty() {
+            tracing::info!(count = gone.len(), "routers that are gone for a month are forgotten");
+            self.receiver.forget(gone);
         }
     }
 
-    /// How it was opened.
+    /// How it is configured.
     pub fn config(&self) -> &AgentConfig {
         &self.config
     }
@@ -127,4 +169,10 @@ impl Reception {
     pub fn is_alive(&self) -> bool {
         self.receiver.is_alive()
     }
+}
+
+fn policy(config: &AgentConfig) -> Policy {
+    let mut users = vec![0, rustix::process::geteuid().as_raw()];
+    users.extend(&config.allow);
+    Policy { users, interval: config.interval, ..Policy::default() }
 }

@@ -27,6 +27,8 @@ pub struct Standing {
     pub is_held: bool,
     /// How many reports there were.
     pub reports: u64,
+    /// The last report that was acted on; zero if none ever was.
+    pub acted: i64,
 }
 
 /// What follows from a report.
@@ -49,6 +51,8 @@ struct Book {
     claim: Claim,
     at: SystemTime,
     reports: u64,
+    /// The last report that was acted on.
+    acted: i64,
 }
 
 /// All of them.
@@ -66,21 +70,17 @@ impl Books {
     }
 
     /// Takes over what the journal has of an instance; tells what holds, if anybody was ever told of it.
-    /// The reports that are open are to be heard after this.
+    /// The reports that are open are to be heard [again](Self::hear_again) after this.
     pub(crate) fn recall(&mut self, instance: &InstanceId, memory: &Memory) -> Option<Settled> {
         let settled = memory.settled.map(|holds| holds.claim);
-        // What is open may have been acted on by a process that could not note it any more.
-        let docket = match (settled, memory.open.is_empty()) {
-            (Some(claim), true) => Docket::settled_as(claim),
-            (settled, _) => Docket::doubtful(settled),
-        };
+        let docket = settled.map_or_else(Docket::default, Docket::settled_as);
         let (claim, seq, at, acted) = match (memory.settled, memory.open.last()) {
             (Some(holds), _) => (holds.claim, holds.seq, holds.at, holds.acted),
             // It is heard next.
             (None, Some((seq, claim))) => (*claim, *seq, SystemTime::UNIX_EPOCH, 0),
             (None, None) => return None,
         };
-        self.each.insert(instance.clone(), Book { docket, seq, claim, at, reports: 0 });
+        self.each.insert(instance.clone(), Book { docket, seq, claim, at, reports: 0, acted });
         let (instance, seq) = (instance.clone(), acted);
         (acted > 0).then_some(Settled { instance, claim, from: None, seq, at })
     }
@@ -93,7 +93,8 @@ impl Books {
         seq: i64,
         (now, at): (Moment, SystemTime),
     ) -> Consequence {
-        let fresh = || Book { docket: Docket::default(), seq, claim, at, reports: 0 };
+        let docket = Docket::default;
+        let fresh = || Book { docket: docket(), seq, claim, at, reports: 0, acted: 0 };
         let book = self.each.entry(instance.clone()).or_insert_with(fresh);
         (book.seq, book.claim, book.at) = (seq, claim, at);
         book.reports += 1;
@@ -107,10 +108,32 @@ impl Books {
         }
         match verdict {
             Verdict::Act(claim) => {
+                book.acted = seq;
                 Consequence::Tell(Settled { instance: instance.clone(), claim, from, seq, at })
             }
             Verdict::Known | Verdict::Swallowed => Consequence::Note,
             Verdict::Held => Consequence::Wait,
+        }
+    }
+
+    /// A report that was promised by the process before us. It may have been acted on, and not have been noted:
+    /// nothing of it is swallowed.
+    pub(crate) fn hear_again(
+        &mut self,
+        instance: &InstanceId,
+        claim: Claim,
+        seq: i64,
+        now: (Moment, SystemTime),
+    ) -> Consequence {
+        self.doubt(instance);
+        let consequence = self.hear(instance, claim, seq, now);
+        self.doubt(instance);
+        consequence
+    }
+
+    fn doubt(&mut self, instance: &InstanceId) {
+        if let Some(book) = self.each.get_mut(instance) {
+            book.docket.doubt();
         }
     }
 
@@ -127,10 +150,23 @@ impl Books {
             let Some(book) = self.each.get_mut(&instance) else { continue };
             let from = book.docket.settled();
             if let Some(claim) = book.docket.tick(now) {
+                book.acted = book.seq;
                 told.push(Settled { instance, claim, from, seq: book.seq, at });
             }
         }
         told
+    }
+
+    /// From now on, a primary is held back for so long.
+    pub(crate) fn set_interval(&mut self, interval: Duration) {
+        self.interval = interval;
+    }
+
+    /// Forgets an instance.
+    pub(crate) fn forget(&mut self, instance: &InstanceId) {
+        if let Some(due) = self.each.remove(instance).and_then(|book| book.docket.due()) {
+            self.due.remove(&(due, instance.clone()));
+        }
     }
 
     /// Whether there is anything about an instance.
@@ -152,6 +188,7 @@ impl Books {
             settled: book.docket.settled(),
             is_held: book.docket.is_holding(),
             reports: book.reports,
+            acted: book.acted,
         })
     }
 }
@@ -174,8 +211,9 @@ mod tests {
         Pass(u64),
         /// What was told reaches the one who is told, and that is noted.
         Arrive,
-        /// The process is killed. Of what was not promised to anybody, so many notes are lost.
-        Kill(usize),
+        /// The process is killed. Of what nobody waited for, the last notes may be lost; and some more of
+        /// what holds, because they are handed over in bundles, and who was told is not.
+        Kill(usize, usize),
     }
 
     /// What the journal would be handed, in order.
@@ -193,6 +231,8 @@ mod tests {
         time: u64,
         seq: i64,
         notes: Vec<Note>,
+        /// So many of them the present process has read.
+        read: usize,
         /// Told, and not arrived.
         on_its_way: Vec<Settled>,
         knows: BTreeMap<InstanceId, Claim>,
@@ -206,6 +246,7 @@ mod tests {
                 time: 0,
                 seq: 0,
                 notes: Vec::new(),
+                read: 0,
                 on_its_way: Vec::new(),
                 knows: BTreeMap::new(),
                 said: BTreeMap::new(),
@@ -223,8 +264,8 @@ mod tests {
             self.notes.push(Note::Settled(instance, seq, claim, true));
         }
 
-        fn hear(&mut self, instance: &InstanceId, claim: Claim, seq: i64) {
-            match self.books.hear(instance, claim, seq, self.now()) {
+        fn follow(&mut self, instance: &InstanceId, claim: Claim, seq: i64, what: Consequence) {
+            match what {
                 Consequence::Tell(settled) => self.tell(settled),
                 Consequence::Note => {
                     self.notes.push(Note::Settled(instance.clone(), seq, claim, false));
@@ -240,7 +281,8 @@ mod tests {
                     self.seq += 1;
                     self.said.insert(instance.clone(), *claim);
                     self.notes.push(Note::Report(instance.clone(), self.seq, *claim));
-                    self.hear(&instance, *claim, self.seq);
+                    let what = self.books.hear(&instance, *claim, self.seq, self.now());
+                    self.follow(&instance, *claim, self.seq, what);
                 }
                 Step::Pass(millis) => {
                     self.time += millis;
@@ -255,17 +297,26 @@ mod tests {
                         self.notes.push(Note::Told(instance, seq));
                     }
                 }
-                Step::Kill(lost) => self.restart(*lost),
+                Step::Kill(last, more) => self.restart(*last, *more),
+            }
+        }
+
+        /// Loses the last notes of a kind.
+        fn lose(&mut self, count: usize, is_lost: impl Fn(&Note) -> bool) {
+            for _ in 0..count {
+                let at = self.notes.iter().rposition(&is_lost);
+                // What a process has read when it started was on the disk.
+                let Some(at) = at.filter(|at| *at >= self.read) else { return };
+                self.notes.remove(at);
             }
         }
 
         /// The next process, with what is on the disk.
-        fn restart(&mut self, lost: usize) {
-            // What was promised is there: everything up to the last report.
-            let is_report = |note: &Note| matches!(note, Note::Report(..));
-            let promised = self.notes.iter().rposition(is_report).map_or(0, |last| last + 1);
-            let kept = self.notes.len().saturating_sub(lost).max(promised);
-            self.notes.truncate(kept);
+        fn restart(&mut self, last: usize, more: usize) {
+            // What was promised is there, whatever else is.
+            self.lose(last, |note| !matches!(note, Note::Report(..)));
+            self.lose(more, |note| matches!(note, Note::Settled(..)));
+            self.read = self.notes.len();
             self.on_its_way.clear();
             self.books = Books::new(INTERVAL);
             let mut memories: BTreeMap<InstanceId, Memory> = BTreeMap::new();
@@ -294,7 +345,8 @@ mod tests {
                     self.on_its_way.push(settled);
                 }
                 for (seq, claim) in memory.open {
-                    self.hear(&instance, claim, seq);
+                    let what = self.books.hear_again(&instance, claim, seq, self.now());
+                    self.follow(&instance, claim, seq, what);
                 }
             }
         }
@@ -307,7 +359,7 @@ mod tests {
                 .prop_map(|(router, claim)| Step::Report(router, claim)),
             2 => (0_u64..3000).prop_map(Step::Pass),
             2 => Just(Step::Arrive),
-            1 => (0_usize..8).prop_map(Step::Kill),
+            1 => (0_usize..5, 0_usize..5).prop_map(|(last, more)| Step::Kill(last, more)),
         ]
     }
 

@@ -14,11 +14,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, params};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 use vipwatch_core::InstanceId;
 use vipwatch_core::claim::Claim;
 
 /// The file's name in the state directory.
 pub const FILE: &str = "claims.sqlite";
+
+/// Whose lock says that somebody writes.
+const LOCK: &str = "claims.lock";
 
 /// The format that this program writes.
 const VERSION: i64 = 2;
@@ -87,6 +92,9 @@ pub enum JournalError {
         /// Its format.
         found: i64,
     },
+    /// Another process has it.
+    #[error("another receiver keeps its journal in {0}")]
+    Taken(String),
     /// The thread, or its bell, cannot be had.
     #[error("the journal cannot be written")]
     Io(#[from] io::Error),
@@ -119,24 +127,45 @@ pub struct Holds {
 /// What is to be written.
 #[derive(Debug)]
 enum Note {
-    Report { ticket: u64, instance: InstanceId, claim: Claim },
-    Settled { instance: InstanceId, seq: i64, claim: Claim, is_acted_on: bool },
-    Told { party: Arc<str>, instance: InstanceId, seq: i64 },
+    Report {
+        ticket: u64,
+        instance: InstanceId,
+        claim: Claim,
+    },
+    Settled {
+        instance: InstanceId,
+        seq: i64,
+        claim: Claim,
+        is_acted_on: bool,
+    },
+    Forget(InstanceId),
+    /// There is something in the ledger.
+    Told,
     End,
 }
+
+/// Who was told about whom, and of which report.
+type Told = BTreeMap<(Arc<str>, InstanceId), i64>;
 
 /// Where it is noted who was told. Handed to those who tell; they may outlive the journal.
 #[derive(Debug, Clone)]
 pub struct Ledger {
+    told: Arc<Mutex<Told>>,
     sender: SyncSender<Vec<Note>>,
 }
 
 impl Ledger {
-    /// `party` knows what holds of `instance` by the report `seq`. If this cannot be noted, he will be
-    /// told once more after a restart.
+    /// `party` knows what holds of `instance` by the report `seq`. What is lost of this with the process is
+    /// told once more by the next.
     pub fn told(&self, party: &Arc<str>, instance: &InstanceId, seq: i64) {
-        let (party, instance) = (Arc::clone(party), instance.clone());
-        let _ = self.sender.try_send(vec![Note::Told { party, instance, seq }]);
+        let Ok(mut told) = self.told.lock() else { return };
+        let is_first = told.is_empty();
+        told.insert((Arc::clone(party), instance.clone()), seq);
+        drop(told);
+        // A thread that has too much to do to be woken looks here when it has done it.
+        if is_first {
+            let _ = self.sender.try_send(vec![Note::Told]);
+        }
     }
 }
 
@@ -158,8 +187,11 @@ pub struct Journal {
     /// Reports that were taken and have not come back.
     waiting: usize,
     sender: SyncSender<Vec<Note>>,
+    told: Arc<Mutex<Told>>,
     shelf: Arc<Shelf>,
     thread: Option<JoinHandle<()>>,
+    /// Held for as long as we write.
+    _lock: OwnedFd,
 }
 
 impl Journal {
@@ -168,6 +200,7 @@ impl Journal {
         let path = directory.join(FILE);
         let name = || path.display().to_string();
         let failed = |source| JournalError::Open { path: name(), source };
+        let lock = lock(directory)?;
         let connection = Connection::open(&path).map_err(failed)?;
         let found: i64 = connection
             .pragma_query_value(None, "user_version", |row| row.get(0))
@@ -183,11 +216,15 @@ impl Journal {
         let (sender, receiver) = sync_channel(BUNDLES);
         let theirs = Arc::clone(&shelf);
         let last = last_number(&connection).map_err(failed)?;
-        let clerk = Clerk { connection, shelf: theirs, last, later: Later::default() };
+        let told = Arc::<Mutex<Told>>::default();
+        let (later, ledger) = (Later::default(), Arc::clone(&told));
+        let clerk = Clerk { connection, shelf: theirs, last, later, ledger, is_failing: false };
         let work = move || clerk.work(&receiver);
         let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(work)?;
         let (bundle, waiting) = (Vec::new(), 0);
-        Ok((Self { bundle, waiting, sender, shelf, thread: Some(thread) }, memory))
+        let thread = Some(thread);
+        let journal = Self { bundle, waiting, sender, told, shelf, thread, _lock: lock };
+        Ok((journal, memory))
     }
 
     /// Takes a report that is to be written; false if there is no room, and nothing can be promised.
@@ -206,16 +243,26 @@ impl Journal {
         self.bundle.push(Note::Settled { instance, seq, claim, is_acted_on });
     }
 
+    /// Nothing is remembered of this one any more.
+    pub fn forget(&mut self, instance: InstanceId) {
+        self.bundle.push(Note::Forget(instance));
+    }
+
     /// Hands over what was taken, without waiting: all at once, so that it is written at once. What finds no
-    /// room is handed over with what comes next.
-    pub fn hand_over(&mut self) {
+    /// room is handed over with what comes next. An error says that nobody writes any more.
+    pub fn hand_over(&mut self) -> io::Result<()> {
         if self.bundle.is_empty() {
-            return;
+            return Ok(());
         }
-        if let Err(TrySendError::Full(bundle)) =
-            self.sender.try_send(std::mem::take(&mut self.bundle))
-        {
-            self.bundle = bundle;
+        match self.sender.try_send(std::mem::take(&mut self.bundle)) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(bundle)) => {
+                self.bundle = bundle;
+                Ok(())
+            }
+            Err(TrySendError::Disconnected(_)) => {
+                Err(io::Error::other("the journal's thread has ended"))
+            }
         }
     }
 
@@ -226,7 +273,7 @@ impl Journal {
 
     /// For those who tell.
     pub fn ledger(&self) -> Ledger {
-        Ledger { sender: self.sender.clone() }
+        Ledger { told: Arc::clone(&self.told), sender: self.sender.clone() }
     }
 
     /// What has been written since the last call.
@@ -255,6 +302,18 @@ impl Drop for Journal {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// One receiver for a journal: it gives the numbers.
+fn lock(directory: &Path) -> Result<OwnedFd, JournalError> {
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = Mode::from_raw_mode(0o600);
+    let file = rustix::fs::open(directory.join(LOCK), flags, mode).map_err(io::Error::from)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::AGAIN) => Err(JournalError::Taken(directory.display().to_string())),
+        Err(errno) => Err(JournalError::Io(errno.into())),
     }
 }
 
@@ -325,8 +384,9 @@ fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<(InstanceId, i64, C
 /// What need not be on the disk before somebody is answered: of each instance and party, the last.
 #[derive(Default)]
 struct Later {
-    settled: BTreeMap<InstanceId, (i64, Claim, i64)>,
-    told: BTreeMap<(Arc<str>, InstanceId), i64>,
+    /// The last report that was considered, what holds, and the last that was acted on; `None` to forget.
+    settled: BTreeMap<InstanceId, Option<(i64, Claim, i64)>>,
+    told: Told,
     since: Option<Instant>,
 }
 
@@ -334,17 +394,26 @@ impl Later {
     fn add(&mut self, note: Note) {
         match note {
             Note::Settled { instance, seq, claim, is_acted_on } => {
-                let entry = self.settled.entry(instance).or_insert((seq, claim, 0));
-                let acted = if is_acted_on { seq } else { entry.2 };
-                *entry = (seq, claim, acted);
+                let entry = self.settled.entry(instance).or_default();
+                let before = entry.map_or(0, |(_, _, acted)| acted);
+                *entry = Some((seq, claim, if is_acted_on { seq } else { before }));
             }
-            Note::Told { party, instance, seq } => {
-                let entry = self.told.entry((party, instance)).or_insert(seq);
-                *entry = seq.max(*entry);
+            Note::Forget(instance) => {
+                self.told.retain(|(_, other), _| *other != instance);
+                self.settled.insert(instance, None);
             }
-            Note::Report { .. } | Note::End => return,
+            Note::Told | Note::Report { .. } | Note::End => return,
         }
         self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes over what is in the ledger.
+    fn take(&mut self, ledger: &Mutex<Told>) {
+        let told = ledger.lock().map(|mut told| std::mem::take(&mut *told)).unwrap_or_default();
+        if !told.is_empty() {
+            self.told.extend(told);
+            self.since.get_or_insert_with(Instant::now);
+        }
     }
 
     /// How long it may wait.
@@ -360,6 +429,9 @@ struct Clerk {
     /// The last number that was given.
     last: i64,
     later: Later,
+    ledger: Arc<Mutex<Told>>,
+    /// What may wait cannot be written, and that was said.
+    is_failing: bool,
 }
 
 impl Clerk {
@@ -391,6 +463,7 @@ impl Clerk {
             if !reports.is_empty() {
                 self.promise(&reports);
             }
+            self.later.take(&self.ledger);
             if is_over || self.later.patience().is_some_and(|left| left.is_zero()) {
                 self.write_later();
             }
@@ -438,11 +511,22 @@ impl Clerk {
         Ok(kept)
     }
 
-    /// Writes what could wait. If it cannot be written now, it is tried again with what comes next.
+    /// Writes what could wait. If it cannot be written now, it is tried again.
     fn write_later(&mut self) {
         let later = std::mem::take(&mut self.later);
-        if self.try_write_later(&later).is_err() {
-            self.later = Later { since: Some(Instant::now()), ..later };
+        match self.try_write_later(&later) {
+            Ok(()) if std::mem::take(&mut self.is_failing) => {
+                tracing::info!("the journal can be written again");
+            }
+            Ok(()) => {}
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    let what =
+                        "what was told cannot be noted, and may be told again after a restart";
+                    tracing::error!(%error, "{what}");
+                }
+                self.later = Later { since: Some(Instant::now()), ..later };
+            }
         }
     }
 
@@ -455,12 +539,20 @@ impl Clerk {
                  ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, word = ?4, \
                  acted = max(acted, ?5)",
             )?;
-            for (instance, (seq, claim, acted)) in &later.settled {
-                settled.execute(params![instance.as_str(), seq, at, claim.word(), acted])?;
+            for (instance, holds) in &later.settled {
+                let id = instance.as_str();
+                if let Some((seq, claim, acted)) = holds {
+                    settled.execute(params![id, seq, at, claim.word(), acted])?;
+                    continue;
+                }
+                for table in ["report", "settled", "told"] {
+                    let delete = format!("DELETE FROM {table} WHERE instance = ?1");
+                    transaction.execute(&delete, [id])?;
+                }
             }
             let mut told = transaction.prepare(
                 "INSERT INTO told (party, instance, seq) VALUES (?1, ?2, ?3) \
-                 ON CONFLICT (party, instance) DO UPDATE SET seq = max(seq, ?3)",
+                 ON CONFLICT (party, instance) DO UPDATE SET seq = ?3",
             )?;
             for ((party, instance), seq) in &later.told {
                 told.execute(params![&**party, instance.as_str(), seq])?;
@@ -524,10 +616,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(directory.path()).unwrap();
         journal.settle(id("a"), 7, Claim::Primary, true);
-        journal.hand_over();
+        journal.hand_over().unwrap();
         let (ledger, party) = (journal.ledger(), Arc::from("hook"));
-        ledger.told(&party, &id("a"), 7);
         ledger.told(&party, &id("a"), 5);
+        ledger.told(&party, &id("a"), 7);
         drop(journal);
         ledger.told(&party, &id("a"), 9);
         let (_journal, memory) = Journal::open(directory.path()).unwrap();
@@ -561,17 +653,41 @@ mod tests {
         let (mut journal, _) = Journal::open(directory.path()).unwrap();
         for ticket in 0..500 {
             assert!(journal.keep(ticket, id("a"), Claim::Backup));
-            journal.hand_over();
+            journal.hand_over().unwrap();
         }
         let mut kept = Vec::new();
         while kept.len() < 500 {
             let mut polled = [rustix::event::PollFd::new(&journal, rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut polled, None).unwrap();
-            journal.hand_over();
+            journal.hand_over().unwrap();
             kept.extend(journal.kept());
         }
         let numbers: Vec<i64> = kept.iter().map(|(_, seq)| *seq.as_ref().unwrap()).collect();
         assert!(numbers.is_sorted_by(|a, b| a < b), "in order, and none twice");
+    }
+
+    #[test]
+    fn one_receiver_writes_and_another_is_told_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path()).unwrap();
+        let error = Journal::open(directory.path()).unwrap_err();
+        assert!(matches!(error, JournalError::Taken(_)), "{error}");
+        drop(journal);
+        Journal::open(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn whoever_is_forgotten_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(directory.path()).unwrap();
+        assert!(journal.keep(1, id("a"), Claim::Backup) && journal.keep(2, id("b"), Claim::Backup));
+        journal.settle(id("a"), 1, Claim::Backup, true);
+        journal.hand_over().unwrap();
+        journal.ledger().told(&Arc::from("hook"), &id("a"), 1);
+        journal.forget(id("a"));
+        drop(journal);
+        let (_journal, memory) = Journal::open(directory.path()).unwrap();
+        assert_eq!(memory.keys().collect::<Vec<_>>(), [&id("b")]);
     }
 
     #[test]

@@ -14,25 +14,28 @@
 
 mod books;
 pub mod journal;
+mod orders;
 pub mod reply;
 pub mod request;
-pub mod server;
+mod server;
 pub mod simulate;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, eventfd};
-use vipwatch_linux::listen::{ListenError, Looks, listen_at};
+use vipwatch_core::InstanceId;
+use vipwatch_linux::listen::{ListenError, Looks, listen_at, redress};
 use vipwatch_linux::process::make_room_for_files;
 
 pub use crate::books::Standing;
 pub use crate::journal::Ledger;
 use crate::journal::{Journal, JournalError};
-pub use crate::server::{Audience, Policy, Server, Settled, View};
+use crate::orders::{Order, Orders};
+use crate::server::Server;
+pub use crate::server::{Audience, Policy, Settled, View};
 
 /// Where and how to listen.
 #[derive(Debug)]
@@ -56,8 +59,6 @@ pub enum Entrance {
     New,
     /// From a service manager, whose it stays.
     Given(OwnedFd),
-    /// From the receiver before us, by [`Receiver::hand_over`].
-    TakenOver(OwnedFd),
 }
 
 /// Why there is no receiver.
@@ -78,11 +79,10 @@ pub enum ReceiverError {
 #[derive(Debug)]
 pub struct Receiver {
     view: Arc<Mutex<View>>,
-    stop: OwnedFd,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    orders: Orders,
+    thread: Option<JoinHandle<()>>,
     /// The socket's name, if it is ours to remove.
     socket: Option<PathBuf>,
-    listener: OwnedFd,
 }
 
 impl Receiver {
@@ -98,24 +98,22 @@ impl Receiver {
         let (listener, ours) = match entrance {
             Entrance::New => (listen_at(&socket, looks)?, Some(socket)),
             Entrance::Given(listener) => (listener, None),
-            Entrance::TakenOver(listener) => (listener, Some(socket)),
         };
         // Each connection, and what a process has besides.
         make_room_for_files(policy.connections as u64 + 64);
-        let start = |errno: rustix::io::Errno| ReceiverError::Start(errno.into());
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let stop = eventfd(0, flags).map_err(start)?;
-        let theirs = stop.try_clone().map_err(ReceiverError::Start)?;
-        let again = listener.try_clone().map_err(ReceiverError::Start)?;
+        let orders = Orders::new().map_err(ReceiverError::Start)?;
         let audience = audience(journal.ledger()).map_err(ReceiverError::Start)?;
-        let server = Server::new(listener, theirs, policy, (journal, memory), audience);
+        let server = Server::new(listener, orders.clone(), policy, (journal, memory), audience);
         let server = server.map_err(ReceiverError::Start)?;
         let view = server.view();
-        let thread = std::thread::Builder::new()
-            .name("receiver".to_owned())
-            .spawn(move || server.run())
-            .map_err(ReceiverError::Start)?;
-        Ok(Self { view, stop, thread: Some(thread), socket: ours, listener: again })
+        let work = move || {
+            if let Err(error) = server.run() {
+                tracing::error!(%error, "the receiver has ended");
+            }
+        };
+        let thread = std::thread::Builder::new().name("receiver".to_owned()).spawn(work);
+        let thread = thread.map_err(ReceiverError::Start)?;
+        Ok(Self { view, orders, thread: Some(thread), socket: ours })
     }
 
     /// What is counted and known.
@@ -123,14 +121,35 @@ impl Receiver {
         Arc::clone(&self.view)
     }
 
-    /// Ends it, and hands over the socket as it is: whoever waits to be let in goes on to wait, and
-    /// what was promised is on the disk.
-    pub fn hand_over(mut self) -> io::Result<Entrance> {
-        let listener = self.listener.try_clone()?;
-        Ok(match self.socket.take() {
-            Some(_) => Entrance::TakenOver(listener),
-            None => Entrance::Given(listener),
-        })
+    /// From now on, this holds.
+    pub fn set_policy(&self, policy: Policy) {
+        self.orders.give(Order::Policy(policy));
+    }
+
+    /// From now on, monitors report at `socket`, which looks so; whoever is being served is served. What cannot
+    /// be had leaves it as it was.
+    pub fn move_to(&mut self, socket: &Path, looks: Looks) -> Result<(), ListenError> {
+        match &self.socket {
+            // Not ours to move.
+            None => Ok(()),
+            Some(before) if before == socket => redress(socket, looks),
+            Some(before) => {
+                self.orders.give(Order::Listen(listen_at(socket, looks)?));
+                let _ = std::fs::remove_file(before);
+                self.socket = Some(socket.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the socket is a service manager's.
+    pub fn is_given(&self) -> bool {
+        self.socket.is_none()
+    }
+
+    /// Forgets what was claimed of these.
+    pub fn forget(&self, instances: Vec<InstanceId>) {
+        self.orders.give(Order::Forget(instances));
     }
 
     /// Whether it still receives.
@@ -145,7 +164,7 @@ impl Drop for Receiver {
         if let Some(socket) = &self.socket {
             let _ = std::fs::remove_file(socket);
         }
-        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        self.orders.give(Order::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

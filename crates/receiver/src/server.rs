@@ -27,6 +27,7 @@ use vipwatch_linux::{clock, peer};
 
 use crate::books::{Books, Consequence, Standing};
 use crate::journal::{Journal, Memory};
+use crate::orders::{Order, Orders};
 use crate::reply::Reply;
 use crate::request::{LONGEST, Progress, Report, read};
 
@@ -47,7 +48,7 @@ const RESPITE: Duration = Duration::from_millis(100);
 
 const LISTENER: u64 = 0;
 const JOURNAL: u64 = 1;
-const STOP: u64 = 2;
+const ORDERS: u64 = 2;
 const FIRST: u64 = 16;
 
 /// What holds of an instance from now on.
@@ -73,6 +74,9 @@ pub trait Audience: Send {
     /// This holds since the receiver before us; `told` is who was told, and of which report.
     fn recall(&mut self, settled: &Settled, told: &BTreeMap<String, i64>);
 
+    /// This instance is not there any more.
+    fn forget(&mut self, _instance: &InstanceId) {}
+
     /// No more will be told. May wait, for a little while, for those who are being told.
     fn close(&mut self) {}
 }
@@ -86,7 +90,7 @@ pub struct Policy {
     pub interval: Duration,
     /// From the first byte awaited to the last one read.
     pub deadline: Duration,
-    /// Connections at a time. When there are more, whoever has been silent longest makes room.
+    /// Connections at a time. When there are more, who came first and is silent makes room.
     pub connections: usize,
 }
 
@@ -129,10 +133,10 @@ struct Connection {
     deadline: Moment,
 }
 
-/// A server that runs until its end of `stop` is closed.
-pub struct Server {
+/// A server that runs until it is told to stop.
+pub(crate) struct Server {
     listener: OwnedFd,
-    stop: OwnedFd,
+    orders: Orders,
     waiting: OwnedFd,
     policy: Policy,
     journal: Journal,
@@ -152,10 +156,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `listener`, which does not wait, until `stop` can be read.
-    pub fn new(
+    /// Serves `listener`, which does not wait.
+    pub(crate) fn new(
         listener: OwnedFd,
-        stop: OwnedFd,
+        orders: Orders,
         policy: Policy,
         (journal, memory): (Journal, BTreeMap<InstanceId, Memory>),
         audience: Box<dyn Audience>,
@@ -167,11 +171,11 @@ impl Server {
         };
         add(&listener, LISTENER)?;
         add(&journal, JOURNAL)?;
-        add(&stop, STOP)?;
+        add(&orders, ORDERS)?;
         let books = Books::new(policy.interval);
         let mut server = Self {
             listener,
-            stop,
+            orders,
             waiting,
             policy,
             journal,
@@ -190,7 +194,7 @@ impl Server {
     }
 
     /// What is counted and known, for whoever asks.
-    pub fn view(&self) -> Arc<Mutex<View>> {
+    pub(crate) fn view(&self) -> Arc<Mutex<View>> {
         Arc::clone(&self.view)
     }
 
@@ -200,32 +204,70 @@ impl Server {
             if let Some(settled) = self.books.recall(&instance, &memory) {
                 self.audience.recall(&settled, &memory.told);
             }
-            for (seq, claim) in memory.open {
-                self.hear(&instance, claim, seq);
-            }
             self.show(&instance);
+            for (seq, claim) in memory.open {
+                let now = (clock::now(), SystemTime::now());
+                let consequence = self.books.hear_again(&instance, claim, seq, now);
+                self.follow(&instance, claim, seq, &consequence);
+            }
         }
     }
 
     /// Serves until it is told to stop; what was promised is then on the disk.
-    pub fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let served = self.serve();
+        // Also if it could not go on: nobody is told any more by those who would be told by the next.
+        self.audience.close();
+        served
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
         while self.turn(None)? {}
         // Whoever waits to be let in is the next one's.
         self.closed_until = None;
         let _ = epoll::delete(&self.waiting, &self.listener);
-        epoll::delete(&self.waiting, &self.stop)?;
+        epoll::delete(&self.waiting, &self.orders)?;
         // Whoever has begun to speak is heard out.
         let end = clock::now() + FAREWELL;
         for token in self.connections.keys().copied().collect::<Vec<u64>>() {
             self.read(token);
         }
-        self.journal.hand_over();
+        self.journal.hand_over()?;
         let is_speaking = |one: &Connection| one.is_promised || !one.bytes.is_empty();
         while clock::now() < end && self.connections.values().any(is_speaking) {
             self.turn(Some(end))?;
         }
-        self.audience.close();
         Ok(())
+    }
+
+    /// Does what it is told to; false if that is to stop.
+    fn obey(&mut self) -> bool {
+        let mut goes_on = true;
+        for order in self.orders.take() {
+            match order {
+                Order::Policy(policy) => {
+                    self.books.set_interval(policy.interval);
+                    self.policy = policy;
+                }
+                Order::Listen(listener) => {
+                    let _ = epoll::delete(&self.waiting, &self.listener);
+                    self.listener = listener;
+                    self.closed_until = Some(clock::now());
+                }
+                Order::Forget(instances) => instances.iter().for_each(|one| self.forget(one)),
+                Order::Stop => goes_on = false,
+            }
+        }
+        goes_on
+    }
+
+    fn forget(&mut self, instance: &InstanceId) {
+        self.books.forget(instance);
+        self.journal.forget(instance.clone());
+        self.audience.forget(instance);
+        self.amend(|view| {
+            view.instances.remove(instance);
+        });
     }
 
     /// Waits once, and does what is to be done; false if that is to stop.
@@ -249,9 +291,9 @@ impl Server {
         if events.contains(&LISTENER) {
             self.accept();
         }
-        let goes_on = !events.contains(&STOP);
+        let goes_on = !events.contains(&ORDERS) || self.obey();
         self.tick();
-        self.journal.hand_over();
+        self.journal.hand_over()?;
         Ok(goes_on)
     }
 
@@ -339,7 +381,7 @@ impl Server {
         }
     }
 
-    /// Closes whoever has been silent longest; false if everybody has said something.
+    /// Closes the first of those who came first and are silent; false if everybody has said something.
     fn make_room(&mut self) -> bool {
         let is_silent = |one: &Connection| {
             let mut byte = [0_u8; 1];
@@ -359,6 +401,9 @@ impl Server {
     /// Reads what is there.
     fn read(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
+        if connection.is_promised {
+            return;
+        }
         let mut buffer = [0_u8; 4096];
         let mut is_end = false;
         loop {
@@ -393,10 +438,6 @@ impl Server {
     fn part(&mut self, token: u64) {
         let Some(connection) = self.connections.get(&token) else { return };
         if connection.is_promised {
-            // It could be read for ever, and there is nothing more to read.
-            if connection.is_watched {
-                let _ = epoll::delete(&self.waiting, &connection.socket);
-            }
             return;
         }
         let is_cut = !connection.bytes.is_empty();
@@ -441,6 +482,10 @@ impl Server {
                 self.amend(|view| view.pending = pending);
                 if let Some(connection) = self.connections.get_mut(&token) {
                     connection.is_promised = true;
+                    // What else he says waits with the kernel, and costs us nothing until he is answered.
+                    if std::mem::take(&mut connection.is_watched) {
+                        let _ = epoll::delete(&self.waiting, &connection.socket);
+                    }
                 }
             }
             Some(reason) => {
@@ -464,7 +509,6 @@ impl Server {
                 Ok(seq) => {
                     self.amend(|view| view.accepted += 1);
                     self.hear(&report.instance, report.claim, seq);
-                    self.show(&report.instance);
                     self.answer(token, &Reply::Taken, report.is_kept);
                 }
                 Err(why) => {
@@ -494,12 +538,18 @@ impl Server {
     /// A report that is in the journal.
     fn hear(&mut self, instance: &InstanceId, claim: Claim, seq: i64) {
         let consequence = self.books.hear(instance, claim, seq, (clock::now(), SystemTime::now()));
-        if let Consequence::Tell(settled) = &consequence {
+        self.follow(instance, claim, seq, &consequence);
+    }
+
+    fn follow(&mut self, instance: &InstanceId, claim: Claim, seq: i64, consequence: &Consequence) {
+        // ORDER: shown before it is told. Who begins to be told meanwhile reads what is shown.
+        self.show(instance);
+        if let Consequence::Tell(settled) = consequence {
             return self.tell(settled);
         }
         self.amend(|view| view.coalesced += 1);
         // Nobody is told, and yet it is settled: it must not be thought of again.
-        if consequence == Consequence::Note {
+        if *consequence == Consequence::Note {
             self.journal.settle(instance.clone(), seq, claim, false);
         }
     }
@@ -515,8 +565,8 @@ impl Server {
         let now = clock::now();
         self.open_again(now);
         for settled in self.books.tick((now, SystemTime::now())) {
-            self.tell(&settled);
             self.show(&settled.instance);
+            self.tell(&settled);
         }
         while let Some((at, token)) = self.deadlines.front().copied().filter(|(at, _)| *at <= now) {
             self.deadlines.pop_front();

@@ -17,6 +17,7 @@ use vipwatch_node::desk::Desk;
 use vipwatch_node::log::{self, Level};
 use vipwatch_node::reception::{House, Reception};
 use vipwatch_node::{Config, direct, service};
+use vipwatch_receiver::journal::JournalError;
 use vipwatch_receiver::simulate::{self, Manner};
 use vipwatch_receiver::{Entrance, ReceiverError};
 
@@ -105,6 +106,7 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     while reception.is_alive() {
         wait(&signals, &watchdog);
         watchdog.tick(vipwatch_linux::clock::now());
+        reception.tidy(|_| false);
         match signals.read() {
             Some(Signal::Stop) => {
                 service::notify("STOPPING=1");
@@ -114,19 +116,17 @@ fn serve(options: &Serve) -> Result<(), Failure> {
             }
             Some(Signal::Reopen) => {
                 service::notify_reloading();
-                let exchanged = match options.settings() {
-                    Ok((_, agent)) => reception.exchange(&agent, &house),
-                    Err(error) => {
-                        tracing::error!("the one before stands: {}", error.message);
-                        Ok((reception, None))
-                    }
+                let taken = match options.settings() {
+                    Ok((_, agent)) => reception.configure(&agent).map_err(|error| failure(&error)),
+                    Err(error) => Err(error),
                 };
-                let (opened, why) = exchanged.map_err(|error| failure(&error))?;
-                if let Some(why) = why {
-                    tracing::error!("the one before stands: {}", Chain(&why));
+                match taken {
+                    Ok(()) => tracing::info!("the configuration was read again"),
+                    Err(error) => {
+                        let text = "the configuration is not taken, the one before stands";
+                        tracing::error!("{text}: {}", error.message);
+                    }
                 }
-                front.set(Some(opened.claims()));
-                reception = opened;
                 service::notify("READY=1");
             }
             None => {}
@@ -161,7 +161,7 @@ fn play(options: &Serve, manner: Manner) -> Result<(), Failure> {
     played.map_err(|error| failure(&error))
 }
 
-pub(super) fn failure(error: &ReceiverError) -> Failure {
+fn failure(error: &ReceiverError) -> Failure {
     let message = Chain(error);
     match error {
         ReceiverError::Listen(ListenError::Taken(_)) => Failure::new(Code::No, message)
@@ -172,6 +172,8 @@ pub(super) fn failure(error: &ReceiverError) -> Failure {
             Failure::new(Code::NotPermitted, message)
                 .hint("run it as root, or give other places with --socket and --status-socket")
         }
+        ReceiverError::Journal(JournalError::Taken(_)) => Failure::new(Code::No, message)
+            .hint("a node with [agent] is one, too; give another directory with --state-dir"),
         ReceiverError::Listen(_) | ReceiverError::Journal(_) | ReceiverError::Start(_) => {
             Failure::new(Code::Missing, message)
         }

@@ -91,7 +91,6 @@ fn failure(error: &NodeError) -> Failure {
             .hint("remove it, or give another place with --socket"),
         NodeError::History(HistoryError::TooNew { .. }) => Failure::new(Code::Missing, message)
             .hint("use the program that wrote it, or another --state-dir"),
-        NodeError::Reception(error) => super::agent::failure(error),
         NodeError::Signals(_)
         | NodeError::History(_)
         | NodeError::Desk(ListenError::Listen { .. })

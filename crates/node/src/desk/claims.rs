@@ -21,7 +21,7 @@ pub(super) fn of(office: &Office, id: &InstanceId) -> Option<Value> {
 }
 
 fn claim(standing: &Standing) -> Value {
-    let Standing { claim, at, settled, is_held, reports } = standing;
+    let Standing { claim, at, settled, is_held, reports, acted: _ } = standing;
     json!({
         "claim": claim.word(), "at": millis(*at), "age_seconds": age(*at),
         "settled": settled.map(Claim::word), "state": settled.map(Claim::translated),
@@ -60,7 +60,7 @@ fn duty(name: &str, party: &PartyView) -> Value {
     let failing = failing.map(|(id, why)| json!({ "id": id.as_str(), "error": why }));
     json!({
         "party": name, "pending": party.owed.len(), "told": party.told,
-        "failures": party.failures, "failing": failing.collect::<Value>(),
+        "failures": party.failures, "superseded": party.superseded, "failing": failing.collect::<Value>(),
     })
 }
 
@@ -78,7 +78,7 @@ pub(super) fn findings(office: &Office, view: &View) -> Vec<Value> {
     for id in strangers.iter().take(SOME) {
         findings.push(json!({
             "id": id, "name": "claim-about-a-stranger", "severity": "odd",
-            "text": "a monitor reports about it, and nothing on this node is called so",
+            "text": "a monitor has reported about it, and nothing on this node is called so",
             "hint": "its router was deleted and its monitor was left, or its keepalived.conf is not found",
             "since": null, "age_seconds": null,
         }));

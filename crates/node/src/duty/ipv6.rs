@@ -99,7 +99,11 @@ fn apply(instance: &InstanceId, claim: Claim, confs: &Path) -> Result<(), Ipv6Er
         }
         Ok(())
     };
-    visit(Some(&netns), set)?.map_err(Ipv6Error::Set)
+    match visit(Some(&netns), set) {
+        // It goes with its router, and a router that goes is no primary.
+        Err(NetnsError::Missing(_)) if !is_primary => Ok(()),
+        visited => visited?.map_err(Ipv6Error::Set),
+    }
 }
 
 /// Whether the router's default route is configured, or must be advertised to it.

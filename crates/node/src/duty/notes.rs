@@ -2,6 +2,7 @@
 //! whoever asks.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vipwatch_core::InstanceId;
@@ -18,6 +19,8 @@ pub struct PartyView {
     pub told: u64,
     /// How often it could not be told.
     pub failures: u64,
+    /// How many letters were left out for newer ones.
+    pub superseded: u64,
     /// Where the last attempt failed, and why.
     pub failing: BTreeMap<InstanceId, String>,
 }
@@ -27,11 +30,18 @@ pub struct PartyView {
 pub struct Notes {
     ledger: Ledger,
     parties: Mutex<BTreeMap<Arc<str>, PartyView>>,
+    /// We are being stopped, and so may be the programs we run: what fails now is not done.
+    is_closing: AtomicBool,
 }
 
 impl Notes {
     pub(crate) fn new(ledger: Ledger) -> Self {
-        Self { ledger, parties: Mutex::default() }
+        Self { ledger, parties: Mutex::default(), is_closing: AtomicBool::new(false) }
+    }
+
+    /// From now on, what fails is left to the next process.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
     }
 
     /// Everybody, as it is now.
@@ -39,15 +49,37 @@ impl Notes {
         self.parties.lock().map(|parties| parties.clone()).unwrap_or_default()
     }
 
-    /// A new party; of several with one name, each has one of its own.
-    pub(super) fn enrol(&self, name: &str) -> Arc<str> {
-        let Ok(mut parties) = self.parties.lock() else { return name.into() };
-        let again = (2..).map(|number| format!("{name} #{number}"));
-        let mut names = std::iter::once(name.to_owned()).chain(again);
-        let free = names.find(|name| !parties.contains_key(name.as_str()));
-        let name: Arc<str> = free.unwrap_or_default().into();
-        parties.insert(Arc::clone(&name), PartyView::default());
-        name
+    /// These are the parties, and no others; tells which of them are new.
+    pub(super) fn enrol(&self, names: &[Arc<str>]) -> Vec<Arc<str>> {
+        let Ok(mut parties) = self.parties.lock() else { return Vec::new() };
+        parties.retain(|name, _| names.contains(name));
+        let is_new = |name: &&Arc<str>| !parties.contains_key(*name);
+        let new: Vec<Arc<str>> = names.iter().filter(is_new).cloned().collect();
+        parties.extend(new.iter().map(|name| (Arc::clone(name), PartyView::default())));
+        new
+    }
+
+    /// Of whom a party is not told yet.
+    pub(super) fn owed(&self, party: &Arc<str>) -> BTreeMap<InstanceId, i64> {
+        let parties = self.parties.lock();
+        let owed = parties.ok().and_then(|parties| Some(parties.get(party)?.owed.clone()));
+        owed.unwrap_or_default()
+    }
+
+    /// Letters were left out for newer ones.
+    pub(super) fn superseded(&self, party: &Arc<str>, count: usize) {
+        if count > 0 {
+            self.amend(party, |view| view.superseded += count as u64);
+        }
+    }
+
+    /// Nobody is told of this one any more.
+    pub(super) fn forget(&self, instance: &InstanceId) {
+        let Ok(mut parties) = self.parties.lock() else { return };
+        for view in parties.values_mut() {
+            view.owed.remove(instance);
+            view.failing.remove(instance);
+        }
     }
 
     /// Where workers for `party` leave their reports.
@@ -92,6 +124,7 @@ impl Notes {
         why: &str,
         is_final: bool,
     ) {
+        let is_final = is_final && !self.is_closing.load(Ordering::Relaxed);
         if is_final {
             self.ledger.told(party, instance, seq);
         }
@@ -110,8 +143,11 @@ impl Notes {
     }
 
     fn amend(&self, party: &Arc<str>, change: impl FnOnce(&mut PartyView)) {
-        if let Ok(mut parties) = self.parties.lock() {
-            change(parties.entry(Arc::clone(party)).or_default());
+        // One that is no party any more may still report.
+        if let Ok(mut parties) = self.parties.lock()
+            && let Some(view) = parties.get_mut(party)
+        {
+            change(view);
         }
     }
 }

@@ -20,6 +20,8 @@ struct State {
     batch: Batch<InstanceId, (Claim, i64)>,
     /// No more come: what waits goes at once, and once.
     is_closed: bool,
+    /// Nobody wants it to be told any more.
+    is_dropped: bool,
     has_ended: bool,
 }
 
@@ -54,13 +56,24 @@ impl Messenger {
         self.shared.bell.notify_all();
     }
 
-    /// Takes no more, and tries once to get rid of what waits; tells how many routers are left.
-    pub(super) fn close(&self, limit: Duration) -> usize {
-        let mut state = self.shared.lock();
-        state.is_closed = true;
+    /// Takes no more, and tries once to get rid of what waits.
+    pub(super) fn close(&self) {
+        self.shared.lock().is_closed = true;
         self.shared.bell.notify_all();
+    }
+
+    /// Waits for the end, but not longer than `limit`; tells how many routers are left.
+    pub(super) fn wait(&self, limit: Duration) -> usize {
+        let state = self.shared.lock();
         let waited = self.shared.bell.wait_timeout_while(state, limit, |state| !state.has_ended);
         waited.map_or(0, |(state, _)| state.batch.pending())
+    }
+}
+
+impl Drop for Messenger {
+    fn drop(&mut self) {
+        self.shared.lock().is_dropped = true;
+        self.shared.bell.notify_all();
     }
 }
 
@@ -83,7 +96,7 @@ impl Rounds {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut dice = Dice::new(u64::from(std::process::id()));
         let mut state = self.shared.lock();
-        loop {
+        while !state.is_dropped {
             let (now, is_last) = (clock::now(), state.is_closed);
             let due = state.batch.due();
             let taken = match due {

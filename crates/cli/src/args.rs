@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use vipwatch_core::{Chain, LinkName, NetnsName};
@@ -94,7 +95,28 @@ pub(crate) struct Where {
 impl Where {
     /// The configuration, with what was said here instead.
     pub(crate) fn settings(&self) -> Result<Config, Failure> {
-        let mut config = Config::load(self.config.as_deref()).map_err(|error| wrong(&error))?;
+        let config = Config::load(self.config.as_deref()).map_err(|error| wrong(&error))?;
+        Ok(self.with_what_was_said(config))
+    }
+
+    /// As [`Self::settings`], for whoever asks a node: one that runs has not taken what is wrong.
+    pub(crate) fn settings_for_asking(&self) -> Result<Config, Failure> {
+        let loaded = Config::load_for_asking(self.config.as_deref());
+        let (config, faults) = match loaded {
+            Ok(loaded) => loaded,
+            // It is known where to ask.
+            Err(_) if self.socket.is_some() => (Config::default(), Vec::new()),
+            Err(error) => return Err(wrong(&error)),
+        };
+        let config = self.with_what_was_said(config);
+        if let Some(fault) = faults.first() {
+            let text = format!("{fault}; asking at {} all the same", config.socket.display());
+            crate::failure::warn(&text);
+        }
+        Ok(config)
+    }
+
+    fn with_what_was_said(&self, mut config: Config) -> Config {
         if let Some(socket) = &self.socket {
             config.socket.clone_from(socket);
         }
@@ -104,7 +126,7 @@ impl Where {
         if let Some(path) = &self.keepalived_conf {
             config.places.keepalived.clone_from(path);
         }
-        Ok(config)
+        config
     }
 
     /// Whether the node is not to be asked: it would look elsewhere.
@@ -249,9 +271,15 @@ pub(crate) enum AgentCommand {
 /// `vipwatch agent status`.
 #[derive(Debug, Arguments)]
 pub(crate) struct AgentStatus {
-    /// Where the agent answers; else where `vipwatch agent` does, else where the node does
+    /// Where it answers; else where `vipwatch agent` does by default, else where the node does
     #[arg(long, value_name = "PATH")]
     pub(crate) status_socket: Option<PathBuf>,
+    /// The node's configuration
+    #[arg(long, value_name = "FILE", env = "VIPWATCH_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// The node's socket
+    #[arg(long, value_name = "PATH", env = "VIPWATCH_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
     /// Every number as Prometheus reads it, instead
     #[arg(long, conflicts_with = "format")]
     pub(crate) metrics: bool,
@@ -297,25 +325,12 @@ pub(crate) struct Serve {
     /// For how long a primary is held back, in case it is taken back; 0s for not at all [default: 2s]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub(crate) interval: Option<Duration>,
-    /// Be an agent of Neutron's instead, or one that fails: threaded (27 to 29), eventlet (up to 26),
-    /// absent, refusing, slow, hanging, resetting, garbage, error, restarting
-    #[arg(long, value_name = "MODE", value_parser = manner)]
-    pub(crate) simulate: Option<Played>,
+    /// Be an agent of Neutron's instead (threaded is 27 to 29, eventlet up to 26), or one that fails
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(Manner::ALL.map(|(name, _)| name)))]
+    pub(crate) simulate: Option<String>,
     /// Log more
     #[arg(long)]
     pub(crate) debug: bool,
-}
-
-/// An agent that is played.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Played(pub(crate) Manner);
-
-fn manner(text: &str) -> Result<Played, String> {
-    let found = Manner::ALL.iter().find(|(name, _)| *name == text);
-    let names: Vec<&str> = Manner::ALL.iter().map(|(name, _)| *name).collect();
-    found
-        .map(|(_, manner)| Played(*manner))
-        .ok_or_else(|| format!("it is one of {}", names.join(", ")))
 }
 
 /// `vipwatch history`.

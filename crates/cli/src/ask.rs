@@ -11,10 +11,10 @@ use crate::failure::{Code, Failure};
 
 /// Asks `question`.
 pub(crate) fn ask(place: &Where, question: &Value) -> Result<Value, Failure> {
-    let config = place.settings()?;
     if place.is_direct() {
-        return ask_directly(&config, question);
+        return ask_directly(&place.settings()?, question);
     }
+    let config = place.settings_for_asking()?;
     match client::ask(&config.socket, question) {
         Ok(answer) => Ok(answer),
         Err(AskError::NoNode(_)) => ask_directly(&config, question),

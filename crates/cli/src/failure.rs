@@ -14,6 +14,12 @@ pub(crate) enum Code {
     Missing = 4,
 }
 
+/// Says something that does not keep a command from going on.
+#[expect(clippy::print_stderr, reason = "the one place that complains")]
+pub(crate) fn warn(text: &str) {
+    eprintln!("vipwatch: {text}");
+}
+
 /// Why a command did not do what was asked.
 #[derive(Debug)]
 pub(crate) struct Failure {

@@ -90,7 +90,10 @@ pub fn redress(path: &Path, looks: Looks) -> Result<(), ListenError> {
 }
 
 fn dress(path: &Path, looks: Looks) -> io::Result<()> {
-    std::os::unix::fs::chown(path, looks.user, looks.group)?;
+    std::os::unix::fs::chown(path, looks.user, looks.group).map_err(|error| {
+        let whose = looks.user.or(looks.group).map(|id| id.to_string()).unwrap_or_default();
+        io::Error::new(error.kind(), format!("it cannot be given to {whose}: {error}"))
+    })?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(looks.mode))
 }
 

@@ -158,18 +158,34 @@ impl Config {
         Self::load(file)
     }
 
+    /// As [`Self::load`], for whoever only asks: of a wrong file what can be understood, and what is wrong.
+    pub fn load_for_asking(file: Option<&Path>) -> Result<(Self, Vec<Fault>), ConfigError> {
+        let path = file.unwrap_or(Path::new(FILE));
+        match vipwatch_linux::file::read_text(path, LIMIT) {
+            Ok(text) => Ok(Self::understand(path, &text)),
+            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => {
+                Ok((Self::default(), Vec::new()))
+            }
+            Err(source) => Err(ConfigError::Read { file: path.to_owned(), source }),
+        }
+    }
+
     /// Understands `text`, which is in `file`.
     pub fn read(file: &Path, text: &str) -> Result<Self, Vec<Fault>> {
+        let (config, faults) = Self::understand(file, text);
+        if faults.is_empty() { Ok(config) } else { Err(faults) }
+    }
+
+    /// What can be understood of `text`, and what cannot.
+    fn understand(file: &Path, text: &str) -> (Self, Vec<Fault>) {
         let mut faults = Faults::of(file, text);
         let (document, errors) = toml::de::DeTable::parse_recoverable(text);
         for error in errors {
             let offset = error.span().map_or(0, |span| span.start);
             faults.add(offset, error.message().replace('\n', ", "));
         }
-        faults.list.sort_by_key(|fault| fault.line);
-        if !faults.list.is_empty() {
-            return Err(faults.list);
-        }
+        // What follows from a document that is none is not worth a word.
+        let syntax_faults = faults.list.len();
         let mut config = Self::default();
         let mut root = Table::new("", document.get_ref(), 0);
         if let Some(table) = root.table("node", &mut faults) {
@@ -188,11 +204,21 @@ impl Config {
             config.rules.push(Rule::read(table, &mut faults));
         }
         if let Some(table) = root.table("agent", &mut faults) {
-            config.agent = Some(AgentConfig::read(table, &config.places.neutron, &mut faults));
+            let offset = table.offset;
+            let agent = AgentConfig::read(table, &config.places.neutron, &mut faults);
+            let told = config.rules.iter().filter_map(|rule| rule.agent.as_ref());
+            if told.into_iter().any(|told| told.socket == agent.socket) {
+                let text = "an outlet tells the agent at this socket, which is our own";
+                faults.add(offset, text);
+            }
+            config.agent = Some(agent);
         }
         root.finish(&mut faults);
+        if syntax_faults > 0 {
+            faults.list.truncate(syntax_faults);
+        }
         faults.list.sort_by_key(|fault| fault.line);
-        if faults.list.is_empty() { Ok(config) } else { Err(faults.list) }
+        (config, faults.list)
     }
 
     fn take_node(&mut self, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {

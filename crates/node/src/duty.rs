@@ -253,6 +253,11 @@ impl Hall {
     }
 }
 
+/// Who is told by a configuration, for people.
+pub fn parties(config: &AgentConfig) -> Vec<String> {
+    wanted(config).into_iter().map(|(name, _)| name.to_string()).collect()
+}
+
 /// What a configuration asks for, each with a name of its own.
 fn wanted(config: &AgentConfig) -> Vec<(Arc<str>, Wanted<'_>)> {
     let ipv6 = config

@@ -1,6 +1,6 @@
 //! The receiver with its duties, as `vipwatch agent` and a node have it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -158,6 +158,14 @@ impl Reception {
     /// How it is configured.
     pub fn config(&self) -> &AgentConfig {
         &self.config
+    }
+
+    /// Where monitors report.
+    pub fn socket(&self) -> &Path {
+        if self.receiver.is_given() {
+            return Path::new("(a service manager's)");
+        }
+        &self.config.socket
     }
 
     /// What is known.

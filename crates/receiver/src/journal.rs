@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ErrorCode, params};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
@@ -81,6 +81,14 @@ pub enum JournalError {
         path: String,
         /// What SQLite said.
         source: rusqlite::Error,
+    },
+    /// It is no database any more.
+    #[error(
+        "the journal {path} is damaged: move it away; what was promised and not acted on is in it"
+    )]
+    Damaged {
+        /// The file.
+        path: String,
     },
     /// A later program has written it.
     #[error(
@@ -199,7 +207,12 @@ impl Journal {
     pub fn open(directory: &Path) -> Result<(Self, BTreeMap<InstanceId, Memory>), JournalError> {
         let path = directory.join(FILE);
         let name = || path.display().to_string();
-        let failed = |source| JournalError::Open { path: name(), source };
+        let failed = |source: rusqlite::Error| match source.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                JournalError::Damaged { path: name() }
+            }
+            _ => JournalError::Open { path: name(), source },
+        };
         let lock = lock(directory)?;
         let connection = Connection::open(&path).map_err(failed)?;
         let found: i64 = connection
@@ -688,6 +701,17 @@ mod tests {
         drop(journal);
         let (_journal, memory) = Journal::open(directory.path()).unwrap();
         assert_eq!(memory.keys().collect::<Vec<_>>(), [&id("b")]);
+    }
+
+    #[test]
+    fn a_journal_that_is_no_database_is_named_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let mut file = std::fs::File::create(&path).unwrap();
+        io::Write::write_all(&mut file, &[b'x'; 4096]).unwrap();
+        let error = Journal::open(directory.path()).unwrap_err();
+        assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
+        assert!(path.exists());
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! One thread, one `epoll`. A report is answered when the journal has it. What follows from it is decided
 //! by [`Books`], and told to whoever wants to know ([`Settled`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,6 +42,9 @@ const AT_A_TIME: usize = 64;
 
 /// When the journal is tried again if it had no room.
 const SOON: Duration = Duration::from_millis(10);
+
+/// Strangers who are heard out at a time, and who are named in the log.
+const STRANGERS: usize = 32;
 
 /// How long nobody is let in when that failed.
 const RESPITE: Duration = Duration::from_millis(100);
@@ -126,6 +129,8 @@ pub struct View {
 struct Connection {
     socket: OwnedFd,
     bytes: Vec<u8>,
+    /// He may not report, and is told so when he has said something: not before he can hear it.
+    is_stranger: bool,
     /// A report of his waits for the disk.
     is_promised: bool,
     /// Whether more is waited for. Most have said everything when they are let in.
@@ -152,6 +157,8 @@ pub(crate) struct Server {
     closed_until: Option<Moment>,
     /// Nobody could be let in, and that was said.
     is_full: bool,
+    /// Users who may not report, tried, and were named in the log.
+    known_strangers: BTreeSet<Option<u32>>,
     next: u64,
 }
 
@@ -187,6 +194,7 @@ impl Server {
             books,
             closed_until: None,
             is_full: false,
+            known_strangers: BTreeSet::new(),
             next: FIRST,
         };
         server.remember(memory);
@@ -323,11 +331,16 @@ impl Server {
                     return;
                 }
             };
-            let user = peer::credentials(&socket).map(|peer| peer.user);
-            if !user.is_ok_and(|user| self.policy.users.contains(&user)) {
-                let _ = send(&socket, &Reply::Forbidden.bytes(false), SendFlags::NOSIGNAL);
+            let peer = peer::credentials(&socket);
+            let user = peer.as_ref().ok().map(|peer| peer.user);
+            let is_stranger = !user.is_some_and(|user| self.policy.users.contains(&user));
+            if is_stranger {
                 self.count("forbidden");
-                continue;
+                self.meet_stranger(user);
+                if self.strangers() >= STRANGERS {
+                    let _ = send(&socket, &Reply::Forbidden.bytes(false), SendFlags::NOSIGNAL);
+                    continue;
+                }
             }
             if self.connections.len() >= self.policy.connections && !self.make_room() {
                 let full = Reply::Unable("too many report at once".to_owned());
@@ -338,12 +351,30 @@ impl Server {
             let token = self.next;
             self.next += 1;
             let deadline = clock::now() + self.policy.deadline;
-            let (bytes, is_promised, is_watched) = (Vec::new(), false, false);
-            let connection = Connection { socket, bytes, is_promised, is_watched, deadline };
+            let connection = Connection {
+                socket,
+                bytes: Vec::new(),
+                is_stranger,
+                is_promised: false,
+                is_watched: false,
+                deadline,
+            };
             self.connections.insert(token, connection);
             self.read(token);
             self.watch(token);
         }
+    }
+
+    /// Says once of each user that he tried.
+    fn meet_stranger(&mut self, user: Option<u32>) {
+        if self.known_strangers.len() < STRANGERS && self.known_strangers.insert(user) {
+            let user = user.map_or_else(|| "unknown".to_owned(), |user| user.to_string());
+            tracing::warn!(user, "may not report here, and tried; --allow, or allow, lets him");
+        }
+    }
+
+    fn strangers(&self) -> usize {
+        self.connections.values().filter(|one| one.is_stranger).count()
     }
 
     /// Waits for what else somebody has to say, unless a report of his is being promised.
@@ -453,9 +484,13 @@ impl Server {
         if connection.is_promised || connection.bytes.is_empty() {
             return;
         }
+        if connection.is_stranger {
+            return self.answer(token, &Reply::Forbidden, false);
+        }
         match read(&connection.bytes) {
             Progress::Incomplete => {}
             Progress::Refused(refusal) => {
+                tracing::debug!("refused: {refusal}");
                 self.count(refusal.name());
                 self.answer(token, &Reply::Refused(refusal.to_string()), false);
             }

@@ -3,6 +3,7 @@
 
 mod status;
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -28,10 +29,14 @@ use crate::show;
 pub(crate) fn run(options: &Agent) -> Result<(), Failure> {
     match &options.command {
         Some(AgentCommand::Status(options)) => status::run(options),
-        None => match options.serve.simulate {
-            Some(manner) => play(&options.serve, manner.0),
-            None => serve(&options.serve),
-        },
+        None => {
+            let named = options.serve.simulate.as_deref();
+            let played = Manner::ALL.iter().find(|(name, _)| Some(*name) == named);
+            match played {
+                Some((_, manner)) => play(&options.serve, *manner),
+                None => serve(&options.serve),
+            }
+        }
     }
 }
 
@@ -82,9 +87,20 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     let (config, agent) = options.settings()?;
     log::open(config.log, if options.debug { Level::Debug } else { Level::Info });
     std::fs::create_dir_all(&config.state_dir).map_err(|error| {
+        let code = match error.kind() {
+            ErrorKind::PermissionDenied => Code::NotPermitted,
+            _ => Code::Missing,
+        };
         let message = format!("cannot use {}: {error}", config.state_dir.display());
-        Failure::new(Code::Missing, message).hint("give another directory with --state-dir")
+        Failure::new(code, message).hint("give another directory with --state-dir")
     })?;
+    let place = agent.socket.parent().filter(|place| !place.exists());
+    if let (Some(place), None) = (place, &options.socket) {
+        let message = format!("there is no directory {}", place.display());
+        let hint =
+            "it is Neutron's state_path, if --state-path says nothing else; or give --socket";
+        return Err(Failure::new(Code::Missing, message).hint(hint));
+    }
     let house = House {
         directory: config.state_dir.clone(),
         node: vipwatch_node::name(),
@@ -100,7 +116,7 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     let mut reception = opened.map_err(|error| failure(&error))?;
     front.set(Some(reception.claims()));
     desk.serve().map_err(failed)?;
-    tracing::info!(socket = %agent.socket.display(), "ready");
+    tracing::info!(socket = %reception.socket().display(), "ready");
     service::notify("READY=1");
     let mut watchdog = service::Watchdog::from_environment();
     while reception.is_alive() {
@@ -117,11 +133,19 @@ fn serve(options: &Serve) -> Result<(), Failure> {
             Some(Signal::Reopen) => {
                 service::notify_reloading();
                 let taken = match options.settings() {
-                    Ok((_, agent)) => reception.configure(&agent).map_err(|error| failure(&error)),
+                    Ok((other, agent)) => {
+                        if other.state_dir != config.state_dir {
+                            tracing::warn!("state_dir takes a restart to change");
+                        }
+                        reception.configure(&agent).map_err(|error| failure(&error))
+                    }
                     Err(error) => Err(error),
                 };
                 match taken {
-                    Ok(()) => tracing::info!("the configuration was read again"),
+                    Ok(()) => {
+                        let socket = reception.socket().display();
+                        tracing::info!(%socket, "the configuration was read again");
+                    }
                     Err(error) => {
                         let text = "the configuration is not taken, the one before stands";
                         tracing::error!("{text}: {}", error.message);
@@ -167,7 +191,7 @@ fn failure(error: &ReceiverError) -> Failure {
         ReceiverError::Listen(ListenError::Taken(_)) => Failure::new(Code::No, message)
             .hint("an agent runs already; two cannot have one socket"),
         ReceiverError::Listen(ListenError::Listen { source, .. })
-            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            if source.kind() == ErrorKind::PermissionDenied =>
         {
             Failure::new(Code::NotPermitted, message)
                 .hint("run it as root, or give other places with --socket and --status-socket")

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use vipwatch_engine::discovery::Scout;
 use vipwatch_node::config::{EXAMPLE, FILE};
+use vipwatch_node::duty::parties;
 use vipwatch_node::{Config, describe};
 
 use super::node_name;
@@ -29,7 +30,12 @@ fn check(file: Option<&Path>) -> Result<(), Failure> {
         return Ok(());
     }
     let (instances, outlets) = (config.instances.len(), config.rules.len());
-    show::print(&format!("{name} is fine: {instances} instances of its own, {outlets} outlets\n"));
+    let agent = match &config.agent {
+        Some(agent) => format!(", monitors report to {}", agent.socket.display()),
+        None => String::new(),
+    };
+    let text = format!("{instances} instances of its own, {outlets} outlets{agent}");
+    show::print(&format!("{name} is fine: {text}\n"));
     Ok(())
 }
 
@@ -49,6 +55,15 @@ fn effective(place: &Where) -> Result<(), Failure> {
         ("history.keep_changes", config.keep.changes.to_string()),
         ("history.keep_megabytes", (config.keep.bytes >> 20).to_string()),
     ];
+    let agent = config.agent.as_ref();
+    let agent = [
+        ("agent.socket", agent.map(|agent| agent.socket.display().to_string())),
+        ("agent.mode", agent.map(|agent| format!("{:o}", agent.looks.mode))),
+        ("agent.interval", agent.map(|agent| format!("{}ms", agent.interval.as_millis()))),
+        ("agent tells", agent.map(|agent| parties(agent).join("; "))),
+    ];
+    let agent = agent.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let settings: Vec<(&str, String)> = settings.into_iter().chain(agent).collect();
     let found = Scout::new(config.places.clone(), config.instances.clone()).look().instances;
     let told = found.iter().map(|found| (found.id.to_string(), describe(found, &config.rules)));
     match place.format {

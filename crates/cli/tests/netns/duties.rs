@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::{Lab, run, stays, wait_for};
 
 use crate::agent::{Agent, configure, report};
@@ -74,11 +75,13 @@ fn what_was_owed_when_it_was_killed_is_told_by_the_next_and_nothing_is_told_twic
     wait_for("the program", || (lines(&said).len() == 4).then_some(()));
     wait_for("its note", || (agent.duty("hook")["pending"] == 0).then_some(()));
     // What is not noted on the disk is told once more, which is not what this test is about.
-    let notes = "SELECT count(*) FROM told WHERE party LIKE 'hook%'";
+    let notes = "SELECT (SELECT sum(seq) FROM told WHERE party LIKE 'hook%') || ' ' || \
+                 (SELECT sum(acted) FROM settled)";
     wait_for("its notes on the disk", || {
         let mut sqlite = std::process::Command::new("sqlite3");
         let count = run(sqlite.arg(lab.path().join("claims/claims.sqlite")).arg(notes));
-        (count.trim() == "2").then_some(())
+        // The fourth report about the one, and the second about the other.
+        (count.trim() == "6 6").then_some(())
     });
     agent.kill();
     server.take_all();
@@ -162,6 +165,54 @@ fn a_router_forwards_ipv6_while_it_is_primary() {
 }
 
 #[test]
+fn a_program_that_is_stopped_with_us_is_run_again_by_the_next() {
+    let lab = Lab::new();
+    let said = lab.path().join("said");
+    // The first time it takes too long.
+    let hook = program(
+        &lab.path().join("hook"),
+        &format!("echo $$ >> {0}; [ $(wc -l < {0}) -gt 1 ] || exec sleep 600", said.display()),
+    );
+    let text = format!(
+        "[agent]\ninterval = \"0s\"\n[[agent.hook]]\nprogram = [\"{}\"]\ndeadline = \"10m\"\n",
+        hook.display()
+    );
+    configure(lab.path(), Some(&text));
+    let mut agent = Agent::start(lab.path(), &[]);
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
+    let pid = wait_for("the program", || read(&said).lines().next().map(str::to_owned));
+    // As a service manager stops everybody at once.
+    let agent_pid = agent.child.id().to_string();
+    run(std::process::Command::new("kill").args(["-TERM", &agent_pid, &pid]));
+    agent.child.wait().unwrap();
+    let agent = Agent::start(lab.path(), &[]);
+    wait_for("the program again", || (read(&said).lines().count() == 2).then_some(()));
+    wait_for("nothing to be owed", || (agent.duty("hook")["pending"] == 0).then_some(()));
+}
+
+#[test]
+fn whoever_is_told_is_shown_and_nobody_tells_himself() {
+    let lab = Lab::new();
+    let text = "[agent]\n[[agent.hook]]\nprogram = [\"/bin/true\"]\n\
+                [agent.upstream]\nurl = \"http://127.0.0.1:9/s?token=x\"\n";
+    configure(lab.path(), Some(text));
+    let config = lab.path().join("vipwatch.toml");
+    let ask = |words: &[&str]| {
+        let mut command = std::process::Command::new(crate::PROGRAM);
+        let output = output_of(command.arg("config").args(words).arg(&config));
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let shown = ask(&["show", "--config"]);
+    assert!(shown.contains("hook /bin/true; upstream http://127.0.0.1:9/s ~"), "{shown}");
+    let checked = ask(&["check"]);
+    assert!(checked.contains("monitors report to /var/lib/neutron/keepalived"), "{checked}");
+    let socket = "/var/lib/neutron/keepalived-state-change";
+    let text = format!("{text}[[outlet]]\norigin = \"neutron\"\nagent = \"{socket}\"\n");
+    configure(lab.path(), Some(&text));
+    assert!(ask(&["check"]).contains("which is our own"), "{}", ask(&["check"]));
+}
+
+#[test]
 fn another_configuration_is_taken_while_it_receives_and_a_wrong_one_is_not() {
     let lab = Lab::new();
     let (hook, said) = hook(&lab);
@@ -181,6 +232,7 @@ fn another_configuration_is_taken_while_it_receives_and_a_wrong_one_is_not() {
     wait_for("the new program to be told where everybody stands", || told().then_some(()));
     let told = || lines(&said).iter().any(|one| one["id"] == "r2" && one["to"] == "backup");
     wait_for("what was said meanwhile", || told().then_some(()));
+    assert_eq!(agent.status()["accepted"], 2, "what was counted stays");
     configure(lab.path(), Some("[agent]\nintervall = \"0s\"\n"));
     agent.reload();
     let why = "there is no key intervall in agent; did you mean interval?";

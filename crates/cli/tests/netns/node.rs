@@ -312,8 +312,9 @@ fn a_configuration_that_is_wrong_keeps_a_node_from_starting_and_not_from_running
     place.configure("[node\n");
     node.reload();
     assert!(place.log().contains("the one before stands"), "{}", place.log());
+    let said = place.say(&["doctor"]);
+    assert!(said.contains("node-configuration") && said.contains("all the same"), "{said}");
     place.configure("");
-    assert!(place.say(&["doctor"]).contains("node-configuration"), "{}", place.say(&["doctor"]));
     netns.ip("address add 192.0.2.9/24 dev eth0");
     wait_for_role(&place, "VI_1", "primary");
     node.reload();

@@ -56,6 +56,23 @@ fn a_node_shows_what_is_claimed_beside_what_is_so_and_finds_liars_and_silence() 
 }
 
 #[test]
+fn a_node_whose_socket_is_served_by_another_follows_all_the_same() {
+    let lab = Lab::new();
+    let place = place(&lab);
+    place.configure("[agent]\ninterval = \"0s\"\n");
+    let other = vipwatch_testkit::Agent::listen(lab.path(), vipwatch_testkit::Manner::Threaded);
+    let node = place.start();
+    let said = place.say(&["doctor"]);
+    assert!(said.contains("node-agent") && said.contains("somebody answers on"), "{said}");
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200), "the other one's");
+    drop(other);
+    node.reload();
+    assert!(!place.say(&["doctor"]).contains("node-agent"));
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
+    assert!(place.state_dir().join("claims.sqlite").exists(), "ours");
+}
+
+#[test]
 fn a_node_begins_and_ends_to_receive_when_it_is_told_to() {
     let lab = Lab::new();
     let place = place(&lab);

@@ -133,8 +133,8 @@ impl Notes {
             if is_final {
                 view.settle(instance, seq);
             }
-            // A thousand that fail for one reason are one line.
-            if view.failing.values().all(|known| known != why) {
+            // A thousand that fail for one reason, and are tried again, are one line.
+            if is_final || view.failing.values().all(|known| known != why) {
                 let again = if is_final { "given up" } else { "it is tried again" };
                 tracing::warn!(%instance, seq, %party, again, "not told: {why}");
             }

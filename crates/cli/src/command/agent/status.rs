@@ -3,19 +3,18 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use vipwatch_core::Chain;
+use vipwatch_node::Config;
 use vipwatch_node::client::{self, AskError};
 use vipwatch_node::config::SOCKET;
 
 use super::super::{each, text};
 use crate::args::{AGENT_SOCKET, AgentStatus, Format};
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::show;
 
 pub(super) fn run(options: &AgentStatus) -> Result<(), Failure> {
-    let answer = ask(options).map_err(|error| {
-        let hint = "`vipwatch agent` receives, or a node whose configuration has [agent]";
-        crate::ask::failure(&error).hint(hint)
-    })?;
+    let answer = ask(options)?;
     match options.format {
         _ if options.metrics => show::print(&metrics(&answer)),
         Format::Json => show::json(&answer),
@@ -25,15 +24,30 @@ pub(super) fn run(options: &AgentStatus) -> Result<(), Failure> {
 }
 
 /// Asks whoever receives here.
-fn ask(options: &AgentStatus) -> Result<Value, AskError> {
+fn ask(options: &AgentStatus) -> Result<Value, Failure> {
     let question = json!({ "ask": "agent" });
-    if let Some(socket) = &options.status_socket {
-        return client::ask(socket, &question);
-    }
-    match client::ask(AGENT_SOCKET.as_ref(), &question) {
-        Err(AskError::NoNode(_)) => client::ask(SOCKET.as_ref(), &question),
-        answer => answer,
-    }
+    let answer = match &options.status_socket {
+        Some(socket) => client::ask(socket, &question),
+        None => match client::ask(AGENT_SOCKET.as_ref(), &question) {
+            Err(AskError::NoNode(_)) => {
+                let configured = Config::load_for_asking(options.config.as_deref());
+                let configured = configured.map(|(config, _)| config.socket);
+                let usual = || configured.unwrap_or_else(|_| SOCKET.into());
+                let socket = options.socket.clone().unwrap_or_else(usual);
+                client::ask(&socket, &question)
+            }
+            answer => answer,
+        },
+    };
+    answer.map_err(|error| match error {
+        AskError::NoNode(_) => {
+            let hint = "`vipwatch agent` receives, or a node whose configuration has [agent]; \
+                        --status-socket says where to ask";
+            Failure::new(Code::Missing, format!("nobody receives here: {}", Chain(&error)))
+                .hint(hint)
+        }
+        error => crate::ask::failure(&error),
+    })
 }
 
 fn page(answer: &Value) -> String {

@@ -91,7 +91,7 @@ pub fn outside(words: &[&str]) -> Task {
     let wants = |suite| wanted.suite.is_none_or(|wanted| wanted == suite);
     if wants(Suite::Netns) || wants(Suite::Contract) {
         provision::programs(&[provision::TCPDUMP, provision::ARPING, provision::KEEPALIVED])?;
-        provision::programs(&[provision::STRANGERS])?;
+        provision::programs(&[provision::STRANGERS, provision::PEERS])?;
     }
     if wants(Suite::Contract) || wants(Suite::Neutron) {
         enclosure::probe_users()?;

@@ -126,7 +126,8 @@ impl Bench {
             .spawn()
             .expect("vipwatch runs");
         let mut running = Running(vec![child]);
-        wait_for("the receiver", || directory.join("agent.sock").exists().then_some(()));
+        let socket = directory.join("keepalived-state-change");
+        wait_for("the receiver", || socket.exists().then_some(()));
         if mood == Mood::Busy {
             let mut python = Command::new(self.neutron.join("bin/python"));
             python.args(["-c", "while True: sum(range(10000))"]);

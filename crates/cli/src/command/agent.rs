@@ -181,6 +181,8 @@ fn play(options: &Serve, manner: Manner) -> Result<(), Failure> {
         let (router, word) = (router.unwrap_or_default(), word.unwrap_or_default());
         show::print(&format!("{}\n", show::harmless(&format!("{router} {word}"))));
     });
+    let mode = options.simulate.as_deref().unwrap_or_default();
+    crate::failure::warn(&format!("{mode} at {}", agent.socket.display()));
     let played = simulate::play(&agent.socket, agent.looks, manner, &heard);
     played.map_err(|error| failure(&error))
 }

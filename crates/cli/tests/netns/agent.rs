@@ -259,3 +259,37 @@ fn a_receiver_that_may_open_no_more_files_goes_on_when_it_may() {
     drop(begun);
     wait_for("a promise", || (report(lab.path(), "a", "backup") == Some(200)).then_some(()));
 }
+
+/// Makes a socket, and becomes a program that has it, as a service manager does.
+const ACTIVATE: &str = "\
+import os, socket, sys
+made = socket.socket(socket.AF_UNIX)
+made.bind(sys.argv[1])
+made.listen(100)
+os.dup2(made.fileno(), 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')
+os.execv(sys.argv[2], sys.argv[2:])
+";
+
+#[test]
+fn a_socket_of_a_service_manager_is_used_and_stays_his() {
+    let lab = Lab::new();
+    configure(lab.path(), None);
+    let inner = command(lab.path(), &["--interval", "0s"]);
+    let log = std::fs::File::create(lab.path().join("log")).unwrap();
+    let mut python = Command::new("python3");
+    python.args(["-c", ACTIVATE]).arg(socket(lab.path())).arg(PROGRAM).args(inner.get_args());
+    let child = python.stderr(log).spawn().unwrap();
+    let mut agent = Agent { child, directory: lab.path().to_owned() };
+    wait_for("the receiver", || agent.answer());
+    assert_eq!(report(lab.path(), "a", "backup"), Some(200));
+    // How it looks is not ours to change, and nobody is turned away for it.
+    configure(lab.path(), Some("[agent]\nmode = \"600\"\n"));
+    agent.reload();
+    wait_for("the log", || agent.log().contains("not ours to change").then_some(()));
+    assert_eq!(report(lab.path(), "a", "primary"), Some(200));
+    let pid = agent.child.id().to_string();
+    vipwatch_testkit::run(Command::new("kill").args(["-TERM", &pid]));
+    assert!(agent.child.wait().unwrap().success());
+    assert!(socket(lab.path()).exists());
+}

@@ -155,6 +155,14 @@ fn a_router_forwards_ipv6_while_it_is_primary() {
     crate::write(&lab.path().join("ha_confs").join(&id).join("keepalived.conf"), conf);
     assert_eq!(report(lab.path(), &id, "primary"), Some(200));
     wait_for("a primary with a gateway", || (params() == ["1", "0", "1"]).then_some(()));
+    // Without a gateway there is nothing to be set for one.
+    run(std::process::Command::new("ip").args(["-n", &name, "link", "del", "qg-1"]));
+    assert_eq!(report(lab.path(), &id, "backup"), Some(200));
+    wait_for("nothing to be owed", || (agent.duty("ipv6")["pending"] == 0).then_some(()));
+    assert_eq!(
+        (set("all/forwarding"), &agent.duty("ipv6")["failures"]),
+        ("1".to_owned(), &0.into())
+    );
     // One that is not here is given up, and said.
     assert_eq!(report(lab.path(), "elsewhere", "primary"), Some(200));
     wait_for("the log", || {

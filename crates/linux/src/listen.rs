@@ -1,7 +1,7 @@
 //! A unix socket at a path, with the wanted mode and owner from the first moment it can be met.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -68,10 +68,16 @@ pub fn listen_at(path: &Path, looks: Looks) -> Result<OwnedFd, ListenError> {
     made.map_err(failed)
 }
 
-/// A socket that a service manager has made for us (`sd_listen_fds(3)`), if it has made just one.
+/// A socket that a service manager has made for us (`sd_listen_fds(3)`), if it has made just one. To be asked
+/// once, and before anything is opened.
 pub fn inherited() -> Option<OwnedFd> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     if number("LISTEN_PID")? != std::process::id() || number("LISTEN_FDS")? != 1 {
+        return None;
+    }
+    // SAFETY: nothing is kept of it beyond the question what it is; if it is nothing, the kernel says so.
+    let handed = unsafe { BorrowedFd::borrow_raw(3) };
+    if !rustix::net::sockopt::socket_acceptconn(handed).unwrap_or(false) {
         return None;
     }
     // SAFETY: by the protocol this descriptor is open, and it is ours; nobody else here knows of it,

@@ -105,6 +105,8 @@ pub struct Node {
 impl Node {
     /// Starts everything. Call while there is one thread.
     pub fn start(config: Config, reload: Reload) -> Result<Self, NodeError> {
+        // ORDER: before anything is opened that could stand in its place.
+        let entrance = inherited().map_or(Entrance::New, Entrance::Given);
         // ORDER: signals before any thread, so that no thread is killed by them.
         let signals = Signals::hold().map_err(NodeError::Signals)?;
         // Announcing takes some for each instance, for some seconds.
@@ -164,7 +166,7 @@ impl Node {
         let found = node.follower.rediscover();
         node.take(found, clock::now());
         let agent = node.config.agent.clone();
-        node.apply_agent(agent.as_ref(), inherited().map_or(Entrance::New, Entrance::Given));
+        node.apply_agent(agent.as_ref(), entrance);
         release_spare_heap();
         node.desk.serve().map_err(NodeError::Start)?;
         Ok(node)

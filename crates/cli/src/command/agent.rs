@@ -79,6 +79,8 @@ fn unknown(name: &str, kind: Kind) -> Failure {
 
 fn serve(options: &Serve) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(Code::Missing, error);
+    // ORDER: before anything is opened that could stand in its place.
+    let entrance = inherited().map_or(Entrance::New, Entrance::Given);
     // ORDER: signals before any thread, so that no thread is killed by them.
     let signals = Signals::hold().map_err(failed)?;
     // Each monitor that reports has one.
@@ -111,7 +113,6 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     // ORDER: the desk before the socket. Who could report can ask what became of it.
     let mut desk = Desk::open(&options.status_socket, config.group, office)
         .map_err(|error| failure(&ReceiverError::Listen(error)))?;
-    let entrance = inherited().map_or(Entrance::New, Entrance::Given);
     let opened = Reception::open(&agent, &house, entrance);
     let mut reception = opened.map_err(|error| failure(&error))?;
     front.set(Some(reception.claims()));

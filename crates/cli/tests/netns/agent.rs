@@ -267,6 +267,7 @@ made = socket.socket(socket.AF_UNIX)
 made.bind(sys.argv[1])
 made.listen(100)
 os.dup2(made.fileno(), 3)
+os.set_inheritable(3, True)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')
 os.execv(sys.argv[2], sys.argv[2:])
 ";

@@ -36,6 +36,9 @@ const LAST_WORDS: usize = 16;
 /// The longest list of addresses that is put into the environment.
 const LONGEST_VARIABLE: usize = 64 << 10;
 
+/// When one that was stopped from outside is run again.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// How long a program that has closed its output is waited for between two looks.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -81,10 +84,20 @@ pub(crate) fn work(job: &Job, sink: &Sink) -> Next {
         let bytes = output.left_out + output.kept.len();
         tracing::warn!(instance = %id, program, bytes, "the hook says too much to be logged");
     }
+    let was_stopped = outcome.as_ref().is_err_and(HookError::is_from_outside);
     let mut report = Report::new(&**letter, Stage::Hook, program);
     report.outcome = outcome.map_err(|error| vipwatch_core::Chain(&error).to_string());
+    report.is_final = !was_stopped;
     sink(report);
-    Next::Done
+    if was_stopped { Next::Again(AGAIN) } else { Next::Done }
+}
+
+impl HookError {
+    /// Whether somebody else has stopped it: a service manager that stops us, too, for example.
+    fn is_from_outside(&self) -> bool {
+        let by = |signal: Signal| matches!(self, Self::Killed(by) if *by == signal.as_raw());
+        by(Signal::TERM) || by(Signal::INT) || by(Signal::HUP)
+    }
 }
 
 fn run(hook: &Hook, letter: &Value, output: &mut Output) -> Result<(), HookError> {

@@ -363,6 +363,27 @@ mod tests {
         ]
     }
 
+    /// What random steps have found once: all that was told is on the disk, and nothing of what holds.
+    #[test]
+    fn what_was_told_before_a_crash_is_taken_back_after_it() {
+        let mut world = World::new();
+        for step in [
+            Step::Report(0, Claim::Backup),
+            Step::Report(0, Claim::Primary),
+            Step::Pass(2000),
+            Step::Arrive,
+            Step::Report(0, Claim::Backup),
+            Step::Kill(1, 4),
+            Step::Kill(0, 0),
+            Step::Pass(10_000),
+            Step::Arrive,
+        ] {
+            world.step(&step);
+        }
+        let known: Vec<Claim> = world.knows.values().copied().collect();
+        assert_eq!(known, [Claim::Backup]);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 

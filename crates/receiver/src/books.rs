@@ -125,16 +125,12 @@ impl Books {
         seq: i64,
         now: (Moment, SystemTime),
     ) -> Consequence {
-        self.doubt(instance);
         let consequence = self.hear(instance, claim, seq, now);
-        self.doubt(instance);
-        consequence
-    }
-
-    fn doubt(&mut self, instance: &InstanceId) {
+        // Also if something was acted on again: what follows it may have been, too.
         if let Some(book) = self.each.get_mut(instance) {
             book.docket.doubt();
         }
+        consequence
     }
 
     /// When [`Self::tick`] has something to tell.

@@ -5,7 +5,8 @@
 //! [`fleet`] does both for all namespaces of a node;
 //! [`netlink`] is the codec and the socket under both; [`announce`] speaks to the network; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
 //! [`privilege`] are what a daemon is made of; [`directory`] tells when a file appears or
-//! goes, and [`notice`] does so for thousands of directories; [`mod@file`] reads with care; [`account`] knows users by name; [`listen`] makes sockets that can be met; [`peer`] who is at the other end of one; [`clock`] is the time.
+//! goes, and [`notice`] does so for thousands of directories; [`mod@file`] reads with care; [`account`] knows users by name; [`listen`] makes sockets that can be met; [`peer`] who is at the other end of one; [`clock`] is the time;
+//! [`inbox`] is how threads tell one who waits for many.
 //!
 //! There is no policy here: nothing in this crate knows what a primary is.
 
@@ -15,6 +16,7 @@ pub mod clock;
 pub mod directory;
 pub mod file;
 pub mod fleet;
+pub mod inbox;
 pub mod listen;
 pub mod monitor;
 pub mod netlink;

@@ -30,7 +30,7 @@ use crate::lane::Lanes;
 use crate::outlet::announce::Crier;
 use crate::outlet::post::public_part;
 use crate::outlet::webhook::Poster;
-use crate::outlet::{Letter, Report, Tray, hook, webhook};
+use crate::outlet::{Letter, Report, Tray, hook, sink_into, webhook};
 use crate::transition::{Transition, micros};
 
 /// Conversations with agents at a time: a receiver's queue is short, and so is our list of files.
@@ -129,7 +129,7 @@ pub(crate) struct Dispatch {
 impl Dispatch {
     pub(crate) fn new(config: &Config, node: Arc<str>) -> io::Result<Self> {
         let tray = Tray::new()?;
-        let sink = tray.sink();
+        let sink = sink_into(&tray);
         let hooks =
             Lanes::new("hook", config.hooks_at_once, move |job: &mut _| hook::work(job, &sink));
         let mut dispatch = Self {
@@ -156,7 +156,7 @@ impl Dispatch {
             rules.iter().flat_map(|rule| rule.webhooks.iter().cloned()).collect();
         for webhook in &wanted {
             if !self.webhooks.iter().any(|(known, _)| known == webhook) {
-                let poster = Poster::new(Arc::clone(webhook), self.tray.sink());
+                let poster = Poster::new(Arc::clone(webhook), sink_into(&self.tray));
                 let lanes = Lanes::new("webhook", POSTS, move |job: &mut _| poster.work(job));
                 self.webhooks.push((Arc::clone(webhook), lanes));
             }
@@ -364,7 +364,7 @@ impl Dispatch {
 
     /// Does what is due; tells what has become of it, and what agents know now.
     pub(crate) fn tick(&mut self) -> (Vec<Report>, Vec<Knows>) {
-        let mut reports: Vec<Report> = self.tray.empty().into();
+        let mut reports: Vec<Report> = self.tray.take();
         let mut known = Vec::new();
         let now = clock::now();
         let mut room = CONVERSATIONS.saturating_sub(self.conversations());

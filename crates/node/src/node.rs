@@ -1,6 +1,8 @@
 //! The loop: waits in one place, takes what has come, and takes every change to the outlets, the
 //! history and the board.
 
+mod reload;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use vipwatch_core::audit::AgentKnows;
-use vipwatch_core::{Chain, InstanceId, Moment};
+use vipwatch_core::{InstanceId, Moment};
 use vipwatch_engine::discovery::{Found, Trouble};
 use vipwatch_engine::roster::{Cause, Change};
 use vipwatch_history::{HistoryError, Last, Opened, Reader, Stage, Writer};
@@ -25,12 +27,12 @@ use vipwatch_receiver::Entrance;
 
 use crate::audit::{Auditor, Watchman, share};
 use crate::board::{Board, Entry};
-use crate::config::{AgentConfig, Config, ConfigError};
+use crate::config::{Config, ConfigError};
 use crate::desk::{Desk, Office, Source};
 use crate::dispatch::Dispatch;
 use crate::follow::{Follower, News};
 use crate::outlet::Report;
-use crate::reception::{Front, House, Reception};
+use crate::reception::{Front, Reception};
 use crate::service;
 use crate::transition::{Transition, time_text};
 
@@ -479,89 +481,6 @@ impl Node {
             reception.tidy(|id| board.entry(id).is_some());
         }
         self.board.ail("history", failing.map(|why| format!("it cannot be written: {why}")));
-    }
-
-    /// Takes another configuration, if it is one; nothing that is followed is dropped.
-    fn reload(&mut self) {
-        service::notify_reloading();
-        match (self.reload)() {
-            Ok(config) => self.apply(config),
-            Err(error) => {
-                let text = Chain(&error).to_string();
-                tracing::error!("the configuration is not taken, the one before stands: {text}");
-                self.board.ail("configuration", Some(text));
-            }
-        }
-        service::notify("READY=1");
-    }
-
-    fn apply(&mut self, config: Config) {
-        for (what, is_same) in [
-            ("state_dir", config.state_dir == self.config.state_dir),
-            ("socket", config.socket == self.config.socket),
-            ("socket_group", config.group == self.config.group),
-            ("listen", config.listen == self.config.listen),
-            ("log", config.log == self.config.log),
-            ("hooks_at_once", config.hooks_at_once == self.config.hooks_at_once),
-            ("[history]", config.keep == self.config.keep),
-        ] {
-            if !is_same {
-                tracing::warn!("{what} takes a restart to change");
-            }
-        }
-        let configured = self.dispatch.configure(config.rules.clone());
-        if let Err(error) = configured {
-            tracing::error!(%error, "the outlets cannot be had");
-        }
-        self.apply_agent(config.agent.as_ref(), Entrance::New);
-        self.watchman.set_every(config.audit_every);
-        self.follower.redirect(config.places.clone(), config.instances.clone());
-        self.config = Config {
-            state_dir: self.config.state_dir.clone(),
-            socket: self.config.socket.clone(),
-            ..config
-        };
-        self.watch_agents();
-        let news = self.follower.rediscover();
-        // Also those that are as they were may be told elsewhere now.
-        let instances = self.follower.instances().to_vec();
-        let heard = clock::now();
-        self.take(News { instances: Some(instances), ..news }, heard);
-        self.board.ail("configuration", None);
-        tracing::info!("the configuration was read again");
-    }
-
-    /// Opens, changes or closes the place where monitors report.
-    fn apply_agent(&mut self, config: Option<&AgentConfig>, entrance: Entrance) {
-        let applied = match (&mut self.reception, config) {
-            (Some(reception), Some(config)) if reception.config() == config => return,
-            (Some(reception), Some(config)) => reception.configure(config),
-            (None, Some(config)) => Reception::open(config, &self.house(), entrance)
-                .map(|reception| self.receive(Some(reception))),
-            (_, None) => {
-                self.receive(None);
-                Ok(())
-            }
-        };
-        // What it is for goes on without.
-        let why = applied.err().map(|error| Chain(&error).to_string());
-        if let Some(why) = &why {
-            tracing::error!("[agent] is not taken: {why}");
-        }
-        self.board.ail("agent", why);
-    }
-
-    fn receive(&mut self, reception: Option<Reception>) {
-        self.front.set(reception.as_ref().map(Reception::claims));
-        self.reception = reception;
-    }
-
-    fn house(&self) -> House {
-        House {
-            directory: self.config.state_dir.clone(),
-            node: Arc::clone(&self.name),
-            hooks_at_once: self.config.hooks_at_once,
-        }
     }
 
     fn watch_agents(&mut self) {

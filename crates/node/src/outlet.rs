@@ -6,17 +6,14 @@ pub(crate) mod hook;
 pub(crate) mod post;
 pub(crate) mod webhook;
 
-use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
 use vipwatch_core::{InstanceId, Moment};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
+use vipwatch_linux::inbox::Inbox;
 
 use crate::transition::micros;
 
@@ -56,51 +53,12 @@ pub(crate) struct Report {
 
 /// Where workers leave their reports, and the loop finds them. It holds no more than there are
 /// letters in lanes.
-#[derive(Debug, Clone)]
-pub(crate) struct Tray {
-    shared: Arc<Shared>,
-}
+pub(crate) type Tray = Inbox<Report>;
 
-#[derive(Debug)]
-struct Shared {
-    reports: Mutex<VecDeque<Report>>,
-    bell: OwnedFd,
-}
-
-impl Tray {
-    pub(crate) fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { shared: Arc::new(Shared { reports: Mutex::default(), bell }) })
-    }
-
-    /// For a worker who leaves his reports here.
-    pub(crate) fn sink(&self) -> Sink {
-        let tray = self.clone();
-        Arc::new(move |report| tray.leave(report))
-    }
-
-    pub(crate) fn leave(&self, report: Report) {
-        if let Ok(mut reports) = self.shared.reports.lock() {
-            reports.push_back(report);
-        }
-        let _ = rustix::io::write(&self.shared.bell, &1_u64.to_ne_bytes());
-    }
-
-    pub(crate) fn empty(&self) -> VecDeque<Report> {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.shared.bell, &mut count);
-        self.shared
-            .reports
-            .lock()
-            .map(|mut reports| std::mem::take(&mut *reports))
-            .unwrap_or_default()
-    }
-}
-
-impl AsFd for Tray {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.bell.as_fd()
-    }
+/// For a worker who leaves his reports in `tray`.
+pub(crate) fn sink_into(tray: &Tray) -> Sink {
+    let tray = tray.clone();
+    Arc::new(move |report| tray.put(report))
 }
 
 impl Report {

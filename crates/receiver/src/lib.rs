@@ -123,7 +123,7 @@ impl Receiver {
 
     /// From now on, this holds.
     pub fn set_policy(&self, policy: Policy) {
-        self.orders.give(Order::Policy(policy));
+        self.orders.put(Order::Policy(policy));
     }
 
     /// From now on, monitors report at `socket`, which looks so; whoever is being served is served. What cannot
@@ -134,7 +134,7 @@ impl Receiver {
             None => Ok(()),
             Some(before) if before == socket => redress(socket, looks),
             Some(before) => {
-                self.orders.give(Order::Listen(listen_at(socket, looks)?));
+                self.orders.put(Order::Listen(listen_at(socket, looks)?));
                 let _ = std::fs::remove_file(before);
                 self.socket = Some(socket.to_owned());
                 Ok(())
@@ -149,7 +149,7 @@ impl Receiver {
 
     /// Forgets what was claimed of these.
     pub fn forget(&self, instances: Vec<InstanceId>) {
-        self.orders.give(Order::Forget(instances));
+        self.orders.put(Order::Forget(instances));
     }
 
     /// Whether it still receives.
@@ -164,7 +164,7 @@ impl Drop for Receiver {
         if let Some(socket) = &self.socket {
             let _ = std::fs::remove_file(socket);
         }
-        self.orders.give(Order::Stop);
+        self.orders.put(Order::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -11,6 +11,8 @@
 //! One thread, one `epoll`. A report is answered when the journal has it. What follows from it is decided
 //! by [`Books`], and told to whoever wants to know ([`Settled`]).
 
+mod door;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,10 +22,10 @@ use std::time::{Duration, SystemTime};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use vipwatch_core::claim::Claim;
 use vipwatch_core::{InstanceId, Moment};
-use vipwatch_linux::{clock, peer};
+use vipwatch_linux::clock;
 
 use crate::books::{Books, Consequence, Standing};
 use crate::journal::{Journal, Memory};
@@ -37,17 +39,8 @@ const INSTANCES: usize = 100_000;
 /// How long whoever has begun to speak may go on when the server is stopped.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How many are let in before those are answered whose reports are on the disk by now.
-const AT_A_TIME: usize = 64;
-
 /// When the journal is tried again if it had no room.
 const SOON: Duration = Duration::from_millis(10);
-
-/// Strangers who are heard out at a time, and who are named in the log.
-const STRANGERS: usize = 32;
-
-/// How long nobody is let in when that failed.
-const RESPITE: Duration = Duration::from_millis(100);
 
 const LISTENER: u64 = 0;
 const JOURNAL: u64 = 1;
@@ -310,123 +303,6 @@ impl Server {
         // What found no room is handed over soon.
         let behind = self.journal.is_behind().then(|| clock::now() + SOON);
         [deadline, self.books.due(), self.closed_until, behind].into_iter().flatten().min()
-    }
-
-    fn accept(&mut self) {
-        // So many that nobody who has something to say waits for those who come.
-        for _ in 0..AT_A_TIME {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = match accept_with(&self.listener, flags) {
-                Ok(socket) => {
-                    self.is_full = false;
-                    socket
-                }
-                // Whoever hung up while he waited.
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(Errno::AGAIN) => return,
-                Err(errno) => {
-                    if !self.make_room() {
-                        self.turn_away(errno);
-                    }
-                    return;
-                }
-            };
-            let peer = peer::credentials(&socket);
-            let user = peer.as_ref().ok().map(|peer| peer.user);
-            let is_stranger = !user.is_some_and(|user| self.policy.users.contains(&user));
-            if is_stranger {
-                self.count("forbidden");
-                self.meet_stranger(user);
-                if self.strangers() >= STRANGERS {
-                    let _ = send(&socket, &Reply::Forbidden.bytes(false), SendFlags::NOSIGNAL);
-                    continue;
-                }
-            }
-            if self.connections.len() >= self.policy.connections && !self.make_room() {
-                let full = Reply::Unable("too many report at once".to_owned());
-                let _ = send(&socket, &full.bytes(false), SendFlags::NOSIGNAL);
-                self.amend(|view| view.unable += 1);
-                continue;
-            }
-            let token = self.next;
-            self.next += 1;
-            let deadline = clock::now() + self.policy.deadline;
-            let connection = Connection {
-                socket,
-                bytes: Vec::new(),
-                is_stranger,
-                is_promised: false,
-                is_watched: false,
-                deadline,
-            };
-            self.connections.insert(token, connection);
-            self.read(token);
-            self.watch(token);
-        }
-    }
-
-    /// Says once of each user that he tried.
-    fn meet_stranger(&mut self, user: Option<u32>) {
-        if self.known_strangers.len() < STRANGERS && self.known_strangers.insert(user) {
-            let user = user.map_or_else(|| "unknown".to_owned(), |user| user.to_string());
-            tracing::warn!(user, "may not report here, and tried; --allow, or allow, lets him");
-        }
-    }
-
-    fn strangers(&self) -> usize {
-        self.connections.values().filter(|one| one.is_stranger).count()
-    }
-
-    /// Waits for what else somebody has to say, unless a report of his is being promised.
-    fn watch(&mut self, token: u64) {
-        let Some(connection) = self.connections.get_mut(&token) else { return };
-        if connection.is_promised {
-            return;
-        }
-        connection.deadline = clock::now() + self.policy.deadline;
-        self.deadlines.push_back((connection.deadline, token));
-        if !connection.is_watched {
-            let data = epoll::EventData::new_u64(token);
-            let added = epoll::add(&self.waiting, &connection.socket, data, epoll::EventFlags::IN);
-            // Without it, his deadline ends it.
-            connection.is_watched = added.is_ok();
-        }
-    }
-
-    /// Nobody can be let in, for want of files or memory: those who wait go on to wait, and we do not
-    /// turn in circles meanwhile.
-    fn turn_away(&mut self, errno: Errno) {
-        if !std::mem::replace(&mut self.is_full, true) {
-            tracing::error!("cannot let anybody in: {}", io::Error::from(errno));
-        }
-        let _ = epoll::delete(&self.waiting, &self.listener);
-        self.closed_until = Some(clock::now() + RESPITE);
-    }
-
-    /// Lets monitors in again, if it is time.
-    fn open_again(&mut self, now: Moment) {
-        if self.closed_until.is_some_and(|until| until <= now) {
-            self.closed_until = None;
-            let data = epoll::EventData::new_u64(LISTENER);
-            let _ = epoll::add(&self.waiting, &self.listener, data, epoll::EventFlags::IN);
-        }
-    }
-
-    /// Closes the first of those who came first and are silent; false if everybody has said something.
-    fn make_room(&mut self) -> bool {
-        let is_silent = |one: &Connection| {
-            let mut byte = [0_u8; 1];
-            // What he says may be here, and not be read yet.
-            one.bytes.is_empty()
-                && !one.is_promised
-                && !recv(&one.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT)
-                    .is_ok_and(|(length, _)| length > 0)
-        };
-        let silent = self.connections.iter().find(|(_, one)| is_silent(one));
-        let Some(token) = silent.map(|(token, _)| *token) else { return false };
-        self.connections.remove(&token);
-        self.count("made_room");
-        true
     }
 
     /// Reads what is there.

@@ -247,7 +247,7 @@ impl Street {
     fn report(&self, transition: &Transition, outcome: Result<(), String>) {
         let mut report = Report::new(transition, Stage::Announce, "the network");
         report.outcome = outcome;
-        self.tray.leave(report);
+        self.tray.put(report);
     }
 }
 

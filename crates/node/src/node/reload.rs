@@ -1,0 +1,99 @@
+//! Another configuration, while the node runs: nothing that is followed is dropped.
+
+use std::sync::Arc;
+
+use vipwatch_core::Chain;
+use vipwatch_linux::clock;
+use vipwatch_receiver::Entrance;
+
+use super::Node;
+use crate::config::{AgentConfig, Config};
+use crate::follow::News;
+use crate::reception::{House, Reception};
+use crate::service;
+
+impl Node {
+    /// Takes another configuration, if it is one; nothing that is followed is dropped.
+    pub(super) fn reload(&mut self) {
+        service::notify_reloading();
+        match (self.reload)() {
+            Ok(config) => self.apply(config),
+            Err(error) => {
+                let text = Chain(&error).to_string();
+                tracing::error!("the configuration is not taken, the one before stands: {text}");
+                self.board.ail("configuration", Some(text));
+            }
+        }
+        service::notify("READY=1");
+    }
+
+    fn apply(&mut self, config: Config) {
+        for (what, is_same) in [
+            ("state_dir", config.state_dir == self.config.state_dir),
+            ("socket", config.socket == self.config.socket),
+            ("socket_group", config.group == self.config.group),
+            ("listen", config.listen == self.config.listen),
+            ("log", config.log == self.config.log),
+            ("hooks_at_once", config.hooks_at_once == self.config.hooks_at_once),
+            ("[history]", config.keep == self.config.keep),
+        ] {
+            if !is_same {
+                tracing::warn!("{what} takes a restart to change");
+            }
+        }
+        let configured = self.dispatch.configure(config.rules.clone());
+        if let Err(error) = configured {
+            tracing::error!(%error, "the outlets cannot be had");
+        }
+        self.apply_agent(config.agent.as_ref(), Entrance::New);
+        self.watchman.set_every(config.audit_every);
+        self.follower.redirect(config.places.clone(), config.instances.clone());
+        self.config = Config {
+            state_dir: self.config.state_dir.clone(),
+            socket: self.config.socket.clone(),
+            ..config
+        };
+        self.watch_agents();
+        let news = self.follower.rediscover();
+        // Also those that are as they were may be told elsewhere now.
+        let instances = self.follower.instances().to_vec();
+        let heard = clock::now();
+        self.take(News { instances: Some(instances), ..news }, heard);
+        self.board.ail("configuration", None);
+        tracing::info!("the configuration was read again");
+    }
+
+    /// Opens, changes or closes the place where monitors report.
+    pub(super) fn apply_agent(&mut self, config: Option<&AgentConfig>, entrance: Entrance) {
+        let applied = match (&mut self.reception, config) {
+            (Some(reception), Some(config)) if reception.config() == config => return,
+            (Some(reception), Some(config)) => reception.configure(config),
+            (None, Some(config)) => Reception::open(config, &self.house(), entrance)
+                .map(|reception| self.receive(Some(reception))),
+            (_, None) => {
+                self.receive(None);
+                Ok(())
+            }
+        };
+        // What it is for goes on without.
+        let why = applied.err().map(|error| Chain(&error).to_string());
+        if let Some(why) = &why {
+            tracing::error!("[agent] is not taken: {why}");
+        }
+        self.board.ail("agent", why);
+    }
+
+    /// From now on, monitors report here, or to nobody.
+    pub(super) fn receive(&mut self, reception: Option<Reception>) {
+        self.front.set(reception.as_ref().map(Reception::claims));
+        self.reception = reception;
+    }
+
+    fn house(&self) -> House {
+        House {
+            directory: self.config.state_dir.clone(),
+            node: Arc::clone(&self.name),
+            hooks_at_once: self.config.hooks_at_once,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! With a real file.
+
+use super::*;
+
+fn id(text: &str) -> InstanceId {
+    text.parse().unwrap()
+}
+
+#[test]
+fn what_was_promised_is_remembered_and_what_was_settled_is_settled() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, memory) = Journal::open(directory.path()).unwrap();
+    assert!(memory.is_empty());
+    for (ticket, claim) in [(1, Claim::Backup), (2, Claim::Primary), (3, Claim::Backup)] {
+        assert!(journal.keep(ticket, id("a"), claim));
+    }
+    assert!(journal.keep(4, id("b"), Claim::Primary));
+    journal.settle(id("a"), 1, Claim::Backup, true);
+    drop(journal);
+    let (mut journal, memory) = Journal::open(directory.path()).unwrap();
+    let holds = memory[&id("a")].settled.unwrap();
+    assert_eq!((holds.claim, holds.seq, holds.acted), (Claim::Backup, 1, 1));
+    assert_eq!(memory[&id("a")].open, [(2, Claim::Primary), (3, Claim::Backup)]);
+    assert_eq!(memory[&id("b")].settled, None);
+    assert_eq!(memory[&id("b")].open, [(4, Claim::Primary)]);
+    journal.settle(id("a"), 3, Claim::Backup, false);
+    drop(journal);
+    let (_journal, memory) = Journal::open(directory.path()).unwrap();
+    assert_eq!(memory[&id("a")].open, []);
+    let holds = memory[&id("a")].settled.unwrap();
+    assert_eq!((holds.seq, holds.acted), (3, 1), "nobody was told of what was so already");
+}
+
+#[test]
+fn who_was_told_is_remembered_and_a_ledger_that_is_still_held_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    journal.settle(id("a"), 7, Claim::Primary, true);
+    journal.hand_over().unwrap();
+    let (ledger, party) = (journal.ledger(), Arc::from("hook"));
+    ledger.told(&party, &id("a"), 5);
+    ledger.told(&party, &id("a"), 7);
+    drop(journal);
+    ledger.told(&party, &id("a"), 9);
+    let (_journal, memory) = Journal::open(directory.path()).unwrap();
+    assert_eq!(memory[&id("a")].told, BTreeMap::from([("hook".to_owned(), 7)]));
+}
+
+#[test]
+fn a_journal_of_the_format_before_is_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = Connection::open(directory.path().join(FILE)).unwrap();
+    let made = "CREATE TABLE report (seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, \
+                instance TEXT NOT NULL, word TEXT NOT NULL); \
+                CREATE INDEX report_by_instance ON report (instance, seq); \
+                CREATE TABLE settled (instance TEXT PRIMARY KEY, seq INTEGER NOT NULL, \
+                at INTEGER NOT NULL, word TEXT NOT NULL); PRAGMA user_version = 1; \
+                INSERT INTO settled VALUES ('a', 3, 5, 'primary');";
+    connection.execute_batch(made).unwrap();
+    drop(connection);
+    let (mut journal, memory) = Journal::open(directory.path()).unwrap();
+    let holds = memory[&id("a")].settled.unwrap();
+    assert_eq!((holds.claim, holds.seq, holds.acted), (Claim::Primary, 3, 3));
+    assert!(journal.keep(1, id("b"), Claim::Backup));
+    drop(journal);
+    let (_journal, memory) = Journal::open(directory.path()).unwrap();
+    assert_eq!(memory[&id("b")].open, [(4, Claim::Backup)], "no number is used again");
+}
+
+#[test]
+fn every_ticket_comes_back_with_a_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    for ticket in 0..500 {
+        assert!(journal.keep(ticket, id("a"), Claim::Backup));
+        journal.hand_over().unwrap();
+    }
+    let mut kept = Vec::new();
+    while kept.len() < 500 {
+        let mut polled = [rustix::event::PollFd::new(&journal, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, None).unwrap();
+        journal.hand_over().unwrap();
+        kept.extend(journal.kept());
+    }
+    let numbers: Vec<i64> = kept.iter().map(|(_, seq)| *seq.as_ref().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|a, b| a < b), "in order, and none twice");
+}
+
+#[test]
+fn one_receiver_writes_and_another_is_told_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(directory.path()).unwrap();
+    let error = Journal::open(directory.path()).unwrap_err();
+    assert!(matches!(error, JournalError::Taken(_)), "{error}");
+    drop(journal);
+    Journal::open(directory.path()).unwrap();
+}
+
+#[test]
+fn whoever_is_forgotten_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    assert!(journal.keep(1, id("a"), Claim::Backup) && journal.keep(2, id("b"), Claim::Backup));
+    journal.settle(id("a"), 1, Claim::Backup, true);
+    journal.hand_over().unwrap();
+    journal.ledger().told(&Arc::from("hook"), &id("a"), 1);
+    journal.forget(id("a"));
+    drop(journal);
+    let (_journal, memory) = Journal::open(directory.path()).unwrap();
+    assert_eq!(memory.keys().collect::<Vec<_>>(), [&id("b")]);
+}
+
+#[test]
+fn a_journal_that_is_no_database_is_named_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(FILE);
+    let mut file = std::fs::File::create(&path).unwrap();
+    io::Write::write_all(&mut file, &[b'x'; 4096]).unwrap();
+    let error = Journal::open(directory.path()).unwrap_err();
+    assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
+    assert!(path.exists());
+}
+
+#[test]
+fn a_journal_of_a_later_program_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = Connection::open(directory.path().join(FILE)).unwrap();
+    connection.pragma_update(None, "user_version", 9).unwrap();
+    drop(connection);
+    let error = Journal::open(directory.path()).unwrap_err();
+    assert!(matches!(error, JournalError::TooNew { found: 9, .. }), "{error}");
+}

@@ -1,7 +1,7 @@
 //! A server on the web, as webhooks and upstreams have it.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -9,6 +9,7 @@ use serde_json::Value;
 /// A server that takes what is posted, and answers as it is told to.
 pub(crate) struct Server {
     pub(crate) url: String,
+    address: SocketAddr,
     bodies: Arc<Mutex<Vec<Value>>>,
     pub(crate) answers: Arc<Mutex<Vec<u16>>>,
 }
@@ -17,27 +18,15 @@ impl Server {
     /// The first answers; 200 from then on.
     pub(crate) fn new(answers: &[u16]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/vip?secret", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
+        let url = format!("http://{address}/vip?secret");
         let bodies = Arc::new(Mutex::new(Vec::new()));
         let answers = Arc::new(Mutex::new(answers.to_vec()));
         let (seen, next) = (Arc::clone(&bodies), Arc::clone(&answers));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                let mut length = 0;
-                loop {
-                    let mut line = String::new();
-                    reader.read_line(&mut line).unwrap();
-                    let line = line.trim().to_lowercase();
-                    if let Some(value) = line.strip_prefix("content-length:") {
-                        length = value.trim().parse().unwrap();
-                    }
-                    if line.is_empty() {
-                        break;
-                    }
-                }
-                let mut body = vec![0; length];
-                reader.read_exact(&mut body).unwrap();
+                // Who was killed while posting has posted nothing, and is told nothing.
+                let Some(body) = posted(&stream) else { continue };
                 let status = next.lock().unwrap().pop().unwrap_or(200);
                 if status == 200 {
                     seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
@@ -48,7 +37,7 @@ impl Server {
                 let _ = (&stream).write_all(answer.as_bytes());
             }
         });
-        Self { url, bodies, answers }
+        Self { url, address, bodies, answers }
     }
 
     /// What was posted and taken.
@@ -56,9 +45,18 @@ impl Server {
         self.bodies.lock().unwrap().clone()
     }
 
-    /// Takes everything from now on.
+    /// Takes everything that is posted from now on.
     pub(crate) fn take_all(&self) {
+        self.answer_who_came_before();
         self.answers.lock().unwrap().clear();
+    }
+
+    /// Somebody who was killed may have left a whole post in the queue. It is answered as posts of
+    /// his time were: the queue is served in order, so when we are seen off, he was.
+    fn answer_who_came_before(&self) {
+        let mut last = TcpStream::connect(self.address).unwrap();
+        last.shutdown(Shutdown::Write).unwrap();
+        last.read_to_end(&mut Vec::new()).unwrap();
     }
 
     /// The number and the role of each.
@@ -69,4 +67,26 @@ impl Server {
             .map(|body| format!("{} {}", body["seq"], body["to"]).replace('"', ""))
             .collect()
     }
+}
+
+/// The body of a request, unless its sender was gone before its end.
+fn posted(stream: &TcpStream) -> Option<Vec<u8>> {
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim().to_lowercase();
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(body)
 }

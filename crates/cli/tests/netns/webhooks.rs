@@ -72,7 +72,7 @@ fn what_was_not_told_before_a_restart_is_told_after_it_and_nothing_else_is() {
     wait_for_text(&said, "backup\nprimary");
     wait_for("it to have failed", || place.log().contains("status 503").then_some(()));
     node.kill();
-    server.answers.lock().unwrap().clear();
+    server.take_all();
     let node = place.start();
     wait_for("it to be told after all", || {
         (server.said().last()?.ends_with("primary")).then_some(())

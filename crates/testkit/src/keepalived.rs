@@ -1,5 +1,6 @@
 //! Real keepalived, and a switch between its nodes.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -29,7 +30,8 @@ impl Keepalived {
         )
     }
 
-    /// Writes `config` into `directory` and starts keepalived with it.
+    /// Writes `config` into `directory` and starts keepalived with it. What it says is in
+    /// `keepalived.log`, for whoever wonders why a test failed.
     pub fn start_with(netns: &Netns, directory: &Path, config: &str) -> Self {
         let path = directory.join("keepalived.conf");
         let staged = directory.join("keepalived.conf.new");
@@ -38,49 +40,51 @@ impl Keepalived {
             .and_then(|()| std::fs::rename(&staged, &path))
             .expect("keepalived.conf");
         let mut command = netns.command("keepalived");
-        command.arg("-n").arg("-P").arg("-l").arg("-f").arg(&path);
+        command.arg("-n").arg("-P").arg("-l").arg("-D").arg("-f").arg(&path);
         command.arg("-p").arg(directory.join("keepalived.pid"));
         command.arg("-r").arg(directory.join("keepalived-vrrp.pid"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let log = std::fs::File::create(directory.join("keepalived.log")).expect("keepalived.log");
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("keepalived.log")).stderr(log);
         let child = command.spawn().expect("keepalived; hint: `cargo xtask test` installs it");
         Self { child, directory: directory.to_owned() }
     }
 
     /// Stops it in good order: it gives up the address.
     pub fn stop(mut self) {
-        signal(&self.pids(), "TERM");
+        signal(self.child.id(), "TERM");
         let _ = self.child.wait();
     }
 
-    /// Kills it: the address stays where it is.
-    pub fn kill(mut self) {
-        signal(&self.pids(), "KILL");
-        let _ = self.child.wait();
+    /// Kills it, as dropping it does: the address stays where it is.
+    pub fn kill(self) {
+        drop(self);
     }
 
-    /// The parent and the process that speaks VRRP.
-    fn pids(&self) -> Vec<i32> {
-        ["keepalived-vrrp.pid", "keepalived.pid"]
-            .iter()
-            .filter_map(|name| crate::monitor::read_pid(&self.directory.join(name)))
-            .collect()
-    }
-}
-
-impl Drop for Keepalived {
-    fn drop(&mut self) {
-        signal(&self.pids(), "KILL");
+    /// The parent is held first: it would start a child anew that dies before it, and a child
+    /// whose parent dies first gives up the address.
+    fn end(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        signal(self.child.id(), "STOP");
+        let child = crate::monitor::read_pid(&self.directory.join("keepalived-vrrp.pid"));
+        if let Some(pid) = child {
+            signal(pid, "KILL");
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn signal(pids: &[i32], name: &str) {
-    let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
-    if !pids.is_empty() {
-        let _ =
-            Command::new("kill").arg(format!("-{name}")).args(pids).stderr(Stdio::null()).status();
+impl Drop for Keepalived {
+    fn drop(&mut self) {
+        self.end();
     }
+}
+
+fn signal(pid: impl Display, name: &str) {
+    let (name, pid) = (format!("-{name}"), pid.to_string());
+    let _ = Command::new("kill").args([name, pid]).stderr(Stdio::null()).status();
 }
 
 /// A bridge in a namespace of its own, into which nodes are plugged: cutting one node off

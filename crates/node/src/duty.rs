@@ -231,6 +231,11 @@ impl Hall {
     /// Lets those finish who are being told, but not for longer than [`FAREWELL`].
     fn close(&self) {
         self.notes.close();
+        let owed: usize = self.notes.parties().values().map(|party| party.owed.len()).sum();
+        if owed > 0 {
+            let seconds = FAREWELL.as_secs();
+            tracing::info!(owed, seconds, "stopping; those who are being told may take so long");
+        }
         let end = clock::now() + FAREWELL;
         for party in &self.parties {
             if let Means::Upstream(_, messenger) = &party.means {

@@ -69,6 +69,8 @@ struct Figures {
     minute: Outcome,
     /// In the minute, in microseconds of processor time for each report.
     cpu: f64,
+    /// The same, of those who report.
+    load_cpu: f64,
     rss: f64,
 }
 
@@ -101,12 +103,15 @@ impl Bench {
         }
         let span = Duration::from_secs(if self.is_quick { 5 } else { 60 });
         say("a minute of reports");
-        let used = thread_cpu(running.pid());
+        let used = || [running.pid(), own_pid()].map(thread_cpu);
+        let before = used();
         let minute = load.sustained(AT_ONCE, span);
         #[expect(clippy::cast_precision_loss, reason = "a few million")]
-        let cpu = (thread_cpu(running.pid()) - used) * 1e3 / minute.latencies.len().max(1) as f64;
+        let of_each = |ms: f64| ms * 1e3 / minute.latencies.len().max(1) as f64;
+        let after = used();
+        let [cpu, load_cpu] = [0, 1].map(|whose| of_each(after[whose] - before[whose]));
         let rss = memory(&[running.pid()]).rss;
-        Figures { bursts, minute, cpu, rss }
+        Figures { bursts, minute, cpu, load_cpu, rss }
     }
 
     /// Ours, with its journal on the disk; and beside it, if it shall be busy, an interpreter that is.
@@ -152,6 +157,10 @@ impl Bench {
         assert!(read.is_ok() && line == "ready\n", "Neutron's receiver does not start: {line:?}");
         Running(vec![child])
     }
+}
+
+fn own_pid() -> i32 {
+    i32::try_from(std::process::id()).unwrap_or(0)
 }
 
 fn report(mood: Mood, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {
@@ -200,5 +209,6 @@ fn report(mood: Mood, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {
     add("a minute: p50", "ms", &|f| minute(f, 0.5), None);
     add("a minute: p99", "ms", &|f| minute(f, 0.99), Some(Target::AtMost(20.0)));
     add("a minute: CPU for one", "µs", &|f| Some(f.cpu), None);
+    add("a minute: CPU of the reporter for one", "µs", &|f| Some(f.load_cpu), None);
     add("RSS afterwards", "MiB", &|f| Some(f.rss / 1024.0), None);
 }

@@ -1,4 +1,15 @@
 //! Where the log goes: journald with fields, or standard error as text or JSON.
+//!
+//! ```text
+//!   tracing::info!(…) ── put into words ──▶ Scribe: a bounded queue ──▶ a thread ──▶ journald, or stderr
+//!     whoever says it                         full: counted, and said later            who may be slow
+//! ```
+//!
+//! Whoever says something never waits for whoever reads it. A thousand routers that fail over at once say
+//! more than journald takes at once, and a journald that is stuck takes nothing.
+
+mod native;
+mod scribe;
 
 use std::os::unix::fs::MetadataExt;
 
@@ -6,6 +17,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use self::native::Native;
+use self::scribe::{Outlet, Scribe};
 use crate::config::LogFormat;
 
 /// How much is said.
@@ -18,8 +31,19 @@ pub enum Level {
     Debug,
 }
 
-/// Opens the log, once. Without journald it is standard error after all, and said.
-pub fn open(format: LogFormat, level: Level) {
+/// An open log. What was said is written when this is dropped, if somebody takes it.
+#[derive(Debug)]
+pub struct Log(Scribe);
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// Opens the log, once, after signals are held: it has a thread. Without journald it is standard error
+/// after all, and said.
+pub fn open(format: LogFormat, level: Level) -> std::io::Result<Log> {
     let filter = match level {
         Level::Info => LevelFilter::INFO,
         Level::Debug => LevelFilter::DEBUG,
@@ -29,14 +53,17 @@ pub fn open(format: LogFormat, level: Level) {
         LogFormat::Journald => true,
         LogFormat::Text | LogFormat::Json => false,
     };
-    let journald = wants_journald.then(tracing_journald::layer).transpose();
-    if let Ok(Some(layer)) = journald {
-        let layer = layer.with_syslog_identifier("vipwatch".to_owned()).with_field_prefix(None);
+    let journald = wants_journald.then(native::connect).transpose();
+    if let Ok(Some(socket)) = journald {
+        let scribe = Scribe::start(Outlet::Journald(socket))?;
+        let layer = Native::new(scribe.clone());
         let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
-        return;
+        return Ok(Log(scribe));
     }
+    let scribe = Scribe::start(Outlet::stderr()?)?;
+    let lines = scribe.clone();
     let lines = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(move || lines.clone())
         .with_max_level(filter)
         .with_target(false)
         .with_ansi(false);
@@ -48,6 +75,7 @@ pub fn open(format: LogFormat, level: Level) {
     if let Err(error) = journald {
         tracing::warn!(%error, "journald cannot be reached: the log goes to standard error");
     }
+    Ok(Log(scribe))
 }
 
 /// Whether standard error leads to journald, by its own mark (`JOURNAL_STREAM`).

@@ -20,10 +20,9 @@ use vipwatch_engine::discovery::{Found, Trouble};
 use vipwatch_engine::roster::{Cause, Change};
 use vipwatch_history::{HistoryError, Last, Opened, Reader, Stage, Writer};
 use vipwatch_linux::clock;
-use vipwatch_linux::listen::{ListenError, inherited};
+use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::{raise_file_limit, release_spare_heap, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
-use vipwatch_receiver::Entrance;
 
 use crate::audit::{Auditor, Watchman, share};
 use crate::board::{Board, Entry};
@@ -105,12 +104,13 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts everything. Call while there is one thread.
-    pub fn start(config: Config, reload: Reload) -> Result<Self, NodeError> {
-        // ORDER: before anything is opened that could stand in its place.
-        let entrance = inherited().map_or(Entrance::New, Entrance::Given);
-        // ORDER: signals before any thread, so that no thread is killed by them.
-        let signals = Signals::hold().map_err(NodeError::Signals)?;
+    /// Starts everything.
+    pub fn start(
+        config: Config,
+        reload: Reload,
+        inheritance: service::Inheritance,
+    ) -> Result<Self, NodeError> {
+        let service::Inheritance { entrance, signals } = inheritance;
         // Announcing takes some for each instance, for some seconds.
         raise_file_limit();
         share_heaps();

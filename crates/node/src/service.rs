@@ -1,10 +1,33 @@
 //! What a service manager wants to hear (`sd_notify(3)`): ready, stopping, still alive.
 
+use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use vipwatch_core::Moment;
 use vipwatch_linux::clock;
+use vipwatch_linux::listen::inherited;
+use vipwatch_linux::signal::Signals;
+use vipwatch_receiver::Entrance;
+
+/// What a process is born with, taken before anything else.
+#[derive(Debug)]
+pub struct Inheritance {
+    /// A socket from a service manager, perhaps.
+    pub entrance: Entrance,
+    /// What we are told with.
+    pub signals: Signals,
+}
+
+impl Inheritance {
+    /// Takes it. Call while there is one thread.
+    pub fn take() -> io::Result<Self> {
+        // ORDER: before anything is opened that could stand in its place.
+        let entrance = inherited().map_or(Entrance::New, Entrance::Given);
+        // ORDER: signals before any thread, so that no thread is killed by them.
+        Ok(Self { entrance, signals: Signals::hold()? })
+    }
+}
 
 /// Tells the service manager, if there is one. A failure is no reason not to watch.
 pub fn notify(state: &str) {

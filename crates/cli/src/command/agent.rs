@@ -10,17 +10,18 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use vipwatch_core::Chain;
 use vipwatch_linux::account::{Kind, id};
-use vipwatch_linux::listen::{ListenError, inherited};
+use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::{raise_file_limit, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
 use vipwatch_node::config::AgentConfig;
 use vipwatch_node::desk::Desk;
 use vipwatch_node::log::{self, Level};
 use vipwatch_node::reception::{House, Reception};
+use vipwatch_node::service::Inheritance;
 use vipwatch_node::{Config, direct, service};
+use vipwatch_receiver::ReceiverError;
 use vipwatch_receiver::journal::JournalError;
 use vipwatch_receiver::simulate::{self, Manner};
-use vipwatch_receiver::{Entrance, ReceiverError};
 
 use crate::args::{Agent, AgentCommand, Serve, wrong};
 use crate::failure::{Code, Failure};
@@ -79,15 +80,13 @@ fn unknown(name: &str, kind: Kind) -> Failure {
 
 fn serve(options: &Serve) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(Code::Missing, error);
-    // ORDER: before anything is opened that could stand in its place.
-    let entrance = inherited().map_or(Entrance::New, Entrance::Given);
-    // ORDER: signals before any thread, so that no thread is killed by them.
-    let signals = Signals::hold().map_err(failed)?;
+    let Inheritance { entrance, signals } = Inheritance::take().map_err(failed)?;
     // Each monitor that reports has one.
     raise_file_limit();
     share_heaps();
     let (config, agent) = options.settings()?;
-    log::open(config.log, if options.debug { Level::Debug } else { Level::Info });
+    let level = if options.debug { Level::Debug } else { Level::Info };
+    let _log = log::open(config.log, level).map_err(failed)?;
     std::fs::create_dir_all(&config.state_dir).map_err(|error| {
         let code = match error.kind() {
             ErrorKind::PermissionDenied => Code::NotPermitted,

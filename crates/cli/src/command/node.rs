@@ -7,17 +7,21 @@ use vipwatch_history::HistoryError;
 use vipwatch_linux::listen::ListenError;
 use vipwatch_node::config::{ConfigError, LogFormat};
 use vipwatch_node::log::{self, Level};
+use vipwatch_node::service::Inheritance;
 use vipwatch_node::{Config, NodeError};
 
 use crate::args::{LogTo, Node, wrong};
 use crate::failure::{Code, Failure};
 
 pub(crate) fn run(options: &Node) -> Result<(), Failure> {
+    let inheritance = Inheritance::take().map_err(|error| failure(&NodeError::Signals(error)))?;
     let said = Said::of(options);
     let config = said.load().map_err(|error| wrong(&error))?;
-    log::open(config.log, if options.debug { Level::Debug } else { Level::Info });
+    let level = if options.debug { Level::Debug } else { Level::Info };
+    let _log = log::open(config.log, level).map_err(|error| failure(&NodeError::Start(error)))?;
     let reload = Box::new(move || said.load());
-    let node = vipwatch_node::Node::start(config, reload).map_err(|error| failure(&error))?;
+    let node = vipwatch_node::Node::start(config, reload, inheritance);
+    let node = node.map_err(|error| failure(&error))?;
     node.run().map_err(|error| failure(&error))
 }
 

@@ -45,7 +45,12 @@ impl Agent {
         configure(directory, None);
         let log = std::fs::File::options().create(true).append(true).open(directory.join("log"));
         let child = command(directory, words).stderr(log.unwrap()).stdout(Stdio::null()).spawn();
-        let agent = Self { child: child.unwrap(), directory: directory.to_owned() };
+        Self::of(child.unwrap(), directory)
+    }
+
+    /// One that was started, when it can be asked.
+    pub(crate) fn of(child: Child, directory: &Path) -> Self {
+        let agent = Self { child, directory: directory.to_owned() };
         wait_within(std::time::Duration::from_mins(1), "the receiver", || agent.answer());
         agent
     }
@@ -104,6 +109,8 @@ impl Drop for Agent {
 /// Reports as curl does; the status, if there is an answer.
 pub(crate) fn report(directory: &Path, id: &str, word: &str) -> Option<u16> {
     let mut stream = UnixStream::connect(socket(directory)).ok()?;
+    // Who is never answered fails, and does not hang.
+    stream.set_read_timeout(Some(std::time::Duration::from_mins(1))).ok()?;
     let request = format!(
         "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Neutron-Router-Id: {id}\r\nX-Neutron-State: {word}\r\n\
          Connection: close\r\n\r\n"

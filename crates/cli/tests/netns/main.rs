@@ -5,6 +5,7 @@
 mod agent;
 mod direct;
 mod duties;
+mod log;
 mod monitors;
 mod node;
 mod outlets;

@@ -417,21 +417,6 @@ fn a_socket_in_each_namespace_is_visible_and_works() {
 }
 
 #[test]
-fn the_log_can_be_read_by_programs() {
-    let lab = Lab::new();
-    let (netns, place) = stage(&lab, &[one()]);
-    place.configure("[node]\nlog = \"json\"\n");
-    let _node = place.start();
-    netns.ip("address add 192.0.2.9/24 dev eth0");
-    wait_for_role(&place, "VI_1", "primary");
-    let lines: Vec<Value> =
-        place.log().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let role = lines.iter().find(|line| line["to"] == "primary").unwrap();
-    assert_eq!((&role["instance"], &role["from"]), (&"VI_1".into(), &"backup".into()));
-    assert_eq!((&role["level"], &role["cause"]), (&"INFO".into(), &"address".into()));
-}
-
-#[test]
 fn a_shell_completes_the_ids_there_are() {
     let lab = Lab::new();
     let (_netns, place) = stage(&lab, &[one(), instance("DB", "eth0", &["192.0.2.3/24"])]);
@@ -540,26 +525,4 @@ fn a_router_that_comes_and_goes_is_followed_without_a_word_to_the_node() {
     wait_for("it to be forgotten", || {
         (place.ask(&["status", &id]).status.code() == Some(4)).then_some(())
     });
-}
-
-#[test]
-fn journald_gets_fields() {
-    let lab = Lab::new();
-    let (netns, place) = stage(&lab, &[one()]);
-    // This /run is the test's own. The protocol: systemd.io/JOURNAL_NATIVE_PROTOCOL.
-    std::fs::create_dir_all("/run/systemd/journal").unwrap();
-    let journal = std::os::unix::net::UnixDatagram::bind("/run/systemd/journal/socket").unwrap();
-    journal.set_nonblocking(true).unwrap();
-    place.configure("[node]\nlog = \"journald\"\n");
-    let _node = place.start();
-    netns.ip("address add 192.0.2.9/24 dev eth0");
-    let mut buffer = [0; 8192];
-    let entry = wait_for("the entry", || {
-        let length = journal.recv(&mut buffer).ok()?;
-        let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-        text.contains("primary").then_some(text)
-    });
-    for expected in ["INSTANCE", "VI_1", "CAUSE", "SYSLOG_IDENTIFIER", "PRIORITY"] {
-        assert!(entry.contains(expected), "{expected}: {entry}");
-    }
 }

@@ -1,0 +1,200 @@
+//! Writes what was said, on a thread of its own, in order.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::native;
+
+/// What may wait to be written: a mass failover of ten thousand instances, and more.
+const LONGEST: usize = 4 << 20;
+
+/// How long we wait, at the end, for somebody to take what was said.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Who reads it.
+#[derive(Debug)]
+pub(super) enum Outlet {
+    /// Not by way of the standard library, whose lock whoever panics would wait for.
+    Stderr(File),
+    Journald(UnixDatagram),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Lines that found no room.
+    lost: u64,
+    /// The thread has something in its hands.
+    is_writing: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Something has changed for the other side.
+    bell: Condvar,
+}
+
+/// Takes lines; each clone for the same thread.
+#[derive(Debug, Clone)]
+pub(super) struct Scribe(Arc<Shared>);
+
+impl Outlet {
+    pub(super) fn stderr() -> io::Result<Self> {
+        Ok(Self::Stderr(File::from(io::stderr().as_fd().try_clone_to_owned()?)))
+    }
+
+    /// Nobody can be told that nobody is there any more.
+    fn write(&self, lines: &VecDeque<Vec<u8>>) {
+        match self {
+            Self::Stderr(file) => {
+                let mut file = BufWriter::with_capacity(1 << 16, file);
+                for line in lines {
+                    let _ = file.write_all(line);
+                }
+                let _ = file.flush();
+            }
+            Self::Journald(socket) => {
+                for entry in lines {
+                    native::send(socket, entry);
+                }
+            }
+        }
+    }
+}
+
+impl Scribe {
+    pub(super) fn start(outlet: Outlet) -> io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let theirs = Arc::clone(&shared);
+        let work = move || -> () { theirs.work(&outlet, confess) };
+        std::thread::Builder::new().name("log".to_owned()).stack_size(256 << 10).spawn(work)?;
+        Ok(Self(shared))
+    }
+
+    /// Takes a line down, without waiting for it to be written; if there is no room, it is counted instead.
+    pub(super) fn put(&self, line: Vec<u8>) {
+        let mut state = self.0.lock();
+        if state.bytes + line.len() > LONGEST {
+            state.lost += 1;
+            return;
+        }
+        let was_empty = state.lines.is_empty();
+        state.bytes += line.len();
+        state.lines.push_back(line);
+        drop(state);
+        if was_empty {
+            self.0.bell.notify_all();
+        }
+    }
+
+    /// Waits until everything is written, but not longer than [`FAREWELL`].
+    pub(super) fn finish(&self) {
+        let is_busy = |state: &mut State| state.is_writing || !state.lines.is_empty();
+        let _ = self.0.bell.wait_timeout_while(self.0.lock(), FAREWELL, is_busy);
+    }
+}
+
+impl Write for Scribe {
+    /// Each call is a line, as `tracing_subscriber::fmt` writes them.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.put(line.to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nobody panics while he holds it: a line is there, or it is not.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Writes, and has it said how many lines were lost, in a line as any other.
+    fn work(&self, outlet: &Outlet, confess: fn(u64)) -> ! {
+        loop {
+            let (lines, lost) = self.next();
+            outlet.write(&lines);
+            if lost > 0 {
+                confess(lost);
+            }
+        }
+    }
+
+    /// Waits for something to write. What was handed out before is written.
+    fn next(&self) -> (VecDeque<Vec<u8>>, u64) {
+        let mut state = self.lock();
+        state.is_writing = false;
+        self.bell.notify_all();
+        let is_idle = |state: &mut State| state.lines.is_empty();
+        let waited = self.bell.wait_while(state, is_idle);
+        let mut state = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        state.is_writing = true;
+        state.bytes = 0;
+        (std::mem::take(&mut state.lines), std::mem::take(&mut state.lost))
+    }
+}
+
+fn confess(lost: u64) {
+    tracing::warn!(lost, "lines of this log were lost: whoever reads it did not keep up");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A scribe whose thread never comes.
+    fn idle() -> Scribe {
+        Scribe(Arc::default())
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_what_found_it_stays() {
+        let scribe = idle();
+        let line = vec![b'x'; LONGEST / 4];
+        for _ in 0..6 {
+            scribe.put(line.clone());
+        }
+        let (lines, lost) = scribe.0.next();
+        assert_eq!((lines.len(), lost), (4, 2));
+        scribe.put(line);
+        let (lines, lost) = scribe.0.next();
+        assert_eq!((lines.len(), lost), (1, 0), "there is room again");
+    }
+
+    #[test]
+    fn what_was_lost_is_said_when_somebody_reads_again() {
+        static LOST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let scribe = idle();
+        for _ in 0..6 {
+            scribe.put(vec![b'x'; LONGEST / 4]);
+        }
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (shared, outlet) =
+            (Arc::clone(&scribe.0), Outlet::Stderr(File::from(std::os::fd::OwnedFd::from(writer))));
+        std::thread::spawn(move || -> () {
+            shared.work(&outlet, |lost| LOST.store(lost, std::sync::atomic::Ordering::Relaxed))
+        });
+        let mut text = vec![0; LONGEST];
+        io::Read::read_exact(&mut reader, &mut text).unwrap();
+        scribe.finish();
+        assert_eq!(LOST.load(std::sync::atomic::Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn the_end_comes_although_nobody_writes() {
+        let scribe = idle();
+        scribe.put(b"line".to_vec());
+        scribe.finish();
+        assert_eq!(scribe.0.next().0, [b"line".to_vec()]);
+    }
+}

@@ -316,6 +316,10 @@ mod tests {
         lanes.put('x', 0, Deliver::Latest, |_| true);
         go.send(()).unwrap();
         assert_eq!(receiver.recv_timeout(LONG), Ok(0));
+        // He has told of it before he is done with it.
+        while lanes.pending() > 0 {
+            std::thread::yield_now();
+        }
         // The worker holds the next one at the gate; of those behind it one is left.
         lanes.put('x', 1, Deliver::Every, |_| true);
         lanes.put('y', 2, Deliver::Latest, |_| true);

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::{Lab, Netns};
+use crate::{Lab, Netns, run, wait_for};
 
 /// One keepalived process, with the configuration Neutron's agent would write; killed with
 /// its children when dropped.
@@ -110,6 +110,11 @@ impl Switch {
         self.netns.ip(&format!("link set {port} master br0"));
         self.mend(port);
         node.ip(&format!("link set {link} up"));
+        // The kernel sees that both ends are up a little later; until then, frames are dropped.
+        let state = format!("/sys/class/net/{port}/brport/state");
+        wait_for("the port to forward", || {
+            (run(self.netns.command("cat").arg(&state)).trim() == "3").then_some(())
+        });
     }
 
     /// Cuts the cable at `port`.

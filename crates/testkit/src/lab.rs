@@ -167,6 +167,14 @@ pub fn peer_of(name: &str) -> String {
     peer
 }
 
+/// Writes a shell script that can be run at once. A child writes it: a file that is open for writing cannot
+/// be run, and what we have open, others have who are just being started from another thread.
+#[track_caller]
+pub fn script(path: &Path, text: &str) {
+    let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"";
+    run(Command::new("sh").args(["-c", write, "sh", text]).arg(path));
+}
+
 /// Runs `command` to its end; panics with what it printed if it fails.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {

@@ -21,7 +21,7 @@ pub mod wire;
 
 pub use agent::{Agent, Manner};
 pub use hand::Hand;
-pub use lab::{Lab, Netns, peer_of, run};
+pub use lab::{Lab, Netns, peer_of, run, script};
 pub use monitor::{Monitor, Router};
 pub use node::{NodeProcess, Place};
 pub use recorder::Recorder;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::monitor::{end_of, output_of};
-use crate::wait::wait_within;
+use crate::wait::{wait_for, wait_within};
 
 /// Where everything of one node is.
 #[derive(Debug, Clone)]
@@ -71,6 +71,12 @@ impl Place {
     /// What it logs.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// Waits for `text` in the log, which is written a little after what it is about.
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str) {
+        wait_for(text, || self.log().contains(text).then_some(()));
     }
 
     /// Starts it, and waits until it says that it is ready.

@@ -16,6 +16,7 @@ mod simulate;
 mod webhooks;
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::Value;
@@ -40,9 +41,15 @@ fn role(place: &Place, id: &str) -> String {
     json(place, &["status", id])["instances"][0]["role"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Writes a file, whole at once: nobody who watches it sees half of it.
 fn write(path: &Path, text: &str) {
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
+    let directory = path.parent().unwrap();
+    std::fs::create_dir_all(directory).unwrap();
+    let mut file = tempfile::NamedTempFile::new_in(directory).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let mode = std::fs::Permissions::from_mode(0o644);
+    file.as_file().set_permissions(mode).unwrap();
+    file.persist(path).unwrap();
 }
 
 /// An instance as ordinary keepalived is told of it.

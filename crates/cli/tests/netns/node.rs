@@ -48,7 +48,9 @@ fn a_node_knows_since_when_and_asks_nobody() {
     let instance = &answer["instances"][0];
     assert_eq!((&instance["cause"], &instance["seq"]), (&"address".into(), &2.into()));
     assert!(instance["since"].as_i64() > Some(1_600_000_000_000));
-    assert_eq!(answer["metrics"]["vipwatch_transitions_total"], 2);
+    wait_for("it to be counted", || {
+        (json(&place, &["status"])["metrics"]["vipwatch_transitions_total"] == 2).then_some(())
+    });
     let status = |words: &[&str]| place.ask(&[&["status"], words].concat()).status.code();
     assert_eq!(status(&["--expect", "primary"]), Some(0));
     assert_eq!(status(&["--expect", "backup"]), Some(1));
@@ -84,7 +86,7 @@ fn a_node_remembers_through_a_stop_and_through_a_kill() {
     second.kill();
 
     let _third = place.start();
-    assert!(place.log().contains("the node before was killed"), "{}", place.log());
+    place.wait_for_log("the node before was killed");
     let said = place.say(&["history", "--since", "1h", "--id", "VI"]);
     assert!(said.contains("(stopped)") && said.contains("(killed)"), "{said}");
     assert!(said.contains("eth0 has no carrier"), "{said}");
@@ -144,7 +146,7 @@ fn what_is_configured_anew_is_followed_and_half_a_file_is_not_believed() {
     wait_for_record(&place, "VI_2 backup");
     // Half a file: what is followed is followed on.
     conf(&two[..two.len() - 20]);
-    wait_for("it to have read half a file", || place.log().contains("is not closed").then_some(()));
+    place.wait_for_log("is not closed");
     netns.ip("address add 192.0.2.2/24 dev eth0");
     wait_for_record(&place, "VI_2 primary");
     node.reload();
@@ -227,6 +229,7 @@ fn one_instance_is_shown_with_its_past_and_with_who_disagrees() {
     let router = &routers.each[0];
     router.take();
     wait_for_role(&place, &router.id, "primary");
+    wait_for_record(&place, &format!("{} primary", router.id));
     let state = lab.path().join("ha_confs").join(&router.id).join("state");
     write(&state, "backup");
     let shown = json(&place, &["show", &router.id]);
@@ -311,7 +314,7 @@ fn a_configuration_that_is_wrong_keeps_a_node_from_starting_and_not_from_running
     let node = place.start();
     place.configure("[node\n");
     node.reload();
-    assert!(place.log().contains("the one before stands"), "{}", place.log());
+    place.wait_for_log("the one before stands");
     let said = place.say(&["doctor"]);
     assert!(said.contains("node-configuration") && said.contains("all the same"), "{said}");
     place.configure("");
@@ -358,7 +361,7 @@ fn a_history_of_a_later_version_is_refused_and_a_broken_one_is_set_aside() {
     let file = place.state_dir().join("history.sqlite");
     write(&file, &"not a database ".repeat(1000));
     let node = place.start();
-    assert!(place.log().contains("it is kept as"), "{}", place.log());
+    place.wait_for_log("it is kept as");
     wait_for_record(&place, "VI_1 backup");
     assert!(node.stop().success());
     // <https://www.sqlite.org/fileformat.html>: the user version is at offset 60.
@@ -404,7 +407,7 @@ fn a_socket_in_each_namespace_is_visible_and_works() {
     let (netns, place) = stage(&lab, &[one()]);
     place.configure("[node]\nlisten = \"each\"\n");
     let _node = place.start();
-    assert!(place.log().contains("each namespace has a socket of its own"), "{}", place.log());
+    place.wait_for_log("each namespace has a socket of its own");
     wait_for("the metric", || {
         let metrics = &json(&place, &["status"])["metrics"];
         (metrics["vipwatch_netlink_sockets"] == 2).then_some(())

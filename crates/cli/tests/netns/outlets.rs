@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use vipwatch_testkit::agent::Leftover;
 use vipwatch_testkit::keepalived::Switch;
-use vipwatch_testkit::{Agent, Lab, Manner, Netns, Place, Routers, Wire, stays, wait_for};
+use vipwatch_testkit::{Agent, Lab, Manner, Netns, Place, Routers, Wire, script, stays, wait_for};
 
 use crate::{instance, json, place, role, stage, write};
 
@@ -19,8 +19,7 @@ pub(crate) fn one() -> String {
 
 /// A program that the node may run.
 pub(crate) fn program(path: &Path, text: &str) -> PathBuf {
-    write(path, &format!("#!/bin/sh\n{text}\n"));
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script(path, text);
     path.to_owned()
 }
 
@@ -180,7 +179,7 @@ fn a_program_that_hangs_floods_or_cannot_run_is_said_and_nothing_else_suffers() 
     let (netns, place) = stage(&lab, &[one()]);
     let directory = lab.path();
     let children = directory.join("children");
-    let hang = format!("sleep 1000 & echo $! > {}; wait", children.display());
+    let hang = format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", children.display());
     program(&directory.join("hangs"), &hang);
     program(&directory.join("floods"), "yes flood | head -c 1000000");
     program(&directory.join("fails"), "echo sorry; exit 7");
@@ -191,7 +190,8 @@ fn a_program_that_hangs_floods_or_cannot_run_is_said_and_nothing_else_suffers() 
     let names = ["hangs", "floods", "fails", "not-executable", "exposed", "missing"];
     let hook = |name: &&str| {
         let path = directory.join(name);
-        format!("[[outlet.hook]]\nprogram = \"{}\"\ndeadline = \"300ms\"\n", path.display())
+        let deadline = if *name == "hangs" { "300ms" } else { "1m" };
+        format!("[[outlet.hook]]\nprogram = \"{}\"\ndeadline = \"{deadline}\"\n", path.display())
     };
     let hooks = names.iter().map(hook).collect::<Vec<_>>().concat();
     let states = directory.join("states");
@@ -210,7 +210,7 @@ fn a_program_that_hangs_floods_or_cannot_run_is_said_and_nothing_else_suffers() 
     ] {
         wait_for(expected, || place.log().contains(expected).then_some(()));
     }
-    let child: i32 = read(&children).trim().parse().unwrap();
+    let child: i32 = wait_for("its child", || read(&children).trim().parse().ok());
     wait_for("what it started to be gone", || {
         (!vipwatch_testkit::monitor::is_alive(child)).then_some(())
     });
@@ -254,7 +254,8 @@ fn floating_addresses_that_come_later_are_announced_too() {
                 virtual_ipaddress_excluded {\n 192.0.2.77/32 dev eth0\n }\n}\n";
     write(&lab.path().join("ha_confs").join(&id).join("keepalived.conf"), conf);
     place.configure(
-        "[[outlet]]\norigin = \"neutron\"\nannounce = { count = 1, second_burst = \"0s\" }\n",
+        "[[outlet]]\norigin = \"neutron\"\n\
+         announce = { count = 3, gap = \"100ms\", second_burst = \"0s\" }\n",
     );
     let _node = place.start();
     let wire = Wire::tap(&peer, "eth0");

@@ -1,7 +1,7 @@
 //! `vipwatch agent --simulate`: each agent of Neutron's, and each way in which it can fail.
 
 use std::io::{Read, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -116,8 +116,11 @@ fn an_agent_that_restarts_is_gone_after_each_report_and_comes_back() {
     let lab = Lab::new();
     let _agent = Played::start(lab.path(), "restarting");
     for number in 1..=3 {
+        let file = || std::fs::symlink_metadata(socket(lab.path())).ok();
+        let which = || file().map(|file| (file.ino(), file.ctime(), file.ctime_nsec()));
+        let before = wait_for("the socket", which);
         assert!(answer(lab.path()).starts_with("HTTP/1.1 200 OK\n"), "{number}");
-        wait_for("it to go", || (!socket(lab.path()).exists()).then_some(()));
+        wait_for("it to go", || (which() != Some(before)).then_some(()));
     }
     let heard = std::fs::read_to_string(lab.path().join("heard")).unwrap();
     assert_eq!(heard, "a backup\n".repeat(3));

@@ -165,7 +165,8 @@ fn what_happened_while_the_agent_was_away_is_told_as_one_word() {
 #[test]
 fn a_role_that_followed_another_too_closely_is_confirmed_after_the_window() {
     let (_lab, router, agent) = stage(Release::V29);
-    let conf = b"vrrp_instance VR_1 {\n    advert_int 1\n}\n";
+    // So long that the second word follows within the window, however busy the machine is.
+    let conf = b"vrrp_instance VR_1 {\n    advert_int 5\n}\n";
     std::io::Write::write_all(
         &mut std::fs::File::create(router.conf_dir.join("keepalived.conf")).unwrap(),
         conf,
@@ -179,7 +180,7 @@ fn a_role_that_followed_another_too_closely_is_confirmed_after_the_window() {
     agent.wait_for_words(&["primary", "backup", "backup"]);
     let letters = agent.letters();
     let gap = letters[2].at - letters[1].at;
-    assert!(gap >= Duration::from_secs(1), "the receiver may still sleep on the primary: {gap:?}");
+    assert!(gap >= Duration::from_secs(5), "the receiver may still sleep on the primary: {gap:?}");
     stays(Duration::from_millis(500), "and then silence", || agent.words().len() == 3);
 }
 
@@ -283,7 +284,7 @@ fn ten_thousand_failures_leak_no_descriptor() {
     let vip = router.cidr.parse().unwrap();
     // Every change is a new attempt, and every attempt fails. The next change comes when the
     // last attempt was heard: a pair within one batch would be no change at all.
-    let end = Instant::now() + Duration::from_mins(3);
+    let end = Instant::now() + Duration::from_mins(10);
     let mut is_held = false;
     while agent.count() < 10_000 {
         let before = agent.count();

@@ -1,7 +1,7 @@
 //! Announcements on a real network: what goes over the wire, and what a peer makes of it.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
 use vipwatch_core::AnnouncePlan;
@@ -206,15 +206,15 @@ fn an_address_removed_in_the_middle_is_not_announced_any_more() {
     let stage = Stage::new();
     stage.hold(&["192.0.2.9/32", "192.0.2.10/32"]);
     let wire = Wire::tap(&stage.peer, "eth0");
-    let plan = AnnouncePlan { count: 4, gap: Duration::from_millis(300), ..ONCE };
+    let plan = AnnouncePlan { count: 8, gap: Duration::from_millis(300), ..ONCE };
     std::thread::scope(|scope| {
         let work = scope.spawn(|| stage.announce(plan));
         wire.wait_for("192.0.2.9", 2);
         stage.router.ip("address del 192.0.2.9/32 dev qg-1");
         let report = work.join().unwrap();
-        assert_eq!(wire.wait_for("192.0.2.10", 8).len(), 8, "the other one goes on");
+        assert_eq!(wire.wait_for("192.0.2.10", 16).len(), 16, "the other one goes on");
         let said = wire.announcements("192.0.2.9").len();
-        assert!(said < 8, "{said} frames");
+        assert!(said < 16, "{said} frames");
         let counted = report.announced.iter().find(|said| said.ip == ip("192.0.2.9")).unwrap();
         assert_eq!(usize::from(counted.rounds) * 2, said, "{report:?}");
         assert!(report.refused.contains(&(
@@ -238,7 +238,9 @@ fn a_link_deleted_in_the_middle_ends_it() {
         let report = work.join().unwrap();
         let last = report.announced.iter().map(|said| said.rounds).max().unwrap();
         assert!(last < 50, "{report:?}");
-        assert_eq!(report.refused[0].2, Refusal::NoLink, "{report:?}");
+        // It may go while it is looked for: first its addresses, or first itself.
+        let refusal = &report.refused[0].2;
+        assert!(matches!(refusal, Refusal::NoLink | Refusal::NotHeld), "{report:?}");
     });
 }
 
@@ -250,11 +252,12 @@ fn two_thousand_addresses_keep_to_the_rate() {
     stage.hold(&cidrs.iter().map(String::as_str).collect::<Vec<_>>());
     let wire = Wire::tap(&stage.peer, "eth0");
     let rate = Rate { per_second: 2000, burst: 500 };
+    // The allowance counts from before the first look, which takes time itself.
+    let first = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let report = stage.announce(AnnouncePlan { rate, ..ONCE });
     assert_eq!(report.tally.announcements, 2000);
     wait_for("every address", || (wire.frames().len() >= 4000).then_some(()));
     let times: Vec<Duration> = wire.frames().iter().map(|frame| frame.at).collect();
-    let first = times[0];
     for (frames, time) in (1_u32..).zip(&times) {
         // At 2,000 a second after a burst of 500; half again for a batch that came late.
         let since = time.saturating_sub(first);

@@ -91,15 +91,18 @@ impl Stage {
         connect(&self.door, &SocketAddrNetlink::new(port, 0)).unwrap();
     }
 
-    /// Takes away what is queued before the monitor sees it; tells whether there was anything.
-    fn steal(&self) -> bool {
+    /// Takes away what is queued before the monitor sees it; tells whether there was anything, and whether
+    /// that was of an answer.
+    fn steal(&self) -> (bool, bool) {
         // No larger than the monitor's own: the kernel makes its answers fit the largest.
         let mut buffer = [0_u8; 4096];
-        let mut has_stolen = false;
+        let (mut has_stolen, mut is_answer) = (false, false);
         while recv(&self.door, buffer.as_mut_slice(), RecvFlags::empty()).is_ok() {
             has_stolen = true;
+            // `NLM_F_MULTI` in the first header: one of many parts.
+            is_answer |= u16::from_ne_bytes([buffer[6], buffer[7]]) & 2 != 0;
         }
-        has_stolen
+        (has_stolen, is_answer)
     }
 
     fn turn_until(&mut self, what: &str, is_done: impl Fn(&[Said]) -> bool) {
@@ -154,7 +157,7 @@ fn an_audit_finds_what_no_event_told_and_counts_it() {
     let mut stage = Stage::new(LATER, Duration::from_millis(20));
     stage.turn_until("the first look", |said| !said.is_empty());
     stage.hand.add(stage.link, VIP.parse().unwrap());
-    assert!(stage.steal());
+    assert!(stage.steal().0);
     stage.turn_until("the audit", |said| said.len() > 2);
     let found = [
         Said::Role(Role::Backup, Cause::FirstLook),
@@ -187,7 +190,7 @@ fn a_look_that_never_ends_is_given_up_and_begun_again() {
     // The audit asks at the end of a turn, and its answer is queued at once: it is ours.
     wait_for("an audit", || {
         stage.spine.turn(&[]).unwrap();
-        stage.steal().then_some(())
+        stage.steal().1.then_some(())
     });
     stage.turn_until("the end of patience", |said| said.len() > 1);
     let endless = "the kernel's list of addresses has no end".to_owned();

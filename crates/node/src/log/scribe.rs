@@ -13,6 +13,10 @@ use super::native;
 /// What may wait to be written: a mass failover of ten thousand instances, and more.
 const LONGEST: usize = 4 << 20;
 
+/// How long a line waits for others: who is woken for each of a thousand takes the processor from those who
+/// have something to do.
+const GATHERING: Duration = Duration::from_millis(10);
+
 /// How long we wait, at the end, for somebody to take what was said.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -32,6 +36,8 @@ struct State {
     lost: u64,
     /// The thread has something in its hands.
     is_writing: bool,
+    /// No line waits for others any more.
+    is_ending: bool,
 }
 
 #[derive(Debug, Default)]
@@ -96,8 +102,11 @@ impl Scribe {
 
     /// Waits until everything is written, but not longer than [`FAREWELL`].
     pub(super) fn finish(&self) {
+        let mut state = self.0.lock();
+        state.is_ending = true;
+        self.0.bell.notify_all();
         let is_busy = |state: &mut State| state.is_writing || !state.lines.is_empty();
-        let _ = self.0.bell.wait_timeout_while(self.0.lock(), FAREWELL, is_busy);
+        let _ = self.0.bell.wait_timeout_while(state, FAREWELL, is_busy);
     }
 }
 
@@ -137,7 +146,9 @@ impl Shared {
         self.bell.notify_all();
         let is_idle = |state: &mut State| state.lines.is_empty();
         let waited = self.bell.wait_while(state, is_idle);
-        let mut state = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let waited = self.bell.wait_timeout_while(state, GATHERING, |state| !state.is_ending);
+        let (mut state, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         state.is_writing = true;
         state.bytes = 0;
         (std::mem::take(&mut state.lines), std::mem::take(&mut state.lost))

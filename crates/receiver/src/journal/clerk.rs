@@ -15,6 +15,8 @@ use super::{Kept, Note, Told};
 
 /// How long what nobody waits for may wait for the disk.
 const LATER: Duration = Duration::from_millis(50);
+/// How long nobody must have come before the file is put in order, which takes some fsyncs.
+const QUIET: Duration = Duration::from_millis(100);
 /// How often what was acted on is cleared, and how long it is kept until then.
 const CLEARING: Duration = Duration::from_mins(1);
 const KEPT_MILLIS: i64 = 86_400_000;
@@ -70,6 +72,8 @@ pub(super) struct Clerk {
     ledger: Arc<Mutex<Told>>,
     /// What may wait cannot be written, and that was said.
     is_failing: bool,
+    /// Something was written since the file was last put in order.
+    is_dirty: bool,
 }
 
 impl Clerk {
@@ -79,18 +83,24 @@ impl Clerk {
         last: i64,
         ledger: Arc<Mutex<Told>>,
     ) -> Self {
-        Self { connection, shelf, last, later: Later::default(), ledger, is_failing: false }
+        let (later, is_failing, is_dirty) = (Later::default(), false, true);
+        Self { connection, shelf, last, later, ledger, is_failing, is_dirty }
     }
 
     /// Writes until it is told to end.
     pub(super) fn work(mut self, bundles: &Receiver<Vec<Note>>) {
         let mut cleared = Instant::now();
         loop {
-            let first = match self.later.patience() {
+            let patience = self.later.patience();
+            let first = match patience.or(self.is_dirty.then_some(QUIET)) {
                 None => bundles.recv().ok(),
-                Some(patience) => match bundles.recv_timeout(patience) {
-                    Err(RecvTimeoutError::Timeout) => {
+                Some(limit) => match bundles.recv_timeout(limit) {
+                    Err(RecvTimeoutError::Timeout) if patience.is_some() => {
                         self.write_later();
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.put_in_order();
                         continue;
                     }
                     bundle => bundle.ok(),
@@ -122,7 +132,15 @@ impl Clerk {
             if is_over {
                 return;
             }
+            self.is_dirty = true;
         }
+    }
+
+    /// Moves what was written from the log of SQLite to its place, so that nobody who reports waits for it.
+    fn put_in_order(&mut self) {
+        self.is_dirty = false;
+        // A disk that is full now may not be next time.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 
     /// Writes reports, and leaves word of it.

@@ -32,6 +32,25 @@ fn what_was_promised_is_remembered_and_what_was_settled_is_settled() {
 }
 
 #[test]
+fn when_nobody_comes_the_file_is_put_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    assert!(journal.keep(1, id("some-router"), Claim::Primary));
+    journal.hand_over().unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    // In the file itself, not only in the log beside it.
+    let is_there = || {
+        let bytes = std::fs::read(directory.path().join(FILE)).unwrap();
+        bytes.windows(11).any(|bytes| bytes == b"some-router")
+    };
+    while !is_there() {
+        assert!(std::time::Instant::now() < end, "it is still in the log of SQLite only");
+        std::thread::yield_now();
+    }
+    assert_eq!(journal.kept(), [(1, Ok(1))]);
+}
+
+#[test]
 fn who_was_told_is_remembered_and_a_ledger_that_is_still_held_holds_nobody_up() {
     let directory = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::open(directory.path()).unwrap();

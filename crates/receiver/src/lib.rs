@@ -93,16 +93,17 @@ impl Receiver {
         audience: impl FnOnce(Ledger) -> io::Result<Box<dyn Audience>>,
     ) -> Result<Self, ReceiverError> {
         let Settings { socket, entrance, looks, policy, directory } = settings;
-        // ORDER: the journal before the socket. Whoever connects finds somebody who can promise.
+        // ORDER: everything that takes time before the socket. Whoever connects finds somebody who can promise, and
+        // does so at once. And nobody is told anything before the socket is ours.
         let (journal, memory) = Journal::open(&directory)?;
-        let (listener, ours) = match entrance {
-            Entrance::New => (listen_at(&socket, looks)?, Some(socket)),
-            Entrance::Given(listener) => (listener, None),
-        };
         // Each connection, and what a process has besides.
         make_room_for_files(policy.connections as u64 + 64);
         let orders = Orders::new().map_err(ReceiverError::Start)?;
         let audience = audience(journal.ledger()).map_err(ReceiverError::Start)?;
+        let (listener, ours) = match entrance {
+            Entrance::New => (listen_at(&socket, looks)?, Some(socket)),
+            Entrance::Given(listener) => (listener, None),
+        };
         let server = Server::new(listener, orders.clone(), policy, (journal, memory), audience);
         let server = server.map_err(ReceiverError::Start)?;
         let view = server.view();

@@ -17,7 +17,7 @@ pub(crate) fn ask(place: &Where, question: &Value) -> Result<Value, Failure> {
     let config = place.settings_for_asking()?;
     match client::ask(&config.socket, question) {
         Ok(answer) => Ok(answer),
-        Err(AskError::NoNode(_)) => ask_directly(&config, question),
+        Err(AskError::Nobody(_)) => ask_directly(&config, question),
         Err(error) => Err(failure(&error)),
     }
 }
@@ -41,7 +41,7 @@ pub(crate) fn failure(error: &AskError) -> Failure {
     match error {
         AskError::NotPermitted(_) => Failure::new(Code::NotPermitted, Chain(error))
             .hint("be root, or a member of the group that owns the socket"),
-        AskError::NoNode(_) | AskError::Talk { .. } => Failure::new(Code::Missing, Chain(error))
+        AskError::Nobody(_) | AskError::Talk { .. } => Failure::new(Code::Missing, Chain(error))
             .hint("`systemctl status vipwatch-node`; --direct asks the kernel instead"),
         AskError::Refused(why, code) => refused(why, *code),
     }

@@ -15,14 +15,14 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// No node runs here.
-    #[error("no vipwatch node answers on {}", .0.display())]
-    NoNode(PathBuf),
+    /// Neither a node nor an agent runs here.
+    #[error("nobody answers on {}", .0.display())]
+    Nobody(PathBuf),
     /// One does, and not for us.
-    #[error("not permitted to ask the vipwatch node on {}", .0.display())]
+    #[error("not permitted to ask on {}", .0.display())]
     NotPermitted(PathBuf),
     /// It does not answer as it should.
-    #[error("cannot talk to the vipwatch node on {}", path.display())]
+    #[error("cannot talk to who answers on {}", path.display())]
     Talk {
         /// The socket.
         path: PathBuf,
@@ -46,7 +46,7 @@ impl Line {
     pub fn ask(path: &Path, question: &Value) -> Result<Self, AskError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                AskError::NoNode(path.to_owned())
+                AskError::Nobody(path.to_owned())
             }
             io::ErrorKind::PermissionDenied => AskError::NotPermitted(path.to_owned()),
             _ => AskError::Talk { path: path.to_owned(), source },

@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Watch) -> Result<(), Failure> {
     let question = json!({ "ask": "watch", "ids": options.ids });
     match Line::ask(&config.socket, &question) {
         Ok(line) => listen(line, screen),
-        Err(AskError::NoNode(_)) => follow(options, screen),
+        Err(AskError::Nobody(_)) => follow(options, screen),
         Err(error) => Err(failure(&error)),
     }
 }

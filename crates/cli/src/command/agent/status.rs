@@ -29,7 +29,7 @@ fn ask(options: &AgentStatus) -> Result<Value, Failure> {
     let answer = match &options.status_socket {
         Some(socket) => client::ask(socket, &question),
         None => match client::ask(AGENT_SOCKET.as_ref(), &question) {
-            Err(AskError::NoNode(_)) => {
+            Err(AskError::Nobody(_)) => {
                 let configured = Config::load_for_asking(options.config.as_deref());
                 let configured = configured.map(|(config, _)| config.socket);
                 let usual = || configured.unwrap_or_else(|_| SOCKET.into());
@@ -40,12 +40,11 @@ fn ask(options: &AgentStatus) -> Result<Value, Failure> {
         },
     };
     answer.map_err(|error| match error {
-        AskError::NoNode(_) => {
-            let hint = "`vipwatch agent` receives, or a node whose configuration has [agent]; \
-                        --status-socket says where to ask";
-            Failure::new(Code::Missing, format!("nobody receives here: {}", Chain(&error)))
-                .hint(hint)
-        }
+        AskError::Nobody(_) | AskError::Talk { .. } => Failure::new(Code::Missing, Chain(&error))
+            .hint(
+                "`vipwatch agent` receives, or a node whose configuration has [agent]; \
+                 --status-socket says where to ask",
+            ),
         error => crate::ask::failure(&error),
     })
 }

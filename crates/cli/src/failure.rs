@@ -39,6 +39,7 @@ impl Failure {
         self
     }
 
+    // LIMIT: waits if standard error is a pipe that nobody reads. Whoever started us and does not is not told.
     #[expect(clippy::print_stderr, reason = "the one place that complains")]
     pub(crate) fn report(&self) -> ExitCode {
         if !self.message.is_empty() {

@@ -21,7 +21,7 @@ use vipwatch_engine::roster::{Cause, Change};
 use vipwatch_history::{HistoryError, Last, Opened, Reader, Stage, Writer};
 use vipwatch_linux::clock;
 use vipwatch_linux::listen::ListenError;
-use vipwatch_linux::process::{raise_file_limit, release_spare_heap, share_heaps};
+use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
 use vipwatch_linux::signal::{Signal, Signals};
 
 use crate::audit::{Auditor, Watchman, share};
@@ -113,7 +113,6 @@ impl Node {
         let service::Inheritance { entrance, signals } = inheritance;
         // Announcing takes some for each instance, for some seconds.
         raise_file_limit();
-        share_heaps();
         let lock = lock(&config.state_dir)?;
         let name = crate::name();
         let places = config.places.clone();

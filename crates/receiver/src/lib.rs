@@ -93,8 +93,8 @@ impl Receiver {
         audience: impl FnOnce(Ledger) -> io::Result<Box<dyn Audience>>,
     ) -> Result<Self, ReceiverError> {
         let Settings { socket, entrance, looks, policy, directory } = settings;
-        // ORDER: everything that takes time before the socket. Whoever connects finds somebody who can promise, and
-        // does so at once. And nobody is told anything before the socket is ours.
+        // ORDER: what takes time and can be done before the socket. Whoever connects finds somebody who can promise,
+        // and soon. But nobody is told what holds before the socket is ours.
         let (journal, memory) = Journal::open(&directory)?;
         // Each connection, and what a process has besides.
         make_room_for_files(policy.connections as u64 + 64);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use vipwatch_core::Chain;
 use vipwatch_history::HistoryError;
 use vipwatch_linux::listen::ListenError;
+use vipwatch_linux::process::share_heaps;
 use vipwatch_node::config::{ConfigError, LogFormat};
 use vipwatch_node::log::{self, Level};
 use vipwatch_node::service::Inheritance;
@@ -15,6 +16,8 @@ use crate::failure::{Code, Failure};
 
 pub(crate) fn run(options: &Node) -> Result<(), Failure> {
     let inheritance = Inheritance::take().map_err(|error| failure(&NodeError::Signals(error)))?;
+    // ORDER: before the log, which has a thread.
+    share_heaps();
     let said = Said::of(options);
     let config = said.load().map_err(|error| wrong(&error))?;
     let level = if options.debug { Level::Debug } else { Level::Info };

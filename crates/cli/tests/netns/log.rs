@@ -5,6 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::OFlags;
 use serde_json::Value;
 use vipwatch_testkit::{Lab, wait_for};
 
@@ -43,9 +44,13 @@ fn journald_gets_fields_and_holds_nobody_up() {
     std::fs::create_dir_all("/run/systemd/journal").unwrap();
     let journal = UnixDatagram::bind("/run/systemd/journal/socket").unwrap();
     journal.set_nonblocking(true).unwrap();
+    // Others have said so much already that nothing more can be said.
+    let others = UnixDatagram::unbound().unwrap();
+    others.set_nonblocking(true).unwrap();
+    while others.send_to(b"MESSAGE=of others\n", "/run/systemd/journal/socket").is_ok() {}
     place.configure("[node]\nlog = \"journald\"\n");
     let _node = place.start();
-    // It takes nothing, while more is said than the kernel keeps for it.
+    // It takes nothing, while we say more than the kernel keeps for it.
     let waiting = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
     let changes = waiting.trim().parse::<usize>().unwrap() + 10;
     for number in 0..changes {
@@ -64,19 +69,32 @@ fn journald_gets_fields_and_holds_nobody_up() {
         (entries.iter().filter(is_change).count() == changes).then_some(())
     });
     let entry = entries.iter().find(|entry| entry.contains("TO=primary\n")).unwrap();
-    for expected in ["INSTANCE=VI_1\n", "SYSLOG_IDENTIFIER=vipwatch\n", "PRIORITY=6\n", "MESSAGE="]
-    {
+    for expected in [
+        "INSTANCE=VI_1\n",
+        "SYSLOG_IDENTIFIER=vipwatch\n",
+        "PRIORITY=6\n",
+        "SYSLOG_TIMESTAMP=2",
+        "MESSAGE=",
+    ] {
         assert!(entry.contains(expected), "{expected}: {entry}");
     }
 }
 
 #[test]
 fn a_log_that_nobody_reads_holds_nobody_up() {
+    // By a pipe that waits, and by one that says that it would.
+    for flags in [OFlags::empty(), OFlags::NONBLOCK] {
+        report_while_nobody_reads(flags);
+    }
+}
+
+fn report_while_nobody_reads(flags: OFlags) {
     let lab = Lab::new();
     configure(lab.path(), Some("[agent]\ninterval = \"0s\"\n"));
     let (reader, writer) = std::io::pipe().unwrap();
     // As little as a pipe can hold: some thirty lines.
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+    rustix::fs::fcntl_setfl(&writer, flags).unwrap();
     let child = command(lab.path(), &[]).stderr(writer).stdout(Stdio::null()).spawn().unwrap();
     let agent = Agent::of(child, lab.path());
     for number in 0..300 {

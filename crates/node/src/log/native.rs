@@ -5,6 +5,7 @@
 use std::fmt::{Debug, Write};
 use std::io;
 use std::os::unix::net::UnixDatagram;
+use std::time::SystemTime;
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -12,23 +13,22 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use super::scribe::Scribe;
+use crate::transition::{millis, time_text};
 
 const SOCKET: &str = "/run/systemd/journal/socket";
 
 /// What is longer than that is cut: an entry fits into a datagram.
 const LONGEST: usize = 32 << 10;
 
-/// Reaches for journald.
+/// Reaches for journald, without waiting for it.
 pub(super) fn connect() -> io::Result<UnixDatagram> {
-    let socket = UnixDatagram::unbound()?;
-    // An entry without fields is none, and shows that somebody is there.
-    socket.send_to(&[], SOCKET)?;
-    Ok(socket)
+    UnixDatagram::unbound()?.connect(SOCKET)?;
+    UnixDatagram::unbound()
 }
 
-/// Sends one entry. By name each time: journald may be another one by now. Nobody can be told that it is gone.
-pub(super) fn send(socket: &UnixDatagram, entry: &[u8]) {
-    let _ = socket.send_to(entry, SOCKET);
+/// Sends one entry. By name each time: journald may be another one by now.
+pub(super) fn send(socket: &UnixDatagram, entry: &[u8]) -> io::Result<usize> {
+    socket.send_to(entry, SOCKET)
 }
 
 /// Puts what is said into entries.
@@ -47,6 +47,8 @@ impl<S: Subscriber> Layer<S> for Native {
         entry.add("PRIORITY", priority(*metadata.level()));
         entry.add("SYSLOG_IDENTIFIER", "vipwatch");
         entry.add("TARGET", metadata.target());
+        // journald's own time is when it took the entry.
+        entry.add("SYSLOG_TIMESTAMP", &time_text(millis(SystemTime::now())));
         event.record(&mut entry);
         self.0.put(entry.0);
     }

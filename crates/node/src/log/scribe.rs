@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+
 use super::native;
 
-/// What may wait to be written: a mass failover of ten thousand instances, and more.
+/// What may wait to be written, beside what is being written: a mass failover of ten thousand instances, and more.
 const LONGEST: usize = 4 << 20;
 
 /// How long a line waits for others: who is woken for each of a thousand takes the processor from those who
@@ -56,23 +58,36 @@ impl Outlet {
         Ok(Self::Stderr(File::from(io::stderr().as_fd().try_clone_to_owned()?)))
     }
 
-    /// Nobody can be told that nobody is there any more.
-    fn write(&self, lines: &VecDeque<Vec<u8>>) {
+    /// Writes, and tells how many lines nobody took.
+    fn write(&self, lines: VecDeque<Vec<u8>>) -> u64 {
         match self {
             Self::Stderr(file) => {
-                let mut file = BufWriter::with_capacity(1 << 16, file);
-                for line in lines {
-                    let _ = file.write_all(line);
-                }
-                let _ = file.flush();
+                let count = lines.len() as u64;
+                let is_taken = write_whole(file, &Vec::from(lines).concat()).is_ok();
+                if is_taken { 0 } else { count }
             }
             Self::Journald(socket) => {
-                for entry in lines {
-                    native::send(socket, entry);
-                }
+                let is_lost = |entry: &&Vec<u8>| native::send(socket, entry).is_err();
+                lines.iter().filter(is_lost).count() as u64
             }
         }
     }
+}
+
+/// Writes all of it. Whoever gave us a file that does not wait has us wait all the same.
+fn write_whole(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll(&mut [PollFd::new(&file, PollFlags::OUT)], None)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl Scribe {
@@ -130,12 +145,18 @@ impl Shared {
 
     /// Writes, and has it said how many lines were lost, in a line as any other.
     fn work(&self, outlet: &Outlet, confess: fn(u64)) -> ! {
+        let (mut unsaid, mut is_taken) = (0, true);
         loop {
             let (lines, lost) = self.next();
-            outlet.write(&lines);
-            if lost > 0 {
-                confess(lost);
+            unsaid += lost;
+            // ORDER: before it is written, which may take long: there is room now. And not while nobody takes
+            // anything: each confession would be the reason for the next.
+            if unsaid > 0 && is_taken {
+                confess(std::mem::take(&mut unsaid));
             }
+            let refused = outlet.write(lines);
+            is_taken = refused == 0;
+            unsaid += refused;
         }
     }
 
@@ -161,6 +182,9 @@ fn confess(lost: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     /// A scribe whose thread never comes.
@@ -182,23 +206,50 @@ mod tests {
         assert_eq!((lines.len(), lost), (1, 0), "there is room again");
     }
 
+    /// The other end of what a thread writes for `scribe`.
+    fn begin(scribe: &Scribe, confess: fn(u64)) -> io::PipeReader {
+        let (reader, writer) = io::pipe().unwrap();
+        let outlet = Outlet::Stderr(File::from(std::os::fd::OwnedFd::from(writer)));
+        let shared = Arc::clone(&scribe.0);
+        std::thread::spawn(move || -> () { shared.work(&outlet, confess) });
+        reader
+    }
+
     #[test]
-    fn what_was_lost_is_said_when_somebody_reads_again() {
-        static LOST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let scribe = idle();
+    fn what_was_lost_is_said_once_however_long_nobody_reads() {
+        static LOST: AtomicU64 = AtomicU64::new(0);
+        let (scribe, line) = (idle(), vec![b'x'; LONGEST / 4]);
         for _ in 0..6 {
-            scribe.put(vec![b'x'; LONGEST / 4]);
+            scribe.put(line.clone());
         }
-        let (mut reader, writer) = io::pipe().unwrap();
-        let (shared, outlet) =
-            (Arc::clone(&scribe.0), Outlet::Stderr(File::from(std::os::fd::OwnedFd::from(writer))));
-        std::thread::spawn(move || -> () {
-            shared.work(&outlet, |lost| LOST.store(lost, std::sync::atomic::Ordering::Relaxed))
+        let mut reader = begin(&scribe, |lost| {
+            LOST.fetch_add(lost, Ordering::Relaxed);
         });
+        // He has taken the first four, and it is said before anybody reads; then it is full again.
         let mut text = vec![0; LONGEST];
-        io::Read::read_exact(&mut reader, &mut text).unwrap();
+        reader.read_exact(&mut text[..1]).unwrap();
+        assert_eq!(LOST.load(Ordering::Relaxed), 2);
+        for _ in 0..7 {
+            scribe.put(line.clone());
+        }
+        reader.read_exact(&mut text[1..]).unwrap();
+        reader.read_exact(&mut text).unwrap();
         scribe.finish();
-        assert_eq!(LOST.load(std::sync::atomic::Ordering::Relaxed), 2);
+        assert_eq!(LOST.load(Ordering::Relaxed), 5);
+    }
+
+    #[test]
+    fn what_nobody_takes_is_counted_and_no_reason_to_say_more() {
+        static SAID: AtomicU64 = AtomicU64::new(0);
+        let scribe = idle();
+        drop(begin(&scribe, |_| {
+            SAID.fetch_add(1, Ordering::Relaxed);
+        }));
+        for _ in 0..10 {
+            scribe.put(b"line".to_vec());
+            scribe.finish();
+        }
+        assert_eq!(SAID.load(Ordering::Relaxed), 0);
     }
 
     #[test]

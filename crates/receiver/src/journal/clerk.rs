@@ -15,7 +15,9 @@ use super::{Kept, Note, Told};
 
 /// How long what nobody waits for may wait for the disk.
 const LATER: Duration = Duration::from_millis(50);
-/// How long nobody must have come before the file is put in order, which takes some fsyncs.
+/// The file is put in order, which takes some fsyncs, when so many rows were written and then nobody has come for
+/// so long. Not after each: the first to come after that waits for one fsync more.
+const ENOUGH: usize = 1000;
 const QUIET: Duration = Duration::from_millis(100);
 /// How often what was acted on is cleared, and how long it is kept until then.
 const CLEARING: Duration = Duration::from_mins(1);
@@ -72,8 +74,8 @@ pub(super) struct Clerk {
     ledger: Arc<Mutex<Told>>,
     /// What may wait cannot be written, and that was said.
     is_failing: bool,
-    /// Something was written since the file was last put in order.
-    is_dirty: bool,
+    /// Rows since the file was last put in order.
+    written: usize,
 }
 
 impl Clerk {
@@ -83,8 +85,8 @@ impl Clerk {
         last: i64,
         ledger: Arc<Mutex<Told>>,
     ) -> Self {
-        let (later, is_failing, is_dirty) = (Later::default(), false, true);
-        Self { connection, shelf, last, later, ledger, is_failing, is_dirty }
+        let (later, is_failing, written) = (Later::default(), false, 0);
+        Self { connection, shelf, last, later, ledger, is_failing, written }
     }
 
     /// Writes until it is told to end.
@@ -92,7 +94,7 @@ impl Clerk {
         let mut cleared = Instant::now();
         loop {
             let patience = self.later.patience();
-            let first = match patience.or(self.is_dirty.then_some(QUIET)) {
+            let first = match patience.or((self.written >= ENOUGH).then_some(QUIET)) {
                 None => bundles.recv().ok(),
                 Some(limit) => match bundles.recv_timeout(limit) {
                     Err(RecvTimeoutError::Timeout) if patience.is_some() => {
@@ -132,13 +134,12 @@ impl Clerk {
             if is_over {
                 return;
             }
-            self.is_dirty = true;
         }
     }
 
-    /// Moves what was written from the log of SQLite to its place, so that nobody who reports waits for it.
+    /// Moves what was written from the log of SQLite to its place, when hardly anybody waits for it.
     fn put_in_order(&mut self) {
-        self.is_dirty = false;
+        self.written = 0;
         // A disk that is full now may not be next time.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
@@ -170,6 +171,7 @@ impl Clerk {
             }
         }
         transaction.commit()?;
+        self.written += reports.len();
         self.last = seq;
         Ok(kept)
     }
@@ -177,6 +179,7 @@ impl Clerk {
     /// Writes what could wait. If it cannot be written now, it is tried again.
     fn write_later(&mut self) {
         let later = std::mem::take(&mut self.later);
+        self.written += later.settled.len() + later.told.len();
         match self.try_write_later(&later) {
             Ok(()) if std::mem::take(&mut self.is_failing) => {
                 tracing::info!("the journal can be written again");

@@ -59,10 +59,12 @@ impl Keepalived {
     pub fn kill(self) {
         drop(self);
     }
+}
 
+impl Drop for Keepalived {
     /// The parent is held first: it would start a child anew that dies before it, and a child
     /// whose parent dies first gives up the address.
-    fn end(&mut self) {
+    fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
@@ -73,12 +75,6 @@ impl Keepalived {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-impl Drop for Keepalived {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

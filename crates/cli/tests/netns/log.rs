@@ -10,11 +10,7 @@ use serde_json::Value;
 use vipwatch_testkit::{Lab, wait_for};
 
 use crate::agent::{Agent, command, configure, report};
-use crate::{instance, role, stage};
-
-fn one() -> String {
-    instance("VI_1", "eth0", &["192.0.2.9/24"])
-}
+use crate::{one, role, stage};
 
 #[test]
 fn the_log_can_be_read_by_programs() {

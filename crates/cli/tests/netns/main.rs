@@ -61,6 +61,11 @@ fn instance(name: &str, link: &str, vips: &[&str]) -> String {
     )
 }
 
+/// The one most tests are about.
+fn one() -> String {
+    instance("VI_1", "eth0", &["192.0.2.9/24"])
+}
+
 /// A namespace with a link, and a keepalived.conf that is about it.
 fn stage(lab: &Lab, instances: &[String]) -> (Netns, Place) {
     let netns = lab.netns("k");

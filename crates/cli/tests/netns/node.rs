@@ -11,11 +11,7 @@ use vipwatch_testkit::monitor::{end_of, output_of};
 use vipwatch_testkit::routers::{VIP, write_conf};
 use vipwatch_testkit::{Lab, Place, Routers, wait_for};
 
-use crate::{PROGRAM, instance, json, place, role, stage, write};
-
-fn one() -> String {
-    instance("VI_1", "eth0", &["192.0.2.9/24"])
-}
+use crate::{PROGRAM, instance, json, one, place, role, stage, write};
 
 /// What was recorded, in short.
 fn recorded(place: &Place) -> Vec<String> {

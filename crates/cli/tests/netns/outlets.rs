@@ -8,14 +8,10 @@ use vipwatch_testkit::agent::Leftover;
 use vipwatch_testkit::keepalived::Switch;
 use vipwatch_testkit::{Agent, Lab, Manner, Netns, Place, Routers, Wire, script, stays, wait_for};
 
-use crate::{instance, json, place, role, stage, write};
+use crate::{instance, json, one, place, role, stage, write};
 
 pub(crate) const VIP: &str = "address add 192.0.2.9/24 dev eth0";
 pub(crate) const NO_VIP: &str = "address del 192.0.2.9/24 dev eth0";
-
-pub(crate) fn one() -> String {
-    instance("VI_1", "eth0", &["192.0.2.9/24"])
-}
 
 /// A program that the node may run.
 pub(crate) fn program(path: &Path, text: &str) -> PathBuf {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use vipwatch_testkit::{Lab, stays, wait_for};
 
-use crate::outlets::{NO_VIP, VIP, one, program, read, wait_for_text};
+use crate::outlets::{NO_VIP, VIP, program, read, wait_for_text};
 use crate::server::Server;
-use crate::{json, role, stage};
+use crate::{json, one, role, stage};
 
 #[test]
 fn a_webhook_is_posted_until_it_is_taken_and_given_up_if_it_never_will_be() {

@@ -19,7 +19,7 @@ use crate::args::{Args, PROGRAM};
 use crate::config::Config;
 use crate::failure::{Code, Failure};
 use crate::log::Facility;
-use crate::words::{Circumstances, Era, Word};
+use crate::words::{Era, Word};
 
 /// The longest path a unix socket can have: `sun_path` without its final zero.
 const SOCKET_PATH_LIMIT: usize = 107;
@@ -82,12 +82,18 @@ impl Setup {
         let identity = identity(&args)?;
         let config = Config::load(&args, identity)?;
         let handle = Netns::open(&netns).map_err(|error| netns_failure(&error))?;
-        let era = era(&args, &handle);
-        let (word, word_source) = match (args.primary_word, config.primary_word) {
-            (Some(word), _) => (word, "--primary_word"),
-            (None, Some(word)) => (word, "primary_word in the configuration file"),
-            (None, None) => (era.word(), era.describe()),
+        let given_word = match (args.primary_word, config.primary_word) {
+            (Some(word), _) => Some((word, "--primary_word")),
+            (None, Some(word)) => Some((word, "primary_word in the configuration file")),
+            (None, None) => None,
         };
+        let era = match era(&args, &handle) {
+            Ok(era) => era,
+            // With a word given, nothing depends on the difference.
+            Err(_) if given_word.is_some() => Era::Ussuri,
+            Err(failure) => return Err(failure),
+        };
+        let (word, word_source) = given_word.unwrap_or_else(|| (era.word(), era.describe()));
         let announce = args.announce.or(config.announce);
         let is_announce_asked = announce.is_some();
         let announce = announce.unwrap_or_else(|| announce::Mode::expected_by(word));
@@ -211,12 +217,15 @@ fn identity(args: &Args) -> Result<Identity, Failure> {
     Ok(wanted)
 }
 
-fn era(args: &Args, netns: &Netns) -> Era {
-    let circumstances = Circumstances {
-        has_process_tag: std::env::var_os("PROCESS_TAG").is_some(),
-        is_inside: NetnsId::current().is_ok_and(|current| current == netns.id()),
-    };
-    Era::conclude(args, circumstances)
+fn era(args: &Args, netns: &Netns) -> Result<Era, Failure> {
+    let has_process_tag = std::env::var_os("PROCESS_TAG").is_some();
+    let is_inside = || NetnsId::current().map(|current| current == netns.id());
+    Era::conclude(args, has_process_tag, is_inside).map_err(|error| {
+        let message = format!("cannot tell which network namespace this process is in: {error}");
+        Failure::new(Code::of(&error), message).hint(
+            "the word for a primary depends on it: give the process a /proc, or set primary_word",
+        )
+    })
 }
 
 fn socket(state_path: Option<String>) -> Result<PathBuf, Failure> {

@@ -2,6 +2,8 @@
 //! 17. No option tells the release, so it is concluded from how we were called, unless an
 //! operator says it. The table is in `docs/reference/options.md`.
 
+use std::io;
+
 use vipwatch_core::Role;
 use vipwatch_engine::outlet::agent::Words;
 
@@ -53,30 +55,28 @@ pub(crate) enum Era {
     Antelope,
 }
 
-/// Where we were started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Circumstances {
-    /// `PROCESS_TAG` is in the environment.
-    pub(crate) has_process_tag: bool,
-    /// The watched namespace was ours from the start.
-    pub(crate) is_inside: bool,
-}
-
 impl Era {
-    pub(crate) fn conclude(args: &Args, circumstances: Circumstances) -> Self {
+    /// The release that calls as `args` do. `has_process_tag`: `PROCESS_TAG` is in the environment. `is_inside`: the
+    /// process was started inside the watched namespace; it is asked only where that makes a difference, and an error
+    /// is not taken for "outside".
+    pub(crate) fn conclude(
+        args: &Args,
+        has_process_tag: bool,
+        is_inside: impl FnOnce() -> io::Result<bool>,
+    ) -> io::Result<Self> {
         let is_new = args.spelling == Some(Spelling::Space)
-            || circumstances.has_process_tag
+            || has_process_tag
             || args.conntrackd.is_some()
             || args.debug.is_some();
-        if is_new {
+        Ok(if is_new {
             Self::Antelope
         } else if args.log_file.is_none() {
             Self::Stein
-        } else if circumstances.is_inside {
+        } else if is_inside()? {
             Self::Train
         } else {
             Self::Ussuri
-        }
+        })
     }
 
     pub(crate) fn word(self) -> Word {
@@ -109,8 +109,6 @@ impl Era {
 mod tests {
     use super::*;
 
-    const OUTSIDE: Circumstances = Circumstances { has_process_tag: false, is_inside: false };
-
     fn args(spelling: Spelling, log_file: bool) -> Args {
         Args {
             spelling: Some(spelling),
@@ -121,15 +119,24 @@ mod tests {
 
     #[test]
     fn each_release_is_told_in_its_own_word() {
-        let inside = Circumstances { is_inside: true, ..OUTSIDE };
-        let tagged = Circumstances { has_process_tag: true, ..OUTSIDE };
-        let word = |args: &Args, circumstances| Era::conclude(args, circumstances).word();
-        assert_eq!(word(&args(Spelling::Equals, false), inside), Word::Master, "12 to 14");
-        assert_eq!(word(&args(Spelling::Equals, true), inside), Word::Master, "15");
-        assert_eq!(word(&args(Spelling::Equals, true), OUTSIDE), Word::Primary, "17 to 21");
-        assert_eq!(word(&args(Spelling::Equals, true), tagged), Word::Primary, "22 to 28");
-        assert_eq!(word(&args(Spelling::Space, true), OUTSIDE), Word::Primary, "29");
+        let word = |args: &Args, has_process_tag, is_inside| {
+            Era::conclude(args, has_process_tag, || Ok(is_inside)).unwrap().word()
+        };
+        assert_eq!(word(&args(Spelling::Equals, false), false, true), Word::Master, "12 to 14");
+        assert_eq!(word(&args(Spelling::Equals, true), false, true), Word::Master, "15");
+        assert_eq!(word(&args(Spelling::Equals, true), false, false), Word::Primary, "17 to 21");
+        assert_eq!(word(&args(Spelling::Equals, true), true, false), Word::Primary, "22 to 28");
+        assert_eq!(word(&args(Spelling::Space, true), false, false), Word::Primary, "29");
         let debug = Args { debug: Some(true), ..args(Spelling::Equals, true) };
-        assert_eq!(word(&debug, inside), Word::Primary, "26 in a wrapper");
+        assert_eq!(word(&debug, false, true), Word::Primary, "26 in a wrapper");
+    }
+
+    #[test]
+    fn an_unknown_namespace_is_an_error_only_where_the_word_depends_on_it() {
+        let cannot_tell = || Err(io::ErrorKind::NotFound.into());
+        let conclude = |args: &Args| Era::conclude(args, false, cannot_tell);
+        assert!(conclude(&args(Spelling::Equals, true)).is_err(), "15, or 16 to 21");
+        assert_eq!(conclude(&args(Spelling::Equals, false)).unwrap(), Era::Stein);
+        assert_eq!(conclude(&args(Spelling::Space, true)).unwrap(), Era::Antelope);
     }
 }

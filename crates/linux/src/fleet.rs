@@ -40,7 +40,7 @@ use self::message::{Answer, Request};
 use crate::monitor::WatchError;
 use crate::netlink::decode::envelopes;
 use crate::netlink::socket::{Received, Scratch, Socket};
-use crate::netns::{Netns, NetnsId};
+use crate::netns::{Netns, NetnsId, open_current};
 use crate::survey::{Part, collect};
 
 /// Links, addresses, and the ids of namespaces (`RTNLGRP_NSID` is group 28).
@@ -224,7 +224,7 @@ impl One {
     }
 
     fn own_id(&mut self) -> Option<i32> {
-        let own = std::fs::File::open("/proc/thread-self/ns/net").ok()?;
+        let own = open_current().ok()?;
         self.asker.id_of(own.as_fd()).ok()?
     }
 

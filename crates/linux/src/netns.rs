@@ -7,14 +7,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use vipwatch_core::NetnsName;
 
 /// Where names of namespaces live, by agreement of `ip netns` and everybody since.
 pub const DIRECTORY: &str = "/run/netns";
 
-/// `NSFS_MAGIC`: what `fstatfs` says of a namespace handle.
+/// The file system of a namespace handle since Linux 3.19, from `<linux/magic.h>`.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
+
+/// The file system of a namespace handle before Linux 3.19. Other files of `/proc` have it too: there `setns` decides.
+const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 
 /// Why a namespace could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +65,7 @@ impl NetnsId {
 
     /// The one the calling thread is in.
     pub fn current() -> io::Result<Self> {
-        Ok(Self::of(&std::fs::metadata("/proc/thread-self/ns/net")?))
+        Ok(Self::of(&open_current()?.metadata()?))
     }
 
     fn of(metadata: &std::fs::Metadata) -> Self {
@@ -90,7 +94,7 @@ impl Netns {
             .map_err(|errno| failed(&path, errno.into()))?
             .into();
         let system = rustix::fs::fstatfs(&handle).map_err(|errno| failed(&path, errno.into()))?;
-        if system.f_type != NSFS_MAGIC {
+        if ![NSFS_MAGIC, PROC_SUPER_MAGIC].contains(&system.f_type) {
             return Err(NetnsError::NotANamespace(path));
         }
         let metadata = handle.metadata().map_err(|source| failed(&path, source))?;
@@ -110,9 +114,12 @@ impl Netns {
         if NetnsId::current().is_ok_and(|current| current == self.id) {
             return Ok(self.id);
         }
-        move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|errno| NetnsError::Enter { name: self.name, source: errno.into() })?;
-        Ok(self.id)
+        match move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network)) {
+            Ok(()) => Ok(self.id),
+            // A file of `/proc` that is no namespace, or a namespace of another kind.
+            Err(Errno::INVAL) => Err(NetnsError::NotANamespace(path_of(&self.name))),
+            Err(errno) => Err(NetnsError::Enter { name: self.name, source: errno.into() }),
+        }
     }
 }
 
@@ -146,6 +153,18 @@ pub fn visit<T: Send>(
     match name.map(Netns::open).transpose()? {
         Some(netns) => netns.visit(work),
         None => Ok(work()),
+    }
+}
+
+/// Opens a handle on the namespace of the calling thread.
+pub fn open_current() -> io::Result<File> {
+    match File::open("/proc/thread-self/ns/net") {
+        // `/proc/thread-self` exists since Linux 3.17.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let thread = rustix::thread::gettid().as_raw_nonzero();
+            File::open(format!("/proc/self/task/{thread}/ns/net"))
+        }
+        opened => opened,
     }
 }
 

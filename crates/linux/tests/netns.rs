@@ -4,12 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::os::fd::AsFd;
+use std::process::Command;
 
 use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::{Inventory, Look, Observation, Usability};
 use vipwatch_linux::monitor::{Heard, Loss, Monitor, Queue, Scope};
-use vipwatch_testkit::{Lab, Netns};
+use vipwatch_testkit::{Lab, Netns, run};
 
 fn vip() -> IpNet {
     "169.254.0.1/24".parse().unwrap()
@@ -183,4 +184,17 @@ fn what_is_heard_while_looking_is_told_again_behind_the_picture() {
         .position(|heard| matches!(heard, Heard::Seen(Observation::Inventory(_))))
         .unwrap();
     assert!(heard[picture..].iter().any(is_other), "{heard:?}");
+}
+
+/// Before Linux 3.19 the handle of a namespace lies on the file system of `/proc`, as other files do. A file of `/proc`
+/// stands for such a handle here: it is opened, and `setns` says that it is none.
+#[test]
+fn a_handle_of_a_kernel_before_3_19_is_left_to_setns() {
+    let lab = Lab::new();
+    let netns = lab.netns("old");
+    run(Command::new("mount").args(["--bind", "/proc/version"]).arg(netns.path()));
+    let handle = vipwatch_linux::netns::Netns::open(&netns.name().parse().unwrap()).unwrap();
+    let error = std::thread::spawn(move || handle.settle().unwrap_err()).join().unwrap();
+    run(Command::new("umount").arg(netns.path()));
+    assert_eq!(error.to_string(), format!("{} is not a network namespace", netns.path().display()));
 }

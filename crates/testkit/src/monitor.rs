@@ -147,6 +147,14 @@ impl Router {
         Monitor { pid, spawned, pid_file }
     }
 
+    /// Ends the monitor that the pid file names, for tests that started it by a command of their own.
+    pub fn stop(&self) {
+        let pid = read_pid(&self.pid_file()).and_then(Pid::from_raw);
+        let pid = pid.expect("a pid file of a running monitor");
+        rustix::process::kill_process(pid, Signal::TERM).expect("a running monitor");
+        wait_for("the monitor to be gone", || (!is_alive(pid.as_raw_pid())).then_some(()));
+    }
+
     /// Runs it to its end, for command lines that should fail.
     pub fn attempt(&self, program: &Path, change: impl FnOnce(&mut Vec<String>)) -> Output {
         let mut arguments = self.arguments();

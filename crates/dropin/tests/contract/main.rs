@@ -13,6 +13,7 @@ mod conntrackd;
 mod defects;
 mod keepalived;
 mod logs;
+mod old_kernels;
 mod privileges;
 mod process;
 mod random;

@@ -109,17 +109,25 @@ pub fn set_name(name: &std::ffi::CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// Gives back the stack that starting up has used and watching does not need: two or three
-/// pages, a thousand times on a node.
+/// Gives the pages of the main thread's stack that starting up has used, and watching does not need, back to the
+/// kernel: two or three pages, a thousand times on a node. On any other thread it does nothing: below the stack of
+/// such a thread lies memory of others.
+// Not inlined: `here` must lie in a frame below those of all callers. Inlined, it could lie above a part of the
+// caller's frame.
+#[inline(never)]
 pub fn release_spare_stack() {
     const SPAN: usize = 128 << 10;
     const PAGE: usize = 4 << 10;
+    if rustix::thread::gettid() != rustix::process::getpid() {
+        return;
+    }
     let here = 0_u8;
-    // The page below this frame's own: nothing lives there but the past.
-    let top = (&raw const here as usize & !(PAGE - 1)) - PAGE;
-    // SAFETY: the range is below the stack pointer by more than any red zone, so no live
-    // value is in it; pages of it that are touched again come back as zeroes. Parts that are
-    // not mapped are skipped by the kernel, with an error that changes nothing.
+    // The page below the one of this frame: what this frame and the call below it need is far less than a page.
+    let top = (std::ptr::from_ref(std::hint::black_box(&here)).addr() & !(PAGE - 1)) - PAGE;
+    // SAFETY: this frame is the lowest one that lives, because the function is not inlined. The range is a page
+    // and more below it, so no live value is in it. Pages of it that are touched again come back as zeroes. The stack
+    // of the main thread has nothing below it but room to grow; parts that are not mapped are skipped by
+    // the kernel, with an error that changes nothing.
     unsafe { libc::madvise((top - SPAN) as *mut libc::c_void, SPAN, libc::MADV_DONTNEED) };
 }
 
@@ -216,4 +224,39 @@ pub fn bind_to_this_process(command: &mut std::process::Command) {
     // SAFETY: between fork and exec the closure makes three system calls and touches neither
     // the heap nor a lock.
     unsafe { command.pre_exec(bind) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    const MARK: u8 = 0xa5;
+
+    /// Leaves a mark on the stack, 16 KiB below the caller's frame, and tells where.
+    #[inline(never)]
+    fn mark_stack() -> usize {
+        let bytes = [MARK; 16 << 10];
+        std::hint::black_box(&bytes).as_ptr().addr()
+    }
+
+    /// The byte at `address`, as the kernel sees it: the program itself may not read a dead frame.
+    fn byte_at(address: usize) -> u8 {
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        let mut byte = [0];
+        memory.read_exact_at(&mut byte, address as u64).unwrap();
+        byte[0]
+    }
+
+    #[test]
+    fn the_stack_of_another_thread_is_left_alone() {
+        let thread = std::thread::spawn(|| {
+            let address = mark_stack();
+            assert_eq!(byte_at(address), MARK);
+            release_spare_stack();
+            byte_at(address)
+        });
+        assert_eq!(thread.join().unwrap(), MARK);
+    }
 }

@@ -196,6 +196,13 @@ impl Journal for RouterJournal {
                 Level::Warning,
                 format_args!("Somebody else wrote another state for router {router}: restoring it"),
             ),
+            Event::ConntrackLost(error) => log.line(
+                Level::Error,
+                format_args!(
+                    "Lost the conntrackd helper of router {router}: {error}; connections are not synchronised \
+                     until the monitor is restarted"
+                ),
+            ),
             Event::ConntrackLate(role) => {
                 let word = words(*role);
                 log.line(

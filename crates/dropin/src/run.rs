@@ -10,7 +10,7 @@ use vipwatch_core::Chain;
 use vipwatch_engine::outlet::agent::AgentSettings;
 use vipwatch_engine::outlet::conntrack::{ConntrackLine, helper};
 use vipwatch_engine::{Ending, Helpers, Settings, Spine};
-use vipwatch_linux::privilege::{self, Identity};
+use vipwatch_linux::privilege::{self, Identity, PrivilegeError, Remaining};
 use vipwatch_linux::process::{self, Side};
 use vipwatch_linux::signal::{Signal, Signals};
 
@@ -24,6 +24,10 @@ use crate::setup::{Place, Setup};
 
 /// How long the agent waits for a first state before it is told `backup`: as upstream has it.
 const FIRST_STATE_LIMIT: Duration = Duration::from_secs(10);
+
+/// conntrackd insists on `CAP_NET_ADMIN`; its control socket and its configuration may belong to another user.
+const HELPER_CAPABILITIES: CapabilitySet =
+    CapabilitySet::NET_ADMIN.union(CapabilitySet::DAC_OVERRIDE);
 
 /// A monitor that has all it needs and no privileges left.
 pub(crate) struct Monitor {
@@ -48,14 +52,16 @@ impl Monitor {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
         })?;
         let lock = InstanceLock::take(&setup.instance, &setup.pid_file)?;
+        let permitted = privilege::permitted().map_err(not_permitted)?;
         let conntrack = setup.has_conntrackd.then(|| start_helper(setup)).transpose()?;
         let Place { netns, monitor, announcer } = place;
-        privilege::become_only(setup.identity, CapabilitySet::empty())
-            .map_err(|error| Failure::new(Code::NotPermitted, Chain(&error).to_string()))?;
+        let remaining =
+            privilege::become_only(setup.identity, kept(setup.identity)).map_err(not_permitted)?;
         check_conf_dir(setup)?;
         let log = Log::open(setup.log_file.clone(), setup.syslog, setup.is_debug);
         let mut journal = RouterJournal::new(log, setup);
         greet(&mut journal.log, setup);
+        note_privileges(&mut journal.log, setup, remaining, permitted);
         let announcer = announcer.unwrap_or_else(|error| {
             let message = format_args!("Nothing is announced: {}", Chain(&error));
             journal.log.line(Level::Warning, message);
@@ -127,6 +133,43 @@ impl Monitor {
     }
 }
 
+/// What the monitor keeps. A monitor that stays root, because its agent is root, works in directories of another user,
+/// which may be closed to others: root without `CAP_DAC_OVERRIDE` is one of the others.
+fn kept(identity: Identity) -> CapabilitySet {
+    if identity.user == 0 { CapabilitySet::DAC_OVERRIDE } else { CapabilitySet::empty() }
+}
+
+// Takes the error by value, as `map_err` hands it over.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn not_permitted(error: PrivilegeError) -> Failure {
+    Failure::new(Code::NotPermitted, Chain(&error).to_string())
+}
+
+/// Logs where this process has other privileges than it should: trimmed containers.
+fn note_privileges(
+    log: &mut Log,
+    setup: &Setup,
+    remaining: Remaining,
+    permitted_before: CapabilitySet,
+) {
+    if remaining.has_bounding_set {
+        let message = format_args!(
+            "Cannot empty the bounding set of capabilities: CAP_SETPCAP is missing; no_new_privs keeps them out of reach"
+        );
+        log.line(Level::Warning, message);
+    }
+    let missing = HELPER_CAPABILITIES.difference(permitted_before);
+    if setup.has_conntrackd && !missing.is_empty() {
+        let names: Vec<String> =
+            missing.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+        let message = format_args!(
+            "The conntrackd helper runs without {}: conntrackd may refuse to work",
+            names.join(" and ")
+        );
+        log.line(Level::Warning, message);
+    }
+}
+
 /// Forks the process that may run conntrackd, and nothing else.
 fn start_helper(setup: &Setup) -> Result<ConntrackLine, Failure> {
     let failed = |error: std::io::Error| {
@@ -140,11 +183,9 @@ fn start_helper(setup: &Setup) -> Result<ConntrackLine, Failure> {
         Side::Child => {
             process::close_all_but(&theirs);
             process::set_name(c"conntrackd-help");
-            // conntrackd insists on NET_ADMIN; its control socket and its configuration may
-            // belong to anybody.
-            let keep = CapabilitySet::NET_ADMIN | CapabilitySet::DAC_OVERRIDE;
-            if privilege::become_only(Identity::current(), keep).is_ok() {
-                helper::serve(&theirs, &setup.conf_dir);
+            match privilege::become_only(Identity::current(), HELPER_CAPABILITIES) {
+                Ok(_) => helper::serve(&theirs, &setup.conf_dir),
+                Err(error) => helper::refuse(&theirs, Chain(&error).to_string()),
             }
             process::exit_now(0)
         }

@@ -3,6 +3,8 @@
 //! The words and the level belong to whoever writes the log (the drop-in speaks Neutron's
 //! language), so an event carries facts only.
 
+use std::io;
+
 use vipwatch_core::{Role, Transition};
 use vipwatch_linux::monitor::{Loss, WatchError};
 
@@ -34,6 +36,8 @@ pub enum Event<'a> {
     Announcement(&'a Note),
     /// What the conntrackd helper reports.
     Conntrack(Role, &'a Report),
+    /// The conntrackd helper is gone: connections are not synchronised any more.
+    ConntrackLost(&'a io::Error),
     /// conntrackd takes too long: the agent is told without waiting for it.
     ConntrackLate(Role),
     /// The agent acknowledged the role.

@@ -511,16 +511,13 @@ impl<J: Journal> Spine<J> {
         }
     }
 
-    /// The helper is gone: say so, and tell the agent what it was waiting for.
+    /// The helper is gone: the agent does not wait for it any longer.
     fn lose_conntrack(&mut self, error: &io::Error) {
         self.conntrack = None;
-        let Some(role) = self.published else { return };
-        let report = Report::Failed {
-            command: "the conntrackd helper".to_owned(),
-            reason: error.to_string(),
-        };
-        self.journal.note(&Event::Conntrack(role, &report));
-        self.agent.delivery().want(role);
+        self.journal.note(&Event::ConntrackLost(error));
+        if let Some(role) = self.published {
+            self.agent.delivery().want(role);
+        }
     }
 
     // Watching for the agent, and for the end of the namespace.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -36,6 +37,12 @@ pub enum PrivilegeError {
     /// Still the old user.
     #[error("cannot become user {0}")]
     User(u32, #[source] io::Error),
+    /// Capabilities stayed in the bounding set, although this process may remove them.
+    #[error("cannot empty the bounding set of capabilities")]
+    BoundingSet(#[source] io::Error),
+    /// Capabilities stayed in the ambient set.
+    #[error("cannot empty the ambient set of capabilities")]
+    AmbientSet(#[source] io::Error),
     /// Capabilities stayed.
     #[error("cannot drop capabilities")]
     Capabilities(#[source] io::Error),
@@ -44,11 +51,26 @@ pub enum PrivilegeError {
     NoNewPrivileges(#[source] io::Error),
 }
 
-/// Becomes `identity`, with no supplementary groups, exactly the capabilities in `keep`,
-/// and no way to gain more.
+/// What becoming another user left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remaining {
+    /// The bounding set could not be emptied, because this process lacks `CAP_SETPCAP`. `no_new_privs` keeps what is in
+    /// it out of reach.
+    pub has_bounding_set: bool,
+}
+
+/// The capabilities this process has or may switch on.
+pub fn permitted() -> Result<CapabilitySet, PrivilegeError> {
+    let sets = rustix::thread::capabilities(None);
+    let sets = sets.map_err(|errno| PrivilegeError::Capabilities(errno.into()))?;
+    Ok(sets.permitted)
+}
+
+/// Becomes `identity`, with no supplementary groups, those capabilities of `keep` that this process has, no others, and
+/// no way to gain more.
 ///
 /// ORDER: groups, then group, then user: each step needs a right that the next gives up.
-pub fn become_only(identity: Identity, keep: CapabilitySet) -> Result<(), PrivilegeError> {
+pub fn become_only(identity: Identity, keep: CapabilitySet) -> Result<Remaining, PrivilegeError> {
     let Identity { user, group } = identity;
     let is_other = identity != Identity::current();
     if let Err(errno) = rustix::thread::set_thread_groups(&[]) {
@@ -57,7 +79,7 @@ pub fn become_only(identity: Identity, keep: CapabilitySet) -> Result<(), Privil
             return Err(PrivilegeError::Groups(errno.into()));
         }
     }
-    drop_bounding_set(keep);
+    let has_bounding_set = !drop_bounding_set(keep)?;
     if is_other {
         let gid = Gid::from_raw(group);
         rustix::thread::set_thread_res_gid(gid, gid, gid)
@@ -66,19 +88,31 @@ pub fn become_only(identity: Identity, keep: CapabilitySet) -> Result<(), Privil
         rustix::thread::set_thread_res_uid(uid, uid, uid)
             .map_err(|errno| PrivilegeError::User(user, errno.into()))?;
     }
-    let _ = rustix::thread::clear_ambient_capability_set();
+    match rustix::thread::clear_ambient_capability_set() {
+        // Before Linux 4.3 there is no ambient set.
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(errno) => return Err(PrivilegeError::AmbientSet(errno.into())),
+    }
+    let keep = keep.intersection(permitted()?);
     let sets =
         CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)
         .map_err(|errno| PrivilegeError::Capabilities(errno.into()))?;
     rustix::thread::set_no_new_privs(true)
-        .map_err(|errno| PrivilegeError::NoNewPrivileges(errno.into()))
+        .map_err(|errno| PrivilegeError::NoNewPrivileges(errno.into()))?;
+    Ok(Remaining { has_bounding_set })
 }
 
-/// Takes all but `keep` out of what any program run from here could ever get. Without the
-/// right to do so there is nothing to take.
-fn drop_bounding_set(keep: CapabilitySet) {
+/// Removes all but `keep` from the capabilities that a program run from here could get; false if this process lacks the
+/// right to.
+fn drop_bounding_set(keep: CapabilitySet) -> Result<bool, PrivilegeError> {
     for capability in CapabilitySet::all().difference(keep).iter() {
-        let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            // EINVAL: a capability that this kernel does not have.
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(Errno::PERM) => return Ok(false),
+            Err(errno) => return Err(PrivilegeError::BoundingSet(errno.into())),
+        }
     }
+    Ok(true)
 }

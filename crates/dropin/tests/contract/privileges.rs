@@ -1,9 +1,11 @@
 //! Root opens the namespace; a user watches it.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
 
+use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::children;
-use vipwatch_testkit::{Agent, Manner, Release, wait_for};
+use vipwatch_testkit::{Agent, Manner, Release, Router, wait_for};
 
 use crate::{stage, subject};
 
@@ -44,13 +46,95 @@ fn it_becomes_the_user_and_keeps_no_capability() {
     router.wait_for_state("primary");
 }
 
+/// Bit 1 is `CAP_DAC_OVERRIDE`.
 #[test]
-fn as_root_it_keeps_no_capability_either() {
+fn as_root_it_keeps_the_right_to_override_file_modes_and_no_other() {
     let (_lab, router, agent) = stage(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    assert_eq!(status(monitor.pid, "CapEff"), "0000000000000000");
+    for set in ["CapPrm", "CapEff", "CapBnd"] {
+        assert_eq!(status(monitor.pid, set), "0000000000000002", "{set}");
+    }
+    for set in ["CapInh", "CapAmb"] {
+        assert_eq!(status(monitor.pid, set), "0000000000000000", "{set}");
+    }
     assert_eq!(status(monitor.pid, "NoNewPrivs"), "1");
+}
+
+#[test]
+fn an_agent_that_is_root_may_have_directories_of_another_user_that_are_closed_to_others() {
+    let (_lab, mut router, agent) = stage(Release::V29);
+    router.give_to(NOBODY);
+    router.owner = (0, 0);
+    let socket = router.state_path.join("keepalived-state-change");
+    std::os::unix::fs::chown(socket, Some(0), Some(0)).unwrap();
+    for directory in [&router.conf_dir, &router.pids, &router.state_path] {
+        std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o750)).unwrap();
+    }
+    let check = router.attempt(&subject(), |arguments| arguments.push("--check".to_owned()));
+    assert!(check.status.success(), "{check:?}");
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    router.take_vip();
+    router.wait_for_state("primary");
+    agent.wait_for_words(&["backup", "primary"]);
+}
+
+/// The monitor's command, run by root without the capabilities called `missing` (in setpriv's form).
+fn trimmed(router: &Router, missing: &str) -> Command {
+    let agents = router.command(&subject());
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", missing, "--inh-caps", missing]);
+    command.arg(agents.get_program()).args(agents.get_args());
+    command
+}
+
+#[test]
+fn the_conntrackd_helper_works_with_the_capabilities_that_a_trimmed_container_has() {
+    let (lab, mut router, agent) = stage(Release::V29);
+    router.conntrackd = true;
+    let bin = lab.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let calls = lab.path().join("calls");
+    let text = format!("printf '%s\\n' \"$3\" >> {}", calls.display());
+    vipwatch_testkit::script(&bin.join("conntrackd"), &text);
+    let mut command = trimmed(&router, "-dac_override");
+    command.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()));
+    let child = command.spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    router.wait_for_log("The conntrackd helper runs without CAP_DAC_OVERRIDE");
+    assert_eq!(std::fs::read_to_string(&calls).unwrap(), "-t\n-n\n", "{}", router.log());
+    router.stop();
+    crate::reap(child);
+}
+
+#[test]
+fn a_lost_conntrackd_helper_is_logged_and_the_agent_is_told() {
+    let (_lab, mut router, agent) = stage(Release::V29);
+    router.conntrackd = true;
+    let monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    let helper = Pid::from_raw(children(monitor.pid)[0]).unwrap();
+    rustix::process::kill_process(helper, Signal::KILL).unwrap();
+    router.wait_for_log("Lost the conntrackd helper of router");
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+}
+
+#[test]
+fn a_bounding_set_that_stays_is_logged_and_gives_nothing() {
+    let (_lab, mut router, agent) = stage(Release::V29);
+    router.give_to(NOBODY);
+    let child = trimmed(&router, "-setpcap").spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    router.wait_for_log("Cannot empty the bounding set of capabilities: CAP_SETPCAP is missing");
+    let pid = wait_for("the pid file", || vipwatch_testkit::monitor::read_pid(&router.pid_file()));
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(status(pid, set), "0000000000000000", "{set}");
+    }
+    assert_eq!(status(pid, "NoNewPrivs"), "1");
+    router.stop();
+    crate::reap(child);
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl ConntrackLine {
         Some(*role)
     }
 
-    /// The next report about the role asked for last. An error means the helper is gone.
+    /// The next report about the role asked for last. An error means that the helper is gone, or about to go.
     // Not inlined: its buffer would stand on the stack of everyone who waits.
     #[inline(never)]
     pub fn read(&mut self) -> io::Result<Option<(Role, Report)>> {
@@ -153,6 +153,9 @@ impl ConntrackLine {
             let Some((generation, report)) = Report::decode(&buffer[..length]) else {
                 continue;
             };
+            if let (helper::NO_REQUEST, Report::Failed { reason, .. }) = (generation, &report) {
+                return Err(io::Error::other(reason.clone()));
+            }
             let Some((role, _)) = self.running else {
                 continue;
             };

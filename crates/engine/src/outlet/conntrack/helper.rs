@@ -25,6 +25,16 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How much of what a command prints is kept for the log.
 const OUTPUT: usize = 400;
 
+/// In place of a request's number: the report is about the helper itself. Requests count from 1.
+pub(super) const NO_REQUEST: u32 = 0;
+
+/// Tells the monitor why the helper ends before it has served a request.
+pub fn refuse(socket: &OwnedFd, reason: String) {
+    let report = Report::Failed { command: String::new(), reason };
+    // Without a monitor there is no log to write to.
+    let _ = send(socket, &report.encode(NO_REQUEST), SendFlags::NOSIGNAL);
+}
+
 /// conntrackd's options for a role, in order.
 fn options(role: Role) -> &'static [&'static str] {
     match role {

@@ -119,11 +119,15 @@ impl RouterJournal {
             Note::Ended(tally) => {
                 let Tally { announcements, frames, failed, duplicates, .. } = tally;
                 let refused = refusals(tally);
+                let unlisted = match tally.unlisted_answers {
+                    0 => String::new(),
+                    count => format!(" ({count} more answers not listed)"),
+                };
                 log.line(
                     Level::Info,
                     format_args!(
                         "Announced addresses of router {router}: {announcements} announcements in {frames} \
-                         frames, {failed} failed, {duplicates} duplicate holders, refused: {refused}"
+                         frames, {failed} failed, {duplicates} duplicate holders{unlisted}, refused: {refused}"
                     ),
                 );
             }

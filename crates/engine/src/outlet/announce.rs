@@ -45,6 +45,14 @@ const LONGEST_GATHER: Duration = Duration::from_millis(100);
 /// How many frames are read in one go, so that a flood of them keeps nobody waiting.
 const HEARD_AT_ONCE: usize = 256;
 
+/// How many other holders of one address a check lists, and how many in all. Any station on the link can answer with as
+/// many MACs as it likes.
+const MAX_HOLDERS_OF_ADDRESS: usize = 4;
+const MAX_HOLDERS: usize = 64;
+
+/// After so many answers a check ends: there is nothing more to learn, and reading on would only cost CPU.
+const MAX_ANSWERS: u32 = 4096;
+
 /// What makes an address worth announcing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -74,7 +82,10 @@ struct Listening {
     asked: Vec<(Target, LinkName)>,
     /// Our own stations, by link.
     own: Vec<(LinkIndex, Mac)>,
+    /// Holders listed so far.
     found: Vec<(Target, Mac)>,
+    /// Answers about our addresses, listed or not.
+    answers: u32,
 }
 
 /// Announces the addresses of one namespace.
@@ -421,6 +432,7 @@ impl Announcer {
             asked: Vec::new(),
             own: Vec::new(),
             found: Vec::new(),
+            answers: 0,
         });
         listening.until = now + patience;
         listening.own =
@@ -451,17 +463,33 @@ impl Announcer {
             let target = Target { link, ip: claim.ip };
             let asked = listening.asked.binary_search_by_key(&target, |(asked, _)| *asked);
             let Ok(asked) = asked else { continue };
-            let found = (target, claim.mac);
-            if listening.is_ours(link, claim.mac) || listening.found.contains(&found) {
+            if listening.is_ours(link, claim.mac) {
                 continue;
             }
-            listening.found.push(found);
-            self.tally.duplicates += 1;
-            let link = listening.asked[asked].1;
-            notes.push(Note::Duplicate { target, link, mac: claim.mac });
+            listening.answers += 1;
+            match listening.list(target, claim.mac) {
+                Listed::New => {
+                    self.tally.duplicates += 1;
+                    let link = listening.asked[asked].1;
+                    notes.push(Note::Duplicate { target, link, mac: claim.mac });
+                }
+                Listed::Before => {}
+                Listed::NoRoom => self.tally.unlisted_answers += 1,
+            }
+            if listening.answers >= MAX_ANSWERS {
+                self.stop_listening();
+                break;
+            }
         }
         notes
     }
+}
+
+/// Whether a check lists the holder that an answer names.
+enum Listed {
+    New,
+    Before,
+    NoRoom,
 }
 
 impl Listening {
@@ -470,6 +498,19 @@ impl Listening {
     /// worst of all duplicates: in Neutron, the port of a router has one MAC on every node.
     fn is_ours(&self, link: LinkIndex, mac: Mac) -> bool {
         self.own.iter().any(|(own, own_mac)| *own != link && *own_mac == mac)
+    }
+
+    /// Lists `mac` as a holder of `target`, if it is new and there is room.
+    fn list(&mut self, target: Target, mac: Mac) -> Listed {
+        if self.found.contains(&(target, mac)) {
+            return Listed::Before;
+        }
+        let of_address = self.found.iter().filter(|(found, _)| *found == target).count();
+        if of_address >= MAX_HOLDERS_OF_ADDRESS || self.found.len() >= MAX_HOLDERS {
+            return Listed::NoRoom;
+        }
+        self.found.push((target, mac));
+        Listed::New
     }
 }
 

@@ -4,9 +4,11 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
-use vipwatch_core::AnnouncePlan;
-use vipwatch_core::announce::{Rate, Refusal};
+use vipwatch_core::announce::{Mac, Rate, Refusal};
+use vipwatch_core::{AnnouncePlan, LinkIndex};
 use vipwatch_engine::outlet::announce::once::{AnnounceError, Report, Request, Which, announce};
+use vipwatch_linux::announce::arp::{Operation, gratuitous};
+use vipwatch_linux::announce::port::{Hearing, Port};
 use vipwatch_testkit::keepalived::Switch;
 use vipwatch_testkit::wire::{Means, mac_of};
 use vipwatch_testkit::{Lab, Netns, Wire, wait_for};
@@ -282,6 +284,40 @@ fn another_holder_is_found_and_silence_is_good_news() {
     let expected = [("192.0.2.9".to_owned(), mac.clone()), ("2001:db8::9".to_owned(), mac)];
     assert_eq!(found, expected, "these two, once each, and no other");
     assert_eq!(report.tally.duplicates, 2);
+}
+
+#[test]
+fn a_neighbour_that_answers_with_random_macs_is_listed_a_few_times_and_counted() {
+    let stage = Stage::new();
+    stage.hold(&["192.0.2.9/32"]);
+    let wire = Wire::tap(&stage.peer, "eth0");
+    let link = LinkIndex(stage.peer.hand().link("eth0"));
+    // The flood ends the check long before.
+    let check = Some(Duration::from_mins(1));
+    let (report, sent) = std::thread::scope(|scope| {
+        let work = scope.spawn(|| stage.announce(AnnouncePlan { check, ..ONCE }));
+        wire.wait_for("192.0.2.9", 2);
+        let sent = stage.peer.visit(|| {
+            let port = Port::open(Hearing::Never).unwrap();
+            let mut sent = 0_u32;
+            while !work.is_finished() && sent < 1_000_000 {
+                sent += 1;
+                let [a, b, c, d] = sent.to_be_bytes();
+                let frame = gratuitous(
+                    Operation::Reply,
+                    Mac([2, 0, a, b, c, d]),
+                    "192.0.2.9".parse().unwrap(),
+                );
+                port.send(&[(link, frame)]);
+            }
+            sent
+        });
+        (work.join().unwrap(), sent)
+    });
+    assert!(sent > 4, "{sent}");
+    assert_eq!(report.duplicates.len(), 4, "{report:?}");
+    assert_eq!(report.tally.duplicates, 4, "{report:?}");
+    assert!(report.tally.unlisted_answers > 0, "{report:?}");
 }
 
 #[test]

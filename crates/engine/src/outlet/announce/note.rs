@@ -66,6 +66,8 @@ pub struct Tally {
     pub failed: u64,
     /// Stations found that hold an address of ours.
     pub duplicates: u64,
+    /// Answers of further stations, beyond those that a check lists.
+    pub unlisted_answers: u64,
     pub(super) refused: [u64; Refusal::ALL.len()],
 }
 

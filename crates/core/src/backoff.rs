@@ -49,6 +49,11 @@ impl Backoff {
         dice.jitter(wait)
     }
 
+    /// From now on the wait grows up to `longest`.
+    pub fn extend_to(&mut self, longest: Duration) {
+        self.longest = longest;
+    }
+
     /// Forgets the failures.
     pub fn reset(&mut self) {
         self.next = self.first;

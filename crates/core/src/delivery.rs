@@ -19,6 +19,11 @@ use std::time::Duration;
 
 use crate::{Backoff, Dice, Moment, Role};
 
+/// A receiver that is busy for longer than this is not just dealing with a burst. Its monitors, of which there can be a
+/// thousand, then wait up to [`LONGEST_BUSY_WAIT`] between two attempts.
+const BUSY_PERIOD: Duration = Duration::from_secs(2);
+const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(2);
+
 /// Why an attempt did not end in an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Setback {
@@ -50,7 +55,7 @@ impl Setback {
             Self::Absent => Backoff::new(ms(100), ms(5_000)),
             // Between bind and listen a new agent refuses for a moment: begin quickly.
             Self::Refusing => Backoff::new(ms(4), ms(5_000)),
-            // The queue of a live agent moves all the time.
+            // The queue of a live agent moves all the time. See [`BUSY_PERIOD`] for one that does not.
             Self::Busy => Backoff::new(ms(2), ms(64)),
             Self::Unanswered => Backoff::new(ms(20), ms(5_000)),
             Self::Rejected => Backoff::new(ms(60_000), ms(60_000)),
@@ -76,6 +81,15 @@ struct Attempt {
     is_outdated: bool,
 }
 
+/// Attempts that failed one after the other, all in the same way.
+#[derive(Debug)]
+struct Trouble {
+    setback: Setback,
+    /// When the first of them failed.
+    since: Moment,
+    backoff: Backoff,
+}
+
 /// What one receiver should know, and what it is known to know.
 #[derive(Debug)]
 pub struct Delivery {
@@ -94,7 +108,7 @@ pub struct Delivery {
     slack: Duration,
     confirm_at: Option<Moment>,
     retry_at: Option<Moment>,
-    trouble: Option<(Setback, Backoff)>,
+    trouble: Option<Trouble>,
     under_way: Option<Attempt>,
     dice: Dice,
 }
@@ -196,7 +210,7 @@ impl Delivery {
                     self.is_unsure = true;
                     self.last_heard = Some(now);
                 }
-                let wait = self.wait_after(setback);
+                let wait = self.wait_after(setback, now);
                 // What was wanted meanwhile is news, and has not failed yet.
                 self.retry_at = (self.wanted == Some(attempt.role)).then(|| now + wait);
             }
@@ -222,13 +236,16 @@ impl Delivery {
         (self.window / 4).max(Duration::from_millis(500))
     }
 
-    fn wait_after(&mut self, setback: Setback) -> Duration {
-        let mut backoff = match self.trouble {
-            Some((before, backoff)) if before == setback => backoff,
-            Some(_) | None => setback.backoff(),
+    fn wait_after(&mut self, setback: Setback, now: Moment) -> Duration {
+        let mut trouble = match self.trouble.take() {
+            Some(trouble) if trouble.setback == setback => trouble,
+            Some(_) | None => Trouble { setback, since: now, backoff: setback.backoff() },
         };
-        let wait = backoff.fail(&mut self.dice);
-        self.trouble = Some((setback, backoff));
+        if setback == Setback::Busy && now.since(trouble.since) >= BUSY_PERIOD {
+            trouble.backoff.extend_to(LONGEST_BUSY_WAIT);
+        }
+        let wait = trouble.backoff.fail(&mut self.dice);
+        self.trouble = Some(trouble);
         wait
     }
 }

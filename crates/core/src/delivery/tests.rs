@@ -156,6 +156,26 @@ fn a_confirmation_that_fails_waits_before_it_is_tried_again() {
 }
 
 #[test]
+fn a_receiver_that_stays_busy_is_asked_less_and_less() {
+    let mut delivery = delivery();
+    delivery.want(Role::Backup);
+    let mut attempts = Vec::new();
+    let mut now = at(0);
+    while now < at(60_000) {
+        assert_eq!(delivery.begin(now), Some(Role::Backup));
+        attempts.push(now);
+        delivery.finish(Outcome::Failed(Setback::Busy), now);
+        now = delivery.due().unwrap();
+    }
+    let during = |from: u64, to: u64| {
+        attempts.iter().filter(|attempt| (at(from)..at(to)).contains(attempt)).count()
+    };
+    assert!(during(0, 2_000) > 30, "a burst passes quickly: {}", during(0, 2_000));
+    let later = during(10_000, 60_000);
+    assert!((25..=50).contains(&later), "every one to two seconds: {later} attempts in 50 s");
+}
+
+#[test]
 fn nothing_is_said_while_the_role_is_withheld() {
     let mut delivery = delivery();
     delivery.want(Role::Backup);

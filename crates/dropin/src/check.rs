@@ -102,7 +102,8 @@ fn problems(setup: &Setup, place: Place) -> Vec<String> {
     if let Err(error) = announcer {
         problems.push(format!("nothing would be announced: {}", Chain(&error)));
     }
-    if let Some(pid) = pid_file::running_monitor(&setup.pid_file, &setup.instance) {
+    let running = pid_file::running_monitor(&setup.pid_file, &setup.instance, &setup.started_by);
+    if let Some(pid) = running {
         problems.push(format!("a monitor of this router runs already, pid {pid}"));
     }
     for directory in

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use vipwatch_core::InstanceId;
 use vipwatch_linux::privilege::Identity;
@@ -36,9 +37,15 @@ pub(crate) struct InstanceLock {
 
 impl InstanceLock {
     /// Takes the lock, from a predecessor that the agent has forgotten if need be.
-    pub(crate) fn take(instance: &InstanceId, pid_file: &Path) -> Result<Self, Failure> {
+    ///
+    /// `started_by`: this process and its ancestors as they were when it was started. None of them is another monitor.
+    pub(crate) fn take(
+        instance: &InstanceId,
+        pid_file: &Path,
+        started_by: &[u32],
+    ) -> Result<Self, Failure> {
         // A monitor of another make takes no lock of ours; its pid file speaks for it.
-        if let Some(pid) = pid_file::running_monitor(pid_file, instance) {
+        if let Some(pid) = pid_file::running_monitor(pid_file, instance, started_by) {
             let message = format!(
                 "Pidfile {} already exist. Daemon already running? (pid {pid})",
                 pid_file.display()
@@ -100,13 +107,19 @@ fn succeed(address: &SocketAddr) -> io::Result<UnixListener> {
     let first = holder(call);
     let second = holder(UnixStream::connect_addr(address));
     match (first, second) {
-        (Some(pid), Some(again)) if pid == again => {
-            rustix::process::kill_process(pid, Signal::KILL)?;
-        }
+        (Some(pid), Some(again)) if pid == again => end_holder(pid)?,
         _ => {}
     }
     let in_use = "another monitor of this router holds it and does not leave";
     bind_within(PATIENCE, address)?.ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, in_use))
+}
+
+/// Ends the process that holds the lock. It may have ended by itself since the kernel named it.
+fn end_holder(pid: Pid) -> io::Result<()> {
+    match rustix::process::kill_process(pid, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Binds `address` as soon as it is free; `None` if it is not within `limit`.
@@ -122,5 +135,18 @@ fn bind_within(limit: Duration, address: &SocketAddr) -> io::Result<Option<UnixL
                 let _ = poll(&mut [], Some(&STEP));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_that_has_ended_meanwhile_is_no_error() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        child.wait().unwrap();
+        end_holder(pid).unwrap();
     }
 }

@@ -42,13 +42,53 @@ impl Drop for PidFile {
     }
 }
 
-/// The pid in `path`, if it is that of a live monitor of `instance`.
-pub(crate) fn running_monitor(path: &Path, instance: &InstanceId) -> Option<u32> {
-    let pid = pid_in(path).filter(|pid| *pid != std::process::id())?;
+/// The pid in `path`, if it is that of a live monitor of `instance`. `started_by` are no monitors of their own: a wrapper
+/// may have written its pid, or that of this program's foreground process, into the file.
+pub(crate) fn running_monitor(
+    path: &Path,
+    instance: &InstanceId,
+    started_by: &[u32],
+) -> Option<u32> {
+    let pid = pid_in(path).filter(|pid| *pid != std::process::id() && !started_by.contains(pid))?;
     let command_line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let command_line = String::from_utf8_lossy(&command_line);
-    let is_ours = command_line.contains(PROGRAM) && command_line.contains(instance.as_str());
-    is_ours.then_some(pid)
+    is_monitor(&command_line, instance).then_some(pid)
+}
+
+/// This process, its parent, and so on.
+pub(crate) fn ancestry() -> Vec<u32> {
+    // LIMIT: a loop cannot be, but what is read here is not worth trusting for ever.
+    const DEEPEST: usize = 64;
+    std::iter::successors(Some(std::process::id()), |pid| parent(*pid)).take(DEEPEST).collect()
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    // The name of the program stands in parentheses and may hold any character.
+    let fields = stat.rsplit_once(')')?.1;
+    fields.split_whitespace().nth(1)?.parse().ok().filter(|parent| *parent != 0)
+}
+
+/// Whether this is the command line of a monitor of `instance`: of this program, or of Neutron's own, which an
+/// interpreter runs. A program that was asked to start one (`sudo`, `neutron-rootwrap`) has the same words further behind.
+fn is_monitor(command_line: &[u8], instance: &InstanceId) -> bool {
+    const INTERPRETERS: [&str; 4] = ["python", "bash", "dash", "sh"];
+    let text = String::from_utf8_lossy(command_line);
+    let mut words = text.split('\0');
+    let program = base_name(words.next().unwrap_or_default());
+    let is_interpreter = INTERPRETERS
+        .iter()
+        .any(|name| program.trim_end_matches(|c| "0123456789.".contains(c)) == *name);
+    let program = if is_interpreter {
+        words.by_ref().find(|word| !word.starts_with('-')).map_or("", base_name)
+    } else {
+        program
+    };
+    program == PROGRAM && words.any(|word| word.contains(instance.as_str()))
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
 fn pid_in(path: &Path) -> Option<u32> {
@@ -72,4 +112,44 @@ fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
 fn create(path: &Path) -> io::Result<File> {
     let _ = std::fs::remove_file(path);
     OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_monitor_is_taken_for_one_and_not_a_program_that_starts_one() {
+        let instance: InstanceId = "5c7d".parse().unwrap();
+        let monitors = [
+            "/usr/bin/neutron-keepalived-state-change --router_id 5c7d",
+            "neutron-keepalived-state-change --router_id=5c7d",
+            "/usr/bin/python3 -s /usr/bin/neutron-keepalived-state-change --router_id=5c7d",
+            "/usr/bin/python3.11 /opt/bin/neutron-keepalived-state-change --router_id=5c7d",
+            "/bin/sh /usr/bin/neutron-keepalived-state-change --router_id 5c7d",
+        ];
+        let others = [
+            "sudo neutron-keepalived-state-change --router_id 5c7d",
+            "/usr/bin/python3 /usr/bin/neutron-rootwrap /etc/rootwrap.conf \
+             neutron-keepalived-state-change --router_id=5c7d",
+            "/usr/bin/neutron-keepalived-state-change --router_id 0a1b",
+            "tail -f neutron-keepalived-state-change.log 5c7d",
+            "",
+        ];
+        let is_monitor =
+            |line: &str| super::is_monitor(line.replace(' ', "\0").as_bytes(), &instance);
+        for line in monitors {
+            assert!(is_monitor(line), "{line}");
+        }
+        for line in others {
+            assert!(!is_monitor(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_ancestry_begins_here_and_ends_with_the_first_process() {
+        let ancestry = ancestry();
+        assert_eq!(ancestry[0], std::process::id());
+        assert_eq!(ancestry[1], std::os::unix::process::parent_id());
+    }
 }

@@ -51,7 +51,7 @@ impl Monitor {
         let signals = Signals::hold().map_err(|error| {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
         })?;
-        let lock = InstanceLock::take(&setup.instance, &setup.pid_file)?;
+        let lock = InstanceLock::take(&setup.instance, &setup.pid_file, &setup.started_by)?;
         let permitted = privilege::permitted().map_err(not_permitted)?;
         let conntrack = setup.has_conntrackd.then(|| start_helper(setup)).transpose()?;
         let Place { netns, monitor, announcer } = place;
@@ -123,6 +123,9 @@ impl Monitor {
                 self.spine.journal.log.line(Level::Info, message);
                 return Ok(());
             }
+            // ORDER: after the signals, so that a monitor that is told to stop begins nothing new; and in every turn, so
+            // that a process that connects to the lock in a loop holds up no timer.
+            self.spine.tick();
             match self.spine.ending() {
                 Some(Ending::NamespaceGone) => {
                     return Err(Failure::new(Code::Environment, "the namespace is gone"));

@@ -19,6 +19,7 @@ use crate::args::{Args, PROGRAM};
 use crate::config::Config;
 use crate::failure::{Code, Failure};
 use crate::log::Facility;
+use crate::pid_file;
 use crate::words::{Era, Word};
 
 /// The longest path a unix socket can have: `sun_path` without its final zero.
@@ -52,6 +53,8 @@ pub(crate) struct Setup {
     is_announce_asked: bool,
     /// When and how; `None` for never.
     pub(crate) announce_plan: Option<(When, AnnouncePlan)>,
+    /// This process and its ancestors, as they are before it becomes a daemon.
+    pub(crate) started_by: Vec<u32>,
     handle: Option<Netns>,
 }
 
@@ -78,7 +81,7 @@ impl Setup {
         )?;
         let cidr = required(args.monitor_cidr.as_deref(), "monitor_cidr")?.to_owned();
         let conf_dir = directory(required(args.conf_dir.as_deref(), "conf_dir")?, "conf_dir")?;
-        let pid_file = absolute(required(args.pid_file.as_deref(), "pid_file")?, "pid_file")?;
+        let own_pid_file = absolute(required(args.pid_file.as_deref(), "pid_file")?, "pid_file")?;
         let identity = identity(&args)?;
         let config = Config::load(&args, identity)?;
         let handle = Netns::open(&netns).map_err(|error| netns_failure(&error))?;
@@ -118,10 +121,11 @@ impl Setup {
             link,
             cidr,
             conf_dir,
-            pid_file,
+            pid_file: own_pid_file,
             identity,
             word,
             word_source,
+            started_by: pid_file::ancestry(),
             handle: Some(handle),
         })
     }

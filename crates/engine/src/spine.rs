@@ -136,8 +136,8 @@ impl<J: Journal> Spine<J> {
         Ok(spine)
     }
 
-    /// Waits for something to happen, and deals with it. Tells which of the `extra`
-    /// descriptors, which belong to the caller, became ready.
+    /// Waits for something to happen, and reads it. Tells which of the `extra` descriptors, which belong to the caller,
+    /// became ready. [`Self::tick`] comes next, whichever they are, unless the caller stops.
     pub fn turn(&mut self, extra: &[BorrowedFd<'_>]) -> io::Result<Vec<usize>> {
         let ready = self.wait(extra)?;
         let mut extras = Vec::new();
@@ -156,10 +156,6 @@ impl<J: Journal> Spine<J> {
                 Source::Conntrack => self.read_conntrack(),
                 Source::Extra(index) => extras.push(index),
             }
-        }
-        // Whoever calls may be about to stop: nothing new is begun before it has looked.
-        if extras.is_empty() {
-            self.tick();
         }
         Ok(extras)
     }
@@ -239,7 +235,8 @@ impl<J: Journal> Spine<J> {
         .min()
     }
 
-    fn tick(&mut self) {
+    /// Does what is due: looks, retries, announcements, the audit.
+    pub fn tick(&mut self) {
         let now = clock::now();
         if self.audit_at <= now {
             self.audit_at = now + self.audit_interval;

@@ -12,6 +12,7 @@ mod bad_input;
 mod conntrackd;
 mod defects;
 mod keepalived;
+mod lock;
 mod logs;
 mod old_kernels;
 mod privileges;

@@ -108,6 +108,7 @@ impl Stage {
     fn turn_until(&mut self, what: &str, is_done: impl Fn(&[Said]) -> bool) {
         wait_for(what, || {
             self.spine.turn(&[]).unwrap();
+            self.spine.tick();
             is_done(&self.notes.0.borrow()).then_some(())
         });
     }
@@ -128,6 +129,7 @@ fn a_kernel_that_cannot_be_asked_is_asked_again_and_said_once() {
     stage.let_it_ask(false);
     for _ in 0..5 {
         stage.spine.turn(&[]).unwrap();
+        stage.spine.tick();
     }
     let failed = Said::LookFailed("cannot ask the kernel for its addresses".to_owned());
     assert_eq!(stage.said(), std::slice::from_ref(&failed), "one line, however often it is tried");
@@ -175,6 +177,7 @@ fn an_audit_that_agrees_says_nothing() {
     stage.hand.add(stage.link, VIP.parse().unwrap());
     for _ in 0..50 {
         stage.spine.turn(&[]).unwrap();
+        stage.spine.tick();
     }
     let found = [
         Said::Role(Role::Backup, Cause::FirstLook),
@@ -190,6 +193,7 @@ fn a_look_that_never_ends_is_given_up_and_begun_again() {
     // The audit asks at the end of a turn, and its answer is queued at once: it is ours.
     wait_for("an audit", || {
         stage.spine.turn(&[]).unwrap();
+        stage.spine.tick();
         stage.steal().1.then_some(())
     });
     stage.turn_until("the end of patience", |said| said.len() > 1);

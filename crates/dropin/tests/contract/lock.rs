@@ -1,0 +1,90 @@
+//! One monitor for one router: the pid file, the lock, and processes that get in the way.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Pid, Signal};
+use vipwatch_testkit::monitor::{output_of, read_pid};
+use vipwatch_testkit::{Release, Router, pause};
+
+use crate::{stage, subject};
+
+/// As many connections to the lock of `router` as the kernel queues, from a user whom the monitor does not obey.
+fn connections_of_a_stranger(router: &Router) -> Vec<OwnedFd> {
+    const ENOUGH: usize = 4_000;
+    let name = format!("neutron-keepalived-state-change/{}", router.id);
+    router.netns.visit(|| {
+        let uid = rustix::process::Uid::from_raw(65534);
+        rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root, to become another user");
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let connect_one = || {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+            connect(&socket, &address).ok().map(|()| socket)
+        };
+        std::iter::from_fn(connect_one).take(ENOUGH).collect()
+    })
+}
+
+/// A state file that cannot be written is tried again by a timer, which is due when the connections are there.
+#[test]
+fn a_process_that_connects_to_the_lock_in_a_loop_holds_up_no_timer() {
+    let (_lab, router, agent) = stage(Release::V29);
+    let monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    let state = router.conf_dir.join("state");
+    std::fs::remove_file(&state).unwrap();
+    std::fs::create_dir(&state).unwrap();
+    router.take_vip();
+    router.wait_for_log("Failed to write router");
+    monitor.signal(Signal::STOP);
+    std::fs::remove_dir(&state).unwrap();
+    let connections = connections_of_a_stranger(&router);
+    assert!(connections.len() > 100, "{}", connections.len());
+    // The longest wait between two attempts.
+    pause(Duration::from_secs(5));
+    monitor.signal(Signal::CONT);
+    let tenth = &connections[9];
+    let mut closed = [PollFd::new(tenth, PollFlags::IN)];
+    poll(&mut closed, None).unwrap();
+    assert_eq!(router.state().as_deref(), Some("primary"), "the timer waited for the connections");
+}
+
+/// A wrapper that writes the pid of what it has started, as `daemonize` and some unit files do: that is the
+/// foreground process, which ends when the daemon is ready.
+#[test]
+fn the_waiting_foreground_process_is_not_taken_for_a_running_monitor() {
+    let (_lab, router, agent) = stage(Release::V26);
+    let agents = router.command(&subject());
+    let mut command = Command::new("sh");
+    command.args(["-c", "printf %s $$ > \"$0\"; exec \"$@\""]).arg(router.pid_file());
+    command.arg(agents.get_program()).args(agents.get_args());
+    let output = output_of(&mut command);
+    assert!(output.status.success(), "{output:?}");
+    agent.wait_for_words(&["backup"]);
+    router.stop();
+}
+
+#[test]
+fn sudo_is_not_taken_for_a_running_monitor() {
+    let (_lab, router, agent) = stage(Release::V26);
+    // It has the words of the command that it runs, and waits for its end.
+    let mut sudo = Command::new("sudo");
+    sudo.args(["-n", "sh", "-c", "exec sleep 1000", "neutron-keepalived-state-change"]);
+    let mut sudo = sudo.args(router.arguments()).spawn().expect("sudo");
+    let pid = sudo.id().to_string();
+    std::fs::File::create(router.pid_file()).unwrap().write_all(pid.as_bytes()).unwrap();
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let monitor = router.start(&subject());
+        agent.wait_for_words(&["backup"]);
+        assert_eq!(read_pid(&router.pid_file()), Some(monitor.pid));
+    }));
+    // sudo passes this signal on to its command.
+    rustix::process::kill_process(Pid::from_child(&sudo), Signal::TERM).unwrap();
+    sudo.wait().unwrap();
+    started.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}

@@ -3,16 +3,16 @@
 //! Syslog because the file lives in the router's directory, and is gone with the router
 //! (bug 1635629). Whatever comes from outside is made harmless here: one message, one line.
 
+mod file;
+
 use std::fmt::{self, Write as _};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::OFlags;
-use vipwatch_linux::clock::{LocalTime, local_time};
+use vipwatch_linux::clock::{LocalTime, local_time, local_time_of};
 
+use self::file::LogFile;
 use crate::args::PROGRAM;
 
 /// The logger's name that operators know from the Python generations.
@@ -87,14 +87,29 @@ impl Facility {
     }
 }
 
+/// After so many lines that wait to be written, they are written at once.
+const MAX_PENDING: usize = 64;
+
+/// A line that waits to be written.
+#[derive(Debug)]
+struct Line {
+    level: Level,
+    /// Since the epoch.
+    at: Duration,
+    text: String,
+}
+
 /// Where lines go.
+///
+/// [`Log::line`] keeps a line, [`Log::flush`] writes: what a line reports about is done before the line is written.
 #[derive(Debug)]
 pub(crate) struct Log {
     path: PathBuf,
-    /// The open file, and which one it is; `None` while it cannot be opened.
-    file: Option<(File, (u64, u64))>,
+    /// `None` while it cannot be opened.
+    file: Option<LogFile>,
     syslog: Option<Syslog>,
     is_debug: bool,
+    pending: Vec<Line>,
 }
 
 impl Log {
@@ -102,78 +117,70 @@ impl Log {
     /// reason not to watch: syslog is told, and every line tries again.
     pub(crate) fn open(path: PathBuf, syslog: Option<Facility>, is_debug: bool) -> Self {
         let syslog = syslog.and_then(Syslog::open);
-        let mut log = Self { path, file: None, syslog, is_debug };
+        let mut log = Self { path, file: None, syslog, is_debug, pending: Vec::new() };
         log.reopen();
         log
     }
 
     /// Opens the file again, by its name: it may have been rotated away.
     pub(crate) fn reopen(&mut self) {
-        match open(&self.path) {
+        self.flush();
+        match LogFile::open(&self.path) {
             Ok(file) => self.file = Some(file),
             Err(error) => {
                 self.file = None;
                 let message = format!("cannot open log file {}: {error}", self.path.display());
-                self.send_to_syslog(Level::Error, &harmless(&message));
+                if let Some(syslog) = &self.syslog {
+                    syslog.send(Level::Error, local_time(), &harmless(&message));
+                }
             }
         }
     }
 
-    /// Writes one line.
+    /// Takes one line down, to be written by the next [`Self::flush`].
     pub(crate) fn line(&mut self, level: Level, message: fmt::Arguments<'_>) {
         if level == Level::Debug && !self.is_debug {
             return;
         }
-        let text = harmless(&message.to_string());
-        self.send_to_syslog(level, &text);
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.pending.push(Line { level, at, text: harmless(&message.to_string()) });
+        if self.pending.len() >= MAX_PENDING {
+            self.flush();
+        }
+    }
+
+    /// Writes the lines that wait.
+    pub(crate) fn flush(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
         self.follow_rotation();
-        if let Some((file, _)) = &mut self.file {
-            let line = file_line(local_time(), std::process::id(), level, &text);
+        let mut lines = String::new();
+        for Line { level, at, text } in self.pending.drain(..) {
+            let time = local_time_of(at);
+            if let Some(syslog) = &self.syslog {
+                syslog.send(level, time, &text);
+            }
+            lines.push_str(&file_line(time, std::process::id(), level, &text));
+        }
+        if let Some(file) = &mut self.file {
             // A full disk must not stop the watching, and has nowhere to be written down.
-            let _ = file.write_all(line.as_bytes());
+            let _ = file.write(lines.as_bytes());
         }
     }
 
-    fn send_to_syslog(&self, level: Level, text: &str) {
-        if let Some(syslog) = &self.syslog {
-            syslog.send(level, text);
-        }
-    }
-
-    /// Somebody renamed or removed the file: go on in a new one.
+    /// Goes on in a new file if the old one was renamed or removed.
     fn follow_rotation(&mut self) {
-        let current = std::fs::symlink_metadata(&self.path).ok().as_ref().map(identity);
-        if current.is_none() || current != self.file.as_ref().map(|(_, identity)| *identity) {
-            self.file = open(&self.path).ok();
+        if !self.file.as_ref().is_some_and(|file| file.is_at(&self.path)) {
+            self.file = LogFile::open(&self.path).ok();
         }
     }
 }
 
-fn open(path: &Path) -> io::Result<(File, (u64, u64))> {
-    // No symbolic link is followed, and nothing but a file is waited for.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).unwrap_or(0);
-    let open =
-        || OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(flags).open(path);
-    let file = match open() {
-        // Left by a monitor that stayed root: the directory is ours, so it is set aside.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let mut aside = path.as_os_str().to_owned();
-            aside.push(".old");
-            std::fs::rename(path, aside).map_err(|_second| error)?;
-            open()?
-        }
-        other => other?,
-    };
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.flush();
     }
-    Ok((file, identity(&metadata)))
-}
-
-fn identity(metadata: &std::fs::Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
 }
 
 /// `asctime.msecs process levelname name [-] message`, as oslo.log has it by default.
@@ -223,11 +230,11 @@ impl Syslog {
     }
 
     /// As `syslog(3)` writes it: priority, time, program and pid.
-    fn send(&self, level: Level, text: &str) {
+    fn send(&self, level: Level, time: LocalTime, text: &str) {
         const MONTHS: [&str; 12] =
             ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
         let priority = self.facility.0 * 8 + level.severity();
-        let LocalTime { month, day, hour, minute, second, .. } = local_time();
+        let LocalTime { month, day, hour, minute, second, .. } = time;
         let month = usize::try_from(month - 1).ok().and_then(|at| MONTHS.get(at)).unwrap_or(&"Jan");
         let pid = std::process::id();
         let line = format!(
@@ -243,7 +250,7 @@ impl Syslog {
 /// Says `message` to syslog, for failures that come before there is a log.
 pub(crate) fn to_syslog_only(message: &str) {
     if let Some(syslog) = Syslog::open(Facility::USER) {
-        syslog.send(Level::Error, &harmless(message));
+        syslog.send(Level::Error, local_time(), &harmless(message));
     }
 }
 

@@ -94,6 +94,8 @@ impl Monitor {
     /// Watches until told to stop, succeeded by another, or left without a namespace.
     pub(crate) fn live(mut self: Box<Self>) -> Result<(), Failure> {
         loop {
+            // ORDER: what a line is about is done before the line is written.
+            self.spine.journal.log.flush();
             // A thousand of these wait most of the time: what the last event took on the stack
             // is of more use to others.
             if self.spine.is_idle() {

@@ -1,8 +1,12 @@
 //! The log: oslo's format, every line whole, in a file and in syslog.
 
+use std::mem::MaybeUninit;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
+use rustix::fs::inotify;
 use rustix::process::Signal;
 use vipwatch_testkit::{Release, wait_for};
 
@@ -122,4 +126,70 @@ fn a_symbolic_link_at_the_log_file_is_not_opened() {
     agent.wait_for_words(&["backup"]);
     assert_eq!(std::fs::read(&precious).unwrap(), b"precious");
     assert!(monitor.is_alive(), "and it watches all the same");
+}
+
+/// What happens to the files of `directory`, in order: `(event, name)`.
+fn changes_of(directory: &Path, work: impl FnOnce()) -> Vec<(&'static str, String)> {
+    let inotify = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    let flags = inotify::WatchFlags::MODIFY | inotify::WatchFlags::MOVED_TO;
+    inotify::add_watch(&inotify, directory, flags).unwrap();
+    work();
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut reader = inotify::Reader::new(&inotify, &mut buffer);
+    let mut changes = Vec::new();
+    while let Ok(event) = reader.next() {
+        let is_write = event.events().contains(inotify::ReadFlags::MODIFY);
+        let name = event.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        changes.push((if is_write { "write" } else { "replace" }, name));
+    }
+    changes
+}
+
+#[test]
+fn the_state_file_is_replaced_before_the_line_about_it_is_written() {
+    let (_lab, mut router, agent) = stage(Release::V29);
+    router.debug = false;
+    let _monitor = router.start(&subject());
+    agent.wait_for_words(&["backup"]);
+    let changes = changes_of(&router.conf_dir, || {
+        router.take_vip();
+        router.wait_for_log(" is primary: ");
+    });
+    let position =
+        |change, name: &str| changes.iter().position(|seen| *seen == (change, name.to_owned()));
+    let replaced = position("replace", "state").expect("a new state file");
+    let logged = position("write", "neutron-keepalived-state-change.log").expect("a line");
+    assert!(replaced < logged, "{changes:?}");
+}
+
+/// The kernel queues a few lines for a syslog daemon that reads nothing, and then refuses.
+#[test]
+fn a_syslog_daemon_that_reads_nothing_holds_up_nothing() {
+    let (lab, router, agent) = stage(Release::V29);
+    let socket = lab.path().join("log");
+    let _stuck = UnixDatagram::bind(&socket).unwrap();
+    // A /dev of its own, whose `log` is that socket: the tests beside this one write to the other.
+    let script = "mkdir \"$0/dev\" && touch \"$0/dev/null\" && mount --bind /dev/null \"$0/dev/null\" \
+                  && ln -s \"$0/log\" \"$0/dev/log\" && mount --rbind \"$0/dev\" /dev && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(lab.path());
+    let child = command.arg(subject()).args(router.arguments()).spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    for _ in 0..50 {
+        router.take_vip();
+        router.wait_for_state("primary");
+        router.drop_vip();
+        router.wait_for_state("backup");
+    }
+    agent.wait_for_word("backup");
+    assert!(stuck_is_full(&socket), "the monitor logs to this socket");
+    router.stop();
+    crate::reap(child);
+}
+
+fn stuck_is_full(socket: &Path) -> bool {
+    let sender = UnixDatagram::unbound().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    let refused = sender.send_to(b"one more", socket).map_err(|error| error.kind());
+    refused == Err(std::io::ErrorKind::WouldBlock)
 }

@@ -81,10 +81,11 @@ impl Config {
                 name.clone_into(&mut section);
                 continue;
             }
-            let Some((key, value)) = line.split_once('=') else {
+            // Whichever comes first separates: `key = value`, `key: value`.
+            let Some((key, value)) = line.split_once(['=', ':']) else {
                 continue;
             };
-            self.set(&section, key.trim(), value.trim()).map_err(|problem| {
+            self.set(&section, key.trim(), unquoted(value.trim())).map_err(|problem| {
                 Failure::new(Code::Usage, format!("{file}, line {}: {problem}", number + 1))
             })?;
         }
@@ -128,6 +129,14 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Without the quotes around it, if they match.
+fn unquoted(value: &str) -> &str {
+    ['"', '\'']
+        .into_iter()
+        .find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote))
+        .unwrap_or(value)
 }
 
 /// As oslo.config reads it.
@@ -212,6 +221,24 @@ mod tests {
             ..Config::default()
         };
         assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn a_colon_separates_too_and_matching_quotes_are_stripped() {
+        let config = merged(
+            "[DEFAULT]\nstate_path: \"/srv/a=b\"\ndebug : yes\n[vipwatch]\nprimary_word = 'master'\n",
+        )
+        .unwrap();
+        let expected = Config {
+            debug: Some(true),
+            state_path: Some("/srv/a=b".to_owned()),
+            primary_word: Some(Word::Master),
+            ..Config::default()
+        };
+        assert_eq!(config, expected);
+        let config = merged("[DEFAULT]\nstate_path = \"/srv/odd'\n").unwrap();
+        assert_eq!(config.state_path.as_deref(), Some("\"/srv/odd'"), "these do not match");
+        assert_eq!(unquoted("\""), "\"");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! A unix socket at a path, with the wanted mode and owner from the first moment it can be met.
 
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -56,7 +58,7 @@ pub fn listen_at(path: &Path, looks: Looks) -> Result<OwnedFd, ListenError> {
         std::fs::create_dir_all(directory).map_err(failed)?;
     }
     // ORDER: it gets its name when it has its mode and its owner; nobody meets it before.
-    let staged = path.with_extension(format!("new-{}", std::process::id()));
+    let staged = path.with_file_name(staged_name());
     let _ = std::fs::remove_file(&staged);
     let made = make(&staged, looks).and_then(|socket| {
         std::fs::rename(&staged, path)?;
@@ -106,10 +108,31 @@ fn dress(path: &Path, looks: Looks) -> io::Result<()> {
 fn make(path: &Path, looks: Looks) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    bind_at(&socket, path)?;
     dress(path, looks)?;
     listen(&socket, looks.backlog)?;
     Ok(socket)
+}
+
+/// A short name that no other socket of this process, and none of another process, has.
+fn staged_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!(".new-{}-{number}", std::process::id())
+}
+
+/// Binds `socket` at `path`, which may be longer than an address of a socket: then by way of its directory.
+fn bind_at(socket: &OwnedFd, path: &Path) -> io::Result<()> {
+    if let Ok(address) = SocketAddrUnix::new(path) {
+        return Ok(bind(socket, &address)?);
+    }
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(rustix::io::Errno::NAMETOOLONG.into());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    Ok(bind(socket, &SocketAddrUnix::new(&short)?)?)
 }
 
 /// Whether somebody takes connections there; one who is too busy to does.
@@ -125,6 +148,19 @@ mod tests {
     use super::*;
 
     const LOOKS: Looks = Looks { mode: 0o640, user: None, group: None, backlog: 8 };
+
+    /// 107 bytes are the longest path that a client can connect to.
+    #[test]
+    fn a_path_of_96_to_107_bytes_can_be_listened_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let taken = directory.path().as_os_str().len() + "/".len();
+        for length in [96, 107] {
+            let path = directory.path().join("s".repeat(length - taken));
+            assert_eq!(path.as_os_str().len(), length);
+            let _socket = listen_at(&path, LOOKS).unwrap();
+            std::os::unix::net::UnixStream::connect(&path).unwrap();
+        }
+    }
 
     #[test]
     fn a_stale_socket_is_replaced_a_live_one_respected_and_a_file_left_alone() {

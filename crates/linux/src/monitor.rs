@@ -95,12 +95,22 @@ struct Exposure {
     inventory: Inventory,
     /// The picture is already out of date; when it is finished, take another.
     is_disturbed: bool,
+    /// The kernel dropped messages meanwhile, and may go on until the queue is empty. It says so only once, so the next
+    /// picture begins as disturbed.
+    has_overrun: bool,
+    /// A part of the answer was larger than our buffer. It may have been the one with the end in it.
+    has_lost_part: bool,
     /// What was passed on meanwhile and may be newer than the picture: it is passed on again
     /// behind it.
     meanwhile: Vec<Observation>,
 }
 
 impl Exposure {
+    /// The look that follows this one.
+    fn again(&self) -> Begin {
+        Begin { look: self.inventory.look, is_disturbed: self.has_overrun }
+    }
+
     fn overhear(&mut self, fact: &Observation) {
         if self.meanwhile.len() < MEANWHILE {
             self.meanwhile.push(fact.clone());
@@ -144,12 +154,19 @@ impl Monitor {
 
     /// Starts to take an inventory; [`Self::read`] will bring it.
     pub fn look(&mut self, look: Look) -> Result<(), WatchError> {
+        self.begin_look(Begin { look, is_disturbed: false })
+    }
+
+    fn begin_look(&mut self, begin: Begin) -> Result<(), WatchError> {
+        let Begin { look, is_disturbed } = begin;
         self.sequence = self.sequence.wrapping_add(1);
         self.exposure = Some(Exposure {
             sequence: self.sequence,
             part: libc::RTM_GETLINK,
             inventory: Inventory { look, links: Vec::new(), addresses: Vec::new() },
-            is_disturbed: false,
+            is_disturbed,
+            has_overrun: false,
+            has_lost_part: false,
             meanwhile: Vec::new(),
         });
         self.socket.request_dump(libc::RTM_GETLINK, self.sequence).map_err(WatchError::Request)
@@ -168,7 +185,10 @@ impl Monitor {
             let mut facts = Facts { exposure: &mut self.exposure, vip, scope, heard };
             let port = self.socket.port();
             let verdict = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
-                Received::Quiet => return Ok(Queue::Empty),
+                Received::Quiet => match facts.begin_again_without_end() {
+                    Some(begin) => Verdict::LookAgain(begin),
+                    None => return Ok(Queue::Empty),
+                },
                 Received::Overrun => facts.lose(Loss::Overrun),
                 Received::Truncated => facts.lose(Loss::Truncated),
                 Received::Datagram(bytes) => facts.take(bytes, port),
@@ -179,7 +199,7 @@ impl Monitor {
                     .socket
                     .request_dump(libc::RTM_GETADDR, sequence)
                     .map_err(WatchError::Request)?,
-                Verdict::LookAgain(look) => self.look(look)?,
+                Verdict::LookAgain(begin) => self.begin_look(begin)?,
                 Verdict::Garbled(malformed) => {
                     self.exposure = None;
                     return Err(WatchError::Garbled(malformed));
@@ -200,10 +220,10 @@ impl Monitor {
         self.socket.port()
     }
 
-    /// Makes the queue tiny, so that a test can overrun it.
+    /// Makes the queue smaller, so that a test can overrun it.
     #[doc(hidden)]
-    pub fn shrink_queue(&self) -> io::Result<()> {
-        self.socket.shrink_queue()
+    pub fn shrink_queue(&self, bytes: usize) -> io::Result<()> {
+        self.socket.shrink_queue(bytes)
     }
 }
 
@@ -217,9 +237,17 @@ impl AsFd for Monitor {
 enum Verdict {
     Carry,
     NextPart(u32),
-    LookAgain(Look),
+    LookAgain(Begin),
     Refused(i32),
     Garbled(Malformed),
+}
+
+/// How a look begins.
+#[derive(Debug, Clone, Copy)]
+struct Begin {
+    look: Look,
+    /// Its result is known to be out of date: after it, another is taken.
+    is_disturbed: bool,
 }
 
 /// Whether a message answers us. The port alone does not tell: a notification carries that of
@@ -246,13 +274,22 @@ impl Facts<'_> {
         // end before the next is begun.
         if let Some(exposure) = self.exposure {
             exposure.is_disturbed = true;
+            exposure.has_overrun |= loss == Loss::Overrun;
+            exposure.has_lost_part |= loss == Loss::Truncated;
             if exposure.inventory.look == Look::Audit {
                 exposure.inventory.look = Look::Resync;
             }
             return Verdict::Carry;
         }
         self.heard.push(Heard::Lost(loss));
-        Verdict::LookAgain(Look::Resync)
+        let is_disturbed = loss == Loss::Overrun;
+        Verdict::LookAgain(Begin { look: Look::Resync, is_disturbed })
+    }
+
+    /// Begins a look again that has lost a part of its answer, now that nothing is queued. The kernel queues the next part
+    /// before it hands one over, so an empty queue means that the lost part was the last one.
+    fn begin_again_without_end(&self) -> Option<Begin> {
+        self.exposure.as_ref().filter(|exposure| exposure.has_lost_part).map(Exposure::again)
     }
 
     fn take(&mut self, datagram: &[u8], port: u32) -> Verdict {
@@ -336,7 +373,7 @@ impl Facts<'_> {
                 exposure.part = libc::RTM_GETADDR;
                 Verdict::NextPart(exposure.sequence)
             }
-            Message::Done if exposure.is_disturbed => Verdict::LookAgain(exposure.inventory.look),
+            Message::Done if exposure.is_disturbed => Verdict::LookAgain(exposure.again()),
             Message::Done => {
                 if let Some(done) = self.exposure.take() {
                     self.heard.push(Heard::Seen(Observation::Inventory(done.inventory)));
@@ -347,5 +384,32 @@ impl Facts<'_> {
             Message::Error(0) | Message::Unrelated | Message::Fact(_) => Verdict::Carry,
             Message::Error(errno) => Verdict::Refused(errno),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Some kernels put `NLMSG_DONE` into the last part, and parts can be larger than a page where pages are.
+    #[test]
+    fn a_truncated_part_may_have_held_the_end_of_the_answer() {
+        let mut exposure = Some(Exposure {
+            sequence: 1,
+            part: libc::RTM_GETADDR,
+            inventory: Inventory { look: Look::First, links: Vec::new(), addresses: Vec::new() },
+            is_disturbed: false,
+            has_overrun: false,
+            has_lost_part: false,
+            meanwhile: Vec::new(),
+        });
+        let mut heard = Vec::new();
+        let vip = "169.254.0.1/24".parse().unwrap();
+        let mut facts =
+            Facts { exposure: &mut exposure, vip, scope: Scope::Vip, heard: &mut heard };
+        assert!(facts.begin_again_without_end().is_none(), "the next part may come later");
+        assert!(matches!(facts.lose(Loss::Truncated), Verdict::Carry));
+        let again = facts.begin_again_without_end().expect("an empty queue is the end");
+        assert_eq!((again.look, again.is_disturbed), (Look::First, false));
     }
 }

@@ -115,7 +115,7 @@ fn what_happened_before_a_look_is_not_replayed_after_it() {
 fn an_overrun_is_said_and_followed_by_an_inventory() {
     let (_lab, netns, mut monitor) = stage();
     inventory(&mut monitor, Look::First);
-    monitor.shrink_queue().unwrap();
+    monitor.shrink_queue(1).unwrap();
     let hand = netns.hand();
     let link = hand.link("ha-1");
     for n in 0..500_u32 {
@@ -184,6 +184,32 @@ fn what_is_heard_while_looking_is_told_again_behind_the_picture() {
         .position(|heard| matches!(heard, Heard::Seen(Observation::Inventory(_))))
         .unwrap();
     assert!(heard[picture..].iter().any(is_other), "{heard:?}");
+}
+
+/// The kernel says once that it drops messages, and goes on to drop them until the queue is empty. Here it drops the news
+/// that a link is gone, after it has listed that link.
+#[test]
+fn a_link_deleted_while_the_kernel_drops_messages_is_not_in_the_picture() {
+    let (_lab, netns, mut monitor) = stage();
+    inventory(&mut monitor, Look::First);
+    let hand = netns.hand();
+    let loopback = hand.link("lo");
+    // Room for 1,000 messages or so.
+    monitor.shrink_queue(512 << 10).unwrap();
+    for n in 0..4_000_u32 {
+        hand.add(loopback, format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap());
+    }
+    // Read until the list of links is behind the messages in the queue, which is when half of it is free.
+    let mut heard = Vec::new();
+    for _ in 0..3 {
+        assert_eq!(monitor.read(&mut heard).unwrap(), Queue::MoreToCome);
+    }
+    assert!(heard.contains(&Heard::Lost(Loss::Overrun)), "{heard:?}");
+    netns.ip("link del ha-1");
+    let heard = hear(&mut monitor);
+    let Some(Heard::Seen(Observation::Inventory(seen))) = heard.last() else { panic!("{heard:?}") };
+    let names: Vec<String> = seen.links.iter().map(|(_, name)| name.to_string()).collect();
+    assert_eq!(names, ["lo"], "the link is gone");
 }
 
 /// Before Linux 3.19 the handle of a namespace lies on the file system of `/proc`, as other files do. A file of `/proc`

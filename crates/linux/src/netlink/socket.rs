@@ -136,10 +136,11 @@ impl Socket {
         Ok(Received::Datagram(&buffer[..length]))
     }
 
-    /// Makes the queue as small as the kernel allows, so that a test can overrun it.
+    /// Gives the queue room for twice as many `bytes`, or for the least that the kernel allows, so that a test can
+    /// overrun it.
     #[doc(hidden)]
-    pub fn shrink_queue(&self) -> io::Result<()> {
-        Ok(sockopt::set_socket_recv_buffer_size(&self.fd, 1)?)
+    pub fn shrink_queue(&self, bytes: usize) -> io::Result<()> {
+        Ok(sockopt::set_socket_recv_buffer_size(&self.fd, bytes)?)
     }
 }
 

@@ -22,7 +22,11 @@ const BANNED_IN_DROPIN: &[&str] = &[
 
 /// Calls that belong to one file of the product each.
 const ONE_PLACE: &[(&str, &str, &str)] = &[
-    ("renameat", "crates/engine/src/outlet/state_file.rs", "one place replaces the state file"),
+    (
+        "RenameFlags::EXCHANGE",
+        "crates/engine/src/outlet/state_file.rs",
+        "one place replaces the state file",
+    ),
     ("move_into_link_name_space(", "crates/linux/src/netns.rs", "one place enters a namespace"),
     ("libc::fork(", "crates/linux/src/process.rs", "one place forks"),
 ];
@@ -61,6 +65,7 @@ pub fn run() -> Task {
     }
     dropin_links_little(&mut broken)?;
     testkit_is_for_tests(&files, &mut broken);
+    queues_without_a_bound_name_it(&files, &mut broken);
     options_are_documented(&files, &mut broken);
     documents_name_real_tests(&files, &mut broken);
     if broken.is_empty() {
@@ -142,6 +147,20 @@ fn testkit_is_for_tests(files: &[File], broken: &mut Vec<String>) {
         let normal = file.text.split("[dev-dependencies]").next().unwrap_or_default();
         if is_manifest && normal.contains("vipwatch-testkit.workspace") {
             broken.push(format!("{}: testkit is a dev-dependency", file.name));
+        }
+    }
+}
+
+/// `linux::inbox` has no bound of its own: each file that declares one says what limits its contents.
+fn queues_without_a_bound_name_it(files: &[File], broken: &mut Vec<String>) {
+    let declares = |line: &str| line.contains("Inbox<") && !line.trim_start().starts_with("//");
+    let is_inbox = |file: &&File| file.is_product() && file.name != "crates/linux/src/inbox.rs";
+    for file in files.iter().filter(is_inbox) {
+        if file.text.lines().any(declares) && !file.text.contains("BOUND:") {
+            broken.push(format!(
+                "{}: an Inbox needs a comment `BOUND:` that says what limits it",
+                file.name
+            ));
         }
     }
 }

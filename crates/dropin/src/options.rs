@@ -245,7 +245,7 @@ pub(crate) fn help() -> String {
     section(&mut text, "What the agent passes", AGENT);
     section(&mut text, "What you may add", OPERATOR);
     text.push_str(
-        "Signals: SIGTERM stops it within 100 ms; SIGHUP reopens the log.\n\
+        "Signals: SIGTERM stops it; SIGHUP reopens the log.\n\
          Exit codes: 0 started (or stopped on request), 1 another instance runs or --check found\n\
          something, 2 wrong usage, 3 not permitted, 4 something needed is missing, 70 a defect.\n",
     );

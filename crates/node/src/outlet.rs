@@ -51,8 +51,9 @@ pub(crate) struct Report {
     pub(crate) is_final: bool,
 }
 
-/// Where workers leave their reports, and the loop finds them. It holds no more than there are
-/// letters in lanes.
+/// Where workers leave their reports, and the loop finds them.
+///
+/// BOUND: one report for each attempt, and there are no more attempts than entries in the queues, which are bounded.
 pub(crate) type Tray = Inbox<Report>;
 
 /// For a worker who leaves his reports in `tray`.

@@ -153,6 +153,7 @@ pub struct Journal {
     sender: SyncSender<Vec<Note>>,
     told: Arc<Mutex<Told>>,
     /// Where the thread leaves what it has written.
+    /// BOUND: one entry for each report that waits to be written, and `keep` takes no more than `LONGEST` of those.
     shelf: Inbox<Kept>,
     thread: Option<JoinHandle<()>>,
     /// Held for as long as we write.

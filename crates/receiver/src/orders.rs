@@ -21,4 +21,6 @@ pub(crate) enum Order {
 }
 
 /// Where orders wait.
+///
+/// BOUND: orders come from the configuration, once for each reload, and from its owner at the end.
 pub(crate) type Orders = Inbox<Order>;

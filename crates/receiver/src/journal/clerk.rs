@@ -67,6 +67,7 @@ impl Later {
 /// The thread's side.
 pub(super) struct Clerk {
     connection: Connection,
+    /// BOUND: see `Journal::shelf`.
     shelf: Inbox<Kept>,
     /// The last number that was given.
     last: i64,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub use vipwatch_receiver::simulate::Manner;
 use vipwatch_receiver::simulate::{Heard, Mood, serve};
 
-use crate::wait::wait_for;
+use crate::wait::wait_showing;
 
 /// One request, as it was heard.
 #[derive(Debug, Clone)]
@@ -143,8 +143,9 @@ impl Agent {
     /// Waits until the words heard are exactly `words`.
     #[track_caller]
     pub fn wait_for_words(&self, words: &[&str]) {
-        wait_for(
-            &format!("the agent to hear {words:?}; it heard {:?} so far", self.words()),
+        wait_showing(
+            &format!("the agent to hear {words:?}"),
+            || self.heard(),
             || (self.words() == words).then_some(()),
         );
     }
@@ -152,9 +153,16 @@ impl Agent {
     /// Waits until the last word heard is `word`.
     #[track_caller]
     pub fn wait_for_word(&self, word: &str) -> Letter {
-        wait_for(&format!("the agent to hear {word}"), || {
-            self.letters().pop().filter(|letter| letter.word() == word)
-        })
+        wait_showing(
+            &format!("the agent to hear {word}"),
+            || self.heard(),
+            || self.last().filter(|letter| letter.word() == word),
+        )
+    }
+
+    /// The words heard so far, for a message.
+    fn heard(&self) -> String {
+        format!("it heard {:?}", self.words())
     }
 
     /// Ends it, and says what becomes of its socket.

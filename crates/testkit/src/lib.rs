@@ -27,5 +27,5 @@ pub use node::{NodeProcess, Place};
 pub use recorder::Recorder;
 pub use release::Release;
 pub use routers::Routers;
-pub use wait::{pause, stays, wait_for};
+pub use wait::{pause, stays, wait_for, wait_showing};
 pub use wire::Wire;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use rustix::process::{Pid, Signal};
 
 use crate::release::{Call, Release};
-use crate::wait::wait_for;
+use crate::wait::{wait_for, wait_showing, wait_within_showing};
 use crate::{Hand, Lab, Netns};
 
 /// One HA router: a namespace with a link, and the agent's directories.
@@ -175,7 +175,8 @@ impl Router {
     /// Waits until the state file says `word`.
     #[track_caller]
     pub fn wait_for_state(&self, word: &str) {
-        wait_for(&format!("the state file to say {word}; log:\n{}", self.log()), || {
+        let diagnostics = || format!("it says {:?}; log:\n{}", self.state(), self.log());
+        wait_showing(&format!("the state file to say {word}"), diagnostics, || {
             (self.state().as_deref() == Some(word)).then_some(())
         });
     }
@@ -191,9 +192,10 @@ impl Router {
     /// Waits until the log contains `text`.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
-        crate::wait::wait_within(
+        wait_within_showing(
             std::time::Duration::from_secs(18),
             &format!("{text:?} in the log"),
+            || self.log(),
             || self.log().contains(text).then_some(()),
         );
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::monitor::{end_of, output_of};
-use crate::wait::{wait_for, wait_within};
+use crate::wait::{wait_showing, wait_within_showing};
 
 /// Where everything of one node is.
 #[derive(Debug, Clone)]
@@ -76,7 +76,8 @@ impl Place {
     /// Waits for `text` in the log, which is written a little after what it is about.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
-        wait_for(text, || self.log().contains(text).then_some(()));
+        let what = format!("{text:?} in the log");
+        wait_showing(&what, || self.log(), || self.log().contains(text).then_some(()));
     }
 
     /// Starts it, and waits until it says that it is ready.
@@ -113,7 +114,8 @@ impl Place {
             .spawn()
             .expect("the node runs");
         let mut process = NodeProcess { child, manager };
-        wait_within(limit, "the node to be ready", || {
+        let log = || self.log();
+        wait_within_showing(limit, "the node to be ready", log, || {
             assert!(process.is_alive(), "it has ended: {}", self.log());
             process.notices().iter().any(|notice| notice == "READY=1").then_some(())
         });

@@ -9,7 +9,7 @@ use etherparse::{ArpOperation, Icmpv6Type, NetSlice, SlicedPacket, TransportSlic
 use tempfile::NamedTempFile;
 
 use crate::Netns;
-use crate::wait::wait_for;
+use crate::wait::wait_showing;
 
 /// A recording, until dropped.
 #[derive(Debug)]
@@ -90,7 +90,8 @@ impl Wire {
     /// Waits until `ip` was announced in `count` frames.
     #[track_caller]
     pub fn wait_for(&self, ip: &str, count: usize) -> Vec<(Means, Captured)> {
-        wait_for(&format!("{count} announcements of {ip}"), || {
+        let diagnostics = || format!("there were {}", self.announcements(ip).len());
+        wait_showing(&format!("{count} announcements of {ip}"), diagnostics, || {
             Some(self.announcements(ip)).filter(|frames| frames.len() >= count)
         })
     }

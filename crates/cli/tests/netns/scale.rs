@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::routers::{LINK, VIP, vip, write_conf};
-use vipwatch_testkit::wait::wait_within;
+use vipwatch_testkit::wait::{wait_within, wait_within_showing};
 use vipwatch_testkit::{Lab, Place, Routers};
 
 use crate::{json, place};
@@ -301,11 +301,9 @@ fn whatever_happens_the_node_ends_with_the_truth() {
             .zip(&truths)
             .filter_map(|(router, truth)| Some((router.id.clone(), truth.role()?.to_owned())))
             .collect();
-        let mut shown = BTreeMap::new();
-        wait_within(LONG, &format!("the truth, round {round}, seed {seed}: {expected:?}"), || {
-            shown = roles(&place);
-            (shown == expected).then_some(())
-        });
+        let what = format!("the roles in round {round}, seed {seed}: {expected:?}");
+        let shown = || format!("{:?}", roles(&place));
+        wait_within_showing(LONG, &what, shown, || (roles(&place) == expected).then_some(()));
     }
     let answer = json(&place, &["status"]);
     assert_eq!(answer["metrics"]["vipwatch_audit_corrections_total"], 0);

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 use vipwatch_testkit::monitor::{children, is_alive};
-use vipwatch_testkit::{Agent, Lab, Release, Router, wait_for};
+use vipwatch_testkit::{Agent, Lab, Release, Router, wait_for, wait_showing};
 
 use crate::{stage, subject};
 
@@ -55,7 +55,7 @@ fn start_real(router: &Router) -> Child {
     let child = command.spawn().expect("conntrackd; hint: `cargo xtask test` installs it");
     let output =
         || std::fs::read_to_string(router.state_path.join("conntrackd.out")).unwrap_or_default();
-    wait_for(&format!("conntrackd's control socket; it said {}", output()), || {
+    wait_showing("conntrackd's control socket", output, || {
         router.conf_dir.join("conntrackd.ctl").exists().then_some(())
     });
     child

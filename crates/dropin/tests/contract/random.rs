@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use rustix::process::Signal;
 use vipwatch_testkit::agent::Leftover;
-use vipwatch_testkit::{Agent, Hand, Manner, Recorder, Release, Router, wait_for};
+use vipwatch_testkit::{Agent, Hand, Manner, Recorder, Release, Router, wait_showing};
 
 use crate::{stage, subject};
 
@@ -164,7 +164,8 @@ fn random_run(seed: u64) {
     let is_primary = world.is_primary();
     assert_eq!(recorder.catch_up(), is_primary, "seed {seed}: the recorder and the hand disagree");
     let expected = if is_primary { "primary" } else { "backup" };
-    wait_for(&format!("seed {seed}: the end; log:\n{}", router.log()), || {
+    let diagnostics = || format!("{:?}; log:\n{}", agent.words().last(), router.log());
+    wait_showing(&format!("{expected} in the end, seed {seed}"), diagnostics, || {
         let told = agent.words().last().cloned();
         (router.state().as_deref() == Some(expected) && told.as_deref() == Some(expected))
             .then_some(())

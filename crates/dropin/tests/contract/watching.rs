@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
+use vipwatch_testkit::wait::stays_showing;
 use vipwatch_testkit::{Agent, Monitor, Release, Router, peer_of, stays, wait_for};
 
 use crate::{stage, subject};
@@ -19,7 +20,8 @@ fn watched(cidr: &str) -> (vipwatch_testkit::Lab, Router, Agent, Monitor) {
 
 /// Everything the kernel has said until now was read, and the words are still these.
 fn still(router: &Router, agent: &Agent, words: &[&str]) {
-    stays(SETTLE, &format!("{words:?}; log:\n{}", router.log()), || agent.words() == words);
+    let diagnostics = || format!("{:?}; log:\n{}", agent.words(), router.log());
+    stays_showing(SETTLE, &format!("{words:?}"), diagnostics, || agent.words() == words);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use vipwatch_testkit::monitor::read_pid;
-use vipwatch_testkit::wait::wait_within;
+use vipwatch_testkit::wait::{wait_within, wait_within_showing};
 use vipwatch_testkit::{Hand, Lab, Monitor, Release, Router};
 
 use crate::desk::{Desk, Neutron};
@@ -75,7 +75,9 @@ impl Fleet {
 
 #[track_caller]
 fn wait_until_applied(desk: &mut Desk, router: &Router, word: &str) {
-    wait_within(PATIENCE, &format!("the agent to apply {word}; log:\n{}", router.log()), || {
+    let what = format!("the agent to apply {word}");
+    let log = || format!("log of the monitor:\n{}", router.log());
+    wait_within_showing(PATIENCE, &what, log, || {
         (desk.applied().get(&router.id).map(String::as_str) == Some(word)).then_some(())
     });
 }

@@ -102,6 +102,16 @@ impl Router {
         self.netns.ip(&format!("address del {} dev {}", self.cidr, self.link));
     }
 
+    /// Removes the link-local addresses, and keeps the kernel from making others: from now on the kernel
+    /// reports no address of the namespace unless the test changes one.
+    pub fn remove_link_local_addresses(&self) {
+        for link in [&self.link, &crate::peer_of(&self.link)] {
+            // ORDER: a link that gets its carrier between the two would have a new one.
+            self.netns.ip(&format!("link set {link} addrgenmode none"));
+            self.netns.ip(&format!("-6 address flush dev {link} scope link"));
+        }
+    }
+
     /// The arguments the agent would pass.
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = self.release.arguments(&self.call());

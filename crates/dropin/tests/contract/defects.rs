@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
-use vipwatch_testkit::agent::Leftover;
-use vipwatch_testkit::monitor::{children, read_pid};
+use rustix::process::{Pid, Signal, kill_process};
+use vipwatch_testkit::agent::{Leftover, Letter};
+use vipwatch_testkit::monitor::{children, is_alive, read_pid};
 use vipwatch_testkit::{Agent, Manner, Release, Router, peer_of, stays, wait_for};
 
 use crate::{stage, subject};
@@ -55,28 +55,47 @@ fn d05_a_stale_primary_in_the_file_is_corrected_at_start() {
     agent.wait_for_word("backup");
 }
 
+/// The address changes without a pause from before the subscription until the first look is under way.
 #[test]
 fn d06_and_d16_first_look_and_event_have_one_order() {
-    for _ in 0..20 {
-        let (_lab, router, agent) = stage(Release::V29);
-        let (hand, link) = router.hand();
-        let vip = router.cidr.parse().unwrap();
-        let child = router.command(&subject()).stderr(Stdio::null()).spawn().unwrap();
-        hand.add(link, vip);
-        hand.remove(link, vip);
-        hand.add(link, vip);
-        router.wait_for_state("primary");
-        agent.wait_for_word("primary");
-        crate::reap(child);
+    let (_lab, router, agent) = stage(Release::V29);
+    let (hand, link) = router.hand();
+    let vip = router.cidr.parse().unwrap();
+    // The kernel lists IPv6 after IPv4: many addresses there keep the look under way for longer after the
+    // watched one was listed.
+    let peer = hand.link(&peer_of(&router.link));
+    for number in 0..1_000 {
+        hand.add(peer, format!("fd00::{number:x}/128").parse().unwrap());
     }
-}
-
-#[test]
-fn d07_the_connection_is_not_kept() {
-    let (_lab, router, agent) = stage(Release::V22);
-    let _monitor = router.start(&subject());
-    agent.wait_for_words(&["backup"]);
-    assert_eq!(agent.letters()[0].header("Connection"), Some("close"));
+    for round in 0..160 {
+        let child = router.command(&subject()).stderr(Stdio::null()).spawn().unwrap();
+        let flap = || {
+            hand.add(link, vip);
+            hand.remove(link, vip);
+        };
+        // A million changes take longer than any start.
+        let pid = (0..1_000_000).find_map(|_| {
+            flap();
+            read_pid(&router.pid_file())
+        });
+        let pid = pid.expect("a pid file");
+        // The first look follows the pid file; each round ends at another moment of it.
+        (0..round / 2 % 10).for_each(|_| flap());
+        let word = if round % 2 == 0 { "primary" } else { "backup" };
+        if word == "primary" {
+            hand.add(link, vip);
+        }
+        router.wait_for_state(word);
+        agent.wait_for_word(word);
+        crate::reap(child);
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap_or_default();
+        wait_for("its end", || (!is_alive(pid)).then_some(()));
+        assert_eq!(router.state().as_deref(), Some(word), "in the end of round {round}");
+        if word == "primary" {
+            hand.remove(link, vip);
+        }
+        let _ = std::fs::remove_file(router.pid_file());
+    }
 }
 
 #[test]
@@ -110,18 +129,38 @@ fn d11_no_reader_ever_sees_an_empty_state_file() {
     });
 }
 
+/// Private memory that one of several monitors may have, in KiB. The target of `bench dropin` is 64; a
+/// test's environment and the random layout of stack and heap take a few pages more.
+const MAX_PRIVATE_KIB: u32 = 64 + 32;
+
 #[test]
-fn d12_it_takes_less_memory_than_a_shell() {
-    let (_lab, router, agent) = stage(Release::V29);
-    let monitor = router.start(&subject());
-    agent.wait_for_words(&["backup"]);
-    let status = std::fs::read_to_string(format!("/proc/{}/status", monitor.pid)).unwrap();
-    let resident: u32 = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-        .unwrap();
-    assert!(resident < 3_000, "{resident} KiB");
+fn d12_each_monitor_has_little_memory_of_its_own() {
+    let (lab, _router, agent) = stage(Release::V29);
+    // With one instance only, every page of the program would count as its own.
+    let routers: Vec<_> =
+        (0..8).map(|number| Router::numbered(&lab, Release::V29, 100 + number)).collect();
+    let monitors: Vec<_> = routers.iter().map(|router| router.start(&subject())).collect();
+    for router in &routers {
+        router.wait_for_state("backup");
+        router.take_vip();
+    }
+    for router in &routers {
+        router.wait_for_state("primary");
+        wait_for("the agent to hear of each", || {
+            let is_told =
+                |letter: &Letter| letter.router() == router.id && letter.word() == "primary";
+            agent.letters().iter().any(is_told).then_some(())
+        });
+    }
+    let private: Vec<u32> = monitors.iter().map(|monitor| private_kib(monitor.pid)).collect();
+    assert!(private.iter().all(|kib| *kib <= MAX_PRIVATE_KIB), "{private:?} KiB");
+}
+
+/// Memory that only this process has, in KiB.
+fn private_kib(pid: i32) -> u32 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let size = |line: &str| line.split_whitespace().nth(1)?.parse::<u32>().ok();
+    rollup.lines().filter(|line| line.starts_with("Private_")).filter_map(size).sum()
 }
 
 #[test]
@@ -139,21 +178,17 @@ fn d15_and_d21_a_vip_that_appears_right_after_the_first_state_is_not_missed() {
 }
 
 #[test]
-fn d18_a_first_state_that_could_not_be_told_is_told_later() {
-    let (lab, router, agent) = stage(Release::V26);
-    agent.stop(Leftover::DeadSocket);
-    let _monitor = router.start(&subject());
-    router.wait_for_state("backup");
-    let agent = Agent::listen(lab.path(), Manner::Threaded);
-    agent.wait_for_words(&["backup"]);
-}
-
-#[test]
 fn d22_the_first_state_is_told_without_waiting_for_an_event() {
-    let (_lab, router, agent) = stage(Release::V29);
-    router.take_vip();
-    let _monitor = router.start(&subject());
-    agent.wait_for_words(&["primary"]);
+    for word in ["backup", "primary"] {
+        let (_lab, router, agent) = stage(Release::V29);
+        if word == "primary" {
+            router.take_vip();
+        }
+        // A link-local address becomes usable a second after the link: that would be an event.
+        router.remove_link_local_addresses();
+        let _monitor = router.start(&subject());
+        agent.wait_for_words(&[word]);
+    }
 }
 
 #[test]
@@ -246,24 +281,6 @@ fn d29_sigterm_leaves_neither_pid_file_nor_fifo_nor_process() {
     assert!(!router.conf_dir.join("ip-monitor").exists());
     // The process that the agent started is in the namespace too, and may be on its way out still.
     wait_for("nobody to be left in the namespace", || router.netns.pids().is_empty().then_some(()));
-}
-
-#[test]
-fn d31_duplicates_are_not_reported() {
-    let (_lab, router, agent) = stage(Release::V29);
-    let _monitor = router.start(&subject());
-    agent.wait_for_words(&["backup"]);
-    router.take_vip();
-    agent.wait_for_words(&["backup", "primary"]);
-    for seconds in 100..110 {
-        router.netns.ip(&format!(
-            "address change {} dev {} valid_lft {seconds} preferred_lft 50",
-            router.cidr, router.link
-        ));
-    }
-    // A word that is confirmed after the window is no duplicate of what happens here.
-    let is_quiet = || agent.words().iter().filter(|word| *word == "primary").count() <= 2;
-    stays(Duration::from_millis(300), "no duplicates", is_quiet);
 }
 
 #[test]

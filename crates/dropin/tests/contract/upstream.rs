@@ -155,13 +155,6 @@ fn test_add_and_remove_multiple_ips() {
 }
 
 #[test]
-fn test_ha_port_status_update_hears_an_initial_backup_without_any_event() {
-    let (_lab, router, agent) = stage(Release::V29);
-    let _monitor = router.start(&subject());
-    agent.wait_for_words(&["backup"]);
-}
-
-#[test]
 fn test_add_remove_ip_address_and_interface_for_both_families() {
     for cidr in ["169.254.0.1/24", "fd00:1::5/64"] {
         let (_lab, mut router, agent) = stage(Release::V29);

@@ -2,19 +2,40 @@
 
 use std::path::Path;
 
-/// A release, by its version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A release, by its version: the oldest one that calls its monitor in this way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "a version needs no words")]
 pub enum Release {
-    /// Queens.
+    /// Queens, but for 12.0.6.
     V12,
+    /// With the agent's root helper; an empty text where there is none.
+    V12_0_6,
+    /// Rocky, but for 13.0.3.
+    V13,
+    V13_0_3,
     /// Stein, the first one: with the literal `None`.
     V14_0_0,
+    V14_0_1,
+    /// Without the root helper, and with a longer name of the pid file.
+    V14_0_2,
     /// Train.
     V15,
+    /// Ussuri.
+    V16,
+    V17,
+    V18,
+    V19,
+    V20,
+    V21,
     /// Antelope.
     V22,
+    V23,
+    V24,
+    V25,
     /// Epoxy.
     V26,
+    V27,
+    V28,
     /// 2026.2.
     V29,
 }
@@ -49,24 +70,25 @@ pub struct Call<'a> {
 impl Release {
     /// The word for a primary.
     pub fn primary(self) -> &'static str {
-        match self {
-            Self::V12 | Self::V14_0_0 | Self::V15 => "master",
-            Self::V22 | Self::V26 | Self::V29 => "primary",
-        }
+        if self < Self::V17 { "master" } else { "primary" }
     }
 
     /// Whether the agent waits for the program to end.
     pub fn waits(self) -> bool {
-        self != Self::V29
+        self < Self::V29
+    }
+
+    /// Whether the agent removes the pid file before it starts a monitor, and after any signal.
+    pub fn removes_pid_file(self) -> bool {
+        self >= Self::V24
     }
 
     /// The name of the pid file.
     pub fn pid_file(self, router: &str) -> String {
-        match self {
-            Self::V12 | Self::V14_0_0 => format!("{router}.monitor.pid"),
-            Self::V15 | Self::V22 | Self::V26 | Self::V29 => {
-                format!("{router}.monitor.pid.neutron-keepalived-state-change-monitor")
-            }
+        if self < Self::V14_0_2 {
+            format!("{router}.monitor.pid")
+        } else {
+            format!("{router}.monitor.pid.neutron-keepalived-state-change-monitor")
         }
     }
 
@@ -74,13 +96,15 @@ impl Release {
     /// to 28 with a mark in its environment.
     pub fn wrapper(self, call: &Call<'_>) -> Vec<String> {
         let words = |text: String| text.split(' ').map(str::to_owned).collect();
-        match self {
-            Self::V12 | Self::V14_0_0 | Self::V15 => words(format!("ip netns exec {}", call.netns)),
-            Self::V22 | Self::V26 => words(format!(
+        if self < Self::V16 {
+            words(format!("ip netns exec {}", call.netns))
+        } else if (Self::V22..Self::V29).contains(&self) {
+            words(format!(
                 "env PROCESS_TAG=neutron-keepalived-state-change-monitor-{}.monitor",
                 call.router
-            )),
-            Self::V29 => Vec::new(),
+            ))
+        } else {
+            Vec::new()
         }
     }
 
@@ -89,7 +113,7 @@ impl Release {
         let text = |path: &Path| path.display().to_string();
         let pid_file = call.pids.join(self.pid_file(call.router));
         let log_file = call.conf_dir.join("neutron-keepalived-state-change.log");
-        let has_log_file = !matches!(self, Self::V12 | Self::V14_0_0);
+        let has_log_file = self >= Self::V15;
         let pairs = [
             Some(("router_id", call.router.to_owned())),
             Some(("namespace", call.netns.to_owned())),
@@ -104,23 +128,99 @@ impl Release {
         ];
         let mut arguments = Vec::new();
         for (name, value) in pairs.into_iter().flatten() {
-            if self == Self::V29 {
+            if self >= Self::V29 {
                 arguments.extend([format!("--{name}"), value]);
             } else {
                 arguments.push(format!("--{name}={value}"));
             }
         }
-        match self {
-            Self::V14_0_0 => arguments.extend([
+        let root_helper_daemon = match self {
+            Self::V12_0_6 | Self::V13_0_3 | Self::V14_0_1 => Some(""),
+            Self::V14_0_0 => Some("None"),
+            _ => None,
+        };
+        if let Some(daemon) = root_helper_daemon {
+            arguments.extend([
                 "--AGENT-root_helper=sudo neutron-rootwrap /etc/neutron/rootwrap.conf".to_owned(),
-                "--AGENT-root_helper_daemon=None".to_owned(),
-            ]),
-            Self::V26 | Self::V29 => {
-                arguments.extend(call.conntrackd.then(|| "--enable_conntrackd".to_owned()));
-                arguments.extend(call.debug.then(|| "--debug".to_owned()));
-            }
-            Self::V12 | Self::V15 | Self::V22 => {}
+                format!("--AGENT-root_helper_daemon={daemon}"),
+            ]);
+        }
+        if self >= Self::V26 {
+            arguments.extend(call.conntrackd.then(|| "--enable_conntrackd".to_owned()));
+            arguments.extend(call.debug.then(|| "--debug".to_owned()));
         }
         arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole command line, with `MONITOR` for the program.
+    fn line(release: Release) -> String {
+        let call = Call {
+            router: "R",
+            netns: "qrouter-R",
+            conf_dir: Path::new("/c/R"),
+            link: "ha-1",
+            cidr: "169.254.0.1/24",
+            pids: Path::new("/p"),
+            state_path: Path::new("/s"),
+            user: 42,
+            group: 43,
+            conntrackd: true,
+            debug: true,
+        };
+        let mut words = release.wrapper(&call);
+        words.push("MONITOR".to_owned());
+        words.extend(release.arguments(&call));
+        words.join(" ")
+    }
+
+    #[test]
+    fn each_release_has_its_own_command_line() {
+        let old = "ip netns exec qrouter-R MONITOR --router_id=R --namespace=qrouter-R --conf_dir=/c/R \
+                   --monitor_interface=ha-1 --monitor_cidr=169.254.0.1/24 --pid_file=/p/R.monitor.pid \
+                   --state_path=/s --user=42 --group=43";
+        let helper = "--AGENT-root_helper=sudo neutron-rootwrap /etc/neutron/rootwrap.conf \
+                      --AGENT-root_helper_daemon=";
+        let service = "neutron-keepalived-state-change-monitor";
+        let logged = format!(
+            "MONITOR --router_id=R --namespace=qrouter-R --conf_dir=/c/R \
+             --log-file=/c/R/neutron-keepalived-state-change.log --monitor_interface=ha-1 \
+             --monitor_cidr=169.254.0.1/24 --pid_file=/p/R.monitor.pid.{service} --state_path=/s \
+             --user=42 --group=43"
+        );
+        let tagged = format!("env PROCESS_TAG={service}-R.monitor {logged}");
+        let flagged = format!("{tagged} --enable_conntrackd --debug");
+        let stein = old.replace("R.monitor.pid", &format!("R.monitor.pid.{service}"));
+        let newest = format!("{logged} --enable_conntrackd --debug").replace('=', " ");
+        let cases: [(&[Release], String); 9] = [
+            (&[Release::V12, Release::V13], old.to_owned()),
+            (&[Release::V12_0_6, Release::V13_0_3, Release::V14_0_1], format!("{old} {helper}")),
+            (&[Release::V14_0_0], format!("{old} {helper}None")),
+            (&[Release::V14_0_2], stein),
+            (&[Release::V15], format!("ip netns exec qrouter-R {logged}")),
+            (
+                &[
+                    Release::V16,
+                    Release::V17,
+                    Release::V18,
+                    Release::V19,
+                    Release::V20,
+                    Release::V21,
+                ],
+                logged,
+            ),
+            (&[Release::V22, Release::V23, Release::V24, Release::V25], tagged),
+            (&[Release::V26, Release::V27, Release::V28], flagged),
+            (&[Release::V29], newest),
+        ];
+        for (releases, expected) in cases {
+            for release in releases {
+                assert_eq!(line(*release), expected, "{release:?}");
+            }
+        }
     }
 }

@@ -1,15 +1,37 @@
 //! Each release's exact command line, from start to respawn.
 
+use std::path::PathBuf;
+
 use rustix::process::Signal;
-use vipwatch_testkit::Release;
+use vipwatch_testkit::{Lab, Release, script};
 
 use crate::{stage, subject};
+
+/// The program as the release needs it: 16 calls it exactly as 17 does and expects another word, which
+/// the operator configures.
+fn program(lab: &Lab, release: Release) -> PathBuf {
+    if release != Release::V16 {
+        return subject();
+    }
+    let etc = lab.path().join("etc");
+    std::fs::create_dir_all(etc.join("neutron")).unwrap();
+    let file = etc.join("neutron/neutron-keepalived-state-change.conf");
+    let mut file = std::fs::File::create(file).unwrap();
+    std::io::Write::write_all(&mut file, b"[vipwatch]\nprimary_word = master\n").unwrap();
+    // An /etc of its own, in mounts of its own: no argument is added.
+    let path = lab.path().join("neutron-keepalived-state-change");
+    let inner =
+        format!("mount --bind {} /etc && exec {} \"$@\"", etc.display(), subject().display());
+    script(&path, &format!("exec unshare --mount sh -c '{inner}' sh \"$@\""));
+    path
+}
 
 /// What an agent does with a monitor in its life: start, find active, be told, stop,
 /// start again.
 fn lives_its_life(release: Release) {
-    let (_lab, router, agent) = stage(release);
-    let mut monitor = router.start(&subject());
+    let (lab, router, agent) = stage(release);
+    let program = program(&lab, release);
+    let mut monitor = router.start(&program);
     assert!(monitor.is_active(&router.id), "the agent finds it by its command line");
     agent.wait_for_words(&["backup"]);
     assert_eq!(agent.letters()[0].router(), router.id);
@@ -22,57 +44,46 @@ fn lives_its_life(release: Release) {
     agent.wait_for_word("backup");
 
     monitor.signal(Signal::TERM);
+    if release.removes_pid_file() {
+        let _ = std::fs::remove_file(router.pid_file());
+    }
     monitor.wait_until_gone();
     assert!(!router.pid_file().exists(), "its pid file is gone with it");
 
-    let monitor = router.start(&subject());
+    let monitor = router.start(&program);
     assert!(monitor.is_active(&router.id));
 }
 
-#[test]
-fn queens_12_starts_finds_hears_and_stops_it() {
-    lives_its_life(Release::V12);
+macro_rules! releases {
+    ($($name:ident: $release:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            lives_its_life(Release::$release);
+        })*
+    };
 }
 
-#[test]
-fn stein_14_0_0_starts_finds_hears_and_stops_it() {
-    lives_its_life(Release::V14_0_0);
-}
-
-#[test]
-fn train_15_starts_finds_hears_and_stops_it() {
-    lives_its_life(Release::V15);
-}
-
-#[test]
-fn antelope_22_starts_finds_hears_and_stops_it() {
-    lives_its_life(Release::V22);
-}
-
-#[test]
-fn epoxy_26_starts_finds_hears_and_stops_it() {
-    lives_its_life(Release::V26);
-}
-
-#[test]
-fn release_29_starts_finds_hears_and_stops_it() {
-    lives_its_life(Release::V29);
-}
-
-#[test]
-fn ussuri_16_is_told_in_the_configured_word() {
-    let (lab, router, agent) = stage(Release::V29);
-    let config = lab.path().join("vipwatch.conf");
-    std::io::Write::write_all(
-        &mut std::fs::File::create(&config).unwrap(),
-        b"[vipwatch]\nprimary_word = master\n",
-    )
-    .unwrap();
-    router.take_vip();
-    let mut command = router.command(&subject());
-    command.arg("--config-file").arg(&config);
-    let child = command.spawn().unwrap();
-    agent.wait_for_words(&["master"]);
-    router.wait_for_state("master");
-    crate::reap(child);
+releases! {
+    queens_12_starts_finds_hears_and_stops_it: V12;
+    queens_12_0_6_starts_finds_hears_and_stops_it: V12_0_6;
+    rocky_13_starts_finds_hears_and_stops_it: V13;
+    rocky_13_0_3_starts_finds_hears_and_stops_it: V13_0_3;
+    stein_14_0_0_starts_finds_hears_and_stops_it: V14_0_0;
+    stein_14_0_1_starts_finds_hears_and_stops_it: V14_0_1;
+    stein_14_0_2_starts_finds_hears_and_stops_it: V14_0_2;
+    train_15_starts_finds_hears_and_stops_it: V15;
+    ussuri_16_starts_finds_hears_and_stops_it: V16;
+    victoria_17_starts_finds_hears_and_stops_it: V17;
+    wallaby_18_starts_finds_hears_and_stops_it: V18;
+    xena_19_starts_finds_hears_and_stops_it: V19;
+    yoga_20_starts_finds_hears_and_stops_it: V20;
+    zed_21_starts_finds_hears_and_stops_it: V21;
+    antelope_22_starts_finds_hears_and_stops_it: V22;
+    bobcat_23_starts_finds_hears_and_stops_it: V23;
+    caracal_24_starts_finds_hears_and_stops_it: V24;
+    dalmatian_25_starts_finds_hears_and_stops_it: V25;
+    epoxy_26_starts_finds_hears_and_stops_it: V26;
+    flamingo_27_starts_finds_hears_and_stops_it: V27;
+    gazpacho_28_starts_finds_hears_and_stops_it: V28;
+    release_29_starts_finds_hears_and_stops_it: V29;
 }

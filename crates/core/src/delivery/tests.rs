@@ -201,15 +201,16 @@ struct Pending {
 }
 
 impl Receiver {
-    fn hear(&mut self, role: Role, now: Moment) {
+    /// Takes a word; `slowness` is what this receiver needs to answer it.
+    fn hear(&mut self, role: Role, now: Moment, slowness: Duration) {
         self.settle(now);
         if let Some(pending) = &mut self.pending {
             pending.now = role;
             return;
         }
         let sleep = if role == Role::Primary { WINDOW } else { Duration::ZERO };
-        self.pending =
-            Some(Pending { begun_with: role, now: role, wakes: now + sleep + self.delay });
+        let wakes = now + sleep + self.delay + slowness;
+        self.pending = Some(Pending { begun_with: role, now: role, wakes });
     }
 
     fn settle(&mut self, now: Moment) {
@@ -219,6 +220,13 @@ impl Receiver {
             self.applied = Some(pending.now);
         }
     }
+}
+
+/// How long one attempt takes, and how much of that passes before the receiver hears it.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    takes_ms: u64,
+    heard_after_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -248,77 +256,147 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     prop::collection::vec((0_u64..3_000, step), 1..40)
 }
 
+/// Attempts that end at once, soon, or at the time limit of an attempt.
+fn paces() -> impl Strategy<Value = Vec<Pace>> {
+    let takes = prop_oneof![2 => Just(0_u64), 3 => 1_u64..500, 1 => 500_u64..5_000];
+    let pace = (takes, 0_u64..=100).prop_map(|(takes_ms, percent)| Pace {
+        takes_ms,
+        heard_after_ms: takes_ms * percent / 100,
+    });
+    prop::collection::vec(pace, 1..12)
+}
+
+/// An attempt that has begun: what its receiver hears and answers, and when.
+struct UnderWay {
+    role: Role,
+    outcome: Outcome,
+    hears: Option<Moment>,
+    ends: Moment,
+    slowness: Duration,
+}
+
+/// A delivery and its receiver, one millisecond after the other.
+struct World {
+    delivery: Delivery,
+    receiver: Receiver,
+    under_way: Option<UnderWay>,
+    paces: std::iter::Cycle<std::vec::IntoIter<Pace>>,
+    failures: Vec<(Setback, WasHeard)>,
+    wanted: Option<Role>,
+    /// The role of the last attempt that failed, and when it did.
+    failed: Option<(Role, Moment)>,
+    said: usize,
+}
+
+impl World {
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Want(role) => {
+                self.wanted = Some(role);
+                self.delivery.want(role);
+            }
+            Step::Reborn => {
+                self.receiver =
+                    Receiver { applied: None, pending: None, delay: self.receiver.delay };
+                // The connection was to the old one: the new one never hears of it.
+                if let Some(attempt) = &mut self.under_way {
+                    attempt.hears = None;
+                }
+                self.delivery.receiver_appeared();
+            }
+            Step::Fail(setback, heard) => self.failures.push((setback, heard)),
+        }
+    }
+
+    fn advance(&mut self, now: Moment) -> Result<(), TestCaseError> {
+        self.receiver.settle(now);
+        self.go_on(now);
+        // Twice: what fails must not be due again before time has passed.
+        for _ in 0..2 {
+            let Some(role) = self.delivery.begin(now) else { break };
+            prop_assert!(self.under_way.is_none(), "two attempts at once");
+            prop_assert!(self.failed != Some((role, now)), "no time passed since the last failure");
+            self.said += 1;
+            self.begin(role, now);
+            self.go_on(now);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, role: Role, now: Moment) {
+        let pace = self.paces.next().expect("a cycle does not end");
+        let (heard_after, takes) =
+            (Duration::from_millis(pace.heard_after_ms), Duration::from_millis(pace.takes_ms));
+        let failure = self.failures.pop();
+        let is_heard = failure.is_none_or(|(setback, heard)| setback.may_be_heard() && heard.0);
+        self.under_way = Some(UnderWay {
+            role,
+            outcome: failure.map_or(Outcome::Taken, |(setback, _)| Outcome::Failed(setback)),
+            hears: is_heard.then(|| now + heard_after),
+            ends: now + takes,
+            slowness: if failure.is_none() { takes } else { Duration::ZERO },
+        });
+    }
+
+    fn go_on(&mut self, now: Moment) {
+        let Some(attempt) = &mut self.under_way else { return };
+        if attempt.hears.take_if(|hears| *hears <= now).is_some() {
+            self.receiver.hear(attempt.role, now, attempt.slowness);
+        }
+        if let Some(ended) = self.under_way.take_if(|attempt| attempt.ends <= now) {
+            if matches!(ended.outcome, Outcome::Failed(_)) {
+                self.failed = Some((ended.role, now));
+            }
+            self.delivery.finish(ended.outcome, now);
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.under_way.is_none() && self.delivery.due().is_none() && self.receiver.pending.is_none()
+    }
+}
+
 proptest! {
-    /// Whatever happens on the way, the receiver ends with the role that was wanted last,
-    /// and then there is silence.
+    /// Whatever happens on the way, also while an attempt is under way, the receiver ends with the role
+    /// that was wanted last, and then there is silence.
     #[test]
     fn the_applied_role_ends_equal_to_the_wanted_one(
         steps in steps(),
+        paces in paces(),
         delay in 0_u64..400,
         applied_before in prop_oneof![Just(None), Just(Some(Role::Primary)), Just(Some(Role::Backup))],
     ) {
-        let mut delivery = delivery();
-        let mut receiver =
-            Receiver { applied: applied_before, pending: None, delay: Duration::from_millis(delay) };
-        let mut failures = Vec::new();
-        let mut wanted = None;
+        let delay = Duration::from_millis(delay);
+        let mut world = World {
+            delivery: delivery(),
+            receiver: Receiver { applied: applied_before, pending: None, delay },
+            under_way: None,
+            paces: paces.into_iter().cycle(),
+            failures: Vec::new(),
+            wanted: None,
+            failed: None,
+            said: 0,
+        };
         let mut clock = 0_u64;
-        let mut steps = steps.into_iter();
-        let mut next = steps.next();
-        let mut said_after_the_last_step = 0;
-        let mut failed_at = None;
-
-        while clock < 400_000 {
-            match &mut next {
-                Some((0, step)) => {
-                    match *step {
-                        Step::Want(role) => {
-                            wanted = Some(role);
-                            delivery.want(role);
-                        }
-                        Step::Reborn => {
-                            receiver = Receiver {
-                                applied: None,
-                                pending: None,
-                                delay: receiver.delay,
-                            };
-                            delivery.receiver_appeared();
-                        }
-                        Step::Fail(setback, heard) => failures.push((setback, heard)),
-                    }
-                    next = steps.next();
-                    continue;
-                }
-                Some((gap, _)) => *gap -= 1,
-                None => {}
+        for (gap, step) in steps {
+            for _ in 0..gap {
+                clock += 1;
+                world.advance(at(clock))?;
             }
+            world.step(step);
+        }
+        world.said = 0;
+        let limit = clock + 600_000;
+        while clock < limit && (clock == 0 || !world.is_quiet()) {
             clock += 1;
-            receiver.settle(at(clock));
-            // Twice: what fails must not be due again before time has passed.
-            for _ in 0..2 {
-                let Some(role) = delivery.begin(at(clock)) else { break };
-                said_after_the_last_step += usize::from(next.is_none());
-                prop_assert!(failed_at != Some(clock), "no time passed since the last failure");
-                if let Some((setback, heard)) = failures.pop() {
-                    failed_at = Some(clock);
-                    if setback.may_be_heard() && heard.0 {
-                        receiver.hear(role, at(clock));
-                    }
-                    delivery.finish(Outcome::Failed(setback), at(clock));
-                } else {
-                    receiver.hear(role, at(clock));
-                    delivery.finish(Outcome::Taken, at(clock));
-                }
-            }
-            if next.is_none() && delivery.due().is_none() && receiver.pending.is_none() {
-                break;
-            }
+            world.advance(at(clock))?;
         }
 
-        prop_assert_eq!(delivery.due(), None, "still talking at the end");
-        if wanted.is_some() {
-            prop_assert_eq!(receiver.applied, wanted);
+        prop_assert_eq!(world.delivery.due(), None, "still talking at the end");
+        prop_assert!(world.delivery.is_settled());
+        if world.wanted.is_some() {
+            prop_assert_eq!(world.receiver.applied, world.wanted);
         }
-        prop_assert!(said_after_the_last_step <= 4 + 40, "chatter");
+        prop_assert!(world.said <= 4 + 40, "chatter");
     }
 }

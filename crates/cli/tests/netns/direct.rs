@@ -237,12 +237,35 @@ fn announcing_by_hand_is_proved() {
     assert_eq!(answer["duplicates"][0]["mac"], mac_of(&peer, "eth0"));
 }
 
+/// A command that finds the program under test as `vipwatch`, as a shell does.
+fn with_program_in_path(program: &str) -> Command {
+    let directory = std::path::Path::new(env!("CARGO_BIN_EXE_vipwatch")).parent().unwrap();
+    let mut command = Command::new(program);
+    command.env("PATH", format!("{}:/usr/bin:/bin", directory.display()));
+    command
+}
+
 #[test]
-fn completion_scripts_know_the_commands() {
-    for shell in ["bash", "zsh", "fish"] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-        let output = output_of(command.args(["completions", shell]));
-        assert!(output.status.success());
-        assert!(text(&output).contains("COMPLETE"), "{shell}");
+fn bash_completes_commands_by_our_script() {
+    let script = "source <(vipwatch completions bash); COMP_WORDS=(vipwatch sta); COMP_CWORD=1; \
+                  function=$(complete -p vipwatch | sed 's/.* -F \\([^ ]*\\) .*/\\1/'); \
+                  $function vipwatch sta vipwatch; echo \"${COMPREPLY[@]}\"";
+    let output = output_of(with_program_in_path("bash").args(["-c", script]));
+    assert_eq!(text(&output).trim(), "status");
+}
+
+/// What the script has the shell run, without the shell.
+#[test]
+fn the_scripts_of_zsh_and_fish_call_what_completes_commands() {
+    for (shell, call) in [("zsh", "COMPLETE=\"zsh\""), ("fish", "COMPLETE=fish vipwatch --")] {
+        let script = output_of(with_program_in_path("vipwatch").args(["completions", shell]));
+        assert!(text(&script).contains(call), "{shell}: {}", text(&script));
+        let mut command = with_program_in_path("vipwatch");
+        command.env("COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "1").env("_CLAP_IFS", "\n");
+        let output = output_of(command.args(["--", "vipwatch", "sta"]));
+        let said = text(&output);
+        let words: Vec<&str> =
+            said.lines().filter_map(|line| line.split([':', '\t']).next()).collect();
+        assert_eq!(words, ["status"], "{shell}: {said}");
     }
 }

@@ -38,6 +38,21 @@ fn state_of(directory: &Path, id: &str) -> String {
     std::fs::read_to_string(directory.join(id).join("state")).unwrap_or_default()
 }
 
+/// Has every namespace audited as often as can be configured.
+const AUDITED: &str = "[node]\naudit_every = \"10s\"\n";
+
+fn metric(place: &Place, name: &str) -> Option<u64> {
+    json(place, &["status"])["metrics"][name].as_u64()
+}
+
+/// Waits until all namespaces have been audited since this call.
+fn wait_for_audit_of(place: &Place, namespaces: usize) {
+    let audits = || metric(place, "vipwatch_audits_total").unwrap();
+    let enough = audits() + u64::try_from(namespaces).unwrap();
+    let shown = || format!("{} of {enough}", audits());
+    wait_within_showing(LONG, "an audit", shown, || (audits() >= enough).then_some(()));
+}
+
 /// The changes that are recorded, oldest first.
 fn history(place: &Place) -> Vec<Value> {
     let answer = json(place, &["history", "--limit", "1000000"]);
@@ -64,7 +79,7 @@ fn a_thousand_routers_with_floating_addresses_fail_over_at_once() {
     let place = place(&lab);
     let states = lab.path().join("states");
     place.configure(&format!(
-        "[[outlet]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n",
+        "{AUDITED}[[outlet]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n",
         states.display()
     ));
     let mut node = place.start_within(LONG);
@@ -79,13 +94,10 @@ fn a_thousand_routers_with_floating_addresses_fail_over_at_once() {
         wait_within(LONG, word, || (count(&place, word) == all).then_some(()));
     }
     assert!(node.is_alive());
-    let metrics = json(&place, &["status"])["metrics"].clone();
-    wait_within(LONG, "the metrics", || {
-        let metrics = &json(&place, &["status"])["metrics"];
-        (metrics["vipwatch_namespaces"] == all).then_some(())
-    });
-    assert_eq!(metrics["vipwatch_netlink_sockets"], 1);
-    assert_eq!(metrics["vipwatch_audit_corrections_total"], 0);
+    wait_for_audit_of(&place, all);
+    assert_eq!(metric(&place, "vipwatch_namespaces"), u64::try_from(all).ok());
+    assert_eq!(metric(&place, "vipwatch_netlink_sockets"), Some(1));
+    assert_eq!(metric(&place, "vipwatch_audit_corrections_total"), Some(0));
     assert!(node.stop().success());
     // All of it is recorded, in order, and nothing twice.
     let changes = {
@@ -231,6 +243,7 @@ fn whatever_happens_the_node_ends_with_the_truth() {
     let whole = Truth { is_made: true, has_link: true, is_configured: true, ..Truth::default() };
     let mut truths = vec![whole.clone(); routers.each.len()];
     let place = place(&lab);
+    place.configure(AUDITED);
     let mut node = Some(place.start());
     let mut random = Random(seed);
     for round in 0..40 {
@@ -305,6 +318,6 @@ fn whatever_happens_the_node_ends_with_the_truth() {
         let shown = || format!("{:?}", roles(&place));
         wait_within_showing(LONG, &what, shown, || (roles(&place) == expected).then_some(()));
     }
-    let answer = json(&place, &["status"]);
-    assert_eq!(answer["metrics"]["vipwatch_audit_corrections_total"], 0);
+    wait_for_audit_of(&place, routers.each.len());
+    assert_eq!(metric(&place, "vipwatch_audit_corrections_total"), Some(0));
 }

@@ -11,6 +11,8 @@ pub(crate) struct Server {
     pub(crate) url: String,
     address: SocketAddr,
     bodies: Arc<Mutex<Vec<Value>>>,
+    /// The last post, whatever the answer to it was.
+    last: Arc<Mutex<Option<Value>>>,
     pub(crate) answers: Arc<Mutex<Vec<u16>>>,
 }
 
@@ -22,22 +24,26 @@ impl Server {
         let url = format!("http://{address}/vip?secret");
         let bodies = Arc::new(Mutex::new(Vec::new()));
         let answers = Arc::new(Mutex::new(answers.to_vec()));
+        let last = Arc::new(Mutex::new(None));
         let (seen, next) = (Arc::clone(&bodies), Arc::clone(&answers));
+        let latest = Arc::clone(&last);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // Who was killed while posting has posted nothing, and is told nothing.
                 let Some(body) = posted(&stream) else { continue };
+                let body: Value = serde_json::from_slice(&body).unwrap();
                 let status = next.lock().unwrap().pop().unwrap_or(200);
                 if status == 200 {
-                    seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                    seen.lock().unwrap().push(body.clone());
                 }
+                *latest.lock().unwrap() = Some(body);
                 let answer = format!(
                     "HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
                 );
                 let _ = (&stream).write_all(answer.as_bytes());
             }
         });
-        Self { url, address, bodies, answers }
+        Self { url, address, bodies, last, answers }
     }
 
     /// What was posted and taken.
@@ -61,12 +67,17 @@ impl Server {
 
     /// The number and the role of each.
     pub(crate) fn said(&self) -> Vec<String> {
-        let bodies = self.bodies.lock().unwrap();
-        bodies
-            .iter()
-            .map(|body| format!("{} {}", body["seq"], body["to"]).replace('"', ""))
-            .collect()
+        self.bodies.lock().unwrap().iter().map(brief).collect()
     }
+
+    /// The number and the role of the last post, also if it was refused.
+    pub(crate) fn last_post(&self) -> Option<String> {
+        self.last.lock().unwrap().as_ref().map(brief)
+    }
+}
+
+fn brief(body: &Value) -> String {
+    format!("{} {}", body["seq"], body["to"]).replace('"', "")
 }
 
 /// The body of a request, unless its sender was gone before its end.

@@ -89,7 +89,7 @@ impl Writer {
         let (sender, receiver) = sync_channel(QUEUE);
         let losses = Arc::new(Losses::default());
         let shared = Arc::clone(&losses);
-        let work = move || Recorder { connection, keep, losses: shared }.run(&receiver);
+        let work = move || Recorder { connection, keep, losses: shared, rows: None }.run(&receiver);
         let thread = std::thread::Builder::new().name("history".to_owned()).spawn(work)?;
         Ok((Self { sender: Some(sender), losses, thread: Some(thread) }, opened))
     }
@@ -213,6 +213,8 @@ struct Recorder {
     connection: Connection,
     keep: Keep,
     losses: Arc<Losses>,
+    /// Rows in `change`. `None`: not counted yet, or a failed statement made the number uncertain.
+    rows: Option<u64>,
 }
 
 impl Recorder {
@@ -287,7 +289,10 @@ impl Recorder {
                 }
             }
         }
-        transaction.commit()
+        transaction.commit()?;
+        let inserted = batch.iter().filter(|note| matches!(note, Note::Change(..))).count();
+        self.rows = self.rows.map(|rows| rows + inserted as u64);
+        Ok(())
     }
 
     /// Says that we run, or have ended; clears what is too old or too much.
@@ -301,36 +306,61 @@ impl Recorder {
              WHERE id = (SELECT max(id) FROM run)",
             params![time, is_end, dropped],
         );
-        let age = i64::try_from(self.keep.age.as_millis()).unwrap_or(i64::MAX);
-        let _ =
-            self.connection.execute("DELETE FROM change WHERE at < ?1", [time.saturating_sub(age)]);
-        let _ = self.connection.execute(
-            "DELETE FROM run WHERE seen < ?1 AND id < (SELECT max(id) FROM run)",
-            [time.saturating_sub(age)],
-        );
-        let most = i64::try_from(self.keep.changes).unwrap_or(i64::MAX);
-        let _ = self
-            .connection
-            .execute("DELETE FROM change WHERE seq <= (SELECT max(seq) FROM change) - ?1", [most]);
-        self.shrink();
+        // The next heartbeat tries again.
+        let _ = self.apply_retention(time);
     }
 
-    /// Clears a tenth, the oldest, if the file is too large. It does not shrink: what is free in
-    /// it is used again.
-    fn shrink(&mut self) {
+    /// Deletes rows beyond the limits of age, number and file size.
+    fn apply_retention(&mut self, time: i64) -> rusqlite::Result<()> {
+        // ORDER: the number is uncertain until every statement has succeeded.
+        let known = self.rows.take();
+        let age = i64::try_from(self.keep.age.as_millis()).unwrap_or(i64::MAX);
+        let oldest = time.saturating_sub(age);
+        let expired = self.connection.execute("DELETE FROM change WHERE at < ?1", [oldest])?;
+        self.connection.execute(
+            "DELETE FROM run WHERE seen < ?1 AND id < (SELECT max(id) FROM run)",
+            [oldest],
+        )?;
+        let rows = match known {
+            Some(rows) => rows.saturating_sub(expired as u64),
+            None => self.count_rows()?,
+        };
+        // Sequence numbers have gaps: each kill skips UNWRITTEN of them. Only rows count.
+        let rows = rows - self.delete_oldest(rows.saturating_sub(self.keep.changes))?;
+        let excess = if self.is_too_large() { rows.div_ceil(10) } else { 0 };
+        self.rows = Some(rows - self.delete_oldest(excess)?);
+        Ok(())
+    }
+
+    /// Reads an index of the whole table, so it is done once; the number is kept from then on.
+    fn count_rows(&self) -> rusqlite::Result<u64> {
+        let rows: i64 =
+            self.connection.query_row("SELECT count(*) FROM change", [], |row| row.get(0))?;
+        Ok(u64::try_from(rows).unwrap_or(0))
+    }
+
+    /// Deletes the oldest `count` rows and returns how many there were.
+    fn delete_oldest(&self, count: u64) -> rusqlite::Result<u64> {
+        if count == 0 {
+            return Ok(0);
+        }
+        let deleted = self.connection.execute(
+            "DELETE FROM change WHERE seq IN (SELECT seq FROM change ORDER BY seq LIMIT ?1)",
+            [i64::try_from(count).unwrap_or(i64::MAX)],
+        )?;
+        Ok(deleted as u64)
+    }
+
+    /// Whether the used part of the file is above its limit. The file itself never shrinks: SQLite
+    /// uses free pages again.
+    fn is_too_large(&self) -> bool {
         let number = |pragma: &str| -> u64 {
             let found: rusqlite::Result<i64> =
                 self.connection.pragma_query_value(None, pragma, |row| row.get(0));
             found.ok().and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
         };
         let used = number("page_count").saturating_sub(number("freelist_count"));
-        if used * number("page_size") > self.keep.bytes {
-            let _ = self.connection.execute(
-                "DELETE FROM change WHERE seq <= (SELECT min(seq) + (max(seq) - min(seq)) / 10 \
-                 FROM change)",
-                [],
-            );
-        }
+        used * number("page_size") > self.keep.bytes
     }
 }
 
@@ -470,6 +500,50 @@ mod tests {
         let left = read(directory.path());
         assert!(left.len() < all.len() && !left.is_empty(), "{} of {}", left.len(), all.len());
         assert_eq!(left.last(), all.last(), "the youngest stay");
+    }
+
+    /// Makes the history look as if its recorder was killed; the next one then skips numbers.
+    fn pretend_a_kill(directory: &Path) {
+        let connection = Connection::open(directory.join(FILE)).unwrap();
+        connection.execute("UPDATE run SET ended = NULL", []).unwrap();
+    }
+
+    #[test]
+    fn retention_counts_rows_and_not_numbers_also_after_a_kill() {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = Keep { changes: 10, ..Keep::default() };
+        let (writer, opened) = Writer::open(directory.path(), keep).unwrap();
+        for seq in opened.last + 1..=opened.last + 8 {
+            let change = Record { seq, ..record("a", now(), "primary") };
+            writer.record(change, Latencies::default());
+        }
+        drop(writer);
+        pretend_a_kill(directory.path());
+        let (writer, opened) = Writer::open(directory.path(), keep).unwrap();
+        assert!(opened.last > UNWRITTEN, "numbers were skipped");
+        for seq in opened.last + 1..=opened.last + 3 {
+            let change = Record { seq, ..record("a", now(), "primary") };
+            writer.record(change, Latencies::default());
+        }
+        drop(writer);
+        let left: Vec<i64> = read(directory.path()).iter().map(|record| record.seq).collect();
+        let new = (1..=3).map(|number| opened.last + number);
+        assert_eq!(left, (2..=8).chain(new).collect::<Vec<i64>>(), "ten rows, the youngest");
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_loses_a_tenth_of_its_rows_also_after_a_kill() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        for seq in (1..=4999).chain([UNWRITTEN]) {
+            let change = Record { seq, ..record("a", now(), "primary") };
+            writer.record(change, Latencies::default());
+        }
+        drop(writer);
+        let keep = Keep { bytes: 64 << 10, ..Keep::default() };
+        // Retention runs twice: when the recorder starts and when it ends.
+        drop(Writer::open(directory.path(), keep).unwrap());
+        assert_eq!(read(directory.path()).len(), 4050);
     }
 
     #[test]

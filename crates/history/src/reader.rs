@@ -36,7 +36,7 @@ pub struct Last {
     pub role: String,
     /// Since when, in milliseconds since the epoch.
     pub since: i64,
-    /// Which programs and addresses knew of its last change.
+    /// Which hooks and webhooks were told of its last change, whether or not that is still kept.
     pub latencies: Latencies,
 }
 
@@ -140,10 +140,9 @@ impl Reader {
 
     /// What each instance was last known to be.
     pub fn last_roles(&self) -> Result<BTreeMap<String, Last>, HistoryError> {
-        let mut statement = self.connection.prepare(
-            "SELECT standing.instance, role, since, hook_us, webhook_us FROM standing \
-             LEFT JOIN change ON change.seq = standing.seq",
-        )?;
+        let mut statement = self
+            .connection
+            .prepare("SELECT instance, role, since, hook_us, webhook_us FROM standing")?;
         let rows = statement.query_map([], |row| {
             let mut latencies = Latencies::default();
             for (at, stage) in [(3, Stage::Hook), (4, Stage::Webhook)] {

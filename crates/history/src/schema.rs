@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use crate::HistoryError;
 
 /// The format that this program writes.
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 3;
 
 /// From nothing to version 1.
 ///
@@ -40,7 +40,7 @@ CREATE TABLE run (
 ///
 /// In `change`: how long after the kernel's word each stage knew, in microseconds. NULL: it was not
 /// told, or not yet. `standing`: what each instance was last, which is kept longer than changes are.
-const TO_2: &str = "
+pub(crate) const TO_2: &str = "
 ALTER TABLE change ADD COLUMN file_us INTEGER;
 ALTER TABLE change ADD COLUMN announce_us INTEGER;
 ALTER TABLE change ADD COLUMN hook_us INTEGER;
@@ -55,6 +55,21 @@ CREATE TABLE standing (
 INSERT INTO standing (instance, role, since, seq)
     SELECT instance, to_role, at, seq FROM change
     WHERE seq IN (SELECT max(seq) FROM change GROUP BY instance);
+";
+
+/// From version 2 to 3.
+///
+/// In `standing`: whether hooks and webhooks were told of the last change, as `change` has it. Retention
+/// deletes rows of `change`, and the next node must not deliver again what was delivered. Of a row that
+/// is gone already nothing is known; it counts as delivered.
+const TO_3: &str = "
+ALTER TABLE standing ADD COLUMN hook_us INTEGER;
+ALTER TABLE standing ADD COLUMN webhook_us INTEGER;
+UPDATE standing SET
+    hook_us = (SELECT hook_us FROM change WHERE change.seq = standing.seq),
+    webhook_us = (SELECT webhook_us FROM change WHERE change.seq = standing.seq);
+UPDATE standing SET hook_us = 0, webhook_us = 0 WHERE seq NOT IN (SELECT seq FROM change);
+CREATE INDEX standing_by_seq ON standing (seq);
 ";
 
 /// Sees to it that the file has our format.
@@ -72,7 +87,7 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Hi
         return Ok(());
     }
     let transaction = connection.transaction()?;
-    for (version, step) in (1_i64..).zip([TO_1, TO_2]) {
+    for (version, step) in (1_i64..).zip([TO_1, TO_2, TO_3]) {
         if found < version {
             transaction.execute_batch(step)?;
         }

@@ -259,9 +259,12 @@ impl Recorder {
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?;
             let mut standing = transaction.prepare(
-                "INSERT INTO standing (instance, role, since, seq) VALUES (?1, ?2, ?3, ?4) \
+                "INSERT INTO standing (instance, role, since, seq, hook_us, webhook_us) \
+                 VALUES (?1, ?2, ?3, ?4, ?6, ?7) \
                  ON CONFLICT (instance) DO UPDATE SET role = ?2, \
                  seq = CASE WHEN ?5 THEN ?4 ELSE seq END, \
+                 hook_us = CASE WHEN ?5 THEN ?6 ELSE hook_us END, \
+                 webhook_us = CASE WHEN ?5 THEN ?7 ELSE webhook_us END, \
                  since = CASE WHEN role = ?2 THEN since ELSE ?3 END",
             )?;
             for note in batch {
@@ -275,16 +278,22 @@ impl Recorder {
                             seq, at, instance, netns, from, to, cause, reason, file, announce,
                             hook, webhook, agent
                         ])?;
-                        standing.execute(params![instance, to, at, seq, is_news])?;
+                        standing.execute(params![instance, to, at, seq, is_news, hook, webhook])?;
                     }
                     Note::Stage(seq, stage, micros) => {
                         let column = stage.word();
-                        // Whoever is told again, after a restart of his own, knew before.
-                        let update = format!(
-                            "UPDATE change SET {column}_us = ?2 \
-                             WHERE seq = ?1 AND ({column}_us IS NULL OR ?2 IS NULL)"
-                        );
-                        transaction.prepare(&update)?.execute(params![seq, micros])?;
+                        let tables: &[&str] = match stage {
+                            Stage::Hook | Stage::Webhook => &["change", "standing"],
+                            Stage::File | Stage::Announce | Stage::Agent => &["change"],
+                        };
+                        for table in tables {
+                            // A second delivery of the same change keeps the first latency.
+                            let update = format!(
+                                "UPDATE {table} SET {column}_us = ?2 \
+                                 WHERE seq = ?1 AND ({column}_us IS NULL OR ?2 IS NULL)"
+                            );
+                            transaction.prepare(&update)?.execute(params![seq, micros])?;
+                        }
                     }
                 }
             }
@@ -470,6 +479,50 @@ mod tests {
         let last =
             Reader::open(directory.path()).unwrap().last_roles().unwrap().remove("a").unwrap();
         assert_eq!((last.role.as_str(), last.since), ("primary", old));
+    }
+
+    #[test]
+    fn what_was_delivered_is_known_when_retention_has_removed_its_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = Keep { age: Duration::from_hours(1), ..Keep::default() };
+        let (writer, _) = Writer::open(directory.path(), keep).unwrap();
+        let old = now() - 7_200_000;
+        let (told, untold) = (record("told", old, "primary"), record("untold", old, "primary"));
+        writer.record(told.clone(), Latencies::default());
+        writer.record(untold, Latencies::default());
+        writer.stage(told.seq, Stage::Hook, 70);
+        writer.stage(told.seq, Stage::Webhook, 80);
+        // Every start records the role it finds, which is no news.
+        let again = Record { is_news: false, ..record("told", now(), "primary") };
+        writer.record(again, Latencies::default());
+        drop(writer);
+        assert!(read(directory.path()).iter().all(|record| record.at > old), "they are removed");
+        let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
+        let of =
+            |id: &str| [Stage::Hook, Stage::Webhook].map(|stage| roles[id].latencies.of(stage));
+        assert_eq!(of("told"), [Some(70), Some(80)]);
+        assert_eq!(of("untold"), [None, None], "the next node delivers it");
+    }
+
+    #[test]
+    fn a_file_of_format_2_that_lost_a_change_to_retention_counts_it_as_delivered() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        connection.execute_batch(&format!("{} {}", schema::TO_1, schema::TO_2)).unwrap();
+        connection.pragma_update(None, "user_version", 2).unwrap();
+        let insert = "INSERT INTO change (seq, at, instance, to_role, cause, hook_us) \
+                      VALUES (7, ?1, 'kept', 'backup', 'start', 5)";
+        connection.execute(insert, [now()]).unwrap();
+        let standing = "INSERT INTO standing (instance, role, since, seq) \
+                        VALUES ('kept', 'backup', 1, 7), ('removed', 'backup', 1, 6)";
+        connection.execute(standing, []).unwrap();
+        drop(connection);
+        drop(Writer::open(directory.path(), Keep::default()).unwrap());
+        let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
+        let of =
+            |id: &str| [Stage::Hook, Stage::Webhook].map(|stage| roles[id].latencies.of(stage));
+        assert_eq!(of("kept"), [Some(5), None]);
+        assert_eq!(of("removed"), [Some(0), Some(0)]);
     }
 
     #[test]

@@ -237,6 +237,34 @@ fn a_hook_that_wants_the_latest_takes_nothing_from_the_others() {
 }
 
 #[test]
+fn a_restart_after_retention_runs_no_hook_for_a_role_that_is_unchanged() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one(), instance("DB", "eth0", &["192.0.2.3/24"])]);
+    let said = lab.path().join("said");
+    let text = format!("echo $VIPWATCH_TO >> {}", said.display());
+    let hook = program(&lab.path().join("hook"), &text);
+    place.configure(&format!(
+        "[history]\nkeep_changes = 1\n[[outlet]]\ninstances = \"VI_*\"\nhook = {{ program = \"{}\" }}\n",
+        hook.display()
+    ));
+    let node = place.start();
+    wait_for("the delivery to be recorded", || {
+        let changes = json(&place, &["history"])["changes"].clone();
+        let of_hook =
+            |change: &Value| change["id"] == "VI_1" && change["latencies"]["hook"].is_i64();
+        changes.as_array()?.iter().any(of_hook).then_some(())
+    });
+    netns.ip("address add 192.0.2.3/24 dev eth0");
+    wait_for("the other instance", || (role(&place, "DB") == "primary").then_some(()));
+    // Retention runs when the node stops: of all changes, the last one is left.
+    assert!(node.stop().success());
+    let _node = place.start();
+    netns.ip(VIP);
+    wait_for("the hook", || read(&said).contains("primary").then_some(()));
+    assert_eq!(read(&said), "backup\nprimary\n", "in order, so a second backup would be there");
+}
+
+#[test]
 fn floating_addresses_that_come_later_are_announced_too() {
     let lab = Lab::new();
     let id = format!("f{}-{}", std::process::id(), lab.number());

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -28,6 +28,73 @@ pub enum ListenError {
     /// Something else bears its name.
     #[error("{} is not a socket, and is left alone", .0.display())]
     NotASocket(PathBuf),
+    /// The file at the path is not the one that this process has made.
+    #[error("{0}")]
+    Lost(SocketFileLost),
+}
+
+/// What became of a socket file behind the back of the process that made it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SocketFileLost {
+    /// There is no file at the path.
+    #[error("the socket file {} was removed: no client can connect", .0.display())]
+    Removed(PathBuf),
+    /// There is another file at the path.
+    #[error("another process has replaced the socket file {}: clients connect to that process", .0.display())]
+    Replaced(PathBuf),
+}
+
+/// The file of a socket that this process listens on. Device and inode tell it from a file that another
+/// process has put in its place; they are not used again while the listener is open.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file at the path is still the one that this process has made.
+    pub fn check(&self) -> Result<(), SocketFileLost> {
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
+            Ok(_) => Err(SocketFileLost::Replaced(self.path.clone())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(SocketFileLost::Removed(self.path.clone()))
+            }
+            // A directory that cannot be read for a moment says nothing about the file.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Removes the file, unless it is another process's by now. Call it while the listener is open.
+    // LIMIT: a file that is replaced between the comparison and the removal is removed.
+    pub fn remove(&self) {
+        if self.check().is_ok() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// Changes mode and owner of the file, unless it is another process's by now.
+    pub fn set_permissions(&self, looks: Looks) -> Result<(), ListenError> {
+        self.check().map_err(ListenError::Lost)?;
+        let failed = |source| ListenError::Listen { path: self.path.clone(), source };
+        dress(&self.path, looks).map_err(failed)
+    }
+}
+
+/// A socket that listens, and its file.
+#[derive(Debug)]
+pub struct Bound {
+    /// The socket.
+    pub listener: OwnedFd,
+    /// Its file.
+    pub file: SocketFile,
 }
 
 /// How it is to look.
@@ -44,7 +111,7 @@ pub struct Looks {
 }
 
 /// Listens at `path`. A socket that nobody serves is replaced, one that somebody does is respected.
-pub fn listen_at(path: &Path, looks: Looks) -> Result<OwnedFd, ListenError> {
+pub fn listen_at(path: &Path, looks: Looks) -> Result<Bound, ListenError> {
     let failed = |source| ListenError::Listen { path: path.to_owned(), source };
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
@@ -60,9 +127,11 @@ pub fn listen_at(path: &Path, looks: Looks) -> Result<OwnedFd, ListenError> {
     // ORDER: it gets its name when it has its mode and its owner; nobody meets it before.
     let staged = path.with_file_name(staged_name());
     let _ = std::fs::remove_file(&staged);
-    let made = make(&staged, looks).and_then(|socket| {
+    let made = make(&staged, looks).and_then(|listener| {
+        let made = std::fs::symlink_metadata(&staged)?;
         std::fs::rename(&staged, path)?;
-        Ok(socket)
+        let (path, device, inode) = (path.to_owned(), made.dev(), made.ino());
+        Ok(Bound { listener, file: SocketFile { path, device, inode } })
     });
     if made.is_err() {
         let _ = std::fs::remove_file(&staged);
@@ -89,12 +158,6 @@ pub fn inherited() -> Option<OwnedFd> {
     rustix::fs::fcntl_setfl(&socket, flags | rustix::fs::OFlags::NONBLOCK).ok()?;
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).ok()?;
     Some(socket)
-}
-
-/// Has a socket that listens look otherwise.
-pub fn redress(path: &Path, looks: Looks) -> Result<(), ListenError> {
-    let failed = |source| ListenError::Listen { path: path.to_owned(), source };
-    dress(path, looks).map_err(failed)
 }
 
 fn dress(path: &Path, looks: Looks) -> io::Result<()> {
@@ -177,5 +240,24 @@ mod tests {
         assert!(matches!(listen_at(&file, LOOKS), Err(ListenError::NotASocket(_))));
         let leftovers = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
         assert_eq!(leftovers, 1);
+    }
+    #[test]
+    fn a_socket_file_that_another_process_has_made_is_not_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let first = listen_at(&path, LOOKS).unwrap();
+        assert_eq!(first.file.check(), Ok(()));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(first.file.check(), Err(SocketFileLost::Removed(path.clone())));
+        let second = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(first.file.check(), Err(SocketFileLost::Replaced(path.clone())));
+        assert!(matches!(first.file.set_permissions(LOOKS), Err(ListenError::Lost(_))));
+        first.file.remove();
+        assert!(is_served(&path), "the other process's");
+        drop(second);
+        std::fs::remove_file(&path).unwrap();
+        let third = listen_at(&path, LOOKS).unwrap();
+        third.file.remove();
+        assert!(!path.exists(), "our own");
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vipwatch_linux::listen::{ListenError, Looks, listen_at};
+use vipwatch_linux::listen::{Bound, ListenError, Looks, SocketFile, SocketFileLost, listen_at};
 use vipwatch_linux::peer;
 
 pub use self::answer::{answer_once, troubles_json};
@@ -67,7 +67,7 @@ enum Why {
 /// The socket, while it is ours.
 #[derive(Debug)]
 pub struct Desk {
-    path: PathBuf,
+    file: SocketFile,
     listener: Option<UnixListener>,
     group: Option<u32>,
     office: Office,
@@ -77,8 +77,8 @@ impl Desk {
     /// Makes the socket. A stale one is replaced, a live one respected.
     pub fn open(path: &Path, group: Option<u32>, office: Office) -> Result<Self, ListenError> {
         let looks = Looks { mode: 0o660, user: None, group, backlog: 128 };
-        let listener = UnixListener::from(listen_at(path, looks)?);
-        Ok(Self { path: path.to_owned(), listener: Some(listener), group, office })
+        let Bound { listener, file } = listen_at(path, looks)?;
+        Ok(Self { file, listener: Some(UnixListener::from(listener)), group, office })
     }
 
     /// Begins to answer, on a thread of its own.
@@ -92,9 +92,16 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// Whether the socket's file is still the one that this process has made.
+    pub fn check_socket(&self) -> Result<(), SocketFileLost> {
+        self.file.check()
+    }
+}
+
 impl Drop for Desk {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.file.remove();
     }
 }
 

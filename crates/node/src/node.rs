@@ -478,8 +478,21 @@ impl Node {
         if let Some(reception) = &mut self.reception {
             let board = &self.board;
             reception.tidy(|id| board.entry(id).is_some());
+            reception.check_socket();
         }
+        self.check_socket();
         self.board.ail("history", failing.map(|why| format!("it cannot be written: {why}")));
+    }
+
+    /// Looks whether the file of the node's socket is still the one that this node has made.
+    fn check_socket(&self) {
+        let problem = self.desk.check_socket().err().map(|lost| lost.to_string());
+        let known = self.board.ailments();
+        let known = known.iter().find(|(name, ..)| *name == "socket").map(|(_, _, text)| text);
+        if let Some(problem) = problem.as_ref().filter(|problem| Some(*problem) != known) {
+            tracing::error!(problem, "commands do not reach this node");
+        }
+        self.board.ail("socket", problem);
     }
 
     fn watch_agents(&mut self) {

@@ -155,6 +155,11 @@ impl Reception {
         }
     }
 
+    /// Looks whether the socket's file is still this receiver's; see [`Receiver::check_socket`].
+    pub fn check_socket(&self) {
+        self.receiver.check_socket();
+    }
+
     /// How it is configured.
     pub fn config(&self) -> &AgentConfig {
         &self.config

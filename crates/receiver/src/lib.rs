@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use vipwatch_core::InstanceId;
-use vipwatch_linux::listen::{ListenError, Looks, listen_at, redress};
+use vipwatch_linux::listen::{Bound, ListenError, Looks, SocketFile, listen_at};
 use vipwatch_linux::process::make_room_for_files;
 
 pub use crate::books::Standing;
@@ -36,6 +36,9 @@ use crate::journal::{Journal, JournalError};
 use crate::orders::{Order, Orders};
 use crate::server::Server;
 pub use crate::server::{Audience, Policy, Settled, View};
+
+/// The name of the problem that the socket's file is not the receiver's any more.
+const SOCKET_PROBLEM: &str = "socket";
 
 /// Where and how to listen.
 #[derive(Debug)]
@@ -81,8 +84,8 @@ pub struct Receiver {
     view: Arc<Mutex<View>>,
     orders: Orders,
     thread: Option<JoinHandle<()>>,
-    /// The socket's name, if it is ours to remove.
-    socket: Option<PathBuf>,
+    /// `None`: the socket is a service manager's, who removes it.
+    socket: Option<SocketFile>,
 }
 
 impl Receiver {
@@ -101,7 +104,10 @@ impl Receiver {
         let orders = Orders::new().map_err(ReceiverError::Start)?;
         let audience = audience(journal.ledger()).map_err(ReceiverError::Start)?;
         let (listener, ours) = match entrance {
-            Entrance::New => (listen_at(&socket, looks)?, Some(socket)),
+            Entrance::New => {
+                let Bound { listener, file } = listen_at(&socket, looks)?;
+                (listener, Some(file))
+            }
             Entrance::Given(listener) => (listener, None),
         };
         let server = Server::new(listener, orders.clone(), policy, (journal, memory), audience);
@@ -133,14 +139,32 @@ impl Receiver {
         match &self.socket {
             // Not ours to move.
             None => Ok(()),
-            Some(before) if before == socket => redress(socket, looks),
+            Some(before) if before.path() == socket => before.set_permissions(looks),
             Some(before) => {
-                self.orders.put(Order::Listen(listen_at(socket, looks)?));
-                let _ = std::fs::remove_file(before);
-                self.socket = Some(socket.to_owned());
+                let Bound { listener, file } = listen_at(socket, looks)?;
+                // ORDER: the file goes before the listener, which keeps its inode from being used again.
+                before.remove();
+                self.orders.put(Order::Listen(listener));
+                self.socket = Some(file);
                 Ok(())
             }
         }
+    }
+
+    /// Looks whether the socket's file is still the one that this receiver has made. A difference is
+    /// logged once and shown in the view.
+    pub fn check_socket(&self) {
+        let lost = self.socket.as_ref().and_then(|file| file.check().err());
+        let problem = lost.map(|lost| lost.to_string());
+        let Ok(mut view) = self.view.lock() else { return };
+        if problem.as_ref() != view.problems.get(SOCKET_PROBLEM) {
+            if let Some(problem) = &problem {
+                tracing::error!(problem, "monitors cannot report");
+            } else {
+                tracing::info!("the socket file is this receiver's again");
+            }
+        }
+        view.set_problem(SOCKET_PROBLEM, problem);
     }
 
     /// Whether the socket is a service manager's.
@@ -162,8 +186,8 @@ impl Receiver {
 impl Drop for Receiver {
     /// What was promised is on the disk when this returns.
     fn drop(&mut self) {
-        if let Some(socket) = &self.socket {
-            let _ = std::fs::remove_file(socket);
+        if let Some(file) = &self.socket {
+            file.remove();
         }
         self.orders.put(Order::Stop);
         if let Some(thread) = self.thread.take() {

@@ -115,6 +115,18 @@ pub struct View {
     pub connections: usize,
     /// Reports that wait for the disk.
     pub pending: usize,
+    /// What keeps the receiver from working, by a short name.
+    pub problems: BTreeMap<&'static str, String>,
+}
+
+impl View {
+    /// Notes a problem, or that it is over.
+    pub(crate) fn set_problem(&mut self, name: &'static str, problem: Option<String>) {
+        match problem {
+            Some(problem) => self.problems.insert(name, problem),
+            None => self.problems.remove(name),
+        };
+    }
 }
 
 /// One monitor's line to us.

@@ -85,29 +85,28 @@ pub fn play(
     match manner {
         Manner::Absent => {
             // A live one is respected, a dead one removed.
-            drop(listen_at(socket, looks)?);
-            std::fs::remove_file(socket).map_err(start)?;
+            listen_at(socket, looks)?.file.remove();
             wait_for_ever();
         }
         Manner::Refusing => {
-            drop(listen_at(socket, looks)?);
-            std::fs::remove_file(socket).map_err(start)?;
+            listen_at(socket, looks)?.file.remove();
             let _bound = bind_only(socket).map_err(start)?;
             wait_for_ever();
         }
         Manner::Restarting => loop {
-            let listener = UnixListener::from(listen_at(socket, looks)?);
+            let bound = listen_at(socket, looks)?;
+            let listener = UnixListener::from(bound.listener);
             listener.set_nonblocking(false).map_err(start)?;
             let (stream, _) = listener.accept().map_err(start)?;
             // Whoever hangs up has had enough.
             let _ = attend(stream, &Mood::new(Manner::Threaded), &**heard);
+            bound.file.remove();
             drop(listener);
-            std::fs::remove_file(socket).map_err(start)?;
             wait(GONE);
         },
         _ => {
             let mood = Arc::new(Mood::new(manner));
-            serve(listen_at(socket, looks)?, &mood, heard).map_err(start)
+            serve(listen_at(socket, looks)?.listener, &mood, heard).map_err(start)
         }
     }
 }

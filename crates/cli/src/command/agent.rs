@@ -119,10 +119,17 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     tracing::info!(socket = %reception.socket().display(), "ready");
     service::notify("READY=1");
     let mut watchdog = service::Watchdog::from_environment();
+    let mut status_socket_lost = None;
     while reception.is_alive() {
         wait(&signals, &watchdog);
         watchdog.tick(vipwatch_linux::clock::now());
         reception.tidy(|_| false);
+        reception.check_socket();
+        let lost = desk.check_socket().err();
+        if let Some(problem) = lost.as_ref().filter(|_| lost != status_socket_lost) {
+            tracing::error!(%problem, "nothing can be asked here");
+        }
+        status_socket_lost = lost;
         match signals.read() {
             Some(Signal::Stop) => {
                 service::notify("STOPPING=1");

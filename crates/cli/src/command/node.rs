@@ -100,7 +100,7 @@ fn failure(error: &NodeError) -> Failure {
             .hint("use the program that wrote it, or another --state-dir"),
         NodeError::Signals(_)
         | NodeError::History(_)
-        | NodeError::Desk(ListenError::Listen { .. })
+        | NodeError::Desk(ListenError::Listen { .. } | ListenError::Lost(_))
         | NodeError::Start(_)
         | NodeError::Wait(_) => Failure::new(Code::Missing, message),
     }

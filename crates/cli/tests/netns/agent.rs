@@ -275,6 +275,21 @@ fn a_receiver_that_may_open_no_more_files_goes_on_when_it_may() {
     wait_for("a promise", || (report(lab.path(), "a", "backup") == Some(200)).then_some(()));
 }
 
+#[test]
+fn a_receiver_whose_socket_another_server_has_replaced_says_so_and_leaves_it_when_it_stops() {
+    let lab = Lab::new();
+    let mut agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    // As Neutron's agent does: it removes what is there and binds anew.
+    let other = vipwatch_testkit::Agent::listen(lab.path(), vipwatch_testkit::Manner::Threaded);
+    agent.wait_for_log("another process has replaced the socket file");
+    let problem = &agent.status()["problems"][0];
+    assert_eq!(problem["name"], "socket", "{problem}");
+    vipwatch_testkit::run(Command::new("kill").args(["-TERM", &agent.child.id().to_string()]));
+    assert!(agent.child.wait().unwrap().success());
+    assert_eq!(report(lab.path(), "a", "primary"), Some(200), "the other server is reached");
+    assert_eq!(other.count(), 1);
+}
+
 /// Makes a socket, and becomes a program that has it, as a service manager does.
 const ACTIVATE: &str = "\
 import os, socket, sys

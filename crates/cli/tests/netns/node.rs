@@ -128,6 +128,29 @@ fn a_stale_socket_is_replaced_and_something_else_of_its_name_is_left_alone() {
 }
 
 #[test]
+fn a_node_whose_socket_was_replaced_says_so_and_leaves_the_other_socket() {
+    let lab = Lab::new();
+    let place = place(&lab);
+    let node = place.start();
+    let moved = lab.path().join("moved.sock");
+    std::fs::rename(place.socket(), &moved).unwrap();
+    let _other = std::os::unix::net::UnixListener::bind(place.socket()).unwrap();
+    let doctor = || {
+        let mut command = Command::new(PROGRAM);
+        command.args(["doctor", "--config"]).arg(place.config()).arg("--socket").arg(&moved);
+        String::from_utf8(output_of(&mut command).stdout).unwrap()
+    };
+    wait_for("the finding", || {
+        let said = doctor();
+        (said.contains("node-socket") && said.contains("has replaced the socket file"))
+            .then_some(())
+    });
+    place.wait_for_log("commands do not reach this node");
+    assert!(node.stop().success());
+    assert!(UnixStream::connect(place.socket()).is_ok(), "the other server's socket is there");
+}
+
+#[test]
 fn what_is_configured_anew_is_followed_and_half_a_file_is_not_believed() {
     let lab = Lab::new();
     let (netns, place) = stage(&lab, &[one()]);

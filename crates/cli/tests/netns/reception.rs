@@ -73,6 +73,25 @@ fn a_node_whose_socket_is_served_by_another_follows_all_the_same() {
 }
 
 #[test]
+fn a_node_whose_receiver_lost_its_socket_says_so_and_leaves_the_other_socket() {
+    let lab = Lab::new();
+    let place = place(&lab);
+    place.configure("[agent]\ninterval = \"0s\"\n");
+    let node = place.start();
+    let other = vipwatch_testkit::Agent::listen(lab.path(), vipwatch_testkit::Manner::Threaded);
+    wait_for("the finding", || {
+        let said = place.say(&["doctor"]);
+        (said.contains("receiver-socket") && said.contains("has replaced the socket file"))
+            .then_some(())
+    });
+    place.configure("");
+    node.reload();
+    assert!(node.stop().success());
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
+    assert_eq!(other.count(), 1, "the other server is reached");
+}
+
+#[test]
 fn a_node_begins_and_ends_to_receive_when_it_is_told_to() {
     let lab = Lab::new();
     let place = place(&lab);

@@ -238,6 +238,7 @@ fn doctor(office: &Office) -> Value {
         let hint = match name {
             "configuration" => "mend it and reload; `vipwatch config check` says what is wrong",
             "agent" => "mend what it says and reload: monitors cannot report until then",
+            "socket" => "stop the other process and restart the node",
             "history" => "see that the disk has room and is writable; what is lost is counted",
             _ => "it works, and takes more sockets; root on Linux 4.20 or later does with one",
         };

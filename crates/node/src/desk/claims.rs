@@ -52,7 +52,12 @@ pub(super) fn answer(office: &Office) -> Value {
         "routers": routers.collect::<Value>(), "duties": duties.collect::<Value>(),
         "accepted": view.accepted, "coalesced": view.coalesced, "rejected": view.rejected,
         "unable": view.unable, "pending": view.pending, "connections": view.connections,
+        "problems": view.problems.iter().map(problem).collect::<Value>(),
     })
+}
+
+fn problem((name, text): (&&str, &String)) -> Value {
+    json!({ "name": name, "text": text })
 }
 
 fn duty(name: &str, party: &PartyView) -> Value {
@@ -68,6 +73,19 @@ fn duty(name: &str, party: &PartyView) -> Value {
 pub(super) fn findings(office: &Office, view: &View) -> Vec<Value> {
     let Some(claims) = office.front.claims() else { return Vec::new() };
     let mut findings = Vec::new();
+    let problems = claims.view.lock().map(|view| view.problems.clone()).unwrap_or_default();
+    for (name, text) in problems {
+        let hint = match name {
+            "socket" => "stop the other process, or remove [agent]; then restart this one",
+            _ => {
+                "see that the disk has room and can be written; the receiver tries again by itself"
+            }
+        };
+        findings.push(json!({
+            "id": null, "name": format!("receiver-{name}"), "severity": "wrong",
+            "text": text, "hint": hint, "since": null, "age_seconds": null,
+        }));
+    }
     let strangers: Vec<String> = match claims.view.lock() {
         Ok(claims) => {
             let ids = claims.instances.keys().filter(|id| !view.entries.contains_key(*id));

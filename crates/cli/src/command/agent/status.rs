@@ -56,6 +56,10 @@ fn page(answer: &Value) -> String {
     } else {
         show::table(&["ID", "CLAIM", "AGE", "SETTLED", "STATE", "REPORTS"], &rows)
     };
+    for problem in each(&answer["problems"]) {
+        let line = format!("{}: {}", text(&problem["name"]), text(&problem["text"]));
+        let _ = writeln!(page, "problem: {}", show::harmless(&line));
+    }
     let of = |key: &str| text(&answer[key]);
     let _ = writeln!(
         page,
@@ -121,6 +125,9 @@ fn metrics(answer: &Value) -> String {
     add("unable_total", "counter", one("unable"));
     add("pending", "gauge", one("pending"));
     add("connections", "gauge", one("connections"));
+    let problems = each(&answer["problems"]);
+    let problems = problems.map(|one| (label("name", one["name"].as_str().unwrap_or_default()), 1));
+    add("problem", "gauge", problems.collect());
     let rejected = answer["rejected"].as_object().into_iter().flatten();
     let rejected = rejected
         .map(|(reason, count)| (label("reason", reason), count.as_u64().unwrap_or(0)))
@@ -153,7 +160,7 @@ mod tests {
     #[test]
     fn every_number_is_a_metric_and_nothing_ends_a_label_early() {
         let answer = json!({
-            "accepted": 7, "rejected": { "no_id": 2 },
+            "accepted": 7, "rejected": { "no_id": 2 }, "problems": [{ "name": "socket" }],
             "routers": [{ "id": "a", "state": "active", "age_seconds": 3, "held": false }],
             "duties": [{ "party": "hook /a \"b\\\n", "pending": 1, "told": 2, "failures": 3 }],
         });
@@ -163,6 +170,7 @@ mod tests {
             "vipwatch_agent_routers{state=\"active\"} 1",
             "vipwatch_agent_report_age_seconds{id=\"a\"} 3",
             "vipwatch_agent_rejected_total{reason=\"no_id\"} 2",
+            "vipwatch_agent_problem{name=\"socket\"} 1",
             r#"vipwatch_agent_duty_pending{party="hook /a \"b\\\n"} 1"#,
         ] {
             assert!(text.lines().any(|one| one == line), "{line}\n{text}");

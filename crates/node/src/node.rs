@@ -31,7 +31,7 @@ use crate::desk::{Desk, Office, Source};
 use crate::dispatch::Dispatch;
 use crate::follow::{Follower, News};
 use crate::outlet::Report;
-use crate::reception::{Front, Reception};
+use crate::reception::{Closing, Front, Reception};
 use crate::service;
 use crate::transition::{Transition, time_text};
 
@@ -91,6 +91,8 @@ pub struct Node {
     desk: Desk,
     /// Where monitors report, if they do.
     reception: Option<Reception>,
+    /// A receiver that is shutting down, on a thread of its own.
+    closing: Option<Closing>,
     front: Front,
     name: Arc<str>,
     seq: i64,
@@ -154,6 +156,7 @@ impl Node {
             watchman,
             desk,
             reception: None,
+            closing: None,
             front,
             name,
             seq: opened.last,
@@ -190,7 +193,7 @@ impl Node {
             self.tick();
         }
         service::notify("STOPPING=1");
-        self.receive(None);
+        self.close_receiver_and_wait();
         let left = self.dispatch.close(FAREWELL);
         if left > 0 {
             tracing::warn!(left, "stopped before every hook and webhook was told");
@@ -207,7 +210,8 @@ impl Node {
         let due = [Some(self.follower.due()), self.dispatch.due(), self.watchdog.due()];
         let due = due.into_iter().flatten().chain([self.next_audit, self.next_housekeeping]);
         let left = due.min().map_or(HOUSEKEEPING, |due| due.since(clock::now()));
-        let sources = self.follower.sources().chain(self.dispatch.sources());
+        let closing = self.closing.iter().map(Closing::as_fd);
+        let sources = self.follower.sources().chain(self.dispatch.sources()).chain(closing);
         let mut polled: Vec<PollFd<'_>> = std::iter::once(self.signals.as_fd())
             .chain(sources)
             .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
@@ -429,6 +433,7 @@ impl Node {
         for (id, knows) in known {
             self.board.amend(&id, |entry| entry.agent = Some(knows));
         }
+        self.finish_closing();
         let now = clock::now();
         if self.next_audit <= now {
             self.audit();

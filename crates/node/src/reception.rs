@@ -1,10 +1,13 @@
 //! The receiver with its duties, as `vipwatch agent` and a node have it.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::InstanceId;
+use vipwatch_linux::inbox::Inbox;
 use vipwatch_receiver::{
     Entrance, Policy, Receiver, ReceiverError, Settings, Settled, Standing, View,
 };
@@ -181,6 +184,43 @@ impl Reception {
     /// Whether it still receives.
     pub fn is_alive(&self) -> bool {
         self.receiver.is_alive()
+    }
+
+    /// Shuts it down on a thread of its own. `None`: there is no such thread, and it has shut down.
+    pub(crate) fn close(self) -> Option<Closing> {
+        let ended = Inbox::new().ok()?;
+        let theirs = ended.clone();
+        let work = move || {
+            drop(self);
+            tracing::info!("the receiver has shut down");
+            theirs.put(());
+        };
+        // Without a thread, the closure and the receiver in it are dropped here.
+        let thread = std::thread::Builder::new().name("receiver-close".to_owned()).spawn(work);
+        Some(Closing { ended, thread: thread.ok()? })
+    }
+}
+
+/// A receiver that is shutting down. The descriptor can be read when it has.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    ended: Inbox<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Closing {
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.take().is_empty()
+    }
+
+    pub(crate) fn wait(self) {
+        let _ = self.thread.join();
+    }
+}
+
+impl AsFd for Closing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
     }
 }
 

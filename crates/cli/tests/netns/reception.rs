@@ -92,6 +92,42 @@ fn a_node_whose_receiver_lost_its_socket_says_so_and_leaves_the_other_socket() {
 }
 
 #[test]
+fn a_node_goes_on_while_a_receiver_that_was_removed_waits_for_its_hook() {
+    let lab = Lab::new();
+    let (netns, place) = crate::stage(&lab, &[crate::one()]);
+    let (started, gate) = (lab.path().join("started"), lab.path().join("gate"));
+    let text = format!(
+        "echo > {}; while [ ! -e {} ]; do sleep 0.05; done",
+        started.display(),
+        gate.display()
+    );
+    let hook = crate::outlets::program(&lab.path().join("hook"), &text);
+    let hanging =
+        format!("[agent]\ninterval = \"0s\"\n[[agent.hook]]\nprogram = \"{}\"\n", hook.display());
+    place.configure(&hanging);
+    let node = place.start();
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
+    wait_for("the hook", || started.exists().then_some(()));
+    place.configure("");
+    node.reload();
+    netns.ip("address add 192.0.2.9/24 dev eth0");
+    wait_for("the change", || (crate::role(&place, "VI_1") == "primary").then_some(()));
+    // Asked for again before the first has ended: the second takes its place afterwards.
+    place.configure("[agent]\ninterval = \"0s\"\n");
+    node.reload();
+    let closed = "the receiver has shut down";
+    place.wait_for_log(closed);
+    let log = place.log();
+    let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text}: {log}"));
+    assert!(at("to=\"primary\"") < at(closed), "the loop has not waited for it: {log}");
+    wait_for("the next receiver", || {
+        (report(lab.path(), "r1", "backup") == Some(200)).then_some(())
+    });
+    crate::write(&gate, "");
+    assert!(node.stop().success());
+}
+
+#[test]
 fn a_node_begins_and_ends_to_receive_when_it_is_told_to() {
     let lab = Lab::new();
     let place = place(&lab);

@@ -68,6 +68,12 @@ impl Node {
         let applied = match (&mut self.reception, config) {
             (Some(reception), Some(config)) if reception.config() == config => return,
             (Some(reception), Some(config)) => reception.configure(config),
+            (None, Some(_)) if self.closing.is_some() => {
+                tracing::info!(
+                    "the receiver before is still shutting down; the new one starts after it"
+                );
+                return;
+            }
             (None, Some(config)) => Reception::open(config, &self.house(), entrance)
                 .map(|reception| self.receive(Some(reception))),
             (_, None) => {
@@ -83,10 +89,30 @@ impl Node {
         self.board.ail("agent", why);
     }
 
-    /// From now on, monitors report here, or to nobody.
+    /// From now on, monitors report to `reception`, or to no receiver. The one before shuts down on a
+    /// thread of its own: it waits some seconds for monitors and deliveries, and the loop does not.
     pub(super) fn receive(&mut self, reception: Option<Reception>) {
         self.front.set(reception.as_ref().map(Reception::claims));
-        self.reception = reception;
+        let before = std::mem::replace(&mut self.reception, reception);
+        if let Some(closing) = before.and_then(Reception::close) {
+            self.closing = Some(closing);
+        }
+    }
+
+    /// When a receiver has shut down, starts the one that the configuration asks for by now.
+    pub(super) fn finish_closing(&mut self) {
+        if self.closing.take_if(|closing| closing.has_ended()).is_some() {
+            let agent = self.config.agent.clone();
+            self.apply_agent(agent.as_ref(), Entrance::New);
+        }
+    }
+
+    /// For the end of the node: returns when no receiver runs any more.
+    pub(super) fn close_receiver_and_wait(&mut self) {
+        self.receive(None);
+        if let Some(closing) = self.closing.take() {
+            closing.wait();
+        }
     }
 
     fn house(&self) -> House {

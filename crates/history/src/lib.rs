@@ -126,3 +126,20 @@ pub enum HistoryError {
     #[error("the history cannot be written")]
     Io(#[from] std::io::Error),
 }
+
+impl HistoryError {
+    /// Whether the file is not a database any more, or not a whole one.
+    pub fn is_damage(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        let (Self::Sql(source) | Self::Open { source, .. }) = self else { return false };
+        matches!(source.sqlite_error_code(), Some(NotADatabase | DatabaseCorrupt))
+    }
+
+    /// The message and its cause, in one line.
+    pub(crate) fn with_cause(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(cause) => format!("{self}: {cause}"),
+            None => self.to_string(),
+        }
+    }
+}

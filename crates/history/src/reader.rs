@@ -1,6 +1,7 @@
 //! Answers while the history is written.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, params};
@@ -140,20 +141,7 @@ impl Reader {
 
     /// What each instance was last known to be.
     pub fn last_roles(&self) -> Result<BTreeMap<String, Last>, HistoryError> {
-        let mut statement = self
-            .connection
-            .prepare("SELECT instance, role, since, hook_us, webhook_us FROM standing")?;
-        let rows = statement.query_map([], |row| {
-            let mut latencies = Latencies::default();
-            for (at, stage) in [(3, Stage::Hook), (4, Stage::Webhook)] {
-                if let Some(micros) = row.get(at)? {
-                    latencies.set(stage, micros);
-                }
-            }
-            let last = Last { role: row.get(1)?, since: row.get(2)?, latencies };
-            Ok((row.get(0)?, last))
-        })?;
-        Ok(rows.collect::<Result<BTreeMap<_, _>, _>>()?)
+        last_roles(&self.connection)
     }
 
     /// Every life of the recorder, in order.
@@ -170,6 +158,45 @@ impl Reader {
         })?;
         Ok(rows.collect::<Result<Vec<_>, _>>()?)
     }
+}
+
+/// What each instance was last known to be.
+pub(crate) fn last_roles(connection: &Connection) -> Result<BTreeMap<String, Last>, HistoryError> {
+    let mut statement =
+        connection.prepare("SELECT instance, role, since, hook_us, webhook_us FROM standing")?;
+    let rows = statement.query_map([], |row| {
+        let mut latencies = Latencies::default();
+        for (at, stage) in [(3, Stage::Hook), (4, Stage::Webhook)] {
+            if let Some(micros) = row.get(at)? {
+                latencies.set(stage, micros);
+            }
+        }
+        let last = Last { role: row.get(1)?, since: row.get(2)?, latencies };
+        Ok((row.get(0)?, last))
+    })?;
+    Ok(rows.collect::<Result<BTreeMap<_, _>, _>>()?)
+}
+
+/// The same from a file that cannot be written, on a full or read-only disk, as far as it can be read.
+pub(crate) fn roles_without_writing(path: &Path) -> BTreeMap<String, Last> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let has_log = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut name = path.as_os_str().to_owned();
+    if !has_log {
+        // Without a log the file is complete, and `immutable` reads it without making files beside it.
+        flags |= OpenFlags::SQLITE_OPEN_URI;
+        let escape = |byte: &u8| match byte {
+            b'%' | b'?' | b'#' => format!("%{byte:02x}").into_bytes(),
+            byte => vec![*byte],
+        };
+        let escaped: Vec<u8> = path.as_os_str().as_bytes().iter().flat_map(escape).collect();
+        name =
+            std::ffi::OsString::from_vec([b"file:".as_slice(), &escaped, b"?immutable=1"].concat());
+    }
+    let opened = Connection::open_with_flags(Path::new(&name), flags);
+    opened.ok().and_then(|connection| last_roles(&connection).ok()).unwrap_or_default()
 }
 
 /// The statement that answers `query`: ?1 is the earliest time, ?2 the instance or the beginning of

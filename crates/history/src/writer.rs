@@ -1,24 +1,28 @@
-//! Writes in batches, on a thread of its own: whoever records never waits for the disk.
+//! Writes in batches, on a thread of its own: the caller never waits for the disk.
+//!
+//! A file that cannot be opened or written does not end anything: records are counted as dropped, and
+//! the thread tries again. A damaged file is renamed, and a new one is begun. Afterwards the `standing`
+//! table is out of date, and the owner of the writer [restates](Writer::restate) every instance.
 
+mod recorder;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rusqlite::{Connection, ErrorCode, params};
+use rusqlite::Connection;
 
-use crate::{FILE, HistoryError, Latencies, Record, Stage, schema};
+use self::recorder::Recorder;
+use crate::reader::{last_roles, roles_without_writing};
+use crate::{FILE, HistoryError, Last, Latencies, Record, Stage, schema};
 
 /// Changes that may wait for the disk, which takes a thousand at a time: more than a node has
 /// instances.
 const QUEUE: usize = 1 << 13;
-/// Changes in one transaction.
-const BATCH: usize = 1000;
-/// How often the recorder writes down that it runs, and clears what is too old.
-const HEARTBEAT: Duration = Duration::from_mins(1);
-
 /// How much to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
@@ -42,10 +46,14 @@ impl Default for Keep {
 pub struct Opened {
     /// The recorder before was killed; this is when it was last known to run.
     pub killed: Option<i64>,
-    /// The file was not a database any more: it was set aside, as this.
+    /// The file was damaged and is kept under this name.
     pub set_aside: Option<PathBuf>,
     /// No change has a number above this one, whether it is in the history or was lost.
     pub last: i64,
+    /// The last known role of each instance.
+    pub roles: BTreeMap<String, Last>,
+    /// Why the file could not be opened; the writer tries again until it can.
+    pub failed: Option<String>,
 }
 
 /// What the thread is handed.
@@ -54,51 +62,68 @@ enum Note {
     Change(Box<(Record, Latencies)>),
     /// Who knew how soon; `None`: it does not know after all.
     Stage(i64, Stage, Option<i64>),
+    /// The present state of an instance, for the `standing` table only.
+    Restate(Box<Restated>),
+    /// A reader has met damage: examine the file.
+    Examine,
 }
 
-/// What went wrong, for both sides.
+#[derive(Debug)]
+struct Restated {
+    instance: String,
+    seq: i64,
+    last: Last,
+}
+
+/// What went wrong, shared with the thread.
 #[derive(Debug, Default)]
-struct Losses {
+struct Health {
     dropped: AtomicU64,
-    /// Why the last batch could not be written; `None` if it could.
+    /// Why the file cannot be opened or written; `None` if it can.
     failing: Mutex<Option<String>>,
+    /// Damaged files that were renamed, since the owner last asked.
+    set_aside: Mutex<Vec<PathBuf>>,
+    /// Notes were lost, or a new file was begun: `standing` is out of date.
+    is_outdated: AtomicBool,
 }
 
 /// Records changes.
 #[derive(Debug)]
 pub struct Writer {
     sender: Option<SyncSender<Note>>,
-    losses: Arc<Losses>,
+    health: Arc<Health>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Opens the history in `directory`, or begins one.
+    /// Opens the history in `directory`, or begins one. Fails if a later program has written it; any
+    /// other trouble with the file is in [`Opened::failed`] and in [`Self::failing`].
     pub fn open(directory: &Path, keep: Keep) -> Result<(Self, Opened), HistoryError> {
         let path = directory.join(FILE);
-        let mut opened = Opened::default();
-        let (connection, killed) = match open(&path) {
-            Err(error) if is_corrupt(&error) => {
-                opened.set_aside = Some(set_aside(&path)?);
-                open(&path)?
+        let (connection, opened) = match open_or_replace(&path) {
+            Ok((connection, opened)) => (Some(connection), opened),
+            Err(error @ HistoryError::TooNew { .. }) => return Err(error),
+            Err(error) => {
+                let (last, roles) = (unknown_floor(), roles_without_writing(&path));
+                let failed = Some(error.with_cause());
+                (None, Opened { last, roles, failed, ..Opened::default() })
             }
-            other => other?,
         };
-        opened.killed = killed;
-        opened.last = floor(&connection, &opened)?;
+        let health = Health { failing: Mutex::new(opened.failed.clone()), ..Health::default() };
+        let health = Arc::new(health);
         let (sender, receiver) = sync_channel(QUEUE);
-        let losses = Arc::new(Losses::default());
-        let shared = Arc::clone(&losses);
-        let work = move || Recorder { connection, keep, losses: shared, rows: None }.run(&receiver);
+        let recorder = Recorder::new(path, connection, keep, Arc::clone(&health));
+        let work = move || recorder.run(&receiver);
         let thread = std::thread::Builder::new().name("history".to_owned()).spawn(work)?;
-        Ok((Self { sender: Some(sender), losses, thread: Some(thread) }, opened))
+        Ok((Self { sender: Some(sender), health, thread: Some(thread) }, opened))
     }
 
     /// Takes a record down, without waiting. If the disk is so far behind that there is no
     /// room, it is counted instead, and the count is in the history.
     pub fn record(&self, record: Record, latencies: Latencies) {
         if !self.put(Note::Change(Box::new((record, latencies)))) {
-            self.losses.dropped.fetch_add(1, Ordering::Relaxed);
+            self.health.dropped.fetch_add(1, Ordering::Relaxed);
+            self.health.is_outdated.store(true, Ordering::Relaxed);
         }
     }
 
@@ -113,18 +138,41 @@ impl Writer {
         let _ = self.put(Note::Stage(seq, stage, None));
     }
 
+    /// Writes the present state of an instance, whose last change is `seq`, without recording a change.
+    pub fn restate(&self, instance: String, seq: i64, last: Last) {
+        if !self.put(Note::Restate(Box::new(Restated { instance, seq, last }))) {
+            self.health.is_outdated.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the file examined, because a reader has met damage; a damaged file is set aside.
+    pub fn examine(&self) {
+        let _ = self.put(Note::Examine);
+    }
+
     fn put(&self, note: Note) -> bool {
         self.sender.as_ref().is_some_and(|sender| sender.try_send(note).is_ok())
     }
 
     /// How many changes could not be recorded.
     pub fn dropped(&self) -> u64 {
-        self.losses.dropped.load(Ordering::Relaxed)
+        self.health.dropped.load(Ordering::Relaxed)
     }
 
-    /// Why nothing can be written now; `None` if it can.
+    /// Why the file cannot be opened or written now; `None` if it can.
     pub fn failing(&self) -> Option<String> {
-        self.losses.failing.lock().map_or(None, |failing| failing.clone())
+        self.health.failing.lock().map_or(None, |failing| failing.clone())
+    }
+
+    /// The new names of files that were damaged, since the last call.
+    pub fn take_set_aside(&self) -> Vec<PathBuf> {
+        self.health.set_aside.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default()
+    }
+
+    /// Whether the file can be written and does not have the present state of every instance: then the
+    /// caller restates them all. True once for each such time.
+    pub fn take_outdated(&self) -> bool {
+        self.failing().is_none() && self.health.is_outdated.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -132,15 +180,16 @@ impl Writer {
 const UNWRITTEN: i64 = 100_000;
 
 /// A number that no change has gone beyond. Numbers are never used again: others know changes by them.
-fn floor(connection: &Connection, opened: &Opened) -> Result<i64, HistoryError> {
-    if opened.set_aside.is_some() {
-        // Nobody knows what they were: ten a second since the epoch, which is more than there were.
-        return Ok(now() / 100);
-    }
+fn floor(connection: &Connection, is_killed: bool) -> Result<i64, HistoryError> {
     let dropped: i64 =
         connection.query_row("SELECT coalesce(sum(dropped), 0) FROM run", [], |row| row.get(0))?;
-    let lost = if opened.killed.is_some() { UNWRITTEN } else { 0 };
+    let lost = if is_killed { UNWRITTEN } else { 0 };
     Ok(last(connection)?.saturating_add(lost).saturating_add(dropped))
+}
+
+/// The same without a file to read: ten numbers a second since the epoch, which is more than there were.
+fn unknown_floor() -> i64 {
+    now() / 100
 }
 
 /// The number of the last change that was ever recorded, whether it is still kept or not.
@@ -164,19 +213,27 @@ impl Drop for Writer {
     }
 }
 
-fn open(path: &Path) -> Result<(Connection, Option<i64>), HistoryError> {
+/// Opens the file; a damaged one is set aside first.
+fn open_or_replace(path: &Path) -> Result<(Connection, Opened), HistoryError> {
+    match open(path) {
+        Err(error) if error.is_damage() => {
+            let aside = set_aside(path)?;
+            let (connection, opened) = open(path)?;
+            let (set_aside, last) = (Some(aside), unknown_floor());
+            Ok((connection, Opened { set_aside, last, ..opened }))
+        }
+        other => other,
+    }
+}
+
+fn open(path: &Path) -> Result<(Connection, Opened), HistoryError> {
     let failed = |source| HistoryError::Open { path: path.to_owned(), source };
     let mut connection = Connection::open(path).map_err(failed)?;
     schema::prepare(&mut connection, path)?;
+    let roles = last_roles(&connection)?;
     let killed = begin_run(&mut connection)?;
-    Ok((connection, killed))
-}
-
-fn is_corrupt(error: &HistoryError) -> bool {
-    let (HistoryError::Sql(source) | HistoryError::Open { source, .. }) = error else {
-        return false;
-    };
-    matches!(source.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+    let last = floor(&connection, killed.is_some())?;
+    Ok((connection, Opened { killed, last, roles, ..Opened::default() }))
 }
 
 /// Renames what cannot be read, with what belongs to it, so that nothing is lost.
@@ -206,171 +263,6 @@ fn begin_run(connection: &mut Connection) -> Result<Option<i64>, HistoryError> {
     transaction.execute("INSERT INTO run (began, seen) VALUES (?1, ?1)", [time])?;
     transaction.commit()?;
     Ok(killed)
-}
-
-/// The thread's side.
-struct Recorder {
-    connection: Connection,
-    keep: Keep,
-    losses: Arc<Losses>,
-    /// Rows in `change`. `None`: not counted yet, or a failed statement made the number uncertain.
-    rows: Option<u64>,
-}
-
-impl Recorder {
-    fn run(mut self, receiver: &Receiver<Note>) {
-        self.beat(false);
-        let mut next_beat = Instant::now() + HEARTBEAT;
-        loop {
-            let now = Instant::now();
-            if next_beat <= now {
-                self.beat(false);
-                next_beat = now + HEARTBEAT;
-            }
-            match receiver.recv_timeout(next_beat - now.min(next_beat)) {
-                Ok(first) => {
-                    let rest = receiver.try_iter().take(BATCH - 1);
-                    let batch: Vec<Note> = std::iter::once(first).chain(rest).collect();
-                    let failed = self.write(&batch).err();
-                    if failed.is_some() {
-                        // The disk is full, or gone: what cannot be kept is counted.
-                        let changes = batch.iter().filter(|note| matches!(note, Note::Change(..)));
-                        self.losses.dropped.fetch_add(changes.count() as u64, Ordering::Relaxed);
-                    }
-                    if let Ok(mut failing) = self.losses.failing.lock() {
-                        *failing = failed.map(|error| error.to_string());
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.beat(true);
-                    return;
-                }
-            }
-        }
-    }
-
-    fn write(&mut self, batch: &[Note]) -> rusqlite::Result<()> {
-        let transaction = self.connection.transaction()?;
-        {
-            let mut insert = transaction.prepare(
-                "INSERT INTO change (seq, at, instance, netns, from_role, to_role, cause, reason, \
-                 file_us, announce_us, hook_us, webhook_us, agent_us) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-            )?;
-            let mut standing = transaction.prepare(
-                "INSERT INTO standing (instance, role, since, seq, hook_us, webhook_us) \
-                 VALUES (?1, ?2, ?3, ?4, ?6, ?7) \
-                 ON CONFLICT (instance) DO UPDATE SET role = ?2, \
-                 seq = CASE WHEN ?5 THEN ?4 ELSE seq END, \
-                 hook_us = CASE WHEN ?5 THEN ?6 ELSE hook_us END, \
-                 webhook_us = CASE WHEN ?5 THEN ?7 ELSE webhook_us END, \
-                 since = CASE WHEN role = ?2 THEN since ELSE ?3 END",
-            )?;
-            for note in batch {
-                match note {
-                    Note::Change(change) => {
-                        let (record, latencies) = &**change;
-                        let Record { seq, at, instance, netns, from, to, cause, reason, is_news } =
-                            record;
-                        let [file, announce, hook, webhook, agent] = latencies.0;
-                        insert.execute(params![
-                            seq, at, instance, netns, from, to, cause, reason, file, announce,
-                            hook, webhook, agent
-                        ])?;
-                        standing.execute(params![instance, to, at, seq, is_news, hook, webhook])?;
-                    }
-                    Note::Stage(seq, stage, micros) => {
-                        let column = stage.word();
-                        let tables: &[&str] = match stage {
-                            Stage::Hook | Stage::Webhook => &["change", "standing"],
-                            Stage::File | Stage::Announce | Stage::Agent => &["change"],
-                        };
-                        for table in tables {
-                            // A second delivery of the same change keeps the first latency.
-                            let update = format!(
-                                "UPDATE {table} SET {column}_us = ?2 \
-                                 WHERE seq = ?1 AND ({column}_us IS NULL OR ?2 IS NULL)"
-                            );
-                            transaction.prepare(&update)?.execute(params![seq, micros])?;
-                        }
-                    }
-                }
-            }
-        }
-        transaction.commit()?;
-        let inserted = batch.iter().filter(|note| matches!(note, Note::Change(..))).count();
-        self.rows = self.rows.map(|rows| rows + inserted as u64);
-        Ok(())
-    }
-
-    /// Says that we run, or have ended; clears what is too old or too much.
-    fn beat(&mut self, is_end: bool) {
-        let time = now();
-        let dropped =
-            i64::try_from(self.losses.dropped.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-        // A disk that is full now may not be at the next beat.
-        let _ = self.connection.execute(
-            "UPDATE run SET seen = ?1, ended = CASE WHEN ?2 THEN ?1 END, dropped = ?3 \
-             WHERE id = (SELECT max(id) FROM run)",
-            params![time, is_end, dropped],
-        );
-        // The next heartbeat tries again.
-        let _ = self.apply_retention(time);
-    }
-
-    /// Deletes rows beyond the limits of age, number and file size.
-    fn apply_retention(&mut self, time: i64) -> rusqlite::Result<()> {
-        // ORDER: the number is uncertain until every statement has succeeded.
-        let known = self.rows.take();
-        let age = i64::try_from(self.keep.age.as_millis()).unwrap_or(i64::MAX);
-        let oldest = time.saturating_sub(age);
-        let expired = self.connection.execute("DELETE FROM change WHERE at < ?1", [oldest])?;
-        self.connection.execute(
-            "DELETE FROM run WHERE seen < ?1 AND id < (SELECT max(id) FROM run)",
-            [oldest],
-        )?;
-        let rows = match known {
-            Some(rows) => rows.saturating_sub(expired as u64),
-            None => self.count_rows()?,
-        };
-        // Sequence numbers have gaps: each kill skips UNWRITTEN of them. Only rows count.
-        let rows = rows - self.delete_oldest(rows.saturating_sub(self.keep.changes))?;
-        let excess = if self.is_too_large() { rows.div_ceil(10) } else { 0 };
-        self.rows = Some(rows - self.delete_oldest(excess)?);
-        Ok(())
-    }
-
-    /// Reads an index of the whole table, so it is done once; the number is kept from then on.
-    fn count_rows(&self) -> rusqlite::Result<u64> {
-        let rows: i64 =
-            self.connection.query_row("SELECT count(*) FROM change", [], |row| row.get(0))?;
-        Ok(u64::try_from(rows).unwrap_or(0))
-    }
-
-    /// Deletes the oldest `count` rows and returns how many there were.
-    fn delete_oldest(&self, count: u64) -> rusqlite::Result<u64> {
-        if count == 0 {
-            return Ok(0);
-        }
-        let deleted = self.connection.execute(
-            "DELETE FROM change WHERE seq IN (SELECT seq FROM change ORDER BY seq LIMIT ?1)",
-            [i64::try_from(count).unwrap_or(i64::MAX)],
-        )?;
-        Ok(deleted as u64)
-    }
-
-    /// Whether the used part of the file is above its limit. The file itself never shrinks: SQLite
-    /// uses free pages again.
-    fn is_too_large(&self) -> bool {
-        let number = |pragma: &str| -> u64 {
-            let found: rusqlite::Result<i64> =
-                self.connection.pragma_query_value(None, pragma, |row| row.get(0));
-            found.ok().and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
-        };
-        let used = number("page_count").saturating_sub(number("freelist_count"));
-        used * number("page_size") > self.keep.bytes
-    }
 }
 
 /// Milliseconds since the epoch.
@@ -647,6 +539,87 @@ mod tests {
         writer.record(record("a", now(), "primary"), Latencies::default());
         drop(writer);
         assert_eq!(read(directory.path()).len(), 1);
+    }
+
+    /// Overwrites the first page of a table or an index.
+    fn damage(directory: &Path, name: &str) {
+        use std::os::unix::fs::FileExt;
+        let connection = Connection::open(directory.join(FILE)).unwrap();
+        let find = "SELECT rootpage FROM sqlite_master WHERE name = ?1";
+        let page: u32 = connection.query_row(find, [name], |row| row.get(0)).unwrap();
+        let size: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
+        drop(connection);
+        let file = File::options().write(true).open(directory.join(FILE)).unwrap();
+        let (garbage, at) = (vec![7; size as usize], u64::from(page - 1) * u64::from(size));
+        file.write_all_at(&garbage, at).unwrap();
+    }
+
+    fn files_set_aside(directory: &Path) -> usize {
+        let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains(".corrupt-")).count()
+    }
+
+    #[test]
+    fn damage_that_is_met_at_the_start_or_while_writing_sets_the_file_aside() {
+        for name in ["standing", "run", "change_by_instance"] {
+            let directory = tempfile::tempdir().unwrap();
+            let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+            writer.record(record("a", now(), "primary"), Latencies::default());
+            drop(writer);
+            damage(directory.path(), name);
+            let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+            assert_eq!(opened.failed, None, "{name}");
+            let change = record("b", now(), "primary");
+            writer.record(change.clone(), Latencies::default());
+            drop(writer);
+            assert_eq!(read(directory.path()), [change], "{name}");
+            assert_eq!(files_set_aside(directory.path()), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn damage_that_only_a_reader_meets_sets_the_file_aside_when_it_is_examined() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        // A table without use here: no statement of the writer meets it.
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        connection.execute("CREATE TABLE unused (x)", []).unwrap();
+        drop(connection);
+        drop(writer);
+        damage(directory.path(), "unused");
+        let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+        assert_eq!(opened.set_aside, None);
+        writer.examine();
+        drop(writer);
+        assert_eq!(files_set_aside(directory.path()), 1);
+    }
+
+    #[test]
+    fn the_last_roles_can_be_read_where_nothing_can_be_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let odd = directory.path().join("100%?#");
+        std::fs::create_dir(&odd).unwrap();
+        let (writer, _) = Writer::open(&odd, Keep::default()).unwrap();
+        writer.record(record("a", now(), "primary"), Latencies::default());
+        drop(writer);
+        let roles = roles_without_writing(&odd.join(FILE));
+        assert_eq!(roles["a"].role, "primary");
+        assert_eq!(std::fs::read_dir(&odd).unwrap().count(), 1, "no file beside it");
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_opened_drops_records_and_counts_them() {
+        let directory = tempfile::tempdir().unwrap();
+        // A file where the directory should be, as root can open a directory without permissions.
+        let state_dir = directory.path().join("state");
+        File::create(&state_dir).unwrap();
+        let (writer, opened) = Writer::open(&state_dir, Keep::default()).unwrap();
+        assert!(opened.failed.is_some() && opened.last > 1_000_000_000, "{opened:?}");
+        writer.record(record("a", now(), "primary"), Latencies::default());
+        assert!(writer.failing().is_some());
+        let health = Arc::clone(&writer.health);
+        drop(writer);
+        assert_eq!(health.dropped.load(Ordering::Relaxed), 1);
     }
 
     #[test]

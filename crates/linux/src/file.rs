@@ -20,6 +20,14 @@ pub fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Whether an error is about the disk and not about a mistake: it is full, read-only or broken, and may
+/// be mended while the program runs.
+pub fn is_storage_trouble(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let known = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
+    error.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
+}
+
 /// The text of the regular file at `path`, which may be a symbolic link, if it has no more than
 /// `limit` bytes. Bytes that are not UTF-8 are replaced: they can only be in a comment or a
 /// password.

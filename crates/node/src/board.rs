@@ -5,7 +5,7 @@
 //! reader still holds.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -41,6 +41,9 @@ pub struct Entry {
     pub agent: Option<AgentKnows>,
     /// Who is told.
     pub stages: Arc<[Stage]>,
+    /// Whether hooks and webhooks were to be told of the last change. A start that finds the role
+    /// unchanged is no news.
+    pub is_news: bool,
 }
 
 /// Everything, at one moment.
@@ -75,13 +78,15 @@ pub struct Counters {
     pub outlet_failures: AtomicU64,
     /// Changes that the history does not have.
     pub history_dropped: AtomicU64,
+    /// 1 if the history can be written, else 0.
+    pub history_up: AtomicU64,
     /// Lines that listeners have missed.
     pub feed_missed: AtomicU64,
 }
 
 impl Counters {
     /// Every metric, by its name.
-    pub fn metrics(&self) -> [(&'static str, u64); 11] {
+    pub fn metrics(&self) -> [(&'static str, u64); 12] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("vipwatch_transitions_total", of(&self.transitions)),
@@ -94,6 +99,7 @@ impl Counters {
             ("vipwatch_outlet_pending", of(&self.pending)),
             ("vipwatch_outlet_failures_total", of(&self.outlet_failures)),
             ("vipwatch_history_dropped_total", of(&self.history_dropped)),
+            ("vipwatch_history_up", of(&self.history_up)),
             ("vipwatch_feed_missed_total", of(&self.feed_missed)),
         ]
     }
@@ -118,6 +124,8 @@ pub struct Board {
     pub counters: Counters,
     /// What is wrong with the node itself, by name.
     ailments: Mutex<BTreeMap<&'static str, (SystemTime, String)>>,
+    /// A reader of the history has met damage.
+    has_history_damage: AtomicBool,
 }
 
 impl Board {
@@ -184,6 +192,16 @@ impl Board {
                 ailments.remove(name);
             }
         }
+    }
+
+    /// Notes that a reader of the history has met damage; the loop has the file examined.
+    pub(crate) fn report_history_damage(&self) {
+        self.has_history_damage.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was noted since the last call.
+    pub(crate) fn take_history_damage(&self) -> bool {
+        self.has_history_damage.swap(false, Ordering::Relaxed)
     }
 
     /// What is wrong with the node itself: by name, since when, and what.

@@ -37,6 +37,7 @@ pub fn office(config: &Config) -> Office {
             failures: BTreeMap::new(),
             agent: None,
             stages: Arc::from([]),
+            is_news: false,
         };
         (entry.found.id.clone(), Arc::new(entry))
     });

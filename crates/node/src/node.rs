@@ -1,6 +1,7 @@
 //! The loop: waits in one place, takes what has come, and takes every change to the outlets, the
 //! history and the board.
 
+mod history;
 mod reload;
 
 use std::collections::BTreeMap;
@@ -18,8 +19,9 @@ use vipwatch_core::audit::AgentKnows;
 use vipwatch_core::{InstanceId, Moment};
 use vipwatch_engine::discovery::{Found, Trouble};
 use vipwatch_engine::roster::{Cause, Change};
-use vipwatch_history::{HistoryError, Last, Opened, Reader, Stage, Writer};
+use vipwatch_history::{HistoryError, Last, Stage, Writer};
 use vipwatch_linux::clock;
+use vipwatch_linux::file::is_storage_trouble;
 use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
 use vipwatch_linux::signal::{Signal, Signals};
@@ -33,7 +35,7 @@ use crate::follow::{Follower, News};
 use crate::outlet::Report;
 use crate::reception::{Closing, Front, Reception};
 use crate::service;
-use crate::transition::{Transition, time_text};
+use crate::transition::Transition;
 
 /// How often the loop looks after itself.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
@@ -101,8 +103,8 @@ pub struct Node {
     next_audit: Moment,
     next_housekeeping: Moment,
     watchdog: service::Watchdog,
-    /// Held for as long as we record.
-    _lock: OwnedFd,
+    /// Held for as long as we record. `None`: the state directory cannot be used.
+    lock: Option<OwnedFd>,
 }
 
 impl Node {
@@ -115,16 +117,24 @@ impl Node {
         let service::Inheritance { entrance, signals } = inheritance;
         // Announcing takes some for each instance, for some seconds.
         raise_file_limit();
-        let lock = lock(&config.state_dir)?;
+        let lock = match lock(&config.state_dir) {
+            // The history says what is wrong, and tries again.
+            Err(NodeError::StateDir { source, .. }) if is_storage_trouble(&source) => None,
+            lock => Some(lock?),
+        };
         let name = crate::name();
         let places = config.places.clone();
         let mut follower = Follower::open(places, config.instances.clone(), config.listen)
             .map_err(NodeError::Listen)?;
-        let (writer, opened) = Writer::open(&config.state_dir, config.keep)?;
-        let before = Reader::open(&config.state_dir)?.last_roles()?;
+        let (writer, mut opened) = Writer::open(&config.state_dir, config.keep)?;
+        let before = std::mem::take(&mut opened.roles);
         let dispatch = Dispatch::new(&config, Arc::clone(&name)).map_err(NodeError::Start)?;
         let board = Arc::new(Board::default());
-        greet(&opened);
+        history::log_opened(&opened);
+        board.ail(
+            "history",
+            opened.failed.as_ref().map(|why| format!("it cannot be opened: {why}")),
+        );
         if let Some(why) = follower.roster().fleet().hardship() {
             let text = format!("each namespace has a socket of its own: {why}");
             tracing::warn!("{text}");
@@ -164,7 +174,7 @@ impl Node {
             next_audit: now + HOUSEKEEPING,
             next_housekeeping: now,
             watchdog: service::Watchdog::from_environment(),
-            _lock: lock,
+            lock,
         };
         node.watch_agents();
         let found = node.follower.rediscover();
@@ -356,6 +366,7 @@ impl Node {
                 failures,
                 agent: is_told.then(|| agent.unwrap_or_default()),
                 stages,
+                is_news: transition.is_news,
             };
             view.entries.insert(id.clone(), Arc::new(entry));
         });
@@ -466,14 +477,6 @@ impl Node {
         counters.namespaces.store(roster.namespaces() as u64, Ordering::Relaxed);
         counters.netlink_sockets.store(roster.fleet().sockets() as u64, Ordering::Relaxed);
         counters.pending.store(self.dispatch.pending() as u64, Ordering::Relaxed);
-        counters.history_dropped.store(self.writer.dropped(), Ordering::Relaxed);
-        let failing = self.writer.failing();
-        if let Some(why) = &failing {
-            tracing::error!(
-                dropped = self.writer.dropped(),
-                "the history cannot be written: {why}"
-            );
-        }
         if self.reception.as_ref().is_some_and(|reception| !reception.is_alive()) {
             tracing::error!("nobody can report any more: the receiver has ended");
             self.receive(None);
@@ -486,7 +489,7 @@ impl Node {
             reception.check_socket();
         }
         self.check_socket();
-        self.board.ail("history", failing.map(|why| format!("it cannot be written: {why}")));
+        self.check_history();
     }
 
     /// Looks whether the file of the node's socket is still the one that this node has made.
@@ -510,17 +513,6 @@ fn log(transition: &Transition) {
     let (from, to, cause) = (from.as_deref().unwrap_or("-"), to, cause.word());
     let (instance, reason, role) = (&found.id, to.reason(), to.word());
     tracing::info!(seq, %instance, from, to = role, cause, reason, "role");
-}
-
-fn greet(opened: &Opened) {
-    if let Some(aside) = &opened.set_aside {
-        let text = "the history was not readable any more; it is kept as";
-        tracing::error!("{text} {}", aside.display());
-    }
-    if let Some(killed) = opened.killed {
-        let text = "the node before was killed; what happened since is not recorded";
-        tracing::warn!("{text}: last seen {}", time_text(killed));
-    }
 }
 
 /// One node for a directory.

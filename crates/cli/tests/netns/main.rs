@@ -13,6 +13,7 @@ mod reception;
 mod scale;
 mod server;
 mod simulate;
+mod storage;
 mod webhooks;
 
 use std::io::Write;

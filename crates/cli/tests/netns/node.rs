@@ -380,7 +380,7 @@ fn a_history_of_a_later_version_is_refused_and_a_broken_one_is_set_aside() {
     let file = place.state_dir().join("history.sqlite");
     write(&file, &"not a database ".repeat(1000));
     let node = place.start();
-    place.wait_for_log("it is kept as");
+    place.wait_for_log("history file is damaged; a new one is begun");
     wait_for_record(&place, "VI_1 backup");
     assert!(node.stop().success());
     // <https://www.sqlite.org/fileformat.html>: the user version is at offset 60.

@@ -12,7 +12,7 @@ use vipwatch_core::standing::{Holding, holding};
 use vipwatch_core::{Role, Standing};
 use vipwatch_engine::discovery::Trouble;
 use vipwatch_engine::look::Looker;
-use vipwatch_history::{Entry as Recorded, Query, Reader, Run};
+use vipwatch_history::{Entry as Recorded, HistoryError, Query, Reader, Run};
 use vipwatch_linux::process::release_spare_heap;
 
 use super::{Office, Source, Why, claims, refusal, say};
@@ -103,7 +103,18 @@ fn status(office: &Office, prefixes: &[String]) -> Value {
 }
 
 fn instance(office: &Office, entry: &Entry) -> Value {
-    let Entry { found, standing, since, seq, cause, latencies, failures, agent, stages } = entry;
+    let Entry {
+        found,
+        standing,
+        since,
+        seq,
+        cause,
+        latencies,
+        failures,
+        agent,
+        stages,
+        is_news: _,
+    } = entry;
     // Of half an instance, which half?
     let survey = match standing {
         Standing::Partial { .. } => Looker::new().survey(found.netns.as_ref()).ok(),
@@ -200,11 +211,10 @@ fn show(office: &Office, prefix: &str) -> Value {
     let id = entry.found.id.to_string();
     let query =
         Query { since: None, instance: Some(id.clone()), exact: true, limit: Some(TIMELINE) };
-    let (timeline, error) =
-        match Reader::open(&office.state_dir).and_then(|reader| reader.changes(&query)) {
-            Ok(changes) => (changes.iter().map(change).collect(), None),
-            Err(error) => (json!([]), Some(error.to_string())),
-        };
+    let (timeline, error) = match read_history(office, |reader| reader.changes(&query)) {
+        Ok(changes) => (changes.iter().map(change).collect(), None),
+        Err(error) => (json!([]), Some(error.to_string())),
+    };
     let findings: Value = findings.iter().map(|aged| finding(Some(&id), aged)).collect();
     json!({
         "schema": "vipwatch.show/1", "node": &*office.node, "instance": shown,
@@ -239,7 +249,10 @@ fn doctor(office: &Office) -> Value {
             "configuration" => "mend it and reload; `vipwatch config check` says what is wrong",
             "agent" => "mend what it says and reload: monitors cannot report until then",
             "socket" => "stop the other process and restart the node",
-            "history" => "see that the disk has room and is writable; what is lost is counted",
+            "history" => {
+                "see that the disk has room and can be written; the node tries again by itself, \
+                 and counts the changes that are not recorded"
+            }
             _ => "it works, and takes more sockets; root on Linux 4.20 or later does with one",
         };
         findings.push(json!({
@@ -326,7 +339,7 @@ fn clashes(view: &View) -> Vec<Value> {
 
 fn flapping(office: &Office) -> Vec<Value> {
     let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
-    let flaps = Reader::open(&office.state_dir).and_then(|reader| reader.flaps(millis(since)));
+    let flaps = read_history(office, |reader| reader.flaps(millis(since)));
     let often = flaps.unwrap_or_default().into_iter().filter(|flaps| flaps.changes >= FLAPS);
     let each = often.map(|flaps| {
         let minutes = FLAP_SPAN.as_secs() / 60;
@@ -340,6 +353,18 @@ fn flapping(office: &Office) -> Vec<Value> {
     each.collect()
 }
 
+/// Reads the history; a damaged file is reported, so that the node sets it aside.
+fn read_history<T>(
+    office: &Office,
+    read: impl FnOnce(&Reader) -> Result<T, HistoryError>,
+) -> Result<T, HistoryError> {
+    let read = Reader::open(&office.state_dir).and_then(|reader| read(&reader));
+    if read.as_ref().is_err_and(HistoryError::is_damage) {
+        office.board.report_history_damage();
+    }
+    read
+}
+
 fn history(office: &Office, question: &Value) -> Value {
     let query = Query {
         since: question["since"].as_i64(),
@@ -348,9 +373,7 @@ fn history(office: &Office, question: &Value) -> Value {
         // Whoever wants more reads the file.
         limit: Some(question["limit"].as_u64().unwrap_or(LONGEST_HISTORY).min(LONGEST_HISTORY)),
     };
-    match Reader::open(&office.state_dir)
-        .and_then(|reader| history_json(&reader, &query, &office.node))
-    {
+    match read_history(office, |reader| history_json(reader, &query, &office.node)) {
         Ok(answer) => answer,
         Err(error) => refusal(Why::Missing, &vipwatch_core::Chain(&error).to_string()),
     }

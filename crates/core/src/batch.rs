@@ -57,6 +57,13 @@ impl<K: Ord + Clone, V: Clone> Batch<K, V> {
         self.not_before = now + interval;
     }
 
+    /// The value of `key` that was on its way has arrived, or is given up: [`Self::failed`] leaves it out.
+    pub fn concluded(&mut self, key: &K) {
+        if let Some(pile) = &mut self.on_its_way {
+            pile.remove(key);
+        }
+    }
+
     /// What was on its way has not arrived. It waits again, unless it was overtaken.
     pub fn failed(&mut self, now: Moment, pause: Duration) {
         for (key, entry) in self.on_its_way.take().into_iter().flatten() {
@@ -157,6 +164,18 @@ mod tests {
         assert_eq!(batch.pending(), 2);
         batch.failed(at(0), Duration::from_millis(250));
         assert_eq!(batch.take(at(250)), Some(vec![(1, "active"), (2, "standby")]));
+    }
+
+    #[test]
+    fn a_value_that_was_concluded_is_not_told_again() {
+        let mut batch = Batch::new();
+        batch.put(1, "active");
+        batch.put(2, "active");
+        assert!(batch.take(at(0)).is_some());
+        batch.concluded(&1);
+        assert_eq!(batch.pending(), 1);
+        batch.failed(at(0), Duration::from_millis(250));
+        assert_eq!(batch.take(at(250)), Some(vec![(2, "active")]));
     }
 
     proptest! {

@@ -4,11 +4,13 @@
 //!   Transition ─┬─ 1 state file     inline
 //!               ├─ 2 announcements  a thread for all
 //!               ├─ 3 agent          inline, without waiting; asked again when due
-//!               ├─ 4 hooks          lanes, in order for each instance
-//!               └─ 5 webhooks       lanes, in order for each instance and address
+//!               ├─ 4 hooks          a queue for each, in order for each instance
+//!               └─ 5 webhooks       a queue for each, in order for each instance
 //! ```
 //!
 //! An instance for which nothing is configured has no entry here.
+
+mod outstanding;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,19 +27,16 @@ use vipwatch_engine::outlet::state_file::{StateFile, Written};
 use vipwatch_history::{Last, Latencies, Stage};
 use vipwatch_linux::clock;
 
+use self::outstanding::Outstanding;
 use crate::config::{AgentRule, Config, Hook, Rule, Webhook};
-use crate::lane::Lanes;
 use crate::outlet::announce::Crier;
 use crate::outlet::post::public_part;
-use crate::outlet::webhook::Poster;
+use crate::outlet::queue::{Queue, TargetSettings, reconcile};
 use crate::outlet::{Letter, Report, Tray, hook, sink_into, webhook};
 use crate::transition::{Transition, micros};
 
 /// Conversations with agents at a time: a receiver's queue is short, and so is our list of files.
 const CONVERSATIONS: usize = 64;
-
-/// Posts to one address at a time.
-const POSTS: usize = 4;
 
 /// What the configuration says about one instance.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -67,8 +66,8 @@ impl Spec {
             if rule.agent.is_some() {
                 others.agent.clone_from(&rule.agent);
             }
-            others.hooks.extend(rule.hooks.iter().cloned());
-            others.webhooks.extend(rule.webhooks.iter().cloned());
+            add_new(&mut others.hooks, &rule.hooks);
+            add_new(&mut others.webhooks, &rule.webhooks);
         }
         Self { state_dir, others: Arc::new(others) }
     }
@@ -91,6 +90,48 @@ impl Spec {
         };
         Stage::ALL.into_iter().filter(has).collect()
     }
+}
+
+/// Adds those of `more` that are not there yet: one target is told once.
+fn add_new<T: TargetSettings>(targets: &mut Vec<Arc<T>>, more: &[Arc<T>]) {
+    for target in more {
+        if !targets.contains(target) {
+            targets.push(Arc::clone(target));
+        }
+    }
+}
+
+impl Others {
+    /// Whether a target of this name is configured.
+    fn has(&self, stage: Stage, name: &str) -> bool {
+        match stage {
+            Stage::Hook => self.hooks.iter().any(|hook| hook.name() == name),
+            Stage::Webhook => self.webhooks.iter().any(|webhook| webhook.name() == name),
+            Stage::File | Stage::Announce | Stage::Agent => false,
+        }
+    }
+}
+
+/// An instance for which something else is configured than before.
+#[derive(Debug)]
+pub(crate) struct Reconfigured {
+    pub(crate) id: InstanceId,
+    /// The configuration before; `None` if there was none.
+    before: Option<Arc<Others>>,
+}
+
+/// Failures to deliver, by stage and target.
+pub(crate) type Failures = BTreeMap<(Stage, String), String>;
+
+/// What became of a change at once.
+#[derive(Debug, Default)]
+pub(crate) struct Performed {
+    /// The stages that know of it already.
+    pub(crate) latencies: Latencies,
+    /// Failures.
+    pub(crate) reports: Vec<Report>,
+    /// Older notifications that this one has replaced.
+    pub(crate) superseded: usize,
 }
 
 /// The outlets of one instance.
@@ -119,9 +160,11 @@ pub(crate) struct Dispatch {
     open: BTreeSet<InstanceId>,
     tray: Tray,
     crier: Option<Crier>,
-    hooks: Lanes<InstanceId, hook::Job>,
-    /// By the address, with all that belongs to it.
-    webhooks: Vec<(Arc<Webhook>, Lanes<InstanceId, webhook::Job>)>,
+    hooks: Vec<Queue<Hook, hook::Job>>,
+    /// Runs of one hook at a time.
+    hooks_at_once: usize,
+    webhooks: Vec<Queue<Webhook, webhook::Job>>,
+    outstanding: Outstanding,
     node: Arc<str>,
     none: Arc<[Stage]>,
 }
@@ -129,17 +172,16 @@ pub(crate) struct Dispatch {
 impl Dispatch {
     pub(crate) fn new(config: &Config, node: Arc<str>) -> io::Result<Self> {
         let tray = Tray::new()?;
-        let sink = sink_into(&tray);
-        let hooks =
-            Lanes::new("hook", config.hooks_at_once, move |job: &mut _| hook::work(job, &sink));
         let mut dispatch = Self {
             rules: Vec::new(),
             outlets: BTreeMap::new(),
             open: BTreeSet::new(),
             tray,
             crier: None,
-            hooks,
+            hooks: Vec::new(),
+            hooks_at_once: config.hooks_at_once,
             webhooks: Vec::new(),
+            outstanding: Outstanding::default(),
             node,
             none: Arc::from([]),
         };
@@ -147,28 +189,26 @@ impl Dispatch {
         Ok(dispatch)
     }
 
-    /// Takes other rules. What they say of an instance as before is left as it is.
+    /// Takes other rules. Outlets that are configured as before go on, and a hook or webhook that stays keeps
+    /// its queue.
     pub(crate) fn configure(&mut self, rules: Vec<Rule>) -> io::Result<()> {
         if self.crier.is_none() && rules.iter().any(|rule| rule.announce.is_some()) {
             self.crier = Some(Crier::start(self.tray.clone())?);
         }
-        let wanted: Vec<Arc<Webhook>> =
+        let sink = sink_into(&self.tray);
+        let hooks: Vec<_> = rules.iter().flat_map(|rule| rule.hooks.iter().cloned()).collect();
+        let at_once = self.hooks_at_once;
+        reconcile(&mut self.hooks, &hooks, |hook| hook::queue(hook, at_once, sink.clone()));
+        let webhooks: Vec<_> =
             rules.iter().flat_map(|rule| rule.webhooks.iter().cloned()).collect();
-        for webhook in &wanted {
-            if !self.webhooks.iter().any(|(known, _)| known == webhook) {
-                let poster = Poster::new(Arc::clone(webhook), sink_into(&self.tray));
-                let lanes = Lanes::new("webhook", POSTS, move |job: &mut _| poster.work(job));
-                self.webhooks.push((Arc::clone(webhook), lanes));
-            }
-        }
-        self.webhooks.retain(|(known, _)| wanted.contains(known));
+        reconcile(&mut self.webhooks, &webhooks, |one| webhook::queue(one, sink.clone()));
         self.rules = rules;
         Ok(())
     }
 
     /// These are the instances, and no others; tells for which of them something else is configured
     /// than before: they are to be told where they stand.
-    pub(crate) fn follow(&mut self, instances: &[Arc<Found>]) -> Vec<InstanceId> {
+    pub(crate) fn follow(&mut self, instances: &[Arc<Found>]) -> Vec<Reconfigured> {
         let mut before = std::mem::take(&mut self.outlets);
         let mut changed = Vec::new();
         let mut last_others: Option<Arc<Others>> = None;
@@ -183,12 +223,13 @@ impl Dispatch {
                 }
                 Some(known) => {
                     self.part_with(&found.id, &known, &spec);
-                    changed.push(found.id.clone());
+                    let before = Some(known.spec.others);
+                    changed.push(Reconfigured { id: found.id.clone(), before });
                     known.last
                 }
                 None if spec == Spec::default() => continue,
                 None => {
-                    changed.push(found.id.clone());
+                    changed.push(Reconfigured { id: found.id.clone(), before: None });
                     None
                 }
             };
@@ -201,6 +242,9 @@ impl Dispatch {
         self.open.retain(|id| outlets.contains_key(id));
         for (id, gone) in before {
             self.part_with(&id, &gone, &Spec::default());
+            for stage in [Stage::Hook, Stage::Webhook] {
+                self.outstanding.forget(&id, stage, |_| false);
+            }
         }
         changed
     }
@@ -263,22 +307,57 @@ impl Dispatch {
         agents.filter_map(|agent| Some(agent.socket.parent()?.to_owned())).collect()
     }
 
-    /// Tells everybody of a change. Tells back who knew at once, and what failed; and how many
-    /// letters were left out for this one.
-    pub(crate) fn perform(
+    /// Tells every outlet of a change.
+    pub(crate) fn perform(&mut self, transition: &Arc<Transition>) -> Performed {
+        let mut performed = self.tell_inline(transition);
+        if transition.is_news {
+            performed.superseded = self.enqueue(transition, |_, _| true);
+        }
+        performed
+    }
+
+    /// Tells outlets that are configured differently now of the role that holds. It is no news for a hook or
+    /// webhook, unless its last delivery has failed, or it takes the place of one that was not told yet.
+    pub(crate) fn perform_again(
         &mut self,
         transition: &Arc<Transition>,
-    ) -> (Latencies, Vec<Report>, usize) {
-        let mut latencies = Latencies::default();
-        let mut reports = Vec::new();
+        reconfigured: &Reconfigured,
+        failures: &Failures,
+    ) -> Performed {
+        let mut performed = self.tell_inline(transition);
         let id = &transition.found.id;
-        let Some(outlets) = self.outlets.get_mut(id) else { return (latencies, reports, 0) };
+        let Some(outlets) = self.outlets.get(id) else { return performed };
+        let now = Arc::clone(&outlets.spec.others);
+        let mut has_replaced = Vec::new();
+        for stage in [Stage::Hook, Stage::Webhook] {
+            let is_gone = self.outstanding.forget(id, stage, |name| now.has(stage, name));
+            let mut failed = failures.keys().filter(|(of, _)| *of == stage);
+            if is_gone || failed.any(|(_, name)| !now.has(stage, name)) {
+                has_replaced.push(stage);
+            }
+        }
+        let before = reconfigured.before.as_deref();
+        performed.superseded = self.enqueue(transition, |stage, name| {
+            let is_new = before.is_none_or(|before| !before.has(stage, name));
+            failures.contains_key(&(stage, name.to_owned()))
+                || (is_new && has_replaced.contains(&stage))
+        });
+        performed
+    }
+
+    /// Tells the outlets that need no queue.
+    fn tell_inline(&mut self, transition: &Arc<Transition>) -> Performed {
+        let mut performed = Performed::default();
+        let id = &transition.found.id;
+        let Some(outlets) = self.outlets.get_mut(id) else { return performed };
         outlets.last = Some(Arc::clone(transition));
         if let Some(file) = &mut outlets.file {
             let written = file.want(transition.to.word(), clock::now());
-            match file_report(written, transition) {
-                Some(report) => reports.push(report),
-                None => latencies.set(Stage::File, micros(transition.heard, clock::now())),
+            if let Some(report) = file_report(written, transition) {
+                performed.reports.push(report);
+            } else {
+                let taken = micros(transition.heard, clock::now());
+                performed.latencies.set(Stage::File, taken);
             }
         }
         if let (Some(plan), Some(crier)) = (outlets.spec.others.announce, &self.crier) {
@@ -293,33 +372,47 @@ impl Dispatch {
         if !outlets.is_settled() {
             self.open.insert(id.clone());
         }
-        let left_out = self.enqueue(transition);
-        (latencies, reports, left_out)
+        performed
     }
 
-    /// Puts a change into the lanes of programs and addresses that want to hear of it.
-    fn enqueue(&self, transition: &Arc<Transition>) -> usize {
-        let id = &transition.found.id;
-        let Some(outlets) = self.outlets.get(id) else { return 0 };
-        if !transition.is_news {
-            return 0;
+    /// Puts a change into the queues of those hooks and webhooks of its instance that want its role, are
+    /// chosen, and do not hold it already; the number of older notifications that it has replaced.
+    fn enqueue(
+        &mut self,
+        transition: &Arc<Transition>,
+        is_chosen: impl Fn(Stage, &str) -> bool,
+    ) -> usize {
+        let Some(outlets) = self.outlets.get(&transition.found.id) else { return 0 };
+        let others = Arc::clone(&outlets.spec.others);
+        let letter: Arc<dyn Letter> = Arc::<Transition>::clone(transition);
+        let node = &self.node;
+        let round = Round { transition, is_chosen: &is_chosen, stage: Stage::Hook };
+        let job = || hook::Job { letter: Arc::clone(&letter), node: Arc::clone(node) };
+        let hooks = round.enqueue(&others.hooks, &self.hooks, &mut self.outstanding, job);
+        let round = Round { stage: Stage::Webhook, ..round };
+        let job = || webhook::Job::new(Arc::clone(&letter), Arc::clone(node));
+        hooks + round.enqueue(&others.webhooks, &self.webhooks, &mut self.outstanding, job)
+    }
+
+    /// A delivery to a hook or webhook has concluded; true if it was the last one of its change and stage.
+    /// Other stages have one target, so each conclusion is the last.
+    pub(crate) fn conclude(&mut self, report: &Report) -> bool {
+        let Report { instance, seq, stage, whom, .. } = report;
+        match stage {
+            Stage::Hook | Stage::Webhook => self.outstanding.conclude(instance, *stage, *seq, whom),
+            Stage::File | Stage::Announce | Stage::Agent => true,
         }
-        let role = transition.to.word();
-        let mut left_out = 0;
-        for hook in outlets.spec.others.hooks.iter().filter(|hook| hook.on.contains(&role)) {
-            let letter: Arc<dyn Letter> = Arc::<Transition>::clone(transition);
-            let job = hook::Job { hook: Arc::clone(hook), letter, node: Arc::clone(&self.node) };
-            let is_same = |other: &hook::Job| Arc::ptr_eq(&other.hook, hook);
-            left_out += self.hooks.put(id.clone(), job, hook.deliver, is_same);
-        }
-        for webhook in outlets.spec.others.webhooks.iter().filter(|one| one.on.contains(&role)) {
-            let lanes = self.webhooks.iter().find(|(known, _)| known == webhook);
-            let letter: Arc<dyn Letter> = Arc::<Transition>::clone(transition);
-            let job = webhook::Job::new(letter, Arc::clone(&self.node));
-            let Some((_, lanes)) = lanes else { continue };
-            left_out += lanes.put(id.clone(), job, webhook.deliver, |_| true);
-        }
-        left_out
+    }
+
+    /// Whether a delivery of change `seq` to `target` has not concluded yet.
+    pub(crate) fn is_outstanding(
+        &self,
+        id: &InstanceId,
+        stage: Stage,
+        seq: i64,
+        target: &str,
+    ) -> bool {
+        self.outstanding.contains(id, stage, seq, target)
     }
 
     /// What to wait for besides: workers, and agents that owe an answer.
@@ -407,21 +500,50 @@ impl Dispatch {
         (reports, known)
     }
 
-    /// How many letters wait.
+    /// How many notifications wait.
     pub(crate) fn pending(&self) -> usize {
-        let webhooks = self.webhooks.iter().map(|(_, lanes)| lanes.pending());
-        self.hooks.pending() + webhooks.sum::<usize>()
+        let hooks = self.hooks.iter().map(Queue::pending);
+        hooks.chain(self.webhooks.iter().map(Queue::pending)).sum()
     }
 
-    /// Ends: what is under way may finish, but not take longer than `limit`; tells how many letters
-    /// are left.
+    /// Waits until all queues are empty, at most `limit`; the number of notifications that are left.
     pub(crate) fn close(&self, limit: Duration) -> usize {
         let end = clock::now() + limit;
-        let mut left = self.hooks.close(limit);
-        for (_, lanes) in &self.webhooks {
-            left += lanes.close(end.since(clock::now()));
+        let left = |end: Moment| end.since(clock::now());
+        let hooks = self.hooks.iter().map(|queue| queue.close(left(end)));
+        hooks.chain(self.webhooks.iter().map(|queue| queue.close(left(end)))).sum()
+    }
+}
+
+/// One stage of one change.
+struct Round<'a> {
+    transition: &'a Transition,
+    /// Whether a target of this stage and name is told.
+    is_chosen: &'a dyn Fn(Stage, &str) -> bool,
+    stage: Stage,
+}
+
+impl Round<'_> {
+    fn enqueue<T: TargetSettings + 'static, J: Send + 'static>(
+        &self,
+        targets: &[Arc<T>],
+        queues: &[Queue<T, J>],
+        outstanding: &mut Outstanding,
+        job: impl Fn() -> J,
+    ) -> usize {
+        let (id, seq) = (&self.transition.found.id, self.transition.seq);
+        let role = self.transition.to.word();
+        let mut superseded = 0;
+        for target in targets.iter().filter(|target| target.on().contains(&role)) {
+            let name = target.name();
+            let queue = queues.iter().find(|queue| queue.target() == *target);
+            let is_new = !outstanding.contains(id, self.stage, seq, &name);
+            if let Some(queue) = queue.filter(|_| is_new && (self.is_chosen)(self.stage, &name)) {
+                outstanding.begin(id, self.stage, seq, name);
+                superseded += queue.put(id.clone(), job());
+            }
         }
-        left
+        superseded
     }
 }
 

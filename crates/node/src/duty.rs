@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   Settled ─┬─ IPv6 parameters   lanes, in order for each router
-//!            ├─ hooks             lanes, in order for each router
-//!            ├─ webhooks          lanes, in order for each router and address
+//!            ├─ hooks             a queue for each, in order for each router
+//!            ├─ webhooks          a queue for each, in order for each router
 //!            └─ upstream          a thread, all routers at once
 //!                  └──▶ Notes ──▶ ledger (on the disk), and whoever asks
 //! ```
@@ -32,15 +32,15 @@ pub use self::notes::{Notes, PartyView};
 use self::upstream::Messenger;
 use crate::config::{AgentConfig, Deliver, Hook, Upstream, Webhook};
 use crate::lane::Lanes;
-use crate::outlet::post::public_part;
-use crate::outlet::webhook::Poster;
-use crate::outlet::{Letter, Sink, hook, webhook};
+use crate::outlet::post::known_as;
+use crate::outlet::queue::{Queue, TargetSettings as _};
+use crate::outlet::{Letter, hook, webhook};
 use crate::transition::{millis, time_text};
 
 /// How long those who are being told may take when the receiver is stopped.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Routers that are set up at a time, and posts to one address.
+/// Routers that are set up at a time.
 const AT_ONCE: usize = 4;
 
 /// What holds, as it is told: `vipwatch.claim/1`.
@@ -74,14 +74,11 @@ impl Letter for Settlement {
     }
 }
 
-/// A program's letter, and where it is noted what has come of it.
-type HookJob = (Sink, hook::Job);
-
 /// What one party is told with.
 enum Means {
     Ipv6(PathBuf, Lanes<InstanceId, ipv6::Job>),
-    Hook(Arc<Hook>),
-    Webhook(Arc<Webhook>, Lanes<InstanceId, webhook::Job>),
+    Hook(Queue<Hook, hook::Job>),
+    Webhook(Queue<Webhook, webhook::Job>),
     Upstream(Arc<Upstream>, Messenger),
 }
 
@@ -107,8 +104,8 @@ pub(crate) struct Duties(Arc<Mutex<Hall>>);
 /// Everybody who is told.
 struct Hall {
     parties: Vec<Party>,
-    /// Shared by all programs, so that those of one router run in order.
-    hooks: Lanes<InstanceId, HookJob>,
+    /// Runs of one hook at a time.
+    hooks_at_once: usize,
     notes: Arc<Notes>,
     node: Arc<str>,
 }
@@ -116,9 +113,7 @@ struct Hall {
 impl Duties {
     /// None yet.
     pub(crate) fn new(hooks_at_once: usize, node: Arc<str>, notes: Arc<Notes>) -> Self {
-        let work = |(sink, job): &mut HookJob| hook::work(job, sink);
-        let hooks = Lanes::new("hook", hooks_at_once, work);
-        Self(Arc::new(Mutex::new(Hall { parties: Vec::new(), hooks, notes, node })))
+        Self(Arc::new(Mutex::new(Hall { parties: Vec::new(), hooks_at_once, notes, node })))
     }
 
     /// Those that `config` asks for, and no others. Who is a party already goes on as it is; who is new is told
@@ -145,8 +140,8 @@ impl Hall {
         let mut before = std::mem::take(&mut self.parties);
         let mut others = Vec::new();
         for (name, wanted) in wanted {
-            let same =
-                before.iter().position(|party| party.name == name && wanted.is(&party.means));
+            let is_same = |party: &Party| party.name == name && wanted.is_served_by(&party.means);
+            let same = before.iter().position(is_same);
             match same {
                 Some(at) => self.parties.push(before.swap_remove(at)),
                 None => others.push((name, wanted)),
@@ -182,11 +177,11 @@ impl Hall {
                 let work = move |job: &mut ipv6::Job| ipv6::work(job, &confs, &party, &notes);
                 Means::Ipv6(state_path.to_owned(), Lanes::new("ipv6", AT_ONCE, work))
             }
-            Wanted::Hook(hook) => Means::Hook(Arc::clone(hook)),
+            Wanted::Hook(hook) => {
+                Means::Hook(hook::queue(hook, self.hooks_at_once, self.notes.sink(name)))
+            }
             Wanted::Webhook(webhook) => {
-                let poster = Poster::new(Arc::clone(webhook), self.notes.sink(name));
-                let work = move |job: &mut webhook::Job| poster.work(job);
-                Means::Webhook(Arc::clone(webhook), Lanes::new("webhook", AT_ONCE, work))
+                Means::Webhook(webhook::queue(webhook, self.notes.sink(name)))
             }
             Wanted::Upstream(upstream) => {
                 let node = Arc::clone(&self.node);
@@ -202,22 +197,19 @@ impl Hall {
         let (letter, node) = (Arc::clone(settlement), Arc::clone(&self.node));
         let (id, owe) = (instance.clone(), || self.notes.owe(&party.name, instance, *seq));
         let left_out = match &party.means {
-            Means::Hook(hook) if !wants(&hook.on) => 0,
-            Means::Webhook(webhook, _) if !wants(&webhook.on) => 0,
-            Means::Hook(hook) => {
+            Means::Hook(queue) if !wants(&queue.target().on) => 0,
+            Means::Webhook(queue) if !wants(&queue.target().on) => 0,
+            Means::Hook(queue) => {
                 owe();
-                let job = hook::Job { hook: Arc::clone(hook), letter, node };
-                let is_same = |other: &HookJob| Arc::ptr_eq(&other.1.hook, hook);
-                let job = (self.notes.sink(&party.name), job);
-                self.hooks.put(id, job, hook.deliver, is_same)
+                queue.put(id, hook::Job { letter, node })
             }
-            Means::Webhook(webhook, lanes) => {
+            Means::Webhook(queue) => {
                 owe();
-                lanes.put(id, webhook::Job::new(letter, node), webhook.deliver, |_| true)
+                queue.put(id, webhook::Job::new(letter, node))
             }
             Means::Ipv6(_, lanes) => {
                 owe();
-                lanes.put(id, ipv6::Job::new(letter), Deliver::Latest, |_| true)
+                lanes.put(id, ipv6::Job::new(letter), Deliver::Latest)
             }
             Means::Upstream(_, messenger) => {
                 owe();
@@ -242,13 +234,13 @@ impl Hall {
                 messenger.close();
             }
         }
-        let mut left = self.hooks.close(FAREWELL);
+        let mut left = 0;
         for party in &self.parties {
             let limit = end.since(clock::now());
             left += match &party.means {
-                Means::Hook(_) => 0,
+                Means::Hook(queue) => queue.close(limit),
                 Means::Ipv6(_, lanes) => lanes.close(limit),
-                Means::Webhook(_, lanes) => lanes.close(limit),
+                Means::Webhook(queue) => queue.close(limit),
                 Means::Upstream(_, messenger) => messenger.wait(limit),
             };
         }
@@ -269,10 +261,9 @@ fn wanted(config: &AgentConfig) -> Vec<(Arc<str>, Wanted<'_>)> {
         .has_ipv6_params
         .then(|| ("ipv6 parameters".to_owned(), Wanted::Ipv6(config.state_path.as_path())));
     let hooks = config.hooks.iter();
-    let hooks = hooks.map(|hook| (format!("hook {}", hook.program.join(" ")), Wanted::Hook(hook)));
+    let hooks = hooks.map(|hook| (format!("hook {}", hook.name()), Wanted::Hook(hook)));
     let webhooks = config.webhooks.iter();
-    let webhooks = webhooks
-        .map(|one| (format!("webhook {}", known_as(&one.target.url)), Wanted::Webhook(one)));
+    let webhooks = webhooks.map(|one| (format!("webhook {}", one.name()), Wanted::Webhook(one)));
     let upstream = config.upstream.iter();
     let upstream = upstream
         .map(|one| (format!("upstream {}", known_as(&one.target.url)), Wanted::Upstream(one)));
@@ -287,26 +278,14 @@ fn wanted(config: &AgentConfig) -> Vec<(Arc<str>, Wanted<'_>)> {
     all
 }
 
-/// An address without what may be secret in it, and yet not that of another secret.
-fn known_as(url: &str) -> String {
-    let public = public_part(url);
-    if public == url {
-        return public;
-    }
-    // FNV-1a: enough to tell two apart, too little to tell anything else.
-    let hash = url
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("{public} ~{:04x}", hash & 0xffff)
-}
-
 impl Wanted<'_> {
-    /// Whether this is what there is.
-    fn is(&self, means: &Means) -> bool {
+    /// Whether `means` serves this configuration; a hook or webhook takes other settings without losing
+    /// notifications that wait.
+    fn is_served_by(&self, means: &Means) -> bool {
         match (self, means) {
             (Self::Ipv6(wanted), Means::Ipv6(known, _)) => *wanted == known,
-            (Self::Hook(wanted), Means::Hook(known)) => *wanted == known,
-            (Self::Webhook(wanted), Means::Webhook(known, _)) => *wanted == known,
+            (Self::Hook(wanted), Means::Hook(queue)) => queue.reconfigure(wanted),
+            (Self::Webhook(wanted), Means::Webhook(queue)) => queue.reconfigure(wanted),
             (Self::Upstream(wanted), Means::Upstream(known, _)) => *wanted == known,
             _ => false,
         }
@@ -347,18 +326,5 @@ impl Audience for Duties {
         if let Some(hall) = self.hall() {
             hall.close();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_tells_secrets_apart_and_tells_none() {
-        let names = ["http://h/a?token=1", "http://h/a?token=2", "http://u:p@h/a"].map(known_as);
-        assert!(names.iter().all(|name| name.starts_with("http://h/a ~")), "{names:?}");
-        assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
-        assert_eq!(known_as("http://h/a"), "http://h/a");
     }
 }

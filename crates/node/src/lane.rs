@@ -90,25 +90,16 @@ impl<K: Ord + Clone + Send + 'static, J: Send + 'static> Lanes<K, J> {
         Self { shared: Arc::new(Shared { state, bell: Condvar::new(), work, limit, name }) }
     }
 
-    /// Adds a letter to the lane of `key`; tells how many were left out for it. Where only the last
-    /// one matters, those are left out of which `is_same` says that they are for the same reader.
-    pub(crate) fn put(
-        &self,
-        key: K,
-        job: J,
-        deliver: Deliver,
-        is_same: impl Fn(&J) -> bool,
-    ) -> usize {
+    /// Adds a letter to the lane of `key`; the number of those that were left out for it.
+    pub(crate) fn put(&self, key: K, job: J, deliver: Deliver) -> usize {
         let mut state = self.shared.lock();
         let lane = state.lanes.entry(key.clone()).or_default();
         let before = lane.len();
         if deliver == Deliver::Latest {
-            lane.retain(|letter| !is_same(&letter.job));
+            lane.clear();
         }
         while lane.len() >= LONGEST {
-            // Who gets too much to read loses what is his.
-            let oldest = lane.iter().position(|letter| is_same(&letter.job)).unwrap_or(0);
-            lane.remove(oldest);
+            lane.pop_front();
         }
         let left_out = before - lane.len();
         let is_waiting = before > 0;
@@ -139,6 +130,13 @@ impl<K: Ord + Clone + Send + 'static, J: Send + 'static> Lanes<K, J> {
             // again.
             self.shared.lock().workers -= 1;
         }
+    }
+
+    /// Tries everything that waits for another attempt at once.
+    pub(crate) fn retry_now(&self) {
+        let now = Instant::now();
+        self.shared.lock().delayed.values_mut().for_each(|at| *at = now);
+        self.shared.bell.notify_all();
     }
 
     /// How many letters wait or are being dealt with.
@@ -293,9 +291,9 @@ mod tests {
             Next::Done
         });
         for number in 0..3 {
-            assert_eq!(lanes.put('a', ('a', number), Deliver::Every, |_| true), 0);
+            assert_eq!(lanes.put('a', ('a', number), Deliver::Every), 0);
         }
-        lanes.put('b', ('b', 0), Deliver::Every, |_| true);
+        lanes.put('b', ('b', 0), Deliver::Every);
         assert_eq!(receiver.recv_timeout(LONG), Ok(('b', 0)), "a is held up, b is not");
         go.send(()).unwrap();
         let rest: Vec<_> = (0..3).map(|_| receiver.recv_timeout(LONG).unwrap()).collect();
@@ -313,7 +311,7 @@ mod tests {
             sender.send(*job).unwrap();
             Next::Done
         });
-        lanes.put('x', 0, Deliver::Latest, |_| true);
+        lanes.put('x', 0, Deliver::Latest);
         go.send(()).unwrap();
         assert_eq!(receiver.recv_timeout(LONG), Ok(0));
         // He has told of it before he is done with it.
@@ -321,10 +319,10 @@ mod tests {
             std::thread::yield_now();
         }
         // The worker holds the next one at the gate; of those behind it one is left.
-        lanes.put('x', 1, Deliver::Every, |_| true);
-        lanes.put('y', 2, Deliver::Latest, |_| true);
-        lanes.put('y', 3, Deliver::Latest, |_| true);
-        assert_eq!(lanes.put('y', 4, Deliver::Latest, |_| true), 1);
+        lanes.put('x', 1, Deliver::Every);
+        lanes.put('y', 2, Deliver::Latest);
+        lanes.put('y', 3, Deliver::Latest);
+        assert_eq!(lanes.put('y', 4, Deliver::Latest), 1);
         for _ in 0..2 {
             go.send(()).unwrap();
         }
@@ -340,8 +338,8 @@ mod tests {
             sender.send(*job).unwrap();
             if job.1 < 3 { Next::Again(Duration::from_millis(1)) } else { Next::Done }
         });
-        lanes.put('x', (1, 0), Deliver::Every, |_| true);
-        lanes.put('x', (2, 0), Deliver::Every, |_| true);
+        lanes.put('x', (1, 0), Deliver::Every);
+        lanes.put('x', (2, 0), Deliver::Every);
         let seen: Vec<_> = (0..6).map(|_| receiver.recv_timeout(LONG).unwrap()).collect();
         assert_eq!(seen, [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]);
         assert_eq!(lanes.close(LONG), 0);
@@ -355,8 +353,7 @@ mod tests {
             let _ = gate.lock().unwrap().recv_timeout(LONG);
             Next::Done
         });
-        let left_out: usize =
-            (0..LONGEST * 2).map(|n| lanes.put('x', n, Deliver::Every, |_| true)).sum();
+        let left_out: usize = (0..LONGEST * 2).map(|n| lanes.put('x', n, Deliver::Every)).sum();
         assert!(left_out >= LONGEST - 1);
         assert!(lanes.close(Duration::from_millis(1)) >= LONGEST);
     }

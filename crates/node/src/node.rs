@@ -30,7 +30,7 @@ use crate::audit::{Auditor, Watchman, share};
 use crate::board::{Board, Entry};
 use crate::config::{Config, ConfigError};
 use crate::desk::{Desk, Office, Source};
-use crate::dispatch::Dispatch;
+use crate::dispatch::{Dispatch, Performed, Reconfigured};
 use crate::follow::{Follower, News};
 use crate::outlet::Report;
 use crate::reception::{Closing, Front, Reception};
@@ -287,8 +287,9 @@ impl Node {
     }
 
     /// Outlets that are new are told what is so; it is no change.
-    fn tell_where_they_stand(&mut self, ids: &[InstanceId]) {
-        for id in ids {
+    fn tell_where_they_stand(&mut self, changed: &[Reconfigured]) {
+        for reconfigured in changed {
+            let id = &reconfigured.id;
             let Some(entry) = self.board.entry(id) else { continue };
             let transition = Arc::new(Transition {
                 seq: entry.seq,
@@ -298,17 +299,19 @@ impl Node {
                 from: None,
                 to: entry.standing.clone(),
                 cause: Cause::Start,
-                // Who could not be told of it may be told otherwise now.
-                is_news: entry
-                    .failures
-                    .keys()
-                    .any(|(stage, _)| matches!(stage, Stage::Hook | Stage::Webhook)),
+                is_news: false,
             });
-            let (_, reports, _) = self.dispatch.perform(&transition);
+            let Performed { reports, superseded, .. } =
+                self.dispatch.perform_again(&transition, reconfigured, &entry.failures);
+            self.board.counters.superseded.fetch_add(superseded as u64, Ordering::Relaxed);
             let stages = self.dispatch.stages(id);
+            let dispatch = &self.dispatch;
             self.board.amend(id, |entry| {
-                // Whoever is not told any more has nothing to complain about.
-                entry.failures.clear();
+                // A delivery that goes on failing does not report the same failure twice.
+                let seq = entry.seq;
+                entry
+                    .failures
+                    .retain(|(stage, target), _| dispatch.is_outstanding(id, *stage, seq, target));
                 entry.agent = stages.contains(&Stage::Agent).then(AgentKnows::default);
                 entry.stages = stages;
             });
@@ -347,7 +350,7 @@ impl Node {
         let seq = self.seq;
         let transition = Transition { seq, at, heard, found, from, to, cause, is_news };
         let transition = Arc::new(transition);
-        let (latencies, reports, left_out) = self.dispatch.perform(&transition);
+        let Performed { latencies, reports, superseded } = self.dispatch.perform(&transition);
         let id = transition.found.id.clone();
         self.writer.record(transition.record(), latencies);
         let stages = self.dispatch.stages(&id);
@@ -379,7 +382,7 @@ impl Node {
         });
         let counters = &self.board.counters;
         counters.transitions.fetch_add(1, Ordering::Relaxed);
-        counters.superseded.fetch_add(left_out as u64, Ordering::Relaxed);
+        counters.superseded.fetch_add(superseded as u64, Ordering::Relaxed);
         if cause == Cause::Audit {
             counters.audit_corrections.fetch_add(1, Ordering::Relaxed);
         }
@@ -391,8 +394,9 @@ impl Node {
     }
 
     /// Somebody was told, or could not be.
-    fn note(&self, report: &Report) {
+    fn note(&mut self, report: &Report) {
         let Report { instance, seq, stage, whom, micros, outcome, is_final } = report;
+        let is_complete = *is_final && self.dispatch.conclude(report);
         let Some(entry) = self.board.entry(instance) else { return };
         let stage_word = stage.word();
         let party = (*stage, whom.clone());
@@ -402,13 +406,13 @@ impl Node {
                 let is_alone =
                     entry.failures.keys().all(|other| other.0 != *stage || *other == party);
                 let is_first = entry.seq == *seq && entry.latencies.of(*stage).is_none();
-                // Of several, the last one counts.
-                if *is_final && is_alone {
+                // A stage is told when all its targets are.
+                if is_complete && is_alone {
                     self.writer.stage(*seq, *stage, *micros);
                 }
                 self.board.amend(instance, |entry| {
                     entry.failures.remove(&party);
-                    if *is_final && is_alone && is_first {
+                    if is_complete && is_alone && is_first {
                         entry.latencies.set(*stage, *micros);
                     }
                 });

@@ -4,6 +4,7 @@
 pub(crate) mod announce;
 pub(crate) mod hook;
 pub(crate) mod post;
+pub(crate) mod queue;
 pub(crate) mod webhook;
 
 use std::fmt::Debug;
@@ -41,7 +42,7 @@ pub(crate) struct Report {
     pub(crate) seq: i64,
     /// Who was told.
     pub(crate) stage: Stage,
-    /// Which one of several: a program, an address.
+    /// The name of the target: a program with its arguments, an address without secrets.
     pub(crate) whom: String,
     /// How long after the kernel's word, in microseconds.
     pub(crate) micros: i64,

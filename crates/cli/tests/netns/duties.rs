@@ -137,6 +137,40 @@ fn an_upstream_is_told_the_first_at_once_then_all_at_once_and_until_it_takes_it(
 }
 
 #[test]
+fn an_upstream_that_rejects_one_router_is_told_of_all_others() {
+    let lab = Lab::new();
+    let server = Server::new(&[503; 1000]);
+    let text = format!(
+        "[agent]\ninterval = \"0s\"\n[agent.upstream]\nurl = \"{}\"\ninterval = \"0s\"\n",
+        server.url
+    );
+    configure(lab.path(), Some(&text));
+    let agent = Agent::start(lab.path(), &[]);
+    for number in 0..10 {
+        assert_eq!(report(lab.path(), &format!("r{number}"), "primary"), Some(200));
+    }
+    wait_for("all to wait", || (agent.duty("upstream")["pending"] == 10).then_some(()));
+    // From now on the server takes everything, except whatever contains this router.
+    server.reject_whatever_contains("r7");
+    server.take_all();
+    wait_for("nothing to wait", || (agent.duty("upstream")["pending"] == 0).then_some(()));
+    let known = || -> std::collections::BTreeSet<String> {
+        let bodies = server.bodies();
+        let states = bodies.iter().flat_map(|body| body["states"].as_object().unwrap().keys());
+        states.cloned().collect()
+    };
+    let expected: Vec<String> = (0..10).filter(|n| *n != 7).map(|n| format!("r{n}")).collect();
+    assert_eq!(known().into_iter().collect::<Vec<_>>(), expected);
+    agent.wait_for_log("given up");
+    let failing = agent.duty("upstream")["failing"].clone();
+    assert_eq!(failing.as_array().map(Vec::len), Some(1), "only the one is failing: {failing}");
+    assert!(failing.to_string().contains("r7"), "{failing}");
+    // The upstream is not blocked.
+    assert_eq!(report(lab.path(), "later", "primary"), Some(200));
+    wait_for("the next router", || known().contains("later").then_some(()));
+}
+
+#[test]
 fn a_router_forwards_ipv6_while_it_is_primary() {
     let lab = Lab::new();
     let id = format!("r{}", lab.number());

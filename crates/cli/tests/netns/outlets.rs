@@ -265,6 +265,55 @@ fn a_restart_after_retention_runs_no_hook_for_a_role_that_is_unchanged() {
 }
 
 #[test]
+fn a_program_that_hangs_for_many_instances_holds_up_no_other_program() {
+    let lab = Lab::new();
+    // As many as may run at a time.
+    let mut instances: Vec<String> = (1..=8)
+        .map(|n| instance(&format!("HANG_{n}"), "eth0", &[&format!("192.0.2.10{n}/24")]))
+        .collect();
+    instances.push(one());
+    let (netns, place) = stage(&lab, &instances);
+    let (hanging, said) = (lab.path().join("hanging"), lab.path().join("said"));
+    let hangs = program(
+        &lab.path().join("hangs"),
+        &format!("echo $$ >> {}; exec sleep 600", hanging.display()),
+    );
+    let quick =
+        program(&lab.path().join("quick"), &format!("echo $VIPWATCH_TO >> {}", said.display()));
+    place.configure(&format!(
+        "[[outlet]]\ninstances = \"HANG_*\"\nhook = {{ program = \"{}\", deadline = \"10m\" }}\n\
+         [[outlet]]\ninstances = \"VI_1\"\nhook = {{ program = \"{}\", on = \"primary\" }}\n",
+        hangs.display(),
+        quick.display()
+    ));
+    let _node = place.start();
+    wait_for("all to hang", || (read(&hanging).lines().count() == 8).then_some(()));
+    netns.ip(VIP);
+    wait_for_text(&said, "primary");
+}
+
+#[test]
+fn a_program_that_was_stopped_runs_again_although_another_waits_for_the_same_instance() {
+    let lab = Lab::new();
+    let (_netns, place) = stage(&lab, &[one()]);
+    let said = lab.path().join("said");
+    // The first time it takes too long.
+    let again = format!("echo $$ >> {0}; [ $(wc -l < {0}) -gt 1 ] && exit 0", said.display());
+    let stopped = program(&lab.path().join("stopped"), &format!("{again}; exec sleep 600"));
+    let other = program(&lab.path().join("other"), "true");
+    place.configure(&format!(
+        "[[outlet]]\n[[outlet.hook]]\nprogram = \"{}\"\ndeadline = \"10m\"\ndeliver = \"latest\"\n\
+         [[outlet.hook]]\nprogram = \"{}\"\n",
+        stopped.display(),
+        other.display()
+    ));
+    let _node = place.start();
+    let pid = wait_for("the program", || read(&said).lines().next().map(str::to_owned));
+    vipwatch_testkit::run(std::process::Command::new("kill").args(["-TERM", &pid]));
+    wait_for("the program again", || (read(&said).lines().count() == 2).then_some(()));
+}
+
+#[test]
 fn floating_addresses_that_come_later_are_announced_too() {
     let lab = Lab::new();
     let id = format!("f{}-{}", std::process::id(), lab.number());

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::Value;
 
@@ -14,6 +14,9 @@ pub(crate) struct Server {
     /// The last post, whatever the answer to it was.
     last: Arc<Mutex<Option<Value>>>,
     pub(crate) answers: Arc<Mutex<Vec<u16>>>,
+    rejected: Arc<Mutex<Option<String>>>,
+    /// Whether requests are answered.
+    gate: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Server {
@@ -27,12 +30,23 @@ impl Server {
         let last = Arc::new(Mutex::new(None));
         let (seen, next) = (Arc::clone(&bodies), Arc::clone(&answers));
         let latest = Arc::clone(&last);
+        let rejected = Arc::new(Mutex::new(None::<String>));
+        let unwanted = Arc::clone(&rejected);
+        let gate = Arc::new((Mutex::new(true), Condvar::new()));
+        let open = Arc::clone(&gate);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // Who was killed while posting has posted nothing, and is told nothing.
                 let Some(body) = posted(&stream) else { continue };
+                drop(open.1.wait_while(open.0.lock().unwrap(), |is_open| !*is_open).unwrap());
+                let mut status = next.lock().unwrap().pop().unwrap_or(200);
+                let text = String::from_utf8_lossy(&body);
+                if status == 200
+                    && unwanted.lock().unwrap().as_ref().is_some_and(|word| text.contains(word))
+                {
+                    status = 400;
+                }
                 let body: Value = serde_json::from_slice(&body).unwrap();
-                let status = next.lock().unwrap().pop().unwrap_or(200);
                 if status == 200 {
                     seen.lock().unwrap().push(body.clone());
                 }
@@ -43,7 +57,25 @@ impl Server {
                 let _ = (&stream).write_all(answer.as_bytes());
             }
         });
-        Self { url, address, bodies, last, answers }
+        Self { url, address, bodies, last, answers, rejected, gate }
+    }
+
+    /// As [`Self::new`], and answers no request before [`Self::open`].
+    pub(crate) fn shut(answers: &[u16]) -> Self {
+        let server = Self::new(answers);
+        *server.gate.0.lock().unwrap() = false;
+        server
+    }
+
+    /// Answers the requests that wait, and all others.
+    pub(crate) fn open(&self) {
+        *self.gate.0.lock().unwrap() = true;
+        self.gate.1.notify_all();
+    }
+
+    /// Rejects, with 400, what contains `text` and would be taken.
+    pub(crate) fn reject_whatever_contains(&self, text: &str) {
+        *self.rejected.lock().unwrap() = Some(text.to_owned());
     }
 
     /// What was posted and taken.

@@ -142,6 +142,67 @@ fn a_webhook_that_a_reload_corrects_is_told_what_it_missed() {
     wait_for("what it missed", || (server.said().last()? == "2 primary").then_some(()));
 }
 
+#[test]
+fn a_webhook_that_was_not_told_before_a_restart_is_told_although_another_was() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let (quick, slow) = (Server::new(&[]), Server::shut(&[503; 1000]));
+    let webhook = |server: &Server| {
+        format!("[[outlet.webhook]]\nurl = \"{}\"\ntimeout = \"5m\"\n", server.url)
+    };
+    place.configure(&format!("[[outlet]]\n{}{}", webhook(&slow), webhook(&quick)));
+    let node = place.start();
+    netns.ip(VIP);
+    wait_for("one to be told", || (quick.said().last()? == "2 primary").then_some(()));
+    // A stop records everything that is known about deliveries.
+    assert!(node.stop().success());
+    slow.open();
+    slow.take_all();
+    let _node = place.start();
+    wait_for("the other to be told", || slow.said().last()?.ends_with("primary").then_some(()));
+}
+
+#[test]
+fn a_reload_that_changes_a_webhook_keeps_its_queue() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let server = Server::shut(&[]);
+    let webhook = |timeout: &str| {
+        let url = &server.url;
+        format!(
+            "[[outlet]]\nwebhook = {{ url = \"{url}\", deliver = \"every\", timeout = \"{timeout}\" }}\n"
+        )
+    };
+    place.configure(&webhook("5m"));
+    let node = place.start();
+    for (words, expected) in [(VIP, "primary"), (NO_VIP, "backup"), (VIP, "primary")] {
+        netns.ip(words);
+        wait_for(expected, || (role(&place, "VI_1") == expected).then_some(()));
+    }
+    place.configure(&webhook("4m"));
+    node.reload();
+    server.open();
+    let all = ["1 backup", "2 primary", "3 backup", "4 primary"];
+    wait_for("every change", || (server.said() == all).then_some(()));
+}
+
+#[test]
+fn a_webhook_whose_address_changes_while_it_waits_is_told_at_the_new_address() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let (old, new) = (Server::shut(&[]), Server::new(&[]));
+    let webhook = |server: &Server| {
+        format!("[[outlet]]\nwebhook = {{ url = \"{}\", timeout = \"5m\" }}\n", server.url)
+    };
+    place.configure(&webhook(&old));
+    let node = place.start();
+    netns.ip(VIP);
+    wait_for("it to be primary", || (role(&place, "VI_1") == "primary").then_some(()));
+    place.configure(&webhook(&new));
+    node.reload();
+    wait_for("the last change", || (new.said().last()? == "2 primary").then_some(()));
+}
+
 /// A TLS server by somebody else's hand (`openssl s_server`), which answers every request with 200.
 struct TlsServer {
     child: std::process::Child,

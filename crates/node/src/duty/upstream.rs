@@ -1,5 +1,6 @@
-//! Tells one who is told of many at once: the first at once, then at most once in an interval all that has
-//! come since, and of each router the last state. What he does not take is told again until he does.
+//! Posts the states of many routers at once: the first at once, then at most once in an interval all that has
+//! come since, and of each router the last state. A batch that fails is posted again. A batch that the server
+//! rejects for good (4xx) is divided until the routers that it rejects are found; those are given up.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -14,6 +15,9 @@ use crate::config::Upstream;
 use crate::outlet::post::send;
 use crate::outlet::webhook::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::transition::{millis, time_text};
+
+/// A router, the state that it has, and the number of the report.
+type Entry = (InstanceId, (Claim, i64));
 
 #[derive(Debug, Default)]
 struct State {
@@ -113,21 +117,13 @@ impl Rounds {
                 continue;
             };
             drop(state);
-            let outcome = send(&self.upstream.target, &self.body(&taken).to_string());
-            let outcome = outcome.map_err(|error| Chain(&error).to_string());
-            for (instance, (_, seq)) in &taken {
-                match &outcome {
-                    Ok(()) => self.notes.told(&self.party, instance, *seq),
-                    Err(why) => self.notes.failed(&self.party, instance, *seq, why, false),
-                }
-            }
+            let is_concluded = self.deliver(&taken, is_last);
             state = self.shared.lock();
-            match outcome {
-                Ok(()) => {
-                    backoff.reset();
-                    state.batch.delivered(clock::now(), self.upstream.interval);
-                }
-                Err(_) => state.batch.failed(clock::now(), backoff.fail(&mut dice)),
+            if is_concluded {
+                backoff.reset();
+                state.batch.delivered(clock::now(), self.upstream.interval);
+            } else {
+                state.batch.failed(clock::now(), backoff.fail(&mut dice));
             }
             if is_last {
                 break;
@@ -137,8 +133,46 @@ impl Rounds {
         self.shared.bell.notify_all();
     }
 
+    /// Posts `entries`, and parts of them for as long as the server rejects them for good. False if some
+    /// must be posted again. A batch that is posted while the process ends is not divided: the next process
+    /// posts it again.
+    fn deliver(&self, entries: &[Entry], is_last: bool) -> bool {
+        let mut parts = vec![entries];
+        while let Some(part) = parts.pop() {
+            let outcome = send(&self.upstream.target, &self.body(part).to_string());
+            let is_rejected = outcome.as_ref().is_err_and(|error| !error.may_pass());
+            if is_rejected && !is_last && part.len() > 1 && !self.shared.lock().is_dropped {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+                continue;
+            }
+            let outcome = outcome.map_err(|error| Chain(&error).to_string());
+            let is_concluded = outcome.is_ok() || (is_rejected && part.len() == 1);
+            self.note(part, outcome.as_ref().err(), is_concluded);
+            if !is_concluded {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Records what became of `part`; what is concluded is not posted again.
+    fn note(&self, part: &[Entry], failure: Option<&String>, is_concluded: bool) {
+        for (instance, (_, seq)) in part {
+            match failure {
+                None => self.notes.told(&self.party, instance, *seq),
+                Some(why) => {
+                    self.notes.failed(&self.party, instance, *seq, why, is_concluded);
+                }
+            }
+            if is_concluded {
+                self.shared.lock().batch.concluded(instance);
+            }
+        }
+    }
+
     /// `vipwatch.states/1`.
-    fn body(&self, taken: &[(InstanceId, (Claim, i64))]) -> Value {
+    fn body(&self, taken: &[Entry]) -> Value {
         let states: Map<String, Value> = taken
             .iter()
             .map(|(instance, (claim, _))| (instance.to_string(), claim.translated().into()))

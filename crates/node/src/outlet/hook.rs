@@ -22,6 +22,7 @@ use vipwatch_core::harmless;
 use vipwatch_history::Stage;
 use vipwatch_linux::process::bind_to_this_process;
 
+use super::queue::{Queue, TargetSettings as _};
 use super::{Letter, Report, Sink};
 use crate::config::Hook;
 use crate::lane::Next;
@@ -45,7 +46,6 @@ const STEP: Duration = Duration::from_millis(20);
 /// One letter for one program.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) hook: Arc<Hook>,
     pub(crate) letter: Arc<dyn Letter>,
     pub(crate) node: Arc<str>,
 }
@@ -69,9 +69,16 @@ pub(crate) enum HookError {
     Killed(i32),
 }
 
+/// The queue of one hook, of which at most `at_once` run at a time.
+pub(crate) fn queue(hook: &Arc<Hook>, at_once: usize, sink: Sink) -> Queue<Hook, Job> {
+    Queue::new("hook", hook, at_once, |settings| {
+        move |job: &mut Job| work(&settings.current(), job, &sink)
+    })
+}
+
 /// Runs a job, logs what was said, and reports.
-pub(crate) fn work(job: &Job, sink: &Sink) -> Next {
-    let Job { hook, letter, node } = job;
+fn work(hook: &Hook, job: &Job, sink: &Sink) -> Next {
+    let Job { letter, node } = job;
     let id = letter.instance();
     let program = hook.program[0].as_str();
     let mut output = Output::default();
@@ -85,7 +92,7 @@ pub(crate) fn work(job: &Job, sink: &Sink) -> Next {
         tracing::warn!(instance = %id, program, bytes, "the hook says too much to be logged");
     }
     let was_stopped = outcome.as_ref().is_err_and(HookError::is_from_outside);
-    let mut report = Report::new(&**letter, Stage::Hook, program);
+    let mut report = Report::new(&**letter, Stage::Hook, &hook.name());
     report.outcome = outcome.map_err(|error| vipwatch_core::Chain(&error).to_string());
     report.is_final = !was_stopped;
     sink(report);

@@ -95,6 +95,19 @@ pub(crate) fn public_part(url: &str) -> String {
     format!("{scheme}://{host}/{path}")
 }
 
+/// The name of an address: without its secrets, and with a mark that tells two secrets apart.
+pub(crate) fn known_as(url: &str) -> String {
+    let public = public_part(url);
+    if public == url {
+        return public;
+    }
+    // FNV-1a: enough to tell two apart, too little to tell anything else.
+    let hash = url
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{public} ~{:04x}", hash & 0xffff)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +117,13 @@ mod tests {
         let shown = public_part("https://user:pass@host:8443/a/b?token=x#y");
         assert_eq!(shown, "https://host:8443/a/b");
         assert_eq!(public_part("http://host"), "http://host/");
+    }
+
+    #[test]
+    fn a_name_tells_secrets_apart_and_tells_none() {
+        let names = ["http://h/a?token=1", "http://h/a?token=2", "http://u:p@h/a"].map(known_as);
+        assert!(names.iter().all(|name| name.starts_with("http://h/a ~")), "{names:?}");
+        assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
+        assert_eq!(known_as("http://h/a"), "http://h/a");
     }
 }

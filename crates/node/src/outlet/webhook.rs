@@ -9,7 +9,8 @@ use std::time::Duration;
 use vipwatch_core::{Backoff, Dice};
 use vipwatch_history::Stage;
 
-use super::post::{public_part, send};
+use super::post::send;
+use super::queue::{Queue, TargetSettings as _};
 use super::{Letter, Report, Sink};
 use crate::config::Webhook;
 use crate::lane::Next;
@@ -17,6 +18,9 @@ use crate::lane::Next;
 /// Between two attempts, at first and at most.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+
+/// Posts to one webhook at a time.
+const POSTS_AT_ONCE: usize = 4;
 
 /// One letter for one address.
 #[derive(Debug)]
@@ -37,30 +41,24 @@ impl Job {
     }
 }
 
-/// One address, and whoever wants to know what has come of it.
-pub(crate) struct Poster {
-    webhook: Arc<Webhook>,
-    sink: Sink,
+/// The queue of one webhook.
+pub(crate) fn queue(webhook: &Arc<Webhook>, sink: Sink) -> Queue<Webhook, Job> {
+    Queue::new("webhook", webhook, POSTS_AT_ONCE, |settings| {
+        move |job: &mut Job| work(&settings.current(), job, &sink)
+    })
 }
 
-impl Poster {
-    pub(crate) fn new(webhook: Arc<Webhook>, sink: Sink) -> Self {
-        Self { webhook, sink }
+/// Posts once, and reports what is news.
+fn work(webhook: &Webhook, job: &mut Job, sink: &Sink) -> Next {
+    let outcome = send(&webhook.target, &job.letter.json(&job.node).to_string());
+    let is_final = outcome.as_ref().err().is_none_or(|error| !error.may_pass());
+    let outcome = outcome.map_err(|error| vipwatch_core::Chain(&error).to_string());
+    let is_news = outcome.as_ref().err() != job.failing.as_ref() || is_final;
+    job.failing = outcome.as_ref().err().cloned();
+    if is_news {
+        let mut report = Report::new(&*job.letter, Stage::Webhook, &webhook.name());
+        (report.outcome, report.is_final) = (outcome, is_final);
+        sink(report);
     }
-
-    /// Posts once, and reports what is news.
-    pub(crate) fn work(&self, job: &mut Job) -> Next {
-        let target = &self.webhook.target;
-        let outcome = send(target, &job.letter.json(&job.node).to_string());
-        let is_final = outcome.as_ref().err().is_none_or(|error| !error.may_pass());
-        let outcome = outcome.map_err(|error| vipwatch_core::Chain(&error).to_string());
-        let is_news = outcome.as_ref().err() != job.failing.as_ref() || is_final;
-        job.failing = outcome.as_ref().err().cloned();
-        if is_news {
-            let mut report = Report::new(&*job.letter, Stage::Webhook, &public_part(&target.url));
-            (report.outcome, report.is_final) = (outcome, is_final);
-            (self.sink)(report);
-        }
-        if is_final { Next::Done } else { Next::Again(job.backoff.fail(&mut job.dice)) }
-    }
+    if is_final { Next::Done } else { Next::Again(job.backoff.fail(&mut job.dice)) }
 }

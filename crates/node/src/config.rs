@@ -84,7 +84,7 @@ pub struct Config {
     pub places: Places,
     /// How much history is kept.
     pub keep: Keep,
-    /// How many hooks may run at a time.
+    /// Runs of one hook at a time.
     pub hooks_at_once: usize,
     /// Instances that are in no file of keepalived's.
     pub instances: Vec<Arc<Found>>,

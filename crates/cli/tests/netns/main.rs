@@ -14,6 +14,7 @@ mod scale;
 mod server;
 mod simulate;
 mod storage;
+mod tls;
 mod webhooks;
 
 use std::io::Write;

@@ -13,6 +13,7 @@ use vipwatch_linux::account::{Kind, id};
 
 use super::document::{Faults, Table, Value};
 use super::{absolute, span};
+use crate::outlet::post::ca_bundle;
 
 /// The roles that can be told of.
 const ROLES: [&str; 5] = ["primary", "partial", "backup", "fault", "unknown"];
@@ -343,7 +344,11 @@ impl Target {
                 .ok_or_else(|| "it begins with http:// or https://".to_owned())
         });
         let timeout = table.parsed("timeout", faults, limit).unwrap_or(Duration::from_secs(5));
-        let ca_file = table.parsed("ca_file", faults, absolute);
+        let ca_file = table.parsed("ca_file", faults, |text| {
+            let path = absolute(text)?;
+            let failed = |error| format!("cannot read CA certificates from {text}: {error}");
+            ca_bundle::read(&path).map(|_| path).map_err(failed)
+        });
         let mut headers = BTreeMap::new();
         if let Some(value) = table.take("headers") {
             match value.get_ref().as_table() {

@@ -12,7 +12,7 @@ use vipwatch_linux::clock;
 
 use super::notes::Notes;
 use crate::config::Upstream;
-use crate::outlet::post::send;
+use crate::outlet::post::Client;
 use crate::outlet::webhook::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::transition::{millis, time_text};
 
@@ -50,7 +50,10 @@ impl Messenger {
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared { state: Mutex::default(), bell: Condvar::new() });
         let theirs = Arc::clone(&shared);
-        let rounds = Rounds { shared: theirs, upstream, node, party, notes };
+        let client = Client::default();
+        // As a webhook's: a failure is reported when something is delivered.
+        let _ = client.prepare(&upstream.target);
+        let rounds = Rounds { shared: theirs, upstream, client, node, party, notes };
         std::thread::Builder::new().name("upstream".to_owned()).spawn(move || rounds.go())?;
         Ok(Self { shared })
     }
@@ -90,6 +93,7 @@ impl Shared {
 struct Rounds {
     shared: Arc<Shared>,
     upstream: Arc<Upstream>,
+    client: Client,
     node: Arc<str>,
     party: Arc<str>,
     notes: Arc<Notes>,
@@ -139,7 +143,7 @@ impl Rounds {
     fn deliver(&self, entries: &[Entry], is_last: bool) -> bool {
         let mut parts = vec![entries];
         while let Some(part) = parts.pop() {
-            let outcome = send(&self.upstream.target, &self.body(part).to_string());
+            let outcome = self.client.send(&self.upstream.target, &self.body(part).to_string());
             let is_rejected = outcome.as_ref().is_err_and(|error| !error.may_pass());
             if is_rejected && !is_last && part.len() > 1 && !self.shared.lock().is_dropped {
                 let (first, second) = part.split_at(part.len() / 2);

@@ -1,17 +1,20 @@
-//! One POST to somebody on the web.
+//! POST requests to one address, over connections that are kept.
 
-use std::path::{Path, PathBuf};
+pub(crate) mod ca_bundle;
+
+use std::io::{self, Read};
+use std::sync::Mutex;
 
 use ureq::Agent;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{RootCerts, TlsConfig};
 
+use self::ca_bundle::CaBundle;
 use crate::config::Target;
 
-/// Where distributions keep the authorities they believe.
-const AUTHORITIES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+/// A longer answer is not read to its end, and costs its connection.
+const LONGEST_ANSWER_BYTES: u64 = 64 << 10;
 
-/// Why it was not taken.
+/// Why a request was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {
     #[error("{0}")]
@@ -20,8 +23,8 @@ pub(crate) enum PostError {
     Status(u16),
     #[error("it will not take it: status {0}")]
     Refused(u16),
-    #[error("cannot use the authorities in {}", path.display())]
-    Authorities { path: PathBuf, source: std::io::Error },
+    #[error("cannot read the CA bundle")]
+    CaBundle(#[source] io::Error),
 }
 
 impl PostError {
@@ -31,25 +34,65 @@ impl PostError {
     }
 }
 
-/// Posts `body`, once.
-pub(crate) fn send(target: &Target, body: &str) -> Result<(), PostError> {
-    let mut request = agent(target)?.post(&target.url).content_type("application/json");
-    for (name, value) in &target.headers {
-        request = request.header(name, value);
+/// Posts to one address. Connections and CA certificates are kept from one request to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Client(Mutex<Option<Prepared>>);
+
+/// A client for these settings.
+#[derive(Debug)]
+struct Prepared {
+    target: Target,
+    agent: Agent,
+    /// `None` without TLS.
+    bundle: Option<CaBundle>,
+}
+
+impl Client {
+    /// Posts `body`, once.
+    pub(crate) fn send(&self, target: &Target, body: &str) -> Result<(), PostError> {
+        let agent = self.prepare(target)?;
+        let mut request = agent.post(&target.url).content_type("application/json");
+        for (name, value) in &target.headers {
+            request = request.header(name, value);
+        }
+        let response = request.send(body);
+        let mut response = response.map_err(|error| PostError::Transport(Box::new(error)))?;
+        // A connection is kept only if its answer was read to the end.
+        let mut answer = response.body_mut().as_reader().take(LONGEST_ANSWER_BYTES);
+        let _ = io::copy(&mut answer, &mut io::sink());
+        match response.status().as_u16() {
+            200..=299 => Ok(()),
+            // It had no time, or is asked too often: that passes.
+            status @ (408 | 425 | 429) => Err(PostError::Status(status)),
+            status @ 400..=499 => Err(PostError::Refused(status)),
+            status => Err(PostError::Status(status)),
+        }
     }
-    let response = request.send(body);
-    let response = response.map_err(|error| PostError::Transport(Box::new(error)))?;
-    match response.status().as_u16() {
-        200..=299 => Ok(()),
-        // It had no time, or is asked too often: that passes.
-        status @ (408 | 425 | 429) => Err(PostError::Status(status)),
-        status @ 400..=499 => Err(PostError::Refused(status)),
-        status => Err(PostError::Status(status)),
+
+    /// Makes the HTTP agent, unless there is one for these settings; another one when the CA bundle has
+    /// changed.
+    pub(crate) fn prepare(&self, target: &Target) -> Result<Agent, PostError> {
+        let mut known = self.0.lock().expect("no thread panics while it holds the lock");
+        if let Some(prepared) = known.as_mut().filter(|prepared| prepared.target == *target) {
+            if let Some(certificates) = prepared.bundle.as_mut().and_then(CaBundle::changed) {
+                prepared.agent = agent(target, Some(certificates));
+            }
+            return Ok(prepared.agent.clone());
+        }
+        let (bundle, certificates) = if target.url.starts_with("https:") {
+            let opened = CaBundle::open(target.ca_file.as_deref());
+            let (bundle, certificates) = opened.map_err(PostError::CaBundle)?;
+            (Some(bundle), Some(certificates))
+        } else {
+            (None, None)
+        };
+        let agent = agent(target, certificates);
+        *known = Some(Prepared { target: target.clone(), agent: agent.clone(), bundle });
+        Ok(agent)
     }
 }
 
-/// Made for each attempt: authorities are replaced while we run, and changes are rare.
-fn agent(target: &Target) -> Result<Agent, PostError> {
+fn agent(target: &Target, certificates: Option<RootCerts>) -> Agent {
     let mut config = Agent::config_builder()
         .timeout_global(Some(target.timeout))
         .http_status_as_error(false)
@@ -57,33 +100,10 @@ fn agent(target: &Target) -> Result<Agent, PostError> {
         .max_redirects_will_error(false)
         .proxy(None)
         .user_agent(concat!("vipwatch/", env!("CARGO_PKG_VERSION")));
-    if target.url.starts_with("https:") {
-        config = config.tls_config(TlsConfig::builder().root_certs(roots(target)?).build());
+    if let Some(certificates) = certificates {
+        config = config.tls_config(TlsConfig::builder().root_certs(certificates).build());
     }
-    Ok(config.build().new_agent())
-}
-
-fn roots(target: &Target) -> Result<RootCerts, PostError> {
-    if let Some(path) = &target.ca_file {
-        return authorities(path)
-            .map_err(|source| PostError::Authorities { path: path.clone(), source });
-    }
-    let usual = AUTHORITIES.iter().find_map(|path| authorities(Path::new(path)).ok());
-    Ok(usual.unwrap_or(RootCerts::WebPki))
-}
-
-fn authorities(path: &Path) -> std::io::Result<RootCerts> {
-    let text = std::fs::read(path)?;
-    let certificates: Vec<Certificate<'static>> = parse_pem(&text)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    if certificates.is_empty() {
-        return Err(std::io::Error::other("there is no certificate in it"));
-    }
-    Ok(RootCerts::from(certificates))
+    config.build().new_agent()
 }
 
 /// An address without what may be secret in it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use vipwatch_core::{Backoff, Dice};
 use vipwatch_history::Stage;
 
-use super::post::send;
+use super::post::Client;
 use super::queue::{Queue, TargetSettings as _};
 use super::{Letter, Report, Sink};
 use crate::config::Webhook;
@@ -43,14 +43,18 @@ impl Job {
 
 /// The queue of one webhook.
 pub(crate) fn queue(webhook: &Arc<Webhook>, sink: Sink) -> Queue<Webhook, Job> {
+    let client = Client::default();
+    // Certificates are read now, so that they are known if the file disappears. A failure is reported when
+    // something is delivered.
+    let _ = client.prepare(&webhook.target);
     Queue::new("webhook", webhook, POSTS_AT_ONCE, |settings| {
-        move |job: &mut Job| work(&settings.current(), job, &sink)
+        move |job: &mut Job| work(&settings.current(), &client, job, &sink)
     })
 }
 
 /// Posts once, and reports what is news.
-fn work(webhook: &Webhook, job: &mut Job, sink: &Sink) -> Next {
-    let outcome = send(&webhook.target, &job.letter.json(&job.node).to_string());
+fn work(webhook: &Webhook, client: &Client, job: &mut Job, sink: &Sink) -> Next {
+    let outcome = client.send(&webhook.target, &job.letter.json(&job.node).to_string());
     let is_final = outcome.as_ref().err().is_none_or(|error| !error.may_pass());
     let outcome = outcome.map_err(|error| vipwatch_core::Chain(&error).to_string());
     let is_news = outcome.as_ref().err() != job.failing.as_ref() || is_final;

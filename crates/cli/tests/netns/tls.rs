@@ -1,0 +1,231 @@
+//! Webhooks over TLS: which server is trusted, and how many connections are made.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vipwatch_testkit::monitor::output_of;
+use vipwatch_testkit::{Lab, wait_for};
+
+use crate::outlets::{NO_VIP, VIP, read};
+use crate::server::Server;
+use crate::{one, stage, write};
+
+/// A TLS server of another project (`openssl s_server`), which answers every request with 200.
+struct TlsServer {
+    child: std::process::Child,
+    url: String,
+    authority: PathBuf,
+    said: PathBuf,
+}
+
+impl TlsServer {
+    fn new(directory: &Path) -> Self {
+        std::fs::create_dir_all(directory).unwrap();
+        let openssl = |words: &[&str]| {
+            vipwatch_testkit::run(
+                std::process::Command::new("openssl").args(words).current_dir(directory),
+            );
+        };
+        let subject = ["-subj", "/CN=vipwatch test", "-days", "2", "-nodes"];
+        let name = ["-addext", "subjectAltName=IP:127.0.0.1"];
+        let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
+        openssl(
+            &[&["req", "-x509", "-keyout", "ca.key", "-out", "ca.pem"], &curve[..], &subject]
+                .concat(),
+        );
+        openssl(
+            &[&["req", "-keyout", "key.pem", "-out", "cert.csr"], &curve[..], &subject, &name]
+                .concat(),
+        );
+        openssl(&[
+            "x509",
+            "-req",
+            "-in",
+            "cert.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-days",
+            "2",
+            "-copy_extensions",
+            "copy",
+            "-out",
+            "cert.pem",
+        ]);
+        let said = directory.join("said");
+        // A port that was free a moment ago, in a namespace of the test's own.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut child = std::process::Command::new("openssl")
+            .args(["s_server", "-quiet", "-key", "key.pem", "-cert", "cert.pem", "-accept"])
+            .arg(format!("127.0.0.1:{port}"))
+            .current_dir(directory)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::fs::File::create(&said).unwrap())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for("the server", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        let mut stdin = child.stdin.take().unwrap();
+        let seen = said.clone();
+        std::thread::spawn(move || {
+            let mut answered = 0;
+            // What is written to its input goes to the client that is connected.
+            while stdin.flush().is_ok() {
+                if read(&seen).matches("\"to\":").count() > answered {
+                    answered += 1;
+                    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+                    if stdin.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+                vipwatch_testkit::pause(std::time::Duration::from_millis(5));
+            }
+        });
+        let url = format!("https://127.0.0.1:{port}/vip");
+        Self { child, url, authority: directory.join("ca.pem"), said }
+    }
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_webhook_over_tls_believes_its_authority_and_no_other() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let (ours, other) =
+        (TlsServer::new(&lab.path().join("t1")), TlsServer::new(&lab.path().join("t2")));
+    let webhook = |server: &TlsServer| {
+        let authority = ours.authority.display();
+        format!("[[outlet.webhook]]\nurl = \"{}\"\nca_file = \"{authority}\"\n", server.url)
+    };
+    place.configure(&format!("[[outlet]]\n{}{}", webhook(&ours), webhook(&other)));
+    let _node = place.start();
+    netns.ip(VIP);
+    let is_told = |server: &TlsServer| read(&server.said).contains("\"to\":\"primary\"");
+    wait_for("it to be taken", || is_told(&ours).then_some(()));
+    let is_refused = |line: &str| {
+        line.contains(&other.url) && line.contains("not told") && line.contains("certificate")
+    };
+    wait_for("the other to be refused", || place.log().lines().any(is_refused).then_some(()));
+    assert!(!read(&other.said).contains("primary"), "nothing was told to a stranger");
+}
+
+/// Forwards connections to another port of this host, and counts them.
+struct Relay {
+    port: u16,
+    count: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    fn to(url: &str) -> Self {
+        let port = url.trim_start_matches("https://127.0.0.1:").split('/').next().unwrap();
+        let port: u16 = port.parse().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        let relay = Self { port: listener.local_addr().unwrap().port(), count: Arc::clone(&count) };
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                count.fetch_add(1, Ordering::Relaxed);
+                let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                forward(client.try_clone().unwrap(), server.try_clone().unwrap());
+                forward(server, client);
+            }
+        });
+        relay
+    }
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream) {
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
+}
+
+#[test]
+fn two_deliveries_to_one_webhook_use_one_connection() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let server = TlsServer::new(&lab.path().join("tls"));
+    let relay = Relay::to(&server.url);
+    place.configure(&format!(
+        "[[outlet]]\nwebhook = {{ url = \"https://127.0.0.1:{}/vip\", ca_file = \"{}\" }}\n",
+        relay.port,
+        server.authority.display()
+    ));
+    let _node = place.start();
+    let is_told = |role: &str| read(&server.said).contains(&format!("\"to\":\"{role}\""));
+    wait_for("the first delivery", || is_told("backup").then_some(()));
+    netns.ip(VIP);
+    wait_for("the second delivery", || is_told("primary").then_some(()));
+    assert_eq!(relay.count.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_ca_file_that_changes_is_read_again_and_one_that_disappears_stays_in_use() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let (server, other) =
+        (TlsServer::new(&lab.path().join("t1")), TlsServer::new(&lab.path().join("t2")));
+    let ca_file = lab.path().join("ca.pem");
+    write(&ca_file, &read(&other.authority));
+    place.configure(&format!(
+        "[[outlet]]\nwebhook = {{ url = \"{}\", ca_file = \"{}\" }}\n",
+        server.url,
+        ca_file.display()
+    ));
+    let _node = place.start();
+    wait_for("the server not to be trusted", || {
+        place
+            .log()
+            .lines()
+            .any(|line| line.contains("not told") && line.contains("certificate"))
+            .then_some(())
+    });
+    write(&ca_file, &read(&server.authority));
+    let is_told = |role: &str| read(&server.said).contains(&format!("\"to\":\"{role}\""));
+    wait_for("the delivery", || is_told("backup").then_some(()));
+    std::fs::remove_file(&ca_file).unwrap();
+    netns.ip(VIP);
+    wait_for("the next delivery", || is_told("primary").then_some(()));
+    place.wait_for_log("certificates read before stay in use");
+    assert!(place.log().contains(&ca_file.display().to_string()));
+}
+
+#[test]
+fn a_ca_file_that_is_missing_is_a_configuration_error() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let missing = lab.path().join("missing.pem").display().to_string();
+    let server = Server::new(&[]);
+    let wrong = format!(
+        "[[outlet]]\nwebhook = {{ url = \"https://127.0.0.1:9/vip\", ca_file = \"{missing}\" }}\n"
+    );
+    place.configure(&wrong);
+    for words in [&["config", "check"][..], &["node", "--config"]] {
+        let output = output_of(place.command().args(words).arg(place.config()));
+        assert!(!output.status.success(), "{words:?}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(&missing) && said.contains("vipwatch.toml:2"), "{words:?}: {said}");
+    }
+    place.configure(&format!("[[outlet]]\nwebhook = {{ url = \"{}\" }}\n", server.url));
+    let node = place.start();
+    place.configure(&wrong);
+    node.reload();
+    place.wait_for_log("the configuration is not taken");
+    assert!(place.log().contains(&missing), "{}", place.log());
+    // The configuration before stays.
+    netns.ip(VIP);
+    wait_for("the webhook", || (server.said().last()? == "2 primary").then_some(()));
+    netns.ip(NO_VIP);
+    wait_for("the webhook", || (server.said().last()? == "3 backup").then_some(()));
+}

@@ -1,0 +1,91 @@
+//! CA certificates, read from a file once and again when the file changes.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
+
+/// Where distributions keep the certificates of the authorities that the system trusts.
+const SYSTEM_BUNDLES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// Distinguishes one state of a file from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// Seconds and nanoseconds.
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+/// A file with CA certificates.
+#[derive(Debug)]
+pub(crate) struct CaBundle {
+    path: PathBuf,
+    /// The state of the file that was examined last; `None` if there was no file.
+    stamp: Option<Stamp>,
+}
+
+impl CaBundle {
+    /// Reads `file`, or the system's bundle if no file is named.
+    pub(super) fn open(file: Option<&Path>) -> io::Result<(Self, RootCerts)> {
+        let system = || SYSTEM_BUNDLES.map(Path::new).into_iter().find(|path| path.exists());
+        let path = file.or_else(system).ok_or_else(|| {
+            let looked = SYSTEM_BUNDLES.join(", ");
+            io::Error::new(io::ErrorKind::NotFound, format!("there is none of {looked}"))
+        })?;
+        // ORDER: the stamp is taken before the file is read. A change in between is then noticed later.
+        let stamp = Stamp::of(path).ok();
+        Ok((Self { path: path.to_owned(), stamp }, read(path)?))
+    }
+
+    /// The certificates, if the file has changed since it was examined last and can be read. A file that
+    /// cannot be read is logged once.
+    pub(super) fn changed(&mut self) -> Option<RootCerts> {
+        let stamp = Stamp::of(&self.path).ok();
+        if stamp == self.stamp {
+            return None;
+        }
+        self.stamp = stamp;
+        let file = self.path.display();
+        match read(&self.path) {
+            Ok(certificates) => {
+                tracing::info!(%file, "CA bundle has changed");
+                Some(certificates)
+            }
+            Err(error) => {
+                tracing::warn!(%file, %error, "cannot read CA bundle: certificates read before stay in use");
+                None
+            }
+        }
+    }
+}
+
+/// The certificates in a file; an error if there is none.
+pub(crate) fn read(path: &Path) -> io::Result<RootCerts> {
+    let text = std::fs::read(path)?;
+    let certificates: Vec<Certificate<'static>> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if certificates.is_empty() {
+        return Err(io::Error::other("no certificate in the file"));
+    }
+    Ok(RootCerts::from(certificates))
+}

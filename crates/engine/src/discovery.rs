@@ -6,7 +6,8 @@
 //! from being found.
 //!
 //! A [`Scout`] looks again and again. It reads what has changed, and of a file that has become
-//! wrong, or is being written, it keeps the last good reading.
+//! wrong, or is being written, it keeps the last good reading. A file that disappears counts as gone only
+//! after [`MISSING_FILE_HOLD`].
 
 mod include;
 
@@ -15,7 +16,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
 use vipwatch_core::keepalived::{Problem, VrrpInstance, Weight, configuration};
@@ -24,6 +25,10 @@ use vipwatch_linux::netns::DIRECTORY;
 
 /// How long a file must have been left alone before it is believed.
 pub const SETTLE: Duration = Duration::from_millis(100);
+
+/// How long the last reading of a file stays in use after the file has disappeared. Editors, `cp` and
+/// configuration management remove a file and write it again within less.
+pub const MISSING_FILE_HOLD: Duration = Duration::from_secs(5);
 
 /// Where to look.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +121,8 @@ pub struct Discovery {
     pub troubles: Vec<Trouble>,
     /// Something is being written just now: it is worth looking again after [`SETTLE`].
     pub is_unsettled: bool,
+    /// A file is missing: when the first of them counts as gone, unless it has returned.
+    pub hold_ends_in: Option<Duration>,
 }
 
 /// Looks into `places`, once.
@@ -143,6 +150,8 @@ struct Reading {
     is_good: bool,
     /// The files that it consists of, where they are several.
     files: Vec<PathBuf>,
+    /// When the file was first found to be missing; `None` while it is there.
+    missing_since: Option<Instant>,
     /// When it was last asked for.
     round: u64,
     /// What was made of it last; kept, so that what has not changed is the very same.
@@ -202,15 +211,16 @@ impl Scout {
         }
         self.list_routers(&mut discovery);
         let names = netns_names();
+        let missing = self.missing_routers();
         let routers = std::mem::take(&mut self.routers);
-        for (id, file) in &routers {
-            if let Some(reading) = self.read(file, &mut discovery) {
+        for (id, file) in routers.iter().chain(&missing) {
+            if let Some(reading) = self.read(file, &names, &mut discovery) {
                 reading.as_router(id, file, &names, &mut discovery);
             }
         }
         self.routers = routers;
         let ordinary: Arc<Path> = self.places.keepalived.as_path().into();
-        if let Some(reading) = self.read(&ordinary, &mut discovery) {
+        if let Some(reading) = self.read(&ordinary, &names, &mut discovery) {
             reading.as_ordinary(&ordinary, &mut discovery);
         }
         let round = self.round;
@@ -255,15 +265,70 @@ impl Scout {
         }
     }
 
+    /// Routers that were there at the last look, and whose directory is missing now.
+    fn missing_routers(&self) -> Vec<(InstanceName, Arc<Path>)> {
+        let confs = self.places.neutron.join("ha_confs");
+        let listed: HashSet<&Path> = self.routers.iter().map(|(_, file)| &**file).collect();
+        let is_missing = |file: &Path| file.starts_with(&confs) && !listed.contains(file);
+        let readings = self.readings.iter().filter(|(file, _)| is_missing(file));
+        let id = |reading: &Reading| {
+            let router = reading.found.first().filter(|found| found.origin == Origin::Neutron);
+            router.map(|found| found.id.as_str().into())
+        };
+        readings.filter_map(|(file, reading)| Some((id(reading)?, Arc::clone(file)))).collect()
+    }
+
+    /// Whether `file` is missing, and its last reading is still in use.
+    pub fn is_held(&self, file: &Path) -> bool {
+        self.readings.get(file).is_some_and(|reading| reading.missing_since.is_some())
+    }
+
+    /// The last reading of a file that is missing; `None` if the file counts as gone.
+    fn hold(
+        &mut self,
+        file: &Arc<Path>,
+        names: &HashSet<String>,
+        discovery: &mut Discovery,
+    ) -> Option<&mut Reading> {
+        let reading = self.readings.get_mut(file)?;
+        let has_place = |found: &Arc<Found>| match (&found.netns, found.origin) {
+            // Neutron's agent deletes the namespace of a router with its directory.
+            (Some(netns), Origin::Neutron) => names.contains(netns.as_str()),
+            _ => true,
+        };
+        if !reading.found.iter().any(has_place) {
+            return None;
+        }
+        let since = *reading.missing_since.get_or_insert_with(Instant::now);
+        let left = MISSING_FILE_HOLD.checked_sub(since.elapsed()).filter(|left| !left.is_zero())?;
+        let ends_in = &mut discovery.hold_ends_in;
+        *ends_in = Some(ends_in.map_or(left, |first| first.min(left)));
+        let seconds = MISSING_FILE_HOLD.as_secs();
+        let text = format!("the file is missing; its instances are kept for {seconds} s");
+        (reading.stamp, reading.troubles) = (None, vec![trouble(file, None, text)]);
+        reading.round = self.round;
+        Some(reading)
+    }
+
     /// What `file` says, which is read if it is another than before; `None` if there is none, and
-    /// nothing known.
-    fn read(&mut self, file: &Arc<Path>, discovery: &mut Discovery) -> Option<&mut Reading> {
+    /// nothing known. `names` are the namespaces that have a name.
+    fn read(
+        &mut self,
+        file: &Arc<Path>,
+        names: &HashSet<String>,
+        discovery: &mut Discovery,
+    ) -> Option<&mut Reading> {
         let round = self.round;
         let found = match std::fs::metadata(file) {
             Ok(metadata) => Ok(Stamp::of(&metadata)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return self.hold(file, names, discovery);
+            }
             Err(error) => Err(error),
         };
+        if let Some(known) = self.readings.get_mut(file) {
+            known.missing_since = None;
+        }
         let known = self.readings.get_mut(file);
         let reading = match found {
             Err(error) => {
@@ -327,6 +392,7 @@ impl Reading {
             troubles: Vec::new(),
             is_good: false,
             files: Vec::new(),
+            missing_since: None,
             round: 0,
             found: Vec::new(),
         }

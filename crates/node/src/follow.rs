@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vipwatch_core::Moment;
+use vipwatch_core::{Fault, Moment, Standing};
 use vipwatch_engine::discovery::{Discovery, Found, Places, SETTLE, Scout, Trouble};
 use vipwatch_engine::roster::{Change, Reach, Roster};
 use vipwatch_linux::clock;
@@ -72,6 +72,9 @@ pub struct Follower {
     patience: Duration,
     /// Where agents have their sockets.
     agents: Vec<PathBuf>,
+    /// Changes that are published only if their instance is still there after the next look: its namespace
+    /// has gone while its file was missing, so it is being deleted.
+    withheld: Vec<Change>,
 }
 
 impl Follower {
@@ -93,6 +96,7 @@ impl Follower {
             took: Duration::ZERO,
             patience: SETTLE,
             agents: Vec::new(),
+            withheld: Vec::new(),
         })
     }
 
@@ -130,7 +134,7 @@ impl Follower {
     /// Looks for instances again, and tells where those stand that are new or have moved.
     pub fn rediscover(&mut self) -> News {
         let began = clock::now();
-        let Discovery { instances, troubles, is_unsettled } = self.scout.look();
+        let Discovery { instances, troubles, is_unsettled, hold_ends_in } = self.scout.look();
         let is_same = |(a, b): (&Arc<Found>, &Arc<Found>)| Arc::ptr_eq(a, b);
         let is_changed = instances.len() != self.instances.len()
             || !instances.iter().zip(&self.instances).all(is_same);
@@ -141,11 +145,11 @@ impl Follower {
         self.troubles.clone_from(&troubles);
         let cover = self.watch();
         let reach = std::mem::replace(&mut self.reach, Reach::Unknown);
-        let changes = if is_changed || reach == Reach::All || self.roster.is_waiting() {
-            self.roster.follow(instances.clone(), reach)
-        } else {
-            Vec::new()
-        };
+        let mut changes = std::mem::take(&mut self.withheld);
+        changes.retain(|change| instances.iter().any(|found| found.id == change.found.id));
+        if is_changed || reach == Reach::All || self.roster.is_waiting() {
+            changes.extend(self.roster.follow(instances.clone(), reach));
+        }
         let now = clock::now();
         self.took = now.since(began);
         // A name is there before its namespace is, and a file before all of it is.
@@ -160,7 +164,7 @@ impl Follower {
             Cover::Partial => REDISCOVER_BLIND,
             Cover::Whole => REDISCOVER,
         };
-        self.next = now + pause;
+        self.next = now + hold_ends_in.map_or(pause, |ends| ends.min(pause));
         News {
             changes,
             troubles: is_news.then_some(troubles),
@@ -212,6 +216,7 @@ impl Follower {
     /// Takes what has come.
     pub fn take(&mut self) -> io::Result<News> {
         let heard = self.roster.read()?;
+        let heard = self.withhold(heard);
         if self.roster.is_restless() {
             self.next = self.next.min(clock::now() + GATHER);
         }
@@ -234,6 +239,20 @@ impl Follower {
             news = News { heard: news.heard, has_agents, ..found };
         }
         Ok(news)
+    }
+
+    /// Sets aside the changes of instances that seem to be deleted just now, and looks at once whether they
+    /// are.
+    fn withhold(&mut self, changes: Vec<Change>) -> Vec<Change> {
+        let is_deleted = |change: &Change| {
+            change.to == Standing::Fault(Fault::NoNetns) && self.scout.is_held(&change.found.file)
+        };
+        let (withheld, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_deleted);
+        if !withheld.is_empty() {
+            self.withheld.extend(withheld);
+            self.next = clock::now();
+        }
+        others
     }
 
     /// Waits until something happens, and takes it.

@@ -6,6 +6,7 @@ mod agent;
 mod direct;
 mod duties;
 mod log;
+mod missing;
 mod monitors;
 mod node;
 mod outlets;

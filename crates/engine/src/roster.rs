@@ -1,30 +1,38 @@
 //! Follows many instances, in many namespaces, through one socket.
 //!
 //! ```text
-//!   Heard (where) ──▶ places that changed ──▶ survey of each, once ──▶ standing of each instance
-//!                                                                            │ another than before
-//!                                                                            ▼
-//!                                                                         Change
+//!   Heard ──▶ about a watched link or address? ──▶ pending ──▶ snapshot of the namespace ──▶ role of each instance
+//!                                                     ▲  rate limit        │                       │ has changed
+//!                                                     └── changed meanwhile ┘                      ▼
+//!                                                                                               Change
 //! ```
 //!
 //! Level-triggered: an event is a reason to ask, and what is answered is the truth, whatever
-//! was missed. An overrun is a reason to ask everywhere.
+//! was missed. An overrun is a reason to ask everywhere. A namespace in which much happens is asked at a
+//! limited rate; it stays pending until it was asked after its last event, so the end state is always read.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod interest;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use vipwatch_core::announce::Survey;
+use vipwatch_core::announce::{Allowance, Rate, Survey};
 use vipwatch_core::standing::standing;
-use vipwatch_core::{Fault, InstanceId, LinkName, NetnsName, Standing};
+use vipwatch_core::{Fault, InstanceId, LinkName, Moment, NetnsName, Standing};
+use vipwatch_linux::clock;
 use vipwatch_linux::fleet::{Fleet, Heard, Where};
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::netns::{Netns, NetnsError, NetnsId};
 
+use self::interest::Interest;
 use crate::discovery::Found;
+
+/// Snapshots of one namespace that events can cause: some at once, and so many per second in the long run.
+pub const SNAPSHOT_RATE: Rate = Rate { per_second: 10, burst: 10 };
 
 /// What made somebody ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +95,22 @@ struct Home {
     /// Where it is, or why it cannot be had.
     place: Result<Where, Standing>,
     members: Vec<Member>,
+    /// The events that concern the members.
+    interest: Interest,
+    /// The snapshots that are left of [`SNAPSHOT_RATE`].
+    allowance: Allowance,
+}
+
+impl Home {
+    fn new() -> Self {
+        Self {
+            place: Err(Standing::Fault(Fault::NoNetns)),
+            // Most are home to one.
+            members: Vec::with_capacity(1),
+            interest: Interest::default(),
+            allowance: Allowance::new(SNAPSHOT_RATE),
+        }
+    }
 }
 
 /// What a namespace is called; `None` is the node's own.
@@ -112,8 +136,11 @@ pub struct Roster {
     audited: Option<Name>,
     /// How often events were lost.
     overruns: u64,
-    /// Those who changed all the time while they were asked: they are asked again.
-    restless: BTreeSet<Name>,
+    /// Namespaces that must be asked, and why: the rate limit delays them, or they changed while they were
+    /// asked.
+    pending: BTreeMap<Name, Cause>,
+    /// Snapshots that were taken, audits aside.
+    snapshots: u64,
 }
 
 impl Roster {
@@ -125,8 +152,15 @@ impl Roster {
 
     /// Follows nobody yet, over this fleet.
     pub fn over(fleet: Fleet) -> Self {
-        let (homes, by_place) = (BTreeMap::new(), BTreeMap::new());
-        Self { fleet, homes, by_place, audited: None, overruns: 0, restless: BTreeSet::new() }
+        Self {
+            fleet,
+            homes: BTreeMap::new(),
+            by_place: BTreeMap::new(),
+            audited: None,
+            overruns: 0,
+            pending: BTreeMap::new(),
+            snapshots: 0,
+        }
     }
 
     /// What listens.
@@ -139,6 +173,17 @@ impl Roster {
         self.overruns
     }
 
+    /// How often a namespace was asked for its links and addresses, audits aside.
+    pub fn snapshots(&self) -> u64 {
+        self.snapshots
+    }
+
+    /// When [`Self::read`] has something to do, although no event may come.
+    pub fn due(&self) -> Option<Moment> {
+        let homes = self.pending.keys().filter_map(|name| self.homes.get(name));
+        homes.map(|home| home.allowance.ready_at()).min()
+    }
+
     /// How many namespaces are listened to.
     pub fn namespaces(&self) -> usize {
         self.homes.values().filter(|home| home.place.is_ok()).count()
@@ -148,21 +193,18 @@ impl Roster {
     /// not changed are not touched.
     pub fn follow(&mut self, instances: Vec<Arc<Found>>, reach: Reach) -> Vec<Change> {
         let before = std::mem::take(&mut self.homes);
-        let mut places = BTreeMap::new();
+        let mut places: BTreeMap<Name, Home> = BTreeMap::new();
         let mut known: BTreeMap<InstanceId, Member> = BTreeMap::new();
-        for (name, home) in before {
-            places.insert(name, home.place);
-            known.extend(home.members.into_iter().map(|member| (member.found.id.clone(), member)));
+        for (name, mut home) in before {
+            let members = std::mem::take(&mut home.members).into_iter();
+            known.extend(members.map(|member| (member.found.id.clone(), member)));
+            places.insert(name, home);
         }
         let mut asked: BTreeMap<Name, Cause> = BTreeMap::new();
         for found in instances {
             let name = found.netns.clone();
-            let home = self.homes.entry(name.clone()).or_insert_with(|| {
-                let nowhere = Err(Standing::Fault(Fault::NoNetns));
-                // Most are home to one.
-                let members = Vec::with_capacity(1);
-                Home { place: places.remove(&name).unwrap_or(nowhere), members }
-            });
+            let home = self.homes.entry(name.clone());
+            let home = home.or_insert_with(|| places.remove(&name).unwrap_or_else(Home::new));
             let known = known.remove(&found.id);
             let member = match known {
                 Some(known) if Arc::ptr_eq(&known.found, &found) => known,
@@ -179,6 +221,11 @@ impl Roster {
             };
             home.members.push(member);
         }
+        for home in self.homes.values_mut() {
+            home.interest.set_watched(home.members.iter().flat_map(|member| &member.watched));
+        }
+        let homes = &self.homes;
+        self.pending.retain(|name, _| homes.contains_key(name));
         for name in self.find_homes(reach) {
             asked.entry(name).or_insert(Cause::Namespace);
         }
@@ -218,11 +265,6 @@ impl Roster {
         new
     }
 
-    /// Whether somebody is to be asked again, although nothing may be heard of him.
-    pub fn is_restless(&self) -> bool {
-        !self.restless.is_empty()
-    }
-
     /// Whether a namespace has a name and is not there yet: it is worth looking again soon.
     pub fn is_waiting(&self) -> bool {
         let has_name = |name: &NetnsName| NetnsId::of_name(name).is_ok_and(|id| id.is_some());
@@ -230,53 +272,67 @@ impl Roster {
         homeless.any(|(name, _)| name.as_ref().is_some_and(has_name))
     }
 
-    /// Takes what was heard, and tells what has changed.
+    /// Takes what was heard, asks the namespaces that are due, and tells what has changed.
     pub fn read(&mut self) -> io::Result<Vec<Change>> {
         let mut heard = Vec::new();
         self.fleet.read(&mut heard)?;
-        let restless = std::mem::take(&mut self.restless);
-        let mut asked: BTreeMap<Name, Cause> =
-            restless.into_iter().map(|name| (name, Cause::Address)).collect();
         let mut is_lost = false;
         let mut is_gone = false;
         for heard in heard {
-            let (place, cause) = match heard {
-                Heard::Address(place) => (place, Cause::Address),
-                Heard::Link(place) => (place, Cause::Link),
+            match heard {
+                Heard::Address(place, ip) => {
+                    self.note(place, Cause::Address, |interest| interest.has_address(ip));
+                }
+                Heard::Link(place, event) => {
+                    self.note(place, Cause::Link, |interest| interest.has_link(event));
+                }
                 // Ids are used again: this may be the end of another namespace, which had the
                 // id before. So it is looked for.
-                Heard::Gone(place) => {
-                    is_gone |= self.by_place.contains_key(&place);
-                    continue;
-                }
-                Heard::Lost => {
-                    is_lost = true;
-                    continue;
-                }
-            };
-            for name in self.by_place.get(&place).into_iter().flatten() {
-                // An address says more than the link that came with it.
-                let known = asked.entry(name.clone()).or_insert(cause);
-                *known = (*known).min(cause);
+                Heard::Gone(place) => is_gone |= self.by_place.contains_key(&place),
+                Heard::Lost => is_lost = true,
             }
         }
+        let mut changes = Vec::new();
         if is_gone || is_lost {
             for name in self.find_homes(Reach::All) {
-                asked.insert(name, Cause::Namespace);
+                self.survey(&name, Cause::Namespace, &mut changes);
             }
         }
         if is_lost {
             self.overruns += 1;
-            asked = self.homes.keys().map(|name| (name.clone(), Cause::Resync)).collect();
+            self.pending = self.homes.keys().map(|name| (name.clone(), Cause::Resync)).collect();
         }
-        let mut changes = Vec::new();
-        for (name, cause) in asked {
-            self.survey(&name, cause, &mut changes);
-        }
+        self.survey_pending(&mut changes);
         if is_gone || is_lost {
             self.blame_homeless(&mut changes);
         }
         Ok(changes)
+    }
+
+    /// Notes that the namespaces at `place` must be asked, if the event concerns them.
+    fn note(&mut self, place: Where, cause: Cause, concerns: impl Fn(&Interest) -> bool) {
+        for name in self.by_place.get(&place).into_iter().flatten() {
+            if self.homes.get(name).is_some_and(|home| concerns(&home.interest)) {
+                // An address says more than the link that came with it.
+                let known = self.pending.entry(name.clone()).or_insert(cause);
+                *known = (*known).min(cause);
+            }
+        }
+    }
+
+    /// Asks the namespaces that are pending, as far as the rate limit allows.
+    fn survey_pending(&mut self, changes: &mut Vec<Change>) {
+        let now = clock::now();
+        for (name, cause) in std::mem::take(&mut self.pending) {
+            let home = self.homes.get_mut(&name).filter(|home| home.place.is_ok());
+            match home.map(|home| home.allowance.take(now)) {
+                Some(true) => self.survey(&name, cause, changes),
+                Some(false) => {
+                    self.pending.insert(name, cause);
+                }
+                None => {}
+            }
+        }
     }
 
     /// Looks into the next `count` namespaces, shows what is there to `examine`, and tells of
@@ -301,7 +357,7 @@ impl Roster {
             }
             // ORDER: asked after the survey. What is queued by now explains a difference, and
             // will be read; then there is nothing to say about us.
-            let is_behind = self.fleet.is_ready();
+            let is_behind = self.fleet.is_ready() || self.pending.contains_key(&name);
             for member in &mut home.members {
                 examine(&member.found, &survey);
                 if !is_behind {
@@ -326,13 +382,17 @@ impl Roster {
     fn survey(&mut self, name: &Name, cause: Cause, changes: &mut Vec<Change>) {
         let Some(home) = self.homes.get_mut(name) else { return };
         let Ok(place) = home.place else { return };
-        let survey = match self.fleet.survey(place) {
+        self.snapshots += 1;
+        self.pending.remove(name);
+        let survey = self.fleet.survey(place);
+        home.interest.set_links(survey.as_ref().ok());
+        let survey = match survey {
             Ok(survey) => Ok(survey),
             // It has gone while we were about to ask, and the kernel will say so.
             Err(WatchError::Dump(error)) if error.raw_os_error() == Some(EINVAL) => return,
             // What was known of it stands until it can be asked in peace.
             Err(WatchError::Endless) => {
-                self.restless.insert(name.clone());
+                self.pending.insert(name.clone(), cause);
                 return;
             }
             Err(error) => Err(Standing::Unknown(error.to_string())),

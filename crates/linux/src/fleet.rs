@@ -2,8 +2,8 @@
 //!
 //! The kernel tells a listener with `NETLINK_LISTEN_ALL_NSID` what happens in every namespace
 //! that has an id in the listener's own, and marks each message with that id. A message says
-//! *where* something happened; *what* is found by asking that namespace for everything
-//! ([`Fleet::survey`]), which takes some tens of microseconds and can never be out of step.
+//! *where* something happened, and which link or address it is about; the state is found by asking that
+//! namespace for everything ([`Fleet::survey`]), which can never be out of step.
 //!
 //! Kernel facts that shape this room:
 //!
@@ -26,6 +26,7 @@ mod message;
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -34,6 +35,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use vipwatch_core::announce::Survey;
+use vipwatch_core::{LinkIndex, LinkName};
 
 use self::each::Each;
 use self::message::{Answer, Request};
@@ -72,13 +74,22 @@ pub enum Where {
     There(i32),
 }
 
+/// A link that a message is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkEvent {
+    /// Its index.
+    pub link: LinkIndex,
+    /// Its name now; `None` if the message has none.
+    pub name: Option<LinkName>,
+}
+
 /// What was heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// Something about an address.
-    Address(Where),
-    /// Something about a link.
-    Link(Where),
+    /// An address was added, removed or changed; `None` if the message could not be read.
+    Address(Where, Option<IpAddr>),
+    /// A link was added, removed or changed; `None` if the message could not be read.
+    Link(Where, Option<LinkEvent>),
     /// A namespace has gone, and its id with it.
     Gone(Where),
     /// Events were lost: everything must be asked again.
@@ -382,8 +393,14 @@ impl One {
                     break;
                 };
                 let news = match header.kind {
-                    libc::RTM_NEWADDR | libc::RTM_DELADDR => Heard::Address(place),
-                    libc::RTM_NEWLINK | libc::RTM_DELLINK => Heard::Link(place),
+                    libc::RTM_NEWADDR | libc::RTM_DELADDR => {
+                        let Some(news) = message::address_event(place, body) else { continue };
+                        news
+                    }
+                    libc::RTM_NEWLINK | libc::RTM_DELLINK => {
+                        let Some(news) = message::link_event(place, body) else { continue };
+                        news
+                    }
                     // Fact 3.
                     libc::RTM_DELNSID if place == Where::Here => match message::nsid(body) {
                         Some(id) => Heard::Gone(Where::There(id)),

@@ -62,6 +62,8 @@ pub struct Counters {
     pub transitions: AtomicU64,
     /// Times that events were lost.
     pub overruns: AtomicU64,
+    /// Snapshots of namespaces, audits aside.
+    pub snapshots: AtomicU64,
     /// Changes that only an audit noticed.
     pub audit_corrections: AtomicU64,
     /// Namespaces that were looked into by audits.
@@ -86,11 +88,12 @@ pub struct Counters {
 
 impl Counters {
     /// Every metric, by its name.
-    pub fn metrics(&self) -> [(&'static str, u64); 12] {
+    pub fn metrics(&self) -> [(&'static str, u64); 13] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("vipwatch_transitions_total", of(&self.transitions)),
             ("vipwatch_netlink_overruns_total", of(&self.overruns)),
+            ("vipwatch_netlink_snapshots_total", of(&self.snapshots)),
             ("vipwatch_audit_corrections_total", of(&self.audit_corrections)),
             ("vipwatch_audits_total", of(&self.audits)),
             ("vipwatch_namespaces", of(&self.namespaces)),

@@ -128,7 +128,7 @@ impl Follower {
 
     /// When [`Self::take`] has something to do, although nothing has happened.
     pub fn due(&self) -> Moment {
-        self.next
+        self.roster.due().map_or(self.next, |due| due.min(self.next))
     }
 
     /// Looks for instances again, and tells where those stand that are new or have moved.
@@ -217,9 +217,6 @@ impl Follower {
     pub fn take(&mut self) -> io::Result<News> {
         let heard = self.roster.read()?;
         let heard = self.withhold(heard);
-        if self.roster.is_restless() {
-            self.next = self.next.min(clock::now() + GATHER);
-        }
         let mut news = News { heard, ..News::default() };
         if let Some(notices) = &mut self.notices {
             let heard = notices.read();
@@ -259,7 +256,7 @@ impl Follower {
     pub fn wait(&mut self) -> io::Result<News> {
         let mut polled: Vec<PollFd<'_>> =
             self.sources().map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
-        let left = self.next.since(clock::now());
+        let left = self.due().since(clock::now());
         match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),

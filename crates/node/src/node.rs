@@ -478,6 +478,7 @@ impl Node {
         let counters = &self.board.counters;
         let roster = self.follower.roster();
         counters.overruns.store(roster.overruns(), Ordering::Relaxed);
+        counters.snapshots.store(roster.snapshots(), Ordering::Relaxed);
         counters.namespaces.store(roster.namespaces() as u64, Ordering::Relaxed);
         counters.netlink_sockets.store(roster.fleet().sockets() as u64, Ordering::Relaxed);
         counters.pending.store(self.dispatch.pending() as u64, Ordering::Relaxed);

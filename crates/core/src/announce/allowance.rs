@@ -48,6 +48,12 @@ impl Allowance {
         self.paid_until = Some(paid_until + interval);
         true
     }
+
+    /// From when on [`Self::take`] succeeds, if nothing is taken before.
+    pub fn ready_at(&self) -> Moment {
+        let ahead = self.rate.interval() * self.rate.burst.max(1).saturating_sub(1);
+        self.paid_until.map_or(Moment::new(Duration::ZERO), |paid| paid.before(ahead))
+    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_engine::discovery::{Found, Places, discover};
-use vipwatch_engine::roster::{Cause, Change, Reach, Roster};
+use vipwatch_engine::roster::{Cause, Change, Reach, Roster, SNAPSHOT_RATE};
+use vipwatch_linux::clock;
 use vipwatch_linux::fleet::Fleet;
 use vipwatch_testkit::{Hand, Lab, Netns};
 
@@ -82,10 +84,27 @@ impl Router {
 fn changes(roster: &mut Roster, count: usize) -> Vec<Change> {
     let mut changes = Vec::new();
     while changes.len() < count {
-        let mut polled = [PollFd::from_borrowed_fd(roster.as_fd(), PollFlags::IN)];
-        let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
-        let ready = poll(&mut polled, Some(&limit)).unwrap();
-        assert!(ready > 0, "{} of {count} changes: {changes:?}", changes.len());
+        let ready = wait(roster);
+        assert!(ready, "{} of {count} changes: {changes:?}", changes.len());
+        changes.extend(roster.read().unwrap());
+    }
+    changes
+}
+
+/// Waits for an event, or until the roster has something to do; false if neither happens.
+fn wait(roster: &Roster) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(roster.as_fd(), PollFlags::IN)];
+    let due = roster.due();
+    let limit = due.map_or(Duration::from_secs(10), |due| due.since(clock::now()));
+    let ready = poll(&mut polled, Timespec::try_from(limit).ok().as_ref()).unwrap();
+    ready > 0 || due.is_some()
+}
+
+/// Reads everything that has happened; the changes.
+fn read_all(roster: &mut Roster) -> Vec<Change> {
+    let mut changes = roster.read().unwrap();
+    while roster.fleet().is_ready() || roster.due().is_some() {
+        wait(roster);
         changes.extend(roster.read().unwrap());
     }
     changes
@@ -193,6 +212,95 @@ fn a_storm_that_nobody_reads_ends_in_the_truth() {
     stage.routers[3].take();
     let told = changes(&mut roster, 1);
     assert_eq!(said(&told[0]), (stage.routers[3].id.clone(), "backup primary resync".to_owned()));
+}
+
+#[test]
+fn events_about_other_links_and_addresses_cause_no_snapshots() {
+    for fleet in [Fleet::open().unwrap(), Fleet::open_each().unwrap()] {
+        let stage = Stage::new(2);
+        let mut roster = Roster::over(fleet);
+        roster.follow(stage.instances(), Reach::All);
+        let busy = &stage.routers[0];
+        busy.netns.add_link("tap0");
+        read_all(&mut roster);
+        let before = roster.snapshots();
+        let (tap, other) = (busy.hand.link("tap0"), "10.9.9.9/32".parse().unwrap());
+        let mut told = Vec::new();
+        for _ in 0..300 {
+            busy.hand.add(tap, other);
+            told.extend(roster.read().unwrap());
+            busy.hand.remove(tap, other);
+            told.extend(roster.read().unwrap());
+        }
+        for _ in 0..30 {
+            for words in ["link add t1 type veth peer name t2", "link set t1 up", "link del t1"] {
+                busy.netns.ip(words);
+                told.extend(roster.read().unwrap());
+            }
+        }
+        told.extend(read_all(&mut roster));
+        assert!(told.is_empty(), "{told:?}");
+        // The watched links may have come to rest meanwhile: some events about them, and no storm.
+        let count = roster.snapshots() - before;
+        assert!(count <= 5, "{count} snapshots for 690 events about other links");
+        // What matters is heard there, and elsewhere.
+        for router in &stage.routers {
+            router.take();
+            let told = changes(&mut roster, 1);
+            assert_eq!(said(&told[0]), (router.id.clone(), "backup primary address".to_owned()));
+        }
+    }
+}
+
+#[test]
+fn a_watched_link_that_is_renamed_away_and_back_is_noticed() {
+    let stage = Stage::new(1);
+    let mut roster = stage.follow();
+    read_all(&mut roster);
+    let netns = &stage.routers[0].netns;
+    netns.ip("link set ha-1 down");
+    netns.ip("link set ha-1 name other");
+    let told = read_all(&mut roster);
+    assert_eq!(
+        told.last().map(|change| change.to.reason()).as_deref(),
+        Some("ha-1 does not exist")
+    );
+    netns.ip("link set other name ha-1");
+    netns.ip("link set ha-1 up");
+    let mut last = String::new();
+    while last != "backup" {
+        last = changes(&mut roster, 1).pop().unwrap().to.word().to_owned();
+    }
+}
+
+#[test]
+fn a_namespace_that_changes_all_the_time_is_read_at_a_limited_rate_and_to_its_end() {
+    let stage = Stage::new(2);
+    let mut roster = stage.follow();
+    let (busy, calm) = (&stage.routers[0], &stage.routers[1]);
+    read_all(&mut roster);
+    let (before, began) = (roster.snapshots(), std::time::Instant::now());
+    let mut told = Vec::new();
+    for _ in 0..1000 {
+        busy.take();
+        told.extend(roster.read().unwrap());
+        busy.give_up();
+        told.extend(roster.read().unwrap());
+    }
+    calm.take();
+    busy.take();
+    told.extend(read_all(&mut roster));
+    let count = roster.snapshots() - before;
+    // The rate, for as long as it took; a storm of 2001 changes in a minute would still be visible.
+    let seconds = began.elapsed().as_secs() + 1;
+    let limit = u64::from(SNAPSHOT_RATE.burst) + u64::from(SNAPSHOT_RATE.per_second) * seconds;
+    // And one of the other namespace.
+    assert!(count <= limit + 1, "{count} snapshots in {seconds} s");
+    for router in [busy, calm] {
+        let last = told.iter().rfind(|change| change.found.id.as_str() == router.id);
+        assert_eq!(last.map(|change| change.to.word()), Some("primary"), "{told:?}");
+    }
+    assert!(roster.audit(9, |_, _| {}).is_empty(), "nothing is left for an audit");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use vipwatch_core::announce::Survey;
 
+use super::message::{address_event, link_event};
 use super::{Heard, Where};
 use crate::monitor::WatchError;
 use crate::netlink::decode::envelopes;
@@ -134,14 +135,14 @@ impl Post {
             };
             for envelope in envelopes(bytes) {
                 let news = match envelope {
-                    Ok((header, _)) => match header.kind {
-                        libc::RTM_NEWADDR | libc::RTM_DELADDR => Heard::Address(place),
-                        libc::RTM_NEWLINK | libc::RTM_DELLINK => Heard::Link(place),
-                        _ => continue,
+                    Ok((header, body)) => match header.kind {
+                        libc::RTM_NEWADDR | libc::RTM_DELADDR => address_event(place, body),
+                        libc::RTM_NEWLINK | libc::RTM_DELLINK => link_event(place, body),
+                        _ => None,
                     },
-                    Err(_) => Heard::Lost,
+                    Err(_) => Some(Heard::Lost),
                 };
-                if heard.last() != Some(&news) {
+                if let Some(news) = news.filter(|news| heard.last() != Some(news)) {
                     heard.push(news);
                 }
             }

@@ -1,6 +1,9 @@
 //! The requests a [`Fleet`](super::Fleet) makes, and what it looks for in the answers.
 
-use super::Where;
+use vipwatch_core::{LinkIndex, LinkName};
+
+use super::{Heard, LinkEvent, Where};
+use crate::netlink::decode::facts::address_facts;
 use crate::netlink::decode::{attribute, u32_at};
 
 // `<linux/net_namespace.h>`
@@ -110,6 +113,27 @@ impl Answer {
 /// The id in a message about ids.
 pub(super) fn nsid(body: &[u8]) -> Option<i32> {
     id(body.get(GENERIC_HEAD..)?, NETNSA_NSID)
+}
+
+/// The event in an `RTM_NEWADDR` or `RTM_DELADDR`; `None` if it is not about IP.
+pub(super) fn address_event(place: Where, body: &[u8]) -> Option<Heard> {
+    match address_facts(body) {
+        Ok(facts) => facts.map(|facts| Heard::Address(place, Some(facts.target.ip))),
+        Err(_) => Some(Heard::Address(place, None)),
+    }
+}
+
+/// The event in an `RTM_NEWLINK` or `RTM_DELLINK`; `None` if it is about something else: the port of a
+/// bridge, or IPv6 settings.
+pub(super) fn link_event(place: Where, body: &[u8]) -> Option<Heard> {
+    let Some(attributes) = body.get(LINK_HEAD..) else { return Some(Heard::Link(place, None)) };
+    if i32::from(body[0]) != libc::AF_UNSPEC {
+        return None;
+    }
+    let name = attribute(attributes, libc::IFLA_IFNAME)
+        .and_then(|name| LinkName::from_kernel(name.strip_suffix(&[0]).unwrap_or(name)));
+    let event = u32_at(body, 4).map(|index| LinkEvent { link: LinkIndex(index), name });
+    Some(Heard::Link(place, event))
 }
 
 fn id(attributes: &[u8], kind: u16) -> Option<i32> {

@@ -16,7 +16,7 @@ use serde_json::Value;
 use vipwatch_engine::discovery::Trouble;
 
 use crate::failure::{Code, Failure};
-use crate::show::harmless;
+use crate::show::escape_untrusted;
 
 /// A completion script for `shell`: it calls this program, which knows the ids there are.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
@@ -57,7 +57,7 @@ fn problems_text(problems: &Value) -> String {
     let each = each(problems).map(|problem| {
         let line = problem["line"].as_u64().map(|line| format!(":{line}")).unwrap_or_default();
         let text = format!("{}{line}: {}", text(&problem["file"]), text(&problem["text"]));
-        format!("problem: {}\n", harmless(&text))
+        format!("problem: {}\n", escape_untrusted(&text))
     });
     each.collect()
 }
@@ -67,7 +67,7 @@ fn troubles_text(troubles: &[Trouble]) -> String {
     let each = troubles.iter().map(|trouble| {
         let line = trouble.line.map(|line| format!(":{line}")).unwrap_or_default();
         let text = format!("{}{line}: {}", trouble.file.display(), trouble.text);
-        format!("problem: {}\n", harmless(&text))
+        format!("problem: {}\n", escape_untrusted(&text))
     });
     each.collect()
 }

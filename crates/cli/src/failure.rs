@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use vipwatch_core::escape_untrusted;
+
 /// The documented exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
@@ -17,7 +19,12 @@ pub(crate) enum Code {
 /// Says something that does not keep a command from going on.
 #[expect(clippy::print_stderr, reason = "the one place that complains")]
 pub(crate) fn warn(text: &str) {
-    eprintln!("vipwatch: {text}");
+    eprintln!("vipwatch: {}", escape_lines(text));
+}
+
+/// Escapes each line of a message: it may quote a file or another program.
+fn escape_lines(text: &str) -> String {
+    text.lines().map(escape_untrusted).collect::<Vec<_>>().join("\n")
 }
 
 /// Why a command did not do what was asked.
@@ -43,10 +50,10 @@ impl Failure {
     #[expect(clippy::print_stderr, reason = "the one place that complains")]
     pub(crate) fn report(&self) -> ExitCode {
         if !self.message.is_empty() {
-            eprintln!("vipwatch: {}", self.message);
+            eprintln!("vipwatch: {}", escape_lines(&self.message));
         }
         if let Some(hint) = &self.hint {
-            eprintln!("  hint: {hint}");
+            eprintln!("  hint: {}", escape_lines(hint));
         }
         ExitCode::from(self.code as u8)
     }

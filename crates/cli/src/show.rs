@@ -1,9 +1,11 @@
-//! Tables for people, JSON for scripts; and nothing from outside that could speak to a terminal.
+//! Prints tables for people and JSON for scripts. Text from other programs, files and hosts is escaped.
 
+use std::fmt::Write as _;
 use std::io::Write;
 
 use serde_json::Value;
-pub(crate) use vipwatch_core::harmless;
+pub(crate) use vipwatch_core::escape_untrusted;
+use vipwatch_core::untrusted::is_harmful;
 
 /// Prints, and does not mind a reader who has had enough.
 pub(crate) fn print(text: &str) {
@@ -19,7 +21,29 @@ pub(crate) fn is_read(text: &str) -> bool {
 /// Prints a value, for scripts.
 pub(crate) fn json(value: &Value) {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    print(&format!("{text}\n"));
+    print(&format!("{}\n", escape_json(&text)));
+}
+
+/// A value in one line, for scripts.
+pub(crate) fn json_line(value: &Value) -> String {
+    escape_json(&value.to_string())
+}
+
+/// JSON in which harmful characters are `\u202e` escapes: the same value, and safe on a terminal.
+/// Such characters occur inside strings only, apart from the line breaks of pretty JSON.
+fn escape_json(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !is_harmful(c) {
+            escaped.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a string cannot fail.
+            let _ = write!(escaped, "\\u{unit:04x}");
+        }
+    }
+    escaped
 }
 
 /// Columns as wide as what is in them; the last one as it comes.
@@ -45,7 +69,7 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 
 /// Never empty.
 fn shown(cell: &str) -> String {
-    if cell.is_empty() { "-".to_owned() } else { harmless(cell) }
+    if cell.is_empty() { "-".to_owned() } else { escape_untrusted(cell) }
 }
 
 #[cfg(test)]
@@ -53,15 +77,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn json_is_safe_on_a_terminal_and_keeps_its_value() {
+        let value = serde_json::json!({ "a": "x\u{202e}y\u{e0041}\n\u{9b}é" });
+        let line = json_line(&value);
+        assert_eq!(line, r#"{"a":"x\u202ey\udb40\udc41\n\u009bé"}"#);
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+    }
+
+    #[test]
     fn columns_line_up_and_nothing_speaks_to_the_terminal() {
         let rows = [
             vec!["a".to_owned(), "primary".to_owned(), String::new()],
-            vec!["longer\u{1b}[2J".to_owned(), "backup".to_owned(), "why".to_owned()],
+            vec!["longer\u{1b}[2J\u{202e}".to_owned(), "backup".to_owned(), "why".to_owned()],
         ];
         let text = table(&["ID", "ROLE", "REASON"], &rows);
-        let expected = "ID          ROLE     REASON\n\
-                        a           primary  -\n\
-                        longer\u{fffd}[2J  backup   why\n";
+        let expected = "ID                       ROLE     REASON\n\
+                        a                        primary  -\n\
+                        longer\\u{1b}[2J\\u{202e}  backup   why\n";
         assert_eq!(text, expected);
     }
 }

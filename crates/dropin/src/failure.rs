@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use crate::args::PROGRAM;
-use crate::log::harmless;
+use crate::log::one_line;
 
 /// Exit codes; documented in `--help` and the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +61,9 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         let mut stderr = std::io::stderr();
         // With standard error gone there is nobody left to complain to.
-        let _ = writeln!(stderr, "{PROGRAM}: error: {}", harmless(&self.message));
+        let _ = writeln!(stderr, "{PROGRAM}: error: {}", one_line(&self.message));
         if let Some(hint) = &self.hint {
-            let _ = writeln!(stderr, "  hint: {}", harmless(hint));
+            let _ = writeln!(stderr, "  hint: {}", one_line(hint));
         }
         crate::log::to_syslog_only(&self.message);
         ExitCode::from(self.code as u8)

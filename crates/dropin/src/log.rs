@@ -1,15 +1,16 @@
 //! Log lines in oslo.log's format, to a file and to syslog.
 //!
 //! Syslog because the file lives in the router's directory, and is gone with the router
-//! (bug 1635629). Whatever comes from outside is made harmless here: one message, one line.
+//! (bug 1635629). Text from outside is escaped here: one message is one line.
 
 mod file;
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use vipwatch_core::escape_untrusted_within;
 use vipwatch_linux::clock::{LocalTime, local_time, local_time_of};
 
 use self::file::LogFile;
@@ -131,7 +132,7 @@ impl Log {
                 self.file = None;
                 let message = format!("cannot open log file {}: {error}", self.path.display());
                 if let Some(syslog) = &self.syslog {
-                    syslog.send(Level::Error, local_time(), &harmless(&message));
+                    syslog.send(Level::Error, local_time(), &one_line(&message));
                 }
             }
         }
@@ -143,7 +144,7 @@ impl Log {
             return;
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.pending.push(Line { level, at, text: harmless(&message.to_string()) });
+        self.pending.push(Line { level, at, text: one_line(&message.to_string()) });
         if self.pending.len() >= MAX_PENDING {
             self.flush();
         }
@@ -193,25 +194,9 @@ fn file_line(time: LocalTime, pid: u32, level: Level, text: &str) -> String {
     )
 }
 
-/// Takes away what could pass for a second line, or speak to a terminal.
-pub(crate) fn harmless(message: &str) -> String {
-    let mut text = String::with_capacity(message.len());
-    for c in message.chars() {
-        if text.len() > LINE {
-            text.push('…');
-            break;
-        }
-        // Besides control characters: line and paragraph separators, and the marks that
-        // reorder what follows.
-        let is_harmful = c.is_control()
-            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if is_harmful {
-            let _ = write!(text, "{}", c.escape_default());
-        } else {
-            text.push(c);
-        }
-    }
-    text
+/// One line of at most about [`LINE`] bytes.
+pub(crate) fn one_line(message: &str) -> String {
+    escape_untrusted_within(message, LINE)
 }
 
 /// The local syslog daemon.
@@ -250,7 +235,7 @@ impl Syslog {
 /// Says `message` to syslog, for failures that come before there is a log.
 pub(crate) fn to_syslog_only(message: &str) {
     if let Some(syslog) = Syslog::open(Facility::USER) {
-        syslog.send(Level::Error, local_time(), &harmless(message));
+        syslog.send(Level::Error, local_time(), &one_line(message));
     }
 }
 
@@ -277,9 +262,9 @@ mod tests {
 
     #[test]
     fn what_comes_from_outside_cannot_forge_a_line() {
-        let text = harmless("a\nb\r\u{1b}[31mc\u{2028}d\u{202e}e");
+        let text = one_line("a\nb\r\u{1b}[31mc\u{2028}d\u{202e}e");
         assert_eq!(text, "a\\nb\\r\\u{1b}[31mc\\u{2028}d\\u{202e}e");
-        assert!(harmless(&"x".repeat(100_000)).len() < 5_000);
+        assert!(one_line(&"x".repeat(100_000)).len() < 5_000);
     }
 
     #[test]

@@ -11,11 +11,13 @@
 mod native;
 mod scribe;
 
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use vipwatch_core::escape_untrusted;
 
 use self::native::Native;
 use self::scribe::{Outlet, Scribe};
@@ -62,20 +64,36 @@ pub fn open(format: LogFormat, level: Level) -> std::io::Result<Log> {
     }
     let scribe = Scribe::start(Outlet::stderr()?)?;
     let lines = scribe.clone();
-    let lines = tracing_subscriber::fmt()
-        .with_writer(move || lines.clone())
-        .with_max_level(filter)
-        .with_target(false)
-        .with_ansi(false);
+    let builder =
+        tracing_subscriber::fmt().with_max_level(filter).with_target(false).with_ansi(false);
     // A log that is open already stays.
     let _ = match format {
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
-        _ => lines.try_init(),
+        LogFormat::Json => {
+            builder.with_writer(move || lines.clone()).json().flatten_event(true).try_init()
+        }
+        _ => builder.with_writer(move || TextLines(lines.clone())).try_init(),
     };
     if let Err(error) = journald {
         tracing::warn!(%error, "journald cannot be reached: the log goes to standard error");
     }
     Ok(Log(scribe))
+}
+
+/// Writes lines of text in which values from outside are escaped: one event is one line.
+struct TextLines(Scribe);
+
+impl Write for TextLines {
+    /// Each call is one event, as `tracing_subscriber::fmt` writes them.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = escape_untrusted(text.trim_end_matches('\n'));
+        self.0.put(format!("{line}\n").into_bytes());
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether standard error leads to journald, by its own mark (`JOURNAL_STREAM`).

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use vipwatch_core::harmless;
+use vipwatch_core::escape_untrusted;
 
 /// What nearly everybody is answered.
 const TAKEN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=UTF-8\r\n\
@@ -38,7 +38,7 @@ impl Reply {
         match self {
             Self::Taken => String::new(),
             // A reason may hold what a stranger said.
-            Self::Refused(why) | Self::Unable(why) => format!("{}\n", harmless(why)),
+            Self::Refused(why) | Self::Unable(why) => format!("{}\n", escape_untrusted(why)),
             Self::Forbidden => "your user may not report here\n".to_owned(),
             Self::TooSlow => "the request did not end in time\n".to_owned(),
         }
@@ -77,7 +77,7 @@ mod tests {
         assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"));
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
         assert!(head.ends_with("Connection: close"));
-        assert_eq!(body, "a\u{fffd}\u{fffd}b\n");
+        assert_eq!(body, "a\\r\\nb\n");
         let taken = text(&Reply::Taken, true);
         assert!(taken.ends_with("Content-Length: 0\r\nConnection: keep-alive\r\n\r\n"));
         assert_eq!(text(&Reply::Taken, false), taken.replace("keep-alive", "close"));

@@ -186,7 +186,7 @@ fn play(options: &Serve, manner: Manner) -> Result<(), Failure> {
         };
         let (router, word) = (of("x-neutron-router-id"), of("x-neutron-state"));
         let (router, word) = (router.unwrap_or_default(), word.unwrap_or_default());
-        show::print(&format!("{}\n", show::harmless(&format!("{router} {word}"))));
+        show::print(&format!("{}\n", show::escape_untrusted(&format!("{router} {word}"))));
     });
     let mode = options.simulate.as_deref().unwrap_or_default();
     crate::failure::warn(&format!("{mode} at {}", agent.socket.display()));

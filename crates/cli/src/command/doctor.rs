@@ -36,10 +36,11 @@ fn page(answer: &Value) -> String {
     for finding in &findings {
         let id = text(&finding["id"]);
         let whose = if id.is_empty() { String::new() } else { format!("{id}: ") };
-        let what = show::harmless(&format!("{whose}{}", text(&finding["text"])));
-        let (severity, name) = (text(&finding["severity"]), text(&finding["name"]));
+        let what = show::escape_untrusted(&format!("{whose}{}", text(&finding["text"])));
+        let of = |key: &str| show::escape_untrusted(&text(&finding[key]));
+        let (severity, name, hint) = (of("severity"), of("name"), of("hint"));
         let _ = writeln!(page, "{severity:<7} {name:<28} {what}{}", age(finding));
-        let _ = writeln!(page, "{:<37}{}", "", text(&finding["hint"]));
+        let _ = writeln!(page, "{:<37}{}", "", hint);
     }
     let count = text(&answer["instances"]);
     if findings.is_empty() {

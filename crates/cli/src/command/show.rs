@@ -27,7 +27,7 @@ fn page(answer: &Value) -> String {
     let mut page = String::new();
     let mut line = |name: &str, what: String| {
         if !what.is_empty() {
-            let _ = writeln!(page, "{name:<10} {}", show::harmless(&what));
+            let _ = writeln!(page, "{name:<10} {}", show::escape_untrusted(&what));
         }
     };
     line("id", of("id"));

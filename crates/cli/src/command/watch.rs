@@ -62,7 +62,7 @@ impl Screen {
         match (self.format, schema.as_str()) {
             (_, "vipwatch.pulse/1" | "vipwatch.live/1") => Go::On,
             (Format::Json, "vipwatch.change/1") => self.print_change(&line),
-            (Format::Json, _) => print(&line.to_string()),
+            (Format::Json, _) => print(&show::json_line(&line)),
             (Format::Table, "vipwatch.standing/1") => print(&standing(&line)),
             (Format::Table, "vipwatch.gap/1") => {
                 print(&format!("({} lines were missed)", line["missed"]))
@@ -117,7 +117,7 @@ impl Screen {
 
     fn print_change(&mut self, change: &Value) -> Go {
         let line = match self.format {
-            Format::Json => change.to_string(),
+            Format::Json => show::json_line(change),
             Format::Table => change_line(change),
         };
         if print(&line) == Go::Home {
@@ -199,7 +199,7 @@ fn follow(options: &Watch, mut screen: Screen) -> Result<(), Failure> {
             let line = transition.json(&node_name(), &Latencies::default());
             // What was so before is a picture, not a change.
             let go = match (is_picture, screen.format) {
-                (true, Format::Json) => print(&line.to_string()),
+                (true, Format::Json) => print(&show::json_line(&line)),
                 (true, Format::Table) => print(&change_line(&line)),
                 (false, _) => screen.print_change(&line),
             };
@@ -226,7 +226,7 @@ fn change_line(change: &Value) -> String {
     let open = each(&change["open"]).map(|open| format!("{} …", text(open)));
     let told = told.into_iter().chain(open).collect::<Vec<_>>().join(", ");
     let told = if told.is_empty() { String::new() } else { format!("  [{told}]") };
-    show::harmless(&format!("{time}  {id}  {from}{to}  ({cause}{reason}){told}"))
+    show::escape_untrusted(&format!("{time}  {id}  {from}{to}  ({cause}{reason}){told}"))
 }
 
 /// Where an instance stands, in one line.
@@ -235,5 +235,5 @@ fn standing(instance: &Value) -> String {
     let reason = Some(text(&instance["reason"])).filter(|reason| !reason.is_empty());
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     let (id, role) = (text(&instance["id"]), text(&instance["role"]));
-    show::harmless(&format!("{:<12}  {id}  {role}{reason}  (since {since})", ""))
+    show::escape_untrusted(&format!("{:<12}  {id}  {role}{reason}  (since {since})", ""))
 }

@@ -16,6 +16,7 @@ mod server;
 mod simulate;
 mod storage;
 mod tls;
+mod untrusted;
 mod webhooks;
 
 use std::io::Write;

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
-use vipwatch_core::harmless;
+use vipwatch_core::escape_untrusted;
 use vipwatch_history::Stage;
 use vipwatch_linux::process::bind_to_this_process;
 
@@ -258,9 +258,9 @@ impl Output {
         Ok(length > 0)
     }
 
-    /// Line by line, without what could speak to a terminal.
+    /// The output line by line, escaped.
     fn lines(&self) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.kept);
-        text.lines().map(harmless).filter(|line| !line.is_empty()).collect()
+        text.lines().map(escape_untrusted).filter(|line| !line.is_empty()).collect()
     }
 }

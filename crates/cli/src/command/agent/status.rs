@@ -58,7 +58,7 @@ fn page(answer: &Value) -> String {
     };
     for problem in each(&answer["problems"]) {
         let line = format!("{}: {}", text(&problem["name"]), text(&problem["text"]));
-        let _ = writeln!(page, "problem: {}", show::harmless(&line));
+        let _ = writeln!(page, "problem: {}", show::escape_untrusted(&line));
     }
     let of = |key: &str| text(&answer[key]);
     let _ = writeln!(
@@ -70,16 +70,16 @@ fn page(answer: &Value) -> String {
         of("unable")
     );
     for (reason, count) in answer["rejected"].as_object().into_iter().flatten() {
-        let _ = writeln!(page, "rejected: {reason} {count}");
+        let _ = writeln!(page, "rejected: {} {count}", show::escape_untrusted(reason));
     }
     for duty in each(&answer["duties"]) {
         let of = |key: &str| text(&duty[key]);
-        let party = show::harmless(&of("party"));
+        let party = show::escape_untrusted(&of("party"));
         let (told, pending, failures) = (of("told"), of("pending"), of("failures"));
         let _ = writeln!(page, "{party}: told {told}, {pending} pending, {failures} failures");
         for failing in each(&duty["failing"]) {
             let line = format!("{}: {}", text(&failing["id"]), text(&failing["error"]));
-            let _ = writeln!(page, "  {}", show::harmless(&line));
+            let _ = writeln!(page, "  {}", show::escape_untrusted(&line));
         }
     }
     page

@@ -23,10 +23,23 @@ impl Signals {
         signal_file(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]).map(Self)
     }
 
+    /// As [`Self::hold`]; `SIGUSR1` and `SIGUSR2`, which would end the process, are discarded.
+    ///
+    /// They are blocked, not ignored: programs that this process starts would inherit "ignored".
+    pub fn hold_for_service() -> io::Result<Self> {
+        let numbers = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+        signal_file(&numbers).map(Self)
+    }
+
     /// The next signal, if one has come.
     pub fn read(&self) -> Option<Signal> {
-        let number = self.0.read()?;
-        Some(if number == libc::SIGHUP { Signal::Reopen } else { Signal::Stop })
+        loop {
+            match self.0.read()? {
+                libc::SIGHUP => return Some(Signal::Reopen),
+                libc::SIGUSR1 | libc::SIGUSR2 => {}
+                _ => return Some(Signal::Stop),
+            }
+        }
     }
 }
 

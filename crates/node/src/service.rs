@@ -25,7 +25,7 @@ impl Inheritance {
         // ORDER: before anything is opened that could stand in its place.
         let entrance = inherited().map_or(Entrance::New, Entrance::Given);
         // ORDER: signals before any thread, so that no thread is killed by them.
-        Ok(Self { entrance, signals: Signals::hold()? })
+        Ok(Self { entrance, signals: Signals::hold_for_service()? })
     }
 }
 

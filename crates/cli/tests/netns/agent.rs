@@ -324,3 +324,15 @@ fn a_socket_of_a_service_manager_is_used_and_stays_his() {
     assert!(agent.child.wait().unwrap().success());
     assert!(socket(lab.path()).exists());
 }
+
+#[test]
+fn sigusr1_and_sigusr2_do_not_end_a_receiver() {
+    let lab = Lab::new();
+    let mut agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    for signal in ["-USR1", "-USR2"] {
+        let pid = agent.child.id().to_string();
+        vipwatch_testkit::run(Command::new("kill").args([signal, &pid]));
+        assert_eq!(report(lab.path(), "r1", "primary"), Some(200), "{signal}");
+        assert!(agent.child.try_wait().unwrap().is_none(), "{signal}");
+    }
+}

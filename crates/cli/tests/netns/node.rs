@@ -421,6 +421,21 @@ fn a_missing_directory_is_made_and_one_that_cannot_be_is_named() {
 }
 
 #[test]
+fn sigusr1_and_sigusr2_do_not_end_a_node() {
+    let lab = Lab::new();
+    let (_netns, place) = stage(&lab, &[one()]);
+    let mut node = place.start();
+    for signal in [rustix::process::Signal::USR1, rustix::process::Signal::USR2] {
+        node.signal(signal);
+        assert_eq!(json(&place, &["status"])["source"], "node", "{signal:?}");
+        // The reload comes after the signal: both are read in one place.
+        node.reload();
+        assert!(node.is_alive(), "{signal:?}");
+    }
+    assert!(node.stop().success());
+}
+
+#[test]
 fn a_socket_in_each_namespace_is_visible_and_works() {
     let lab = Lab::new();
     let (netns, place) = stage(&lab, &[one()]);

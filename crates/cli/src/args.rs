@@ -339,7 +339,7 @@ pub(crate) struct History {
     /// Since so long ago: 90s, 15m, 2h, 7d
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub(crate) since: Option<Duration>,
-    /// Of the instances whose ids begin so
+    /// Of this instance; or, if no instance has exactly this id, of those whose ids begin with it
     #[arg(long, value_name = "ID", add = ArgValueCompleter::new(live_ids))]
     pub(crate) id: Option<String>,
     /// The last so many

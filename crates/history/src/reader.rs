@@ -120,6 +120,13 @@ impl Reader {
         Ok(entries)
     }
 
+    /// Whether the history has heard of an instance with exactly this id.
+    pub fn knows(&self, instance: &str) -> Result<bool, HistoryError> {
+        let question = "SELECT EXISTS (SELECT 1 FROM standing WHERE instance = ?1) \
+                        OR EXISTS (SELECT 1 FROM change WHERE instance = ?1)";
+        Ok(self.connection.query_row(question, [instance], |row| row.get(0))?)
+    }
+
     /// Who has changed since `since`, most often first.
     pub fn flaps(&self, since: i64) -> Result<Vec<Flaps>, HistoryError> {
         let mut statement = self.connection.prepare(

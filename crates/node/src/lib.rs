@@ -24,6 +24,7 @@ pub mod log;
 pub mod node;
 mod outlet;
 pub mod reception;
+pub mod selection;
 pub mod service;
 pub mod transition;
 

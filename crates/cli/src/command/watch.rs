@@ -9,6 +9,7 @@ use vipwatch_linux::clock;
 use vipwatch_node::client::{AskError, Line};
 use vipwatch_node::config::Listen;
 use vipwatch_node::follow::Follower;
+use vipwatch_node::selection::Selection;
 use vipwatch_node::transition::Transition;
 
 use super::show::latencies;
@@ -171,17 +172,17 @@ fn follow(options: &Watch, mut screen: Screen) -> Result<(), Failure> {
     };
     let mut follower =
         Follower::open(config.places, config.instances, Listen::Auto).map_err(refused)?;
-    let is_wanted = |id: &str| {
-        options.ids.is_empty() || options.ids.iter().any(|wanted| id.starts_with(wanted.as_str()))
-    };
     let mut news = follower.rediscover();
+    let ids = follower.instances().iter().map(|found| found.id.as_str());
+    let mut selection = Selection::new(&options.ids, ids);
     let mut seq = 0;
     loop {
         if let Some(troubles) = news.troubles.filter(|_| screen.format == Format::Table) {
             show::print(&troubles_text(&troubles));
         }
         for change in news.heard.into_iter().chain(news.changes) {
-            if !is_wanted(change.found.id.as_str()) {
+            selection.notice(change.found.id.as_str());
+            if !selection.covers(change.found.id.as_str()) {
                 continue;
             }
             let is_picture = change.from.is_none();

@@ -12,6 +12,7 @@ mod node;
 mod outlets;
 mod reception;
 mod scale;
+mod selection;
 mod server;
 mod simulate;
 mod storage;

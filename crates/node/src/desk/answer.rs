@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use vipwatch_core::standing::{Holding, holding};
-use vipwatch_core::{Role, Standing};
+use vipwatch_core::{InstanceId, Role, Standing};
 use vipwatch_engine::discovery::Trouble;
 use vipwatch_engine::look::Looker;
 use vipwatch_history::{Entry as Recorded, HistoryError, Query, Reader, Run};
@@ -18,6 +18,7 @@ use vipwatch_linux::process::release_spare_heap;
 use super::{Office, Source, Why, claims, refusal, say};
 use crate::audit::{Aged, GRACE};
 use crate::board::{Entry, View};
+use crate::selection::Selection;
 use crate::transition::{latencies_json, millis, time_text};
 
 /// From so many instances on, an answer is large.
@@ -39,7 +40,7 @@ const FLAPS: i64 = 6;
 /// Answers `question`.
 pub(super) fn answer(question: &Value, office: &Office, stream: &UnixStream) -> io::Result<()> {
     if question["ask"] == "watch" {
-        return watch(office, &prefixes(question), stream);
+        return watch(office, &wanted_ids(question), stream);
     }
     let said = say(stream, &answer_once(question, office));
     // Of thousands, an answer is large.
@@ -53,7 +54,7 @@ pub(super) fn answer(question: &Value, office: &Office, stream: &UnixStream) -> 
 pub fn answer_once(question: &Value, office: &Office) -> Value {
     match question["ask"].as_str().unwrap_or_default() {
         "ids" => ids(office),
-        "status" => status(office, &prefixes(question)),
+        "status" => status(office, &wanted_ids(question)),
         "show" => show(office, question["id"].as_str().unwrap_or_default()),
         "doctor" => doctor(office),
         "history" => history(office, question),
@@ -62,36 +63,36 @@ pub fn answer_once(question: &Value, office: &Office) -> Value {
     }
 }
 
-fn prefixes(question: &Value) -> Vec<String> {
+/// Ids, or the beginnings of ids.
+fn wanted_ids(question: &Value) -> Vec<String> {
     let ids = question["ids"].as_array().into_iter().flatten();
     ids.filter_map(|id| id.as_str().map(str::to_owned)).collect()
 }
 
-fn is_chosen(id: &str, prefixes: &[String]) -> bool {
-    prefixes.is_empty() || prefixes.iter().any(|prefix| id.starts_with(prefix.as_str()))
+fn selection(view: &View, wanted: &[String]) -> Selection {
+    Selection::new(wanted, view.entries.keys().map(InstanceId::as_str))
 }
 
-fn chosen<'v>(view: &'v View, prefixes: &'v [String]) -> impl Iterator<Item = &'v Arc<Entry>> {
+fn selected<'v>(view: &'v View, selection: &'v Selection) -> impl Iterator<Item = &'v Arc<Entry>> {
     let each = view.entries.iter();
-    each.filter(|(id, _)| is_chosen(id.as_str(), prefixes)).map(|(_, entry)| entry)
+    each.filter(|(id, _)| selection.covers(id.as_str())).map(|(_, entry)| entry)
 }
 
 fn ids(office: &Office) -> Value {
     let view = office.board.view();
-    let ids: Vec<&str> = view.entries.keys().map(vipwatch_core::InstanceId::as_str).collect();
+    let ids: Vec<&str> = view.entries.keys().map(InstanceId::as_str).collect();
     json!({ "schema": "vipwatch.ids/1", "ids": ids })
 }
 
-fn status(office: &Office, prefixes: &[String]) -> Value {
+fn status(office: &Office, wanted: &[String]) -> Value {
     let view = office.board.view();
-    let missing = prefixes
-        .iter()
-        .find(|prefix| !view.entries.keys().any(|id| id.as_str().starts_with(prefix.as_str())));
-    if let Some(missing) = missing {
+    let selection = selection(&view, wanted);
+    if let Some(missing) = selection.missing(&view.entries.keys().map(InstanceId::as_str)) {
         let text = format!("there is no instance {missing:?} on this node");
         return refusal(Why::Missing, &text);
     }
-    let instances: Value = chosen(&view, prefixes).map(|entry| instance(office, entry)).collect();
+    let instances: Value =
+        selected(&view, &selection).map(|entry| instance(office, entry)).collect();
     let metrics = office.board.counters.metrics();
     let metrics: serde_json::Map<String, Value> =
         metrics.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
@@ -171,15 +172,14 @@ pub fn troubles_json(troubles: &[Trouble]) -> Value {
 /// One instance, looked at now, with its past.
 fn show(office: &Office, prefix: &str) -> Value {
     let view = office.board.view();
-    let prefixes = [prefix.to_owned()];
-    let found: Vec<&Arc<Entry>> = chosen(&view, &prefixes).collect();
-    let exact = found.iter().find(|entry| entry.found.id.as_str() == prefix);
-    let entry = match (exact, found.as_slice()) {
-        (Some(entry), _) | (None, [entry]) => entry,
-        (None, []) => {
+    let selection = selection(&view, &[prefix.to_owned()]);
+    let found: Vec<&Arc<Entry>> = selected(&view, &selection).collect();
+    let entry = match found.as_slice() {
+        [entry] => entry,
+        [] => {
             return refusal(Why::Missing, &format!("there is no instance {prefix:?} on this node"));
         }
-        (None, several) => {
+        several => {
             let ids: Vec<&str> = several.iter().take(5).map(|one| one.found.id.as_str()).collect();
             let text = format!("{prefix:?} could be {} of them", several.len());
             return refusal(Why::Missing, &format!("{text}: {} …", ids.join(", ")));
@@ -366,17 +366,28 @@ fn read_history<T>(
 }
 
 fn history(office: &Office, question: &Value) -> Value {
-    let query = Query {
-        since: question["since"].as_i64(),
-        instance: question["id"].as_str().map(str::to_owned),
-        exact: false,
-        // Whoever wants more reads the file.
-        limit: Some(question["limit"].as_u64().unwrap_or(LONGEST_HISTORY).min(LONGEST_HISTORY)),
+    let read = |reader: &Reader| {
+        let instance = question["id"].as_str().map(str::to_owned);
+        let query = Query {
+            since: question["since"].as_i64(),
+            exact: instance.as_deref().is_some_and(|id| is_known(office, reader, id)),
+            instance,
+            // Whoever wants more reads the file.
+            limit: Some(question["limit"].as_u64().unwrap_or(LONGEST_HISTORY).min(LONGEST_HISTORY)),
+        };
+        history_json(reader, &query, &office.node)
     };
-    match read_history(office, |reader| history_json(reader, &query, &office.node)) {
+    match read_history(office, read) {
         Ok(answer) => answer,
         Err(error) => refusal(Why::Missing, &vipwatch_core::Chain(&error).to_string()),
     }
+}
+
+/// Whether an instance has exactly this id, now or in the history.
+fn is_known(office: &Office, reader: &Reader, id: &str) -> bool {
+    let is_followed =
+        id.parse().is_ok_and(|id: InstanceId| office.board.view().entries.contains_key(&id));
+    is_followed || reader.knows(id).unwrap_or(false)
 }
 
 /// The history, for programs.
@@ -392,7 +403,9 @@ fn history_json(
     let from = runs.iter().position(|run| run.seen >= since).unwrap_or(runs.len());
     let runs = &runs[from.saturating_sub(1)..];
     let wanted = |instance: &str| {
-        query.instance.as_ref().is_none_or(|prefix| instance.starts_with(prefix.as_str()))
+        query.instance.as_ref().is_none_or(|wanted| {
+            if query.exact { instance == wanted } else { instance.starts_with(wanted.as_str()) }
+        })
     };
     let flaps = reader.flaps(since)?;
     let flaps = flaps.iter().filter(|flaps| wanted(&flaps.instance)).map(|flaps| {
@@ -419,10 +432,11 @@ fn change(entry: &Recorded) -> Value {
 }
 
 /// Tells where everybody stands, and then what happens, until nobody listens.
-fn watch(office: &Office, prefixes: &[String], mut stream: &UnixStream) -> io::Result<()> {
+fn watch(office: &Office, wanted: &[String], mut stream: &UnixStream) -> io::Result<()> {
     let (view, ear) = office.board.listen();
+    let mut selection = selection(&view, wanted);
     let mut text = String::new();
-    for entry in chosen(&view, prefixes) {
+    for entry in selected(&view, &selection) {
         let mut line = instance(office, entry);
         line["schema"] = json!("vipwatch.standing/1");
         line["node"] = json!(&*office.node);
@@ -446,19 +460,22 @@ fn watch(office: &Office, prefixes: &[String], mut stream: &UnixStream) -> io::R
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
-        if is_wanted(&line, prefixes, all) {
+        if is_wanted(&line, &mut selection, all) {
             stream.write_all(format!("{line}\n").as_bytes())?;
         }
     }
 }
 
-/// Whether a line is about somebody who was asked for, and new.
-fn is_wanted(line: &str, prefixes: &[String], seen: i64) -> bool {
+/// Whether a line is about a selected instance, and newer than change `seen`.
+fn is_wanted(line: &str, selection: &mut Selection, seen: i64) -> bool {
     let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
     // It was in the picture already.
     if line["schema"] == "vipwatch.change/1" && line["seq"].as_i64().is_some_and(|seq| seq <= seen)
     {
         return false;
     }
-    line["id"].as_str().is_none_or(|id| is_chosen(id, prefixes))
+    line["id"].as_str().is_none_or(|id| {
+        selection.notice(id);
+        selection.covers(id)
+    })
 }

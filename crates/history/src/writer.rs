@@ -228,6 +228,7 @@ fn open_or_replace(path: &Path) -> Result<(Connection, Opened), HistoryError> {
 
 fn open(path: &Path) -> Result<(Connection, Opened), HistoryError> {
     let failed = |source| HistoryError::Open { path: path.to_owned(), source };
+    vipwatch_linux::file::restrict_database(path);
     let mut connection = Connection::open(path).map_err(failed)?;
     schema::prepare(&mut connection, path)?;
     let roles = last_roles(&connection)?;

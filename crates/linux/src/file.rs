@@ -1,8 +1,9 @@
 //! Reading files that others may have prepared for us.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -34,6 +35,20 @@ pub fn is_storage_trouble(error: &io::Error) -> bool {
 ///
 /// A pipe in the file's place is not waited for.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    read_text_file(path, limit).map(|file| file.text)
+}
+
+/// A file that was read, and whose it was when it was open.
+#[derive(Debug)]
+pub struct TextFile {
+    /// What it holds.
+    pub text: String,
+    /// Owner and permissions, of the very file that was read.
+    pub metadata: Metadata,
+}
+
+/// As [`read_text`], with owner and permissions.
+pub fn read_text_file(path: &Path, limit: u64) -> io::Result<TextFile> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let metadata = file.metadata()?;
@@ -46,5 +61,56 @@ pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     }
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(TextFile { text: String::from_utf8_lossy(&bytes).into_owned(), metadata })
+}
+
+/// Permissions of a database: its owner writes, its group reads.
+const DATABASE_MODE: u32 = 0o640;
+
+/// Makes the file of a SQLite database at `path` with mode 0640, before SQLite would make it with more.
+/// From an existing one, and from its `-wal` and `-shm`, further permissions are taken. SQLite gives
+/// new files beside a database the permissions of the database.
+///
+/// Nothing is reported: whether the file can be used is for SQLite to say.
+pub fn restrict_database(path: &Path) {
+    // ORDER: only a new file is opened. To close an existing one would drop every lock that this
+    // process has on it (`fcntl(2)`), those of SQLite's connections among them.
+    drop(File::options().write(true).create_new(true).mode(DATABASE_MODE).open(path));
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        let name = PathBuf::from(name);
+        let Ok(metadata) = name.metadata() else { continue };
+        let mode = metadata.permissions().mode() & 0o777;
+        if metadata.is_file() && mode & !DATABASE_MODE != 0 {
+            let permissions = PermissionsExt::from_mode(mode & DATABASE_MODE);
+            let _ = std::fs::set_permissions(&name, permissions);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_database_is_readable_by_its_group_and_by_no_other_user() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new.sqlite");
+        restrict_database(&path);
+        assert_eq!(mode(&path) & !DATABASE_MODE, 0);
+        let old = directory.path().join("old.sqlite");
+        let beside = directory.path().join("old.sqlite-wal");
+        for path in [&old, &beside] {
+            File::create(path).unwrap();
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o664)).unwrap();
+        }
+        restrict_database(&old);
+        assert_eq!((mode(&old), mode(&beside)), (0o640, 0o640));
+        assert!(!directory.path().join("old.sqlite-shm").exists());
+    }
 }

@@ -172,6 +172,7 @@ impl Journal {
             _ => JournalError::Open { path: name(), source },
         };
         let lock = lock(directory)?;
+        vipwatch_linux::file::restrict_database(&path);
         let connection = Connection::open(&path).map_err(failed)?;
         let found: i64 = connection
             .pragma_query_value(None, "user_version", |row| row.get(0))

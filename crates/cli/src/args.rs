@@ -310,8 +310,8 @@ pub(crate) struct Serve {
     /// Where to answer `vipwatch agent status`
     #[arg(long, value_name = "PATH", default_value = AGENT_SOCKET)]
     pub(crate) status_socket: PathBuf,
-    /// A user who may report, besides root and our own; may be given again
-    #[arg(long, value_name = "USER")]
+    /// A user, or the members of a group, who may report besides root and our own user; may be given again
+    #[arg(long, value_name = "USER|@GROUP")]
     pub(crate) allow: Vec<String>,
     /// Whose the socket is
     #[arg(long, value_name = "USER")]

@@ -21,7 +21,7 @@ use vipwatch_engine::discovery::{Found, Origin, Places};
 use vipwatch_history::Keep;
 use vipwatch_linux::account::{Kind, id};
 
-pub use self::agent::{AgentConfig, CLAIMS, Upstream, octal};
+pub use self::agent::{AgentConfig, Allow, CLAIMS, UnknownAccount, Upstream, octal};
 pub use self::document::{Fault, nearest, span};
 use self::document::{Faults, Table};
 pub use self::outlet::{AgentRule, Deliver, Hook, Rule, Target, Template, Webhook};

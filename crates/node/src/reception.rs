@@ -226,6 +226,7 @@ impl AsFd for Closing {
 
 fn policy(config: &AgentConfig) -> Policy {
     let mut users = vec![0, rustix::process::geteuid().as_raw()];
-    users.extend(&config.allow);
-    Policy { users, interval: config.interval, ..Policy::default() }
+    users.extend(&config.allow.users);
+    let groups = config.allow.groups.clone();
+    Policy { users, groups, interval: config.interval, ..Policy::default() }
 }

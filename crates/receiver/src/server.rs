@@ -82,6 +82,8 @@ pub trait Audience: Send {
 pub struct Policy {
     /// Users that are believed; root and ours among them, if at all.
     pub users: Vec<u32>,
+    /// Groups whose members are believed, by their effective group or a supplementary one.
+    pub groups: Vec<u32>,
     /// For how long a primary is held back; zero for not at all.
     pub interval: Duration,
     /// From the first byte awaited to the last one read.
@@ -94,7 +96,7 @@ impl Default for Policy {
     /// Nobody, as soon as Neutron's agent would.
     fn default() -> Self {
         let (interval, deadline) = (Duration::from_secs(2), Duration::from_secs(5));
-        Self { users: Vec::new(), interval, deadline, connections: 4096 }
+        Self { users: Vec::new(), groups: Vec::new(), interval, deadline, connections: 4096 }
     }
 }
 

@@ -65,7 +65,7 @@ impl Serve {
             agent.looks.group = Some(find(group, Kind::Group)?);
         }
         for name in &self.allow {
-            agent.allow.push(find(name, Kind::User)?);
+            agent.allow.add(name).map_err(|error| unknown(&error.name, error.kind))?;
         }
         agent.looks.mode = self.mode.unwrap_or(agent.looks.mode);
         agent.interval = self.interval.unwrap_or(agent.interval);

@@ -31,8 +31,8 @@ pub struct AgentConfig {
     pub socket: PathBuf,
     /// Whose the socket is, and who may use it.
     pub looks: Looks,
-    /// Users who are believed, besides root and our own.
-    pub allow: Vec<u32>,
+    /// Users and groups whose processes may report, besides root and our own user.
+    pub allow: Allow,
     /// For how long a primary is held back.
     pub interval: Duration,
     /// Whether forwarding and router advertisements are set in the routers' namespaces.
@@ -43,6 +43,38 @@ pub struct AgentConfig {
     pub hooks: Vec<Arc<Hook>>,
     /// Addresses to post to.
     pub webhooks: Vec<Arc<Webhook>>,
+}
+
+/// Users and groups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allow {
+    /// Users.
+    pub users: Vec<u32>,
+    /// Groups, whose members count by any of their groups.
+    pub groups: Vec<u32>,
+}
+
+/// A name that is in neither `/etc/passwd` nor `/etc/group`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no {} {name:?}: it is not in {}", kind.word(), kind.file())]
+pub struct UnknownAccount {
+    /// The name.
+    pub name: String,
+    /// What it was to be the name of.
+    pub kind: Kind,
+}
+
+impl Allow {
+    /// Adds `USER` or `@GROUP`, by name or number.
+    pub fn add(&mut self, text: &str) -> Result<(), UnknownAccount> {
+        let (name, kind, list) = match text.strip_prefix('@') {
+            Some(group) => (group, Kind::Group, &mut self.groups),
+            None => (text, Kind::User, &mut self.users),
+        };
+        let unknown = || UnknownAccount { name: name.to_owned(), kind };
+        list.push(id(name, kind).ok_or_else(unknown)?);
+        Ok(())
+    }
 }
 
 /// Somebody who is told of many at once.
@@ -61,7 +93,7 @@ impl AgentConfig {
             state_path: state_path.to_owned(),
             socket: state_path.join(SOCKET),
             looks: Looks { mode: 0o660, user: None, group: None, backlog: BACKLOG },
-            allow: Vec::new(),
+            allow: Allow::default(),
             interval: Duration::from_secs(2),
             has_ipv6_params: false,
             upstream: None,
@@ -94,18 +126,12 @@ impl AgentConfig {
         config.looks.group = table.parsed("group", faults, find(Kind::Group));
         set(&mut config.looks.mode, table.parsed("mode", faults, octal));
         for (offset, name) in table.texts("allow", faults).unwrap_or_default() {
-            match find(Kind::User)(name) {
-                Ok(user) => config.allow.push(user),
-                Err(why) => faults.add(offset, format!("allow: {why}")),
+            if let Err(unknown) = config.allow.add(name) {
+                faults.add(offset, format!("allow: {unknown}"));
             }
         }
         set(&mut config.interval, table.span("interval", faults));
-        if let Some(value) = table.take("ipv6_params") {
-            match value.get_ref().as_bool() {
-                Some(is_wanted) => config.has_ipv6_params = is_wanted,
-                None => faults.add(value.span().start, "ipv6_params is true or false"),
-            }
-        }
+        set(&mut config.has_ipv6_params, table.flag("ipv6_params", faults));
         config.upstream = table.table("upstream", faults).and_then(|mut table| {
             let target = Target::read("an upstream", &mut table, faults);
             let interval = table.span("interval", faults).unwrap_or(config.interval);

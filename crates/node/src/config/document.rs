@@ -164,6 +164,16 @@ impl<'t, 'a> Table<'t, 'a> {
         self.parsed(key, faults, span)
     }
 
+    /// `true` or `false`.
+    pub(super) fn flag(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Option<bool> {
+        let value = self.take(key)?;
+        let flag = value.get_ref().as_bool();
+        if flag.is_none() {
+            faults.add(value.span().start, format!("{key} is true or false"));
+        }
+        flag
+    }
+
     /// Complains about every key that nobody has asked for.
     pub(super) fn finish(self, faults: &mut Faults<'_>) {
         for (name, _) in self.keys {

@@ -1,6 +1,7 @@
 //! Who is let in, who must make room, and who may not report.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -44,7 +45,7 @@ impl Server {
             };
             let peer = peer::credentials(&socket);
             let user = peer.as_ref().ok().map(|peer| peer.user);
-            let is_stranger = !user.is_some_and(|user| self.policy.users.contains(&user));
+            let is_stranger = !self.may_report(&socket, user);
             if is_stranger {
                 self.count("forbidden");
                 self.meet_stranger(user);
@@ -74,6 +75,13 @@ impl Server {
             self.read(token);
             self.watch(token);
         }
+    }
+
+    /// Whether the process at the other end of `socket` may report.
+    fn may_report(&self, socket: &OwnedFd, user: Option<u32>) -> bool {
+        let is_member = |group: &u32| peer::is_member(socket, *group).unwrap_or(false);
+        user.is_some_and(|user| self.policy.users.contains(&user))
+            || self.policy.groups.iter().any(is_member)
     }
 
     /// Says once of each user that he tried.

@@ -160,6 +160,15 @@ fn one_that_never_ends_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn a_member_of_an_allowed_group_may_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let groups = vec![rustix::process::getegid().as_raw()];
+    let stage = start(directory.path(), Policy { users: Vec::new(), groups, ..policy() });
+    let answer = say(&stage.socket, request("a", "primary", "close").as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
 fn a_stranger_is_told_so() {
     let directory = tempfile::tempdir().unwrap();
     let stage = start(directory.path(), Policy { users: vec![4_000_000], ..policy() });

@@ -1,6 +1,7 @@
 //! `[[outlet]]`: which instances, and who is told about them.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use vipwatch_linux::account::{Kind, id};
 use super::document::{Faults, Table, Value};
 use super::{absolute, span};
 use crate::outlet::post::ca_bundle;
+
+/// The user that packages of Neutron create.
+const AGENT_USER: &str = "neutron";
 
 /// The roles that can be told of.
 const ROLES: [&str; 5] = ["primary", "partial", "backup", "fault", "unknown"];
@@ -232,7 +236,10 @@ impl AgentRule {
     fn read(value: &Value<'_>, faults: &mut Faults<'_>) -> Option<Self> {
         if let Some(text) = value.get_ref().as_str() {
             return match absolute(text) {
-                Ok(socket) => Some(Self { socket, trust: Trust::Anyone, says_master: false }),
+                Ok(socket) => {
+                    let trust = Trust::User(agent_user(&socket));
+                    Some(Self { socket, trust, says_master: false })
+                }
                 Err(why) => {
                     faults.add(value.span().start, format!("agent: {why}"));
                     None
@@ -250,13 +257,31 @@ impl AgentRule {
             "master" => Ok(true),
             _ => Err(format!("it is \"primary\" or \"master\", not {word:?}")),
         });
+        let is_any_allowed = table.flag("allow_any_agent", faults).unwrap_or(false);
         table.finish(faults);
-        if socket.is_none() {
+        let Some(socket) = socket else {
             faults.add(offset, "agent needs socket = \"PATH\"");
+            return None;
+        };
+        if is_any_allowed && user.is_some() {
+            faults.add(offset, "agent: user and allow_any_agent exclude each other");
         }
-        let trust = user.map_or(Trust::Anyone, Trust::User);
-        Some(Self { socket: socket?, trust, says_master: says_master.unwrap_or(false) })
+        let trust = match user {
+            _ if is_any_allowed => Trust::Anyone,
+            Some(user) => Trust::User(user),
+            None => Trust::User(agent_user(&socket)),
+        };
+        Some(Self { socket, trust, says_master: says_master.unwrap_or(false) })
     }
+}
+
+/// The user that Neutron's agent runs as, where the configuration does not say: the owner of the
+/// socket's directory, which is Neutron's `state_path`. If that is root, or if there is no such
+/// directory yet, the user `neutron`; without one, root.
+fn agent_user(socket: &Path) -> u32 {
+    let owner = socket.parent().and_then(|directory| directory.metadata().ok());
+    let owner = owner.map(|metadata| metadata.uid()).filter(|user| *user != 0);
+    owner.or_else(|| id(AGENT_USER, Kind::User)).unwrap_or(0)
 }
 
 /// Those of `roles` that are told of; all if nothing is said.

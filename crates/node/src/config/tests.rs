@@ -1,5 +1,7 @@
 //! What is understood, and what is said about the rest.
 
+use vipwatch_engine::outlet::agent::Trust;
+
 use super::*;
 
 fn read(text: &str) -> Result<Config, Vec<String>> {
@@ -93,4 +95,37 @@ fn a_name_cannot_lead_a_path_elsewhere() {
 #[test]
 fn a_file_that_was_asked_for_must_be_there_and_the_usual_one_need_not() {
     assert!(matches!(Config::load(Some(Path::new("/no/such"))), Err(ConfigError::Read { .. })));
+}
+
+#[test]
+fn the_agent_is_trusted_by_its_user_and_any_agent_only_where_it_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    // Only root can give it away; otherwise it is this user's.
+    let _ = std::os::unix::fs::chown(directory.path(), Some(4711), None);
+    let owner = std::os::unix::fs::MetadataExt::uid(&directory.path().metadata().unwrap());
+    let trust = |agent: &str| {
+        let config =
+            read(&format!("[[outlet]]\nagent = {agent}\n")).map_err(|faults| faults.join(" "));
+        config.map(|config| config.rules[0].agent.as_ref().unwrap().trust)
+    };
+    let socket = directory.path().join("s").display().to_string();
+    // Root's directory: the user `neutron` if there is one.
+    let neutron = id("neutron", Kind::User).unwrap_or(0);
+    let expected = if owner == 0 { neutron } else { owner };
+    assert_eq!(trust(&format!("{socket:?}")), Ok(Trust::User(expected)));
+    assert_eq!(trust(&format!("{{ socket = {socket:?} }}")), Ok(Trust::User(expected)));
+    assert_eq!(trust("\"/no/such/s\""), Ok(Trust::User(neutron)));
+    assert_eq!(trust("{ socket = \"/no/s\", user = \"17\" }"), Ok(Trust::User(17)));
+    assert_eq!(trust("{ socket = \"/no/s\", allow_any_agent = true }"), Ok(Trust::Anyone));
+    let both = trust("{ socket = \"/no/s\", user = \"17\", allow_any_agent = true }");
+    assert!(both.unwrap_err().contains("exclude each other"));
+}
+
+#[test]
+fn users_and_groups_may_report() {
+    let config = read("[agent]\nallow = [\"root\", \"17\", \"@root\", \"@18\"]\n").unwrap();
+    let allow = config.agent.unwrap().allow;
+    assert_eq!((allow.users, allow.groups), (vec![0, 17], vec![0, 18]));
+    let said = read("[agent]\nallow = [\"@no-such-group\"]\n").unwrap_err();
+    assert!(said[0].contains("there is no group \"no-such-group\""), "{said:?}");
 }

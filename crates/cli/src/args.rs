@@ -1,6 +1,5 @@
 //! The command line.
 
-use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -138,17 +137,23 @@ impl Where {
 /// What is wrong with a configuration, for people.
 pub(crate) fn wrong(error: &ConfigError) -> Failure {
     let code = match error {
-        ConfigError::Read { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
-            Code::NotPermitted
+        ConfigError::Read { .. } if error.is_not_permitted() => Code::NotPermitted,
+        ConfigError::Read { .. } | ConfigError::StateDir { .. } | ConfigError::Socket(_) => {
+            Code::Missing
         }
-        ConfigError::Read { .. } => Code::Missing,
-        ConfigError::Exposed(_) => Code::NotPermitted,
+        ConfigError::Exposed(_) | ConfigError::Readable(_) => Code::NotPermitted,
         ConfigError::Wrong(_) => Code::No,
     };
     let failure = Failure::new(code, Chain(error));
     match error {
         ConfigError::Read { .. } => failure,
         ConfigError::Exposed(_) => failure.hint("chown root, chmod go-w"),
+        ConfigError::Readable(file) => failure.hint(format!(
+            "chmod 0640 {}; commands that ask the node do not need to read it",
+            file.display()
+        )),
+        ConfigError::StateDir { .. } => failure.hint("give another directory as node.state_dir"),
+        ConfigError::Socket(_) => failure.hint("give another path"),
         ConfigError::Wrong(_) => failure.hint("`vipwatch config example` shows every key"),
     }
 }
@@ -238,8 +243,8 @@ pub(crate) enum LogTo {
 pub(crate) enum ConfigCommand {
     /// Say everything that is wrong with it
     Check {
-        /// The file; the usual one if not given
-        #[arg(value_name = "FILE")]
+        /// The file; else /etc/vipwatch/vipwatch.toml
+        #[arg(value_name = "FILE", env = "VIPWATCH_CONFIG")]
         file: Option<PathBuf>,
     },
     /// What is in force, and who is told about which instance

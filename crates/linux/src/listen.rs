@@ -97,6 +97,9 @@ pub struct Bound {
     pub file: SocketFile,
 }
 
+/// `sun_path` of `unix(7)` has 108 bytes, with the zero at the end.
+const PATH_TOO_LONG: &str = "the path is longer than 107 bytes";
+
 /// How it is to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looks {
@@ -113,13 +116,9 @@ pub struct Looks {
 /// Listens at `path`. A socket that nobody serves is replaced, one that somebody does is respected.
 pub fn listen_at(path: &Path, looks: Looks) -> Result<Bound, ListenError> {
     let failed = |source| ListenError::Listen { path: path.to_owned(), source };
-    if let Ok(metadata) = std::fs::symlink_metadata(path) {
-        if !metadata.file_type().is_socket() {
-            return Err(ListenError::NotASocket(path.to_owned()));
-        }
-        if is_served(path) {
-            return Err(ListenError::Taken(path.to_owned()));
-        }
+    check_path(path)?;
+    if path.symlink_metadata().is_ok() && is_served(path) {
+        return Err(ListenError::Taken(path.to_owned()));
     }
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).map_err(failed)?;
@@ -137,6 +136,20 @@ pub fn listen_at(path: &Path, looks: Looks) -> Result<Bound, ListenError> {
         let _ = std::fs::remove_file(&staged);
     }
     made.map_err(failed)
+}
+
+/// Whether a socket can be at `path`: the kernel takes so long a name, and nothing else has it.
+pub fn check_path(path: &Path) -> Result<(), ListenError> {
+    SocketAddrUnix::new(path).map_err(|errno| ListenError::Listen {
+        path: path.to_owned(),
+        source: io::Error::new(io::Error::from(errno).kind(), PATH_TOO_LONG),
+    })?;
+    match path.symlink_metadata() {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            Err(ListenError::NotASocket(path.to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A socket that a service manager has made for us (`sd_listen_fds(3)`), if it has made just one. To be asked

@@ -5,6 +5,7 @@
 //! answered with the one that was probably meant.
 
 mod agent;
+mod credentials;
 mod document;
 mod outlet;
 
@@ -16,15 +17,18 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use vipwatch_core::keepalived::{Place, VirtualAddress, VrrpInstance};
-use vipwatch_core::{InstanceId, LinkName, NetnsName};
+use vipwatch_core::{Chain, InstanceId, LinkName, NetnsName};
 use vipwatch_engine::discovery::{Found, Origin, Places};
 use vipwatch_history::Keep;
 use vipwatch_linux::account::{Kind, id};
+use vipwatch_linux::file::TextFile;
+use vipwatch_linux::listen::{ListenError, check_path};
 
 pub use self::agent::{AgentConfig, Allow, CLAIMS, UnknownAccount, Upstream, octal};
 pub use self::document::{Fault, nearest, span};
 use self::document::{Faults, Table};
 pub use self::outlet::{AgentRule, Deliver, Hook, Rule, Target, Template, Webhook};
+use crate::outlet::hook::examine;
 
 /// Where the file is if nobody says otherwise; it need not exist.
 pub const FILE: &str = "/etc/vipwatch/vipwatch.toml";
@@ -127,47 +131,106 @@ pub enum ConfigError {
     /// Others than root and its reader may write to it, and it names programs to run.
     #[error("{} may be written by others than root, and says which programs to run", .0.display())]
     Exposed(PathBuf),
+    /// It holds credentials, and every user of the machine can read it.
+    #[error("{} holds credentials, and every user can read it", .0.display())]
+    Readable(PathBuf),
+    /// The node cannot keep its files there.
+    #[error("cannot use the directory {}", path.display())]
+    StateDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A socket cannot be made.
+    #[error(transparent)]
+    Socket(#[from] ListenError),
     /// It can, and is wrong.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Wrong(Vec<Fault>),
+}
+
+impl ConfigError {
+    /// Whether this user may not read the file.
+    pub fn is_not_permitted(&self) -> bool {
+        matches!(self, Self::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
 }
 
 impl Config {
     /// Reads `file`; without one, the usual file if it exists.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         let path = file.unwrap_or(Path::new(FILE));
-        match vipwatch_linux::file::read_text(path, LIMIT) {
-            Ok(text) => Self::read(path, &text).map_err(ConfigError::Wrong),
-            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => {
-                Ok(Self::default())
-            }
-            Err(source) => Err(ConfigError::Read { file: path.to_owned(), source }),
+        match read_file(file)? {
+            Some(file) => Self::read(path, &file.text).map_err(ConfigError::Wrong),
+            None => Ok(Self::default()),
         }
     }
 
-    /// As [`Self::load`], for whoever will run what it says: others may not have written it.
+    /// As [`Self::load`], for a process that runs what the file says and sends what it holds: others
+    /// may not write to it, nor read credentials in it.
     pub fn load_trusted(file: Option<&Path>) -> Result<Self, ConfigError> {
         let path = file.unwrap_or(Path::new(FILE));
-        if let Ok(metadata) = std::fs::metadata(path) {
-            let ours = rustix::process::geteuid().as_raw();
-            let is_ours = metadata.uid() == 0 || metadata.uid() == ours;
-            if !is_ours || metadata.mode() & 0o022 != 0 {
-                return Err(ConfigError::Exposed(path.to_owned()));
-            }
+        let Some(file) = read_file(file)? else { return Ok(Self::default()) };
+        let ours = rustix::process::geteuid().as_raw();
+        let is_ours = file.metadata.uid() == 0 || file.metadata.uid() == ours;
+        if !is_ours || file.metadata.mode() & 0o022 != 0 {
+            return Err(ConfigError::Exposed(path.to_owned()));
         }
-        Self::load(file)
+        let config = Self::read(path, &file.text).map_err(ConfigError::Wrong)?;
+        if file.metadata.mode() & 0o004 != 0 && config.has_credentials() {
+            return Err(ConfigError::Readable(path.to_owned()));
+        }
+        Ok(config)
     }
 
-    /// As [`Self::load`], for whoever only asks: of a wrong file what can be understood, and what is wrong.
+    /// As [`Self::load`], for a command that only asks: of a wrong file what can be understood, and what is wrong.
     pub fn load_for_asking(file: Option<&Path>) -> Result<(Self, Vec<Fault>), ConfigError> {
         let path = file.unwrap_or(Path::new(FILE));
-        match vipwatch_linux::file::read_text(path, LIMIT) {
-            Ok(text) => Ok(Self::understand(path, &text)),
-            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => {
-                Ok((Self::default(), Vec::new()))
-            }
-            Err(source) => Err(ConfigError::Read { file: path.to_owned(), source }),
+        match read_file(file)? {
+            Some(file) => Ok(Self::understand(path, &file.text)),
+            None => Ok((Self::default(), Vec::new())),
         }
+    }
+
+    /// Whether a node could use the places that it names, as far as can be told without using them.
+    pub fn check_places(&self) -> Result<(), ConfigError> {
+        check_directory(&self.state_dir)?;
+        check_path(&self.socket)?;
+        self.agent.iter().try_for_each(|agent| check_path(&agent.socket))?;
+        Ok(())
+    }
+
+    /// What keeps a target from being reached, as far as can be told now. The node takes the file all
+    /// the same: a hook may be installed later.
+    pub fn warnings(&self) -> Vec<String> {
+        let of_rules = self.rules.iter().flat_map(|rule| &rule.hooks);
+        let of_agent = self.agent.iter().flat_map(|agent| &agent.hooks);
+        let hooks = of_rules.chain(of_agent).filter_map(|hook| {
+            let error = examine(Path::new(&hook.program[0])).err()?;
+            Some(format!("hook {}: {}", hook.program[0], Chain(&error)))
+        });
+        hooks.collect()
+    }
+
+    /// Logs the [`Self::warnings`].
+    pub(crate) fn log_warnings(&self) {
+        for warning in self.warnings() {
+            tracing::warn!(warning, "configuration warning");
+        }
+    }
+
+    /// Whether a webhook or the upstream has a secret in its URL or headers.
+    fn has_credentials(&self) -> bool {
+        self.web_targets().any(|target| target.has_credentials)
+    }
+
+    fn web_targets(&self) -> impl Iterator<Item = &Target> {
+        let of_rules = self.rules.iter().flat_map(|rule| &rule.webhooks);
+        let of_agent = self.agent.iter().flat_map(|agent| &agent.webhooks);
+        let upstream = self.agent.iter().filter_map(|agent| agent.upstream.as_ref());
+        let webhooks = of_rules.chain(of_agent).map(|webhook| &webhook.target);
+        webhooks.chain(upstream.map(|upstream| &upstream.target))
     }
 
     /// Understands `text`, which is in `file`.
@@ -207,6 +270,9 @@ impl Config {
             let offset = table.offset;
             let agent = AgentConfig::read(table, &config.places.neutron, &mut faults);
             let told = config.rules.iter().filter_map(|rule| rule.agent.as_ref());
+            if agent.socket == config.socket {
+                faults.add(offset, "agent.socket is node.socket: monitors report elsewhere");
+            }
             if told.into_iter().any(|told| told.socket == agent.socket) {
                 let text = "an outlet tells the agent at this socket, which is our own";
                 faults.add(offset, text);
@@ -317,6 +383,29 @@ impl Config {
         };
         let (origin, file, vrrp) = (Origin::Own, file.into(), Arc::new(vrrp));
         self.instances.push(Arc::new(Found { id, origin, netns, file, vrrp }));
+    }
+}
+
+/// Reads `file`; `None` if no file was named, and the usual one does not exist.
+fn read_file(file: Option<&Path>) -> Result<Option<TextFile>, ConfigError> {
+    let path = file.unwrap_or(Path::new(FILE));
+    match vipwatch_linux::file::read_text_file(path, LIMIT) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ConfigError::Read { file: path.to_owned(), source }),
+    }
+}
+
+/// Whether `path` is a directory, or could be made: its nearest ancestor that exists is one.
+fn check_directory(path: &Path) -> Result<(), ConfigError> {
+    let nearest = path.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok());
+    match nearest {
+        Some(nearest) if !nearest.is_dir() => {
+            let text = format!("{} is not a directory", nearest.display());
+            let source = io::Error::new(io::ErrorKind::NotADirectory, text);
+            Err(ConfigError::StateDir { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
     }
 }
 

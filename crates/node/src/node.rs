@@ -122,6 +122,7 @@ impl Node {
             Err(NodeError::StateDir { source, .. }) if is_storage_trouble(&source) => None,
             lock => Some(lock?),
         };
+        config.log_warnings();
         let name = crate::name();
         let places = config.places.clone();
         let mut follower = Follower::open(places, config.instances.clone(), config.listen)

@@ -23,7 +23,11 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<(), Failure> {
 }
 
 fn check(file: Option<&Path>) -> Result<(), Failure> {
-    let config = Config::load(file).map_err(|error| wrong(&error))?;
+    let config = Config::load_trusted(file).map_err(|error| wrong(&error))?;
+    config.check_places().map_err(|error| wrong(&error))?;
+    for warning in config.warnings() {
+        crate::failure::warn(&format!("warning: {warning}"));
+    }
     let name = file.unwrap_or(Path::new(FILE)).display();
     if file.is_none() && !Path::new(FILE).exists() {
         show::print(&format!("there is no {name}: everything is as it is by default\n"));

@@ -28,11 +28,11 @@ pub(crate) fn command(directory: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Writes its configuration; without a text, an empty one if there is none.
+/// Writes its configuration, which may hold credentials; without a text, an empty one if there is none.
 pub(crate) fn configure(directory: &Path, text: Option<&str>) {
     let path = directory.join("vipwatch.toml");
     if text.is_some() || !path.exists() {
-        crate::write(&path, text.unwrap_or_default());
+        crate::write_with_mode(&path, text.unwrap_or_default(), 0o640);
     }
 }
 

@@ -48,11 +48,15 @@ fn role(place: &Place, id: &str) -> String {
 
 /// Writes a file, whole at once: nobody who watches it sees half of it.
 fn write(path: &Path, text: &str) {
+    write_with_mode(path, text, 0o644);
+}
+
+fn write_with_mode(path: &Path, text: &str, mode: u32) {
     let directory = path.parent().unwrap();
     std::fs::create_dir_all(directory).unwrap();
     let mut file = tempfile::NamedTempFile::new_in(directory).unwrap();
     file.write_all(text.as_bytes()).unwrap();
-    let mode = std::fs::Permissions::from_mode(0o644);
+    let mode = std::fs::Permissions::from_mode(mode);
     file.as_file().set_permissions(mode).unwrap();
     file.persist(path).unwrap();
 }

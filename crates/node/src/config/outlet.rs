@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ureq::http::Uri;
 use vipwatch_core::AnnouncePlan;
 use vipwatch_core::announce::Rate;
 use vipwatch_engine::discovery::{Found, Origin};
 use vipwatch_engine::outlet::agent::Trust;
 use vipwatch_linux::account::{Kind, id};
 
+use super::credentials::{has_credentials, is_readable_on_the_way};
 use super::document::{Faults, Table, Value};
 use super::{absolute, span};
 use crate::outlet::post::ca_bundle;
@@ -98,6 +100,8 @@ pub struct Target {
     pub ca_file: Option<PathBuf>,
     /// More headers; never shown.
     pub headers: BTreeMap<String, String>,
+    /// Whether the URL or a header holds a secret.
+    pub has_credentials: bool,
 }
 
 impl Rule {
@@ -361,13 +365,7 @@ impl Target {
         faults: &mut Faults<'_>,
     ) -> Option<Self> {
         let offset = table.offset;
-        let url = table.parsed("url", faults, |text| {
-            let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-            let is_fine = host.is_some_and(|host| !host.is_empty() && !host.starts_with('/'));
-            is_fine
-                .then(|| text.to_owned())
-                .ok_or_else(|| "it begins with http:// or https://".to_owned())
-        });
+        let url = table.parsed("url", faults, parse_url);
         let timeout = table.parsed("timeout", faults, limit).unwrap_or(Duration::from_secs(5));
         let ca_file = table.parsed("ca_file", faults, |text| {
             let path = absolute(text)?;
@@ -390,11 +388,29 @@ impl Target {
                 None => faults.add(value.span().start, "headers is a table of strings"),
             }
         }
-        if url.is_none() {
+        let may_be_read = table.flag("allow_credentials_over_http", faults).unwrap_or(false);
+        let Some((url, uri)) = url else {
             faults.add(offset, format!("{what} needs url = \"http://…\""));
+            return None;
+        };
+        let has_credentials = has_credentials(&uri, &headers);
+        if has_credentials && !may_be_read && is_readable_on_the_way(&uri) {
+            let text = "url: credentials would be sent to another host without encryption; use \
+                        https://, or set allow_credentials_over_http = true";
+            faults.add(offset, text);
         }
-        Some(Self { url: url?, timeout, ca_file, headers })
+        Some(Self { url, timeout, ca_file, headers, has_credentials })
     }
+}
+
+/// The address as it is written, and its parts.
+fn parse_url(text: &str) -> Result<(String, Uri), String> {
+    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is not a URL: {error}"))?;
+    let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+    let has_host = uri.host().is_some_and(|host| !host.is_empty());
+    (is_web && has_host)
+        .then(|| (text.to_owned(), uri))
+        .ok_or_else(|| "it begins with http:// or https://".to_owned())
 }
 
 /// Whether it can stand in a request as it is.

@@ -98,6 +98,26 @@ fn a_file_that_was_asked_for_must_be_there_and_the_usual_one_need_not() {
 }
 
 #[test]
+fn credentials_are_not_sent_over_plain_http_to_another_host_unless_allowed() {
+    let webhook = |url: &str, more: &str| {
+        let headers = "headers = { Authorization = \"Bearer x\" }";
+        read(&format!("[[outlet]]\n[[outlet.webhook]]\nurl = \"{url}\"\n{headers}\n{more}\n"))
+    };
+    let refused = webhook("http://192.0.2.1/", "").unwrap_err();
+    assert!(refused[0].contains("without encryption"), "{refused:?}");
+    assert!(refused[0].contains("allow_credentials_over_http = true"), "{refused:?}");
+    for url in
+        ["https://192.0.2.1/", "http://127.0.0.1:9000/", "http://[::1]/", "http://localhost/"]
+    {
+        webhook(url, "").unwrap();
+    }
+    webhook("http://192.0.2.1/", "allow_credentials_over_http = true").unwrap();
+    let upstream = read("[agent]\n[agent.upstream]\nurl = \"http://u:p@example.net/\"\n");
+    assert!(upstream.unwrap_err()[0].contains("without encryption"));
+    read("[[outlet]]\nwebhook = { url = \"http://example.net/\" }\n").unwrap();
+}
+
+#[test]
 fn the_agent_is_trusted_by_its_user_and_any_agent_only_where_it_says_so() {
     let directory = tempfile::tempdir().unwrap();
     // Only root can give it away; otherwise it is this user's.
@@ -128,4 +148,25 @@ fn users_and_groups_may_report() {
     assert_eq!((allow.users, allow.groups), (vec![0, 17], vec![0, 18]));
     let said = read("[agent]\nallow = [\"@no-such-group\"]\n").unwrap_err();
     assert!(said[0].contains("there is no group \"no-such-group\""), "{said:?}");
+}
+
+#[test]
+fn places_that_a_node_cannot_use_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::File::create(&file).unwrap();
+    let check = |text: &str| read(text).unwrap().check_places().map_err(|error| error.to_string());
+    let below = check(&format!("[node]\nstate_dir = \"{}/x/y\"\n", file.display()));
+    assert!(below.unwrap_err().contains("cannot use the directory"));
+    let socket = check(&format!("[node]\nsocket = \"{}\"\n", file.display()));
+    assert!(socket.unwrap_err().contains("is not a socket"));
+    let long = check(&format!("[agent]\nsocket = \"/run/{}\"\n", "x".repeat(120)));
+    assert!(long.unwrap_err().contains("cannot listen on"));
+    let unused = directory.path().join("a/b");
+    assert_eq!(
+        check(&format!("[node]\nstate_dir = {unused:?}\nsocket = \"{0}/s\"\n", unused.display())),
+        Ok(())
+    );
+    let same = read("[node]\nsocket = \"/run/s\"\n[agent]\nsocket = \"/run/s\"\n").unwrap_err();
+    assert!(same[0].contains("agent.socket is node.socket"), "{same:?}");
 }

@@ -41,6 +41,7 @@ impl Node {
                 tracing::warn!("{what} takes a restart to change");
             }
         }
+        config.log_warnings();
         let configured = self.dispatch.configure(config.rules.clone());
         if let Err(error) = configured {
             tracing::error!(%error, "the outlets cannot be had");

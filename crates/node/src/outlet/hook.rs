@@ -145,7 +145,7 @@ fn paper(text: &str) -> io::Result<File> {
 }
 
 /// Whether it is safe to run.
-fn examine(program: &Path) -> Result<(), HookError> {
+pub(crate) fn examine(program: &Path) -> Result<(), HookError> {
     let metadata = std::fs::metadata(program).map_err(HookError::Start)?;
     let ours = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != ours {

@@ -1,0 +1,93 @@
+//! Credentials in the configuration: where they may be sent, and who may read them.
+//!
+//! LIMIT: a secret in the path of a URL, or under a name that says nothing, is not recognised.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ureq::http::Uri;
+
+/// Parts of the names of headers and of query parameters whose values are secret, in lower case.
+const SECRET_NAMES: [&str; 9] =
+    ["auth", "token", "key", "secret", "passw", "pwd", "cookie", "credential", "sig"];
+
+/// Whether a request to `uri` with `headers` carries credentials: a header or a query parameter
+/// with the name of a secret, or a user name or password in the URL.
+pub(super) fn has_credentials(uri: &Uri, headers: &BTreeMap<String, String>) -> bool {
+    let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    let parameters = uri.query().unwrap_or_default().split('&');
+    let has_parameter = parameters
+        .filter_map(|parameter| parameter.split_once('='))
+        .any(|(name, value)| is_secret(name) && !value.is_empty());
+    has_user || has_parameter || headers.keys().any(|name| is_secret(name))
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_NAMES.iter().any(|part| name.contains(part))
+}
+
+/// Whether a request to `uri` can be read on its way: `http://` to another host. A name that is not
+/// `localhost` counts as another host, whatever it resolves to.
+pub(super) fn is_readable_on_the_way(uri: &Uri) -> bool {
+    uri.scheme_str() == Some("http") && !is_loopback(uri.host().unwrap_or_default())
+}
+
+fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return address.is_loopback();
+    }
+    let name = host.trim_end_matches('.').to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> Uri {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn credentials_are_found_in_headers_in_the_query_and_before_the_host() {
+        let none = BTreeMap::new();
+        for text in
+            ["https://h/?access_token=x", "https://u:p@h/", "https://u@h/", "http://h?sig=1"]
+        {
+            assert!(has_credentials(&uri(text), &none), "{text}");
+        }
+        for text in ["https://h/", "https://h/a@b", "https://h/?page=1&token=", "https://h/?x"] {
+            assert!(!has_credentials(&uri(text), &none), "{text}");
+        }
+        for (name, expected) in [
+            ("Authorization", true),
+            ("X-Auth-Token", true),
+            ("x-api-key", true),
+            ("Cookie", true),
+            ("X-Environment", false),
+        ] {
+            let headers = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+            assert_eq!(has_credentials(&uri("https://h/"), &headers), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_plain_http_to_another_host_can_be_read_on_the_way() {
+        for text in ["http://192.0.2.1/", "http://example.net:80/", "http://localhost.example.net/"]
+        {
+            assert!(is_readable_on_the_way(&uri(text)), "{text}");
+        }
+        for text in [
+            "https://192.0.2.1/",
+            "http://127.0.0.1:9000/",
+            "http://127.1.2.3/",
+            "http://[::1]:80/",
+            "http://localhost/",
+            "http://LOCALHOST./",
+        ] {
+            assert!(!is_readable_on_the_way(&uri(text)), "{text}");
+        }
+    }
+}

@@ -62,7 +62,7 @@ pub fn probe_users() -> Task {
         return Ok(());
     }
     Err(Stop(
-        "tests that give up privileges need a second user\n  hint: sudo apt-get install uidmap, and a line for \
+        "tests that connect as another user, or give up privileges, need a second user\n  hint: sudo apt-get install uidmap, and a line for \
          you in /etc/subuid and /etc/subgid (`sudo usermod --add-subuids 100000-165535 --add-subgids \
          100000-165535 $USER`); or run it as root"
             .to_owned(),

@@ -93,8 +93,10 @@ pub fn outside(words: &[&str]) -> Task {
         provision::programs(&[provision::TCPDUMP, provision::ARPING, provision::KEEPALIVED])?;
         provision::programs(&[provision::STRANGERS, provision::PEERS])?;
     }
-    if wants(Suite::Contract) || wants(Suite::Neutron) {
+    if wants(Suite::Netns) || wants(Suite::Contract) || wants(Suite::Neutron) {
         enclosure::probe_users()?;
+    }
+    if wants(Suite::Contract) || wants(Suite::Neutron) {
         provision::programs(&[provision::KEEPALIVED, provision::CONNTRACKD, provision::PEERS])?;
     }
     let programs = build::tests()?;

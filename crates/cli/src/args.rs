@@ -98,13 +98,15 @@ impl Where {
         Ok(self.with_what_was_said(config))
     }
 
-    /// As [`Self::settings`], for whoever asks a node: one that runs has not taken what is wrong.
-    pub(crate) fn settings_for_asking(&self) -> Result<Config, Failure> {
+    /// As [`Self::settings`], for a command that asks a node. A wrong file is reported and its rest is
+    /// used: a node that runs has not taken it. A file that this user may not read is not needed.
+    pub(crate) fn settings_for_asking(&self) -> Result<Asking, Failure> {
         let loaded = Config::load_for_asking(self.config.as_deref());
-        let (config, faults) = match loaded {
-            Ok(loaded) => loaded,
-            // It is known where to ask.
-            Err(_) if self.socket.is_some() => (Config::default(), Vec::new()),
+        let (config, faults, unread) = match loaded {
+            Ok((config, faults)) => (config, faults, None),
+            // The socket is given.
+            Err(_) if self.socket.is_some() => (Config::default(), Vec::new(), None),
+            Err(error) if error.is_not_permitted() => (Config::default(), Vec::new(), Some(error)),
             Err(error) => return Err(wrong(&error)),
         };
         let config = self.with_what_was_said(config);
@@ -112,7 +114,7 @@ impl Where {
             let text = format!("{fault}; asking at {} all the same", config.socket.display());
             crate::failure::warn(&text);
         }
-        Ok(config)
+        Ok(Asking { config, unread })
     }
 
     fn with_what_was_said(&self, mut config: Config) -> Config {
@@ -131,6 +133,26 @@ impl Where {
     /// Whether the node is not to be asked: it would look elsewhere.
     pub(crate) fn is_direct(&self) -> bool {
         self.direct || self.state_path.is_some() || self.keepalived_conf.is_some()
+    }
+}
+
+/// Where to ask.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    /// The configuration, or the defaults.
+    pub(crate) config: Config,
+    /// Why the configuration could not be read, if this user may not.
+    unread: Option<ConfigError>,
+}
+
+impl Asking {
+    /// No node is listening on the default socket, and the configuration that may name another one
+    /// cannot be read.
+    pub(crate) fn unread(&self) -> Option<Failure> {
+        let error = self.unread.as_ref()?;
+        let message = format!("no vipwatch node is listening on {}", self.config.socket.display());
+        let hint = format!("{}: if it sets node.socket, give that as --socket", Chain(error));
+        Some(Failure::new(Code::Missing, message).hint(hint))
     }
 }
 

@@ -14,10 +14,13 @@ pub(crate) fn ask(place: &Where, question: &Value) -> Result<Value, Failure> {
     if place.is_direct() {
         return ask_directly(&place.settings()?, question);
     }
-    let config = place.settings_for_asking()?;
-    match client::ask(&config.socket, question) {
+    let asking = place.settings_for_asking()?;
+    match client::ask(&asking.config.socket, question) {
         Ok(answer) => Ok(answer),
-        Err(AskError::Nobody(_)) => ask_directly(&config, question),
+        Err(AskError::Nobody(_)) => match asking.unread() {
+            Some(failure) => Err(failure),
+            None => ask_directly(&asking.config, question),
+        },
         Err(error) => Err(failure(&error)),
     }
 }

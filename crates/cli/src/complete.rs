@@ -11,7 +11,8 @@ use vipwatch_node::{Config, client};
 pub(crate) fn live_ids(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     let variable = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from);
-    let config = Config::load(variable("VIPWATCH_CONFIG").as_deref()).unwrap_or_default();
+    let loaded = Config::load_for_asking(variable("VIPWATCH_CONFIG").as_deref());
+    let config = loaded.map_or_else(|_error| Config::default(), |(config, _faults)| config);
     let socket = variable("VIPWATCH_SOCKET").unwrap_or(config.socket);
     let ids: Vec<String> = match client::ask(&socket, &json!({ "ask": "ids" })) {
         Ok(answer) => {

@@ -1,6 +1,7 @@
 //! `vipwatch node` as a process, and whoever asks it.
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output};
@@ -16,14 +17,37 @@ use crate::wait::{wait_showing, wait_within_showing};
 pub struct Place {
     program: PathBuf,
     directory: PathBuf,
+    socket: PathBuf,
     /// The namespace that stands for the machine it runs on, if it is not the test's own.
     netns: Option<String>,
+    /// Variables for the node's environment.
+    environment: Vec<(String, String)>,
 }
 
 impl Place {
     /// A node below `directory`, run by `program`.
     pub fn new(program: &Path, directory: &Path) -> Self {
-        Self { program: program.to_owned(), directory: directory.to_owned(), netns: None }
+        Self {
+            program: program.to_owned(),
+            directory: directory.to_owned(),
+            socket: directory.join("node.sock"),
+            netns: None,
+            environment: Vec::new(),
+        }
+    }
+
+    /// The same, with another socket.
+    #[must_use]
+    pub fn with_socket(mut self, path: &Path) -> Self {
+        path.clone_into(&mut self.socket);
+        self
+    }
+
+    /// The same, with a variable in the environment of the node.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// The same, on a machine for which `netns` stands.
@@ -43,7 +67,7 @@ impl Place {
 
     /// Where it answers.
     pub fn socket(&self) -> PathBuf {
-        self.directory.join("node.sock")
+        self.socket.clone()
     }
 
     /// Where its history is.
@@ -61,10 +85,15 @@ impl Place {
         self.directory.join("keepalived.conf")
     }
 
-    /// Writes its configuration.
+    /// Writes its configuration, with mode 0640 if it is new: it may hold credentials.
     pub fn configure(&self, text: &str) {
-        let written = std::fs::File::create(self.config())
-            .and_then(|mut file| file.write_all(text.as_bytes()));
+        let file = std::fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o640)
+            .open(self.config());
+        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
         written.expect("a configuration");
     }
 
@@ -110,6 +139,7 @@ impl Place {
             .arg("--keepalived-conf")
             .arg(self.keepalived_conf())
             .env("NOTIFY_SOCKET", &notify)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stderr(log.expect("a log"))
             .spawn()
             .expect("the node runs");

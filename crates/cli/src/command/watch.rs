@@ -23,15 +23,18 @@ use crate::show;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(options: &Watch) -> Result<(), Failure> {
-    let config = options.place.settings()?;
     let screen = Screen::of(options);
     if options.place.is_direct() {
         return follow(options, screen);
     }
+    let asking = options.place.settings_for_asking()?;
     let question = json!({ "ask": "watch", "ids": options.ids });
-    match Line::ask(&config.socket, &question) {
+    match Line::ask(&asking.config.socket, &question) {
         Ok(line) => listen(line, screen),
-        Err(AskError::Nobody(_)) => follow(options, screen),
+        Err(AskError::Nobody(_)) => match asking.unread() {
+            Some(failure) => Err(failure),
+            None => follow(options, screen),
+        },
         Err(error) => Err(failure(&error)),
     }
 }

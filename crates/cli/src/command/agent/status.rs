@@ -30,6 +30,7 @@ fn ask(options: &AgentStatus) -> Result<Value, Failure> {
         Some(socket) => client::ask(socket, &question),
         None => match client::ask(AGENT_SOCKET.as_ref(), &question) {
             Err(AskError::Nobody(_)) => {
+                // A file that cannot be read leaves the default.
                 let configured = Config::load_for_asking(options.config.as_deref());
                 let configured = configured.map(|(config, _)| config.socket);
                 let usual = || configured.unwrap_or_else(|_| SOCKET.into());

@@ -384,7 +384,7 @@ impl Roster {
         let Ok(place) = home.place else { return };
         self.snapshots += 1;
         self.pending.remove(name);
-        let survey = self.fleet.survey(place);
+        let survey = self.fleet.survey_links(place, home.interest.links());
         home.interest.set_links(survey.as_ref().ok());
         let survey = match survey {
             Ok(survey) => Ok(survey),

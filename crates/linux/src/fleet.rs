@@ -3,7 +3,7 @@
 //! The kernel tells a listener with `NETLINK_LISTEN_ALL_NSID` what happens in every namespace
 //! that has an id in the listener's own, and marks each message with that id. A message says
 //! *where* something happened, and which link or address it is about; the state is found by asking that
-//! namespace for everything ([`Fleet::survey`]), which can never be out of step.
+//! namespace ([`Fleet::survey_links`]), which can never be out of step.
 //!
 //! Kernel facts that shape this room:
 //!
@@ -21,6 +21,7 @@
 //! Where the kernel or our rights do not allow this, [`each`] listens in every namespace with a
 //! socket of its own, and says so ([`Fleet::hardship`]).
 
+mod asker;
 mod each;
 mod message;
 
@@ -37,13 +38,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 use vipwatch_core::announce::Survey;
 use vipwatch_core::{LinkIndex, LinkName};
 
+pub use self::asker::Asker;
 use self::each::Each;
 use self::message::{Answer, Request};
 use crate::monitor::WatchError;
 use crate::netlink::decode::envelopes;
-use crate::netlink::socket::{Received, Scratch, Socket};
 use crate::netns::{Netns, NetnsId, open_current};
-use crate::survey::{Part, collect};
 
 /// Links, addresses, and the ids of namespaces (`RTNLGRP_NSID` is group 28).
 const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR)
@@ -61,9 +61,6 @@ const PROCESSES: u32 = 1 << 10;
 
 /// How many datagrams one call to [`Fleet::read`] takes at most.
 const BATCH: usize = 4096;
-
-/// How often a namespace is asked again when it changes while it answers.
-const ATTEMPTS: u32 = 10;
 
 /// A namespace, as the kernel speaks of it to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -176,6 +173,14 @@ impl Fleet {
         }
     }
 
+    /// These links of a namespace and their addresses, now. Errors are as those of [`Self::survey`].
+    pub fn survey_links(&mut self, place: Where, links: &[LinkName]) -> Result<Survey, WatchError> {
+        match &mut self.ears {
+            Ears::One(one) => one.asker.survey_links(place, links),
+            Ears::Each(each, _) => each.survey(place),
+        }
+    }
+
     /// Takes what is queued, without waiting. News of one kind about one namespace that come in
     /// a row are told once.
     pub fn read(&mut self, heard: &mut Vec<Heard>) -> io::Result<()> {
@@ -200,13 +205,6 @@ impl AsFd for Fleet {
             Ears::Each(each, _) => each.as_fd(),
         }
     }
-}
-
-/// Asks other namespaces from here, without entering them.
-#[derive(Debug)]
-pub struct Asker {
-    socket: Socket,
-    sequence: u32,
 }
 
 /// One socket for all namespaces.
@@ -274,94 +272,6 @@ impl One {
                 self.asker.id_of(netns.as_fd()).is_ok_and(|found| found == Some(id))
             }
         }
-    }
-}
-
-impl Asker {
-    /// Opens a socket in the namespace of the calling thread. Asking about others takes
-    /// `CAP_NET_ADMIN` there.
-    pub fn open() -> io::Result<Self> {
-        let socket = Socket::ask()?;
-        switch_on(socket.as_fd(), libc::NETLINK_GET_STRICT_CHK)?;
-        Ok(Self { socket, sequence: 0 })
-    }
-
-    /// How the kernel speaks of a namespace; `None` if it has no id here, and cannot be asked about.
-    pub fn find(&mut self, netns: &Netns) -> io::Result<Option<Where>> {
-        if NetnsId::current()? == netns.id() {
-            return Ok(Some(Where::Here));
-        }
-        Ok(self.id_of(netns.as_fd())?.map(Where::There))
-    }
-
-    /// The id of a namespace, if it has one.
-    fn id_of(&mut self, netns: BorrowedFd<'_>) -> io::Result<Option<i32>> {
-        let request = Request::new(libc::RTM_GETNSID, 0)
-            .generic()
-            .number(message::NETNSA_FD, netns.as_raw_fd().cast_unsigned());
-        match self.ask(request)? {
-            // -1 is how the kernel says "none".
-            Answer::Id(id) => Ok(Some(id).filter(|id| *id >= 0)),
-            Answer::Refused(errno) => Err(io::Error::from_raw_os_error(errno)),
-            Answer::Done => Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
-
-    /// One request with one answer.
-    fn ask(&mut self, request: Request) -> io::Result<Answer> {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.socket.send(&request.finish(self.sequence))?;
-        let mut scratch: Scratch = [0; _];
-        loop {
-            match self.socket.receive(&mut scratch)? {
-                Received::Datagram(bytes) => {
-                    for (header, body) in envelopes(bytes).flatten() {
-                        if header.sequence == self.sequence
-                            && let Some(answer) = Answer::read(header.kind, body)
-                        {
-                            return Ok(answer);
-                        }
-                    }
-                }
-                // The kernel answers before the request returns.
-                Received::Quiet | Received::Truncated | Received::Overrun => {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-            }
-        }
-    }
-
-    /// Everything in a namespace, now.
-    pub fn survey(&mut self, place: Where) -> Result<Survey, WatchError> {
-        for _ in 0..ATTEMPTS {
-            let mut survey = Survey::default();
-            let mut parts = vec![self.dump(Request::links(place), place, &mut survey)?];
-            for family in [libc::AF_INET, libc::AF_INET6] {
-                parts.push(self.dump(Request::addresses(place, family), place, &mut survey)?);
-            }
-            if parts.iter().all(|part| *part == Part::Whole) {
-                survey.settle();
-                return Ok(survey);
-            }
-        }
-        Err(WatchError::Endless)
-    }
-
-    fn dump(
-        &mut self,
-        request: Request,
-        place: Where,
-        survey: &mut Survey,
-    ) -> Result<Part, WatchError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.socket.send(&request.finish(self.sequence)).map_err(WatchError::Request)?;
-        // Fact 4.
-        let is_about_it = |kind, body: &[u8]| match (place, kind) {
-            (Where::There(id), libc::RTM_NEWLINK) => message::link_netns(body) == Some(id),
-            (Where::There(id), libc::RTM_NEWADDR) => message::address_netns(body) == Some(id),
-            _ => true,
-        };
-        collect(&mut self.socket, self.sequence, survey, is_about_it)
     }
 }
 

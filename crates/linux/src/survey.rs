@@ -30,6 +30,14 @@ pub(crate) enum Part {
     Disturbed,
 }
 
+/// The answer to one dump.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Collected {
+    pub(crate) part: Part,
+    /// Datagrams with links or addresses. The kernel makes each of them at one moment.
+    pub(crate) datagrams: usize,
+}
+
 impl Surveyor {
     /// Opens a socket in the namespace of the calling thread.
     pub fn open() -> Result<Self, WatchError> {
@@ -55,7 +63,8 @@ impl Surveyor {
     fn ask(&mut self, kind: u16, survey: &mut Survey) -> Result<Part, WatchError> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.request_dump(kind, self.sequence).map_err(WatchError::Request)?;
-        collect(&mut self.socket, self.sequence, survey, |_, _| true)
+        let collected = collect(&mut self.socket, self.sequence, survey, |_, _| true)?;
+        Ok(collected.part)
     }
 }
 
@@ -66,11 +75,13 @@ pub(crate) fn collect(
     sequence: u32,
     survey: &mut Survey,
     is_about_it: impl Fn(u16, &[u8]) -> bool,
-) -> Result<Part, WatchError> {
+) -> Result<Collected, WatchError> {
     let mut scratch: Scratch = [0; _];
     let mut part = Part::Whole;
+    let mut datagrams = 0;
     let mut garbled = None;
     loop {
+        let before = survey.links.len() + survey.addresses.len();
         let datagram = match socket.receive(&mut scratch).map_err(WatchError::Receive)? {
             Received::Datagram(bytes) => bytes,
             // The next part is made while this one is read: there is nothing to wait for.
@@ -103,7 +114,9 @@ pub(crate) fn collect(
             match take(header.kind, body, survey) {
                 Ok(Progress::More) => {}
                 Ok(Progress::Done) => {
-                    return garbled.map_or(Ok(part), |why| Err(WatchError::Garbled(why)));
+                    datagrams += usize::from(survey.links.len() + survey.addresses.len() > before);
+                    let collected = Collected { part, datagrams };
+                    return garbled.map_or(Ok(collected), |why| Err(WatchError::Garbled(why)));
                 }
                 Err(WatchError::Garbled(malformed)) => {
                     garbled.get_or_insert(malformed);
@@ -111,6 +124,7 @@ pub(crate) fn collect(
                 Err(error) => return Err(error),
             }
         }
+        datagrams += usize::from(survey.links.len() + survey.addresses.len() > before);
     }
 }
 

@@ -38,6 +38,11 @@ impl Interest {
         (self.links, self.addresses) = (links.into(), addresses.into());
     }
 
+    /// The watched links.
+    pub(super) fn links(&self) -> &[LinkName] {
+        &self.links
+    }
+
     /// Takes over the indexes of the watched links; without a snapshot they are unknown.
     pub(super) fn set_links(&mut self, snapshot: Option<&Survey>) {
         let is_watched = |name: &LinkName| self.links.contains(name);

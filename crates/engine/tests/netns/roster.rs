@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -250,6 +251,49 @@ fn events_about_other_links_and_addresses_cause_no_snapshots() {
             assert_eq!(said(&told[0]), (router.id.clone(), "backup primary address".to_owned()));
         }
     }
+}
+
+#[test]
+fn a_change_is_told_while_others_in_the_same_namespace_come_and_go_all_the_time() {
+    let stage = Stage::new(1);
+    let router = &stage.routers[0];
+    router.netns.add_link("tap0");
+    // More than fit into one datagram of a dump, which is then disturbed by each change.
+    let tap = router.hand.link("tap0");
+    for number in 0..1000 {
+        let cidr = format!("10.9.{}.{}/32", number / 250, number % 250 + 1);
+        router.hand.add(tap, cidr.parse().unwrap());
+    }
+    let mut roster = stage.follow();
+    let is_over = AtomicBool::new(false);
+    let noise = router.netns.hand();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let other = "10.8.8.8/32".parse().unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                noise.add(tap, other);
+                noise.remove(tap, other);
+            }
+        });
+        let mut told = Vec::new();
+        let ends = std::time::Instant::now() + Duration::from_secs(30);
+        for expected in ["primary", "backup", "primary"] {
+            if expected == "primary" {
+                router.take()
+            } else {
+                router.give_up()
+            }
+            let is_told =
+                |told: &[Change]| told.last().is_some_and(|one: &Change| one.to.word() == expected);
+            while !is_told(&told) && std::time::Instant::now() < ends {
+                wait(&roster);
+                told.extend(roster.read().unwrap());
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let words: Vec<&str> = told.iter().map(|change| change.to.word()).collect();
+        assert_eq!(words, ["primary", "backup", "primary"]);
+    });
 }
 
 #[test]

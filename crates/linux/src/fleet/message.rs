@@ -43,10 +43,20 @@ impl Request {
             .about(IFLA_TARGET_NETNSID, place)
     }
 
-    /// All addresses of a family in a namespace.
-    pub(super) fn addresses(place: Where, family: libc::c_int) -> Self {
+    /// One link of a namespace, by its name.
+    pub(super) fn link(place: Where, name: LinkName) -> Self {
+        Self::new(libc::RTM_GETLINK, 0)
+            .head(&[0; LINK_HEAD])
+            .text(libc::IFLA_IFNAME, &name.to_string())
+            .number(libc::IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
+            .about(IFLA_TARGET_NETNSID, place)
+    }
+
+    /// The addresses of a family in a namespace; of one link, or of all.
+    pub(super) fn addresses(place: Where, family: libc::c_int, link: Option<LinkIndex>) -> Self {
         let mut head = [0; ADDRESS_HEAD];
         head[0] = u8::try_from(family).unwrap_or(0);
+        head[4..8].copy_from_slice(&link.map_or(0, |LinkIndex(index)| index).to_ne_bytes());
         Self::new(libc::RTM_GETADDR, libc::NLM_F_DUMP).head(&head).about(IFA_TARGET_NETNSID, place)
     }
 
@@ -65,6 +75,17 @@ impl Request {
         self.bytes.extend_from_slice(&8_u16.to_ne_bytes());
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
         self.bytes.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    /// An attribute that is a text, with a zero behind it.
+    fn text(mut self, kind: u16, text: &str) -> Self {
+        let length = u16::try_from(4 + text.len() + 1).unwrap_or(0);
+        self.bytes.extend_from_slice(&length.to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.push(0);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
         self
     }
 

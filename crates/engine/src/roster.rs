@@ -355,14 +355,20 @@ impl Roster {
                     Err(_) => continue,
                 }
             }
-            // ORDER: asked after the survey. What is queued by now explains a difference, and
-            // will be read; then there is nothing to say about us.
-            let is_behind = self.fleet.is_ready() || self.pending.contains_key(&name);
-            for member in &mut home.members {
+            for member in &home.members {
                 examine(&member.found, &survey);
-                if !is_behind {
-                    member.stand(standing(&member.watched, &survey), Cause::Audit, &mut changes);
+            }
+            // ORDER: asked after the survey. An event that is queued by now may explain a difference. So the
+            // namespace is asked once more when the queue was read; if no event was about it, it is the audit
+            // that has found the difference.
+            if self.fleet.is_ready() || self.pending.contains_key(&name) {
+                if home.members.iter().any(|member| is_wrong(member, &survey)) {
+                    self.pending.entry(name).or_insert(Cause::Audit);
                 }
+                continue;
+            }
+            for member in &mut home.members {
+                member.stand(standing(&member.watched, &survey), Cause::Audit, &mut changes);
             }
         }
         changes

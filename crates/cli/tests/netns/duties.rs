@@ -137,6 +137,33 @@ fn an_upstream_is_told_the_first_at_once_then_all_at_once_and_until_it_takes_it(
 }
 
 #[test]
+fn a_reload_of_the_receiver_that_changes_a_webhook_keeps_its_queue() {
+    let lab = Lab::new();
+    let server = Server::shut(&[]);
+    let text = |timeout: &str| {
+        format!(
+            "[agent]\ninterval = \"0s\"\n[[agent.webhook]]\nurl = \"{}\"\ndeliver = \"every\"\n\
+             timeout = \"{timeout}\"\n",
+            server.url
+        )
+    };
+    configure(lab.path(), Some(&text("5m")));
+    let agent = Agent::start(lab.path(), &[]);
+    for (count, word) in (1..).zip(["primary", "backup", "primary"]) {
+        assert_eq!(report(lab.path(), "r1", word), Some(200));
+        wait_for("it to settle", || {
+            (agent.log().matches("settled").count() == count).then_some(())
+        });
+    }
+    configure(lab.path(), Some(&text("4m")));
+    agent.reload();
+    agent.wait_for_log("the configuration was read again");
+    server.open();
+    let all = ["1 primary", "2 backup", "3 primary"];
+    wait_for("every state", || (server.said() == all).then_some(()));
+}
+
+#[test]
 fn an_upstream_that_rejects_one_router_is_told_of_all_others() {
     let lab = Lab::new();
     let server = Server::new(&[503; 1000]);

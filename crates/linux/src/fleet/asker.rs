@@ -19,7 +19,7 @@ use crate::survey::{Collected, Part, collect};
 const ATTEMPTS: u32 = 10;
 
 /// With more links than that, it takes less time to ask for all.
-const MOST_LINKS: usize = 32;
+const MOST_LINKS: usize = 256;
 
 /// Asks other namespaces from here, without entering them.
 #[derive(Debug)]

@@ -317,6 +317,9 @@ fn whatever_happens_the_node_ends_with_the_truth() {
         let what = format!("the roles in round {round}, seed {seed}: {expected:?}");
         let shown = || format!("{:?}", roles(&place));
         wait_within_showing(LONG, &what, shown, || (roles(&place) == expected).then_some(()));
+        // Asked in each round: a node that is killed takes its counters along.
+        let corrections = metric(&place, "vipwatch_audit_corrections_total");
+        assert_eq!(corrections, Some(0), "round {round}, seed {seed}: an event was missed");
     }
     wait_for_audit_of(&place, routers.each.len());
     assert_eq!(metric(&place, "vipwatch_audit_corrections_total"), Some(0));

@@ -210,32 +210,41 @@ fn release_29_applies_300_changes_at_once() {
     assert_eq!(mass_failover(Neutron::V29, 300, &subject(), PATIENCE), 300);
 }
 
-/// All change while the agent restarts; returns how many it got right in the end.
+/// How many routers the agent got right in the end of each phase.
+#[derive(Debug, PartialEq, Eq)]
+struct Restart {
+    before: usize,
+    after: usize,
+}
+
+/// All become primary; then all become backup while the agent restarts.
 fn mass_failover_during_restart(
     neutron: Neutron,
     count: u32,
     program: &std::path::Path,
     patience: Duration,
-) -> usize {
+) -> Restart {
     let lab = Lab::new();
     let fleet = Fleet::start(&lab, count, program);
     let mut desk = Desk::open(&lab, neutron, program, &fleet.all());
     fleet.change(true);
-    fleet.applied(&mut desk, "primary", patience);
+    let before = fleet.applied(&mut desk, "primary", patience);
     drop(desk);
     fleet.change(false);
     let mut desk = Desk::open(&lab, neutron, program, &fleet.all());
-    fleet.applied(&mut desk, "backup", patience)
+    Restart { before, after: fleet.applied(&mut desk, "backup", patience) }
 }
 
 #[test]
 fn release_28_applies_40_changes_during_its_restart() {
-    assert_eq!(mass_failover_during_restart(Neutron::V28, 40, &subject(), PATIENCE), 40);
+    let right = mass_failover_during_restart(Neutron::V28, 40, &subject(), PATIENCE);
+    assert_eq!(right, Restart { before: 40, after: 40 });
 }
 
 #[test]
 fn release_29_applies_300_changes_during_its_restart() {
-    assert_eq!(mass_failover_during_restart(Neutron::V29, 300, &subject(), PATIENCE), 300);
+    let right = mass_failover_during_restart(Neutron::V29, 300, &subject(), PATIENCE);
+    assert_eq!(right, Restart { before: 300, after: 300 });
 }
 
 /// The script of 29.0.0 in the same places: without it nobody would know whether these cases
@@ -246,6 +255,6 @@ fn the_script_of_29_beside_it() {
     let patience = Duration::from_secs(15);
     let at_once = mass_failover(Neutron::V29, 40, &script, patience);
     let during = mass_failover_during_restart(Neutron::V29, 40, &script, patience);
-    println!("the script: {at_once} of 40 at once, {during} of 40 during a restart");
-    assert!(at_once + during < 80, "the cases prove nothing");
+    println!("the script: {at_once} of 40 at once; of 40 around a restart: {during:?}");
+    assert!(at_once < 40 || during.after < 40, "the cases prove nothing");
 }

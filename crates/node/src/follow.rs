@@ -147,9 +147,12 @@ impl Follower {
         let reach = std::mem::replace(&mut self.reach, Reach::Unknown);
         let mut changes = std::mem::take(&mut self.withheld);
         changes.retain(|change| instances.iter().any(|found| found.id == change.found.id));
-        if is_changed || reach == Reach::All || self.roster.is_waiting() {
-            changes.extend(self.roster.follow(instances.clone(), reach));
-        }
+        let is_worth_asking = is_changed || reach == Reach::All || self.roster.is_waiting();
+        let followed = if is_worth_asking {
+            self.roster.follow(instances.clone(), reach)
+        } else {
+            Vec::new()
+        };
         let now = clock::now();
         self.took = now.since(began);
         // A name is there before its namespace is, and a file before all of it is.
@@ -165,6 +168,8 @@ impl Follower {
             Cover::Whole => REDISCOVER,
         };
         self.next = now + hold_ends_in.map_or(pause, |ends| ends.min(pause));
+        // A namespace may have gone between the look at the files and the question to the kernel.
+        changes.extend(self.withhold(followed));
         News {
             changes,
             troubles: is_news.then_some(troubles),

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ipnet::IpNet;
 use vipwatch_core::keepalived::{Problem, VrrpInstance, Weight, configuration};
 use vipwatch_core::{InstanceId, LinkName, NetnsName};
-use vipwatch_linux::netns::DIRECTORY;
+use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError};
 
 /// How long a file must have been left alone before it is believed.
 pub const SETTLE: Duration = Duration::from_millis(100);
@@ -214,13 +214,13 @@ impl Scout {
         let missing = self.missing_routers();
         let routers = std::mem::take(&mut self.routers);
         for (id, file) in routers.iter().chain(&missing) {
-            if let Some(reading) = self.read(file, &names, &mut discovery) {
+            if let Some(reading) = self.read(file, &mut discovery) {
                 reading.as_router(id, file, &names, &mut discovery);
             }
         }
         self.routers = routers;
         let ordinary: Arc<Path> = self.places.keepalived.as_path().into();
-        if let Some(reading) = self.read(&ordinary, &names, &mut discovery) {
+        if let Some(reading) = self.read(&ordinary, &mut discovery) {
             reading.as_ordinary(&ordinary, &mut discovery);
         }
         let round = self.round;
@@ -284,16 +284,14 @@ impl Scout {
     }
 
     /// The last reading of a file that is missing; `None` if the file counts as gone.
-    fn hold(
-        &mut self,
-        file: &Arc<Path>,
-        names: &HashSet<String>,
-        discovery: &mut Discovery,
-    ) -> Option<&mut Reading> {
+    fn hold(&mut self, file: &Arc<Path>, discovery: &mut Discovery) -> Option<&mut Reading> {
         let reading = self.readings.get_mut(file)?;
         let has_place = |found: &Arc<Found>| match (&found.netns, found.origin) {
             // Neutron's agent deletes the namespace of a router with its directory.
-            (Some(netns), Origin::Neutron) => names.contains(netns.as_str()),
+            (Some(netns), Origin::Neutron) => !matches!(
+                Netns::open(netns),
+                Err(NetnsError::Missing(_) | NetnsError::NotANamespace(_))
+            ),
             _ => true,
         };
         if !reading.found.iter().any(has_place) {
@@ -311,18 +309,13 @@ impl Scout {
     }
 
     /// What `file` says, which is read if it is another than before; `None` if there is none, and
-    /// nothing known. `names` are the namespaces that have a name.
-    fn read(
-        &mut self,
-        file: &Arc<Path>,
-        names: &HashSet<String>,
-        discovery: &mut Discovery,
-    ) -> Option<&mut Reading> {
+    /// nothing known.
+    fn read(&mut self, file: &Arc<Path>, discovery: &mut Discovery) -> Option<&mut Reading> {
         let round = self.round;
         let found = match std::fs::metadata(file) {
             Ok(metadata) => Ok(Stamp::of(&metadata)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return self.hold(file, names, discovery);
+                return self.hold(file, discovery);
             }
             Err(error) => Err(error),
         };

@@ -1,0 +1,98 @@
+//! What the configuration says about an instance.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vipwatch_core::AnnouncePlan;
+use vipwatch_engine::discovery::Found;
+use vipwatch_history::Stage;
+
+use crate::config::{AgentRule, Hook, Rule, Webhook};
+use crate::outlet::post::public_part;
+use crate::outlet::queue::TargetSettings;
+
+/// What the configuration says about one instance.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Spec {
+    pub(super) state_dir: Option<Box<Path>>,
+    pub(super) others: Arc<Others>,
+}
+
+/// What it says about many.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Others {
+    pub(super) announce: Option<AnnouncePlan>,
+    pub(super) agent: Option<AgentRule>,
+    pub(super) hooks: Vec<Arc<Hook>>,
+    pub(super) webhooks: Vec<Arc<Webhook>>,
+}
+
+impl Spec {
+    pub(super) fn of(found: &Found, rules: &[Rule]) -> Self {
+        let mut state_dir = None;
+        let mut others = Others::default();
+        for rule in rules.iter().filter(|rule| rule.covers(found)) {
+            if let Some(template) = &rule.state_file {
+                state_dir = Some(template.path(found).into_boxed_path());
+            }
+            others.announce = rule.announce.or(others.announce);
+            if rule.agent.is_some() {
+                others.agent.clone_from(&rule.agent);
+            }
+            add_new(&mut others.hooks, &rule.hooks);
+            add_new(&mut others.webhooks, &rule.webhooks);
+        }
+        Self { state_dir, others: Arc::new(others) }
+    }
+
+    /// Shares what it says about many with `other`, if that says the same.
+    pub(super) fn share(mut self, other: Option<&Arc<Others>>) -> Self {
+        if let Some(other) = other.filter(|other| **other == self.others) {
+            self.others = Arc::clone(other);
+        }
+        self
+    }
+
+    pub(super) fn stages(&self) -> Vec<Stage> {
+        let has = |stage: &Stage| match stage {
+            Stage::File => self.state_dir.is_some(),
+            Stage::Announce => self.others.announce.is_some(),
+            Stage::Hook => !self.others.hooks.is_empty(),
+            Stage::Webhook => !self.others.webhooks.is_empty(),
+            Stage::Agent => self.others.agent.is_some(),
+        };
+        Stage::ALL.into_iter().filter(has).collect()
+    }
+}
+
+/// Adds those of `more` that are not there yet: one target is told once.
+fn add_new<T: TargetSettings>(targets: &mut Vec<Arc<T>>, more: &[Arc<T>]) {
+    for target in more {
+        if !targets.contains(target) {
+            targets.push(Arc::clone(target));
+        }
+    }
+}
+
+impl Others {
+    /// Whether a target of this name is configured.
+    pub(super) fn has(&self, stage: Stage, name: &str) -> bool {
+        match stage {
+            Stage::Hook => self.hooks.iter().any(|hook| hook.name() == name),
+            Stage::Webhook => self.webhooks.iter().any(|webhook| webhook.name() == name),
+            Stage::File | Stage::Announce | Stage::Agent => false,
+        }
+    }
+}
+
+/// What is configured for an instance, for people.
+pub fn describe(found: &Found, rules: &[Rule]) -> Vec<String> {
+    let Spec { state_dir, others } = Spec::of(found, rules);
+    let file = state_dir.map(|directory| format!("state file {}/state", directory.display()));
+    let announce = others.announce.map(|plan| format!("announcements, {} rounds", plan.count));
+    let agent = others.agent.as_ref().map(|agent| format!("agent {}", agent.socket.display()));
+    let hooks = others.hooks.iter().map(|hook| format!("hook {}", hook.program.join(" ")));
+    let webhooks =
+        others.webhooks.iter().map(|one| format!("webhook {}", public_part(&one.target.url)));
+    file.into_iter().chain(announce).chain(agent).chain(hooks).chain(webhooks).collect()
+}

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
+use vipwatch_linux::file::set_aside;
 
 use self::recorder::Recorder;
 use crate::reader::{last_roles, roles_without_writing};
@@ -235,21 +236,6 @@ fn open(path: &Path) -> Result<(Connection, Opened), HistoryError> {
     let killed = begin_run(&mut connection)?;
     let last = floor(&connection, killed.is_some())?;
     Ok((connection, Opened { killed, last, roles, ..Opened::default() }))
-}
-
-/// Renames what cannot be read, with what belongs to it, so that nothing is lost.
-fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
-    let aside = path.with_extension(format!("corrupt-{}", now()));
-    std::fs::rename(path, &aside)?;
-    for suffix in ["-wal", "-shm"] {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(suffix);
-        // They may not be there.
-        let mut kept = aside.as_os_str().to_owned();
-        kept.push(suffix);
-        let _ = std::fs::rename(PathBuf::from(beside), PathBuf::from(kept));
-    }
-    Ok(aside)
 }
 
 /// Notes that the recorder runs; tells when the one before was last known to, if it was killed.

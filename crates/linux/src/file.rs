@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -19,6 +20,24 @@ pub fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Renames a damaged SQLite file and the files that belong to it, and returns the new name:
+/// `NAME.corrupt-TIME`, with the time in milliseconds since the epoch.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let aside = path.with_extension(format!("corrupt-{}", since.as_millis()));
+    std::fs::rename(path, &aside)?;
+    for suffix in ["-wal", "-shm"] {
+        let [before, after] = [path, &aside].map(|name| {
+            let mut name = name.as_os_str().to_owned();
+            name.push(suffix);
+            name
+        });
+        // It may not be there.
+        let _ = std::fs::rename(before, after);
+    }
+    Ok(aside)
 }
 
 /// Whether an error is about the disk and not about a mistake: it is full, read-only or broken, and may

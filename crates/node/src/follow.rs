@@ -148,11 +148,8 @@ impl Follower {
         let mut changes = std::mem::take(&mut self.withheld);
         changes.retain(|change| instances.iter().any(|found| found.id == change.found.id));
         let is_worth_asking = is_changed || reach == Reach::All || self.roster.is_waiting();
-        let followed = if is_worth_asking {
-            self.roster.follow(instances.clone(), reach)
-        } else {
-            Vec::new()
-        };
+        let followed =
+            if is_worth_asking { self.roster.follow(instances.clone(), reach) } else { Vec::new() };
         let now = clock::now();
         self.took = now.since(began);
         // A name is there before its namespace is, and a file before all of it is.

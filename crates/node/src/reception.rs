@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::InstanceId;
+use vipwatch_linux::file::is_storage_trouble;
 use vipwatch_linux::inbox::Inbox;
 use vipwatch_receiver::{
     Entrance, Policy, Receiver, ReceiverError, Settings, Settled, Standing, View,
@@ -80,7 +81,11 @@ impl Reception {
         house: &House,
         entrance: Entrance,
     ) -> Result<Self, ReceiverError> {
-        std::fs::create_dir_all(&house.directory).map_err(ReceiverError::Start)?;
+        match std::fs::create_dir_all(&house.directory) {
+            // The journal says so, and tries again.
+            Err(error) if is_storage_trouble(&error) => {}
+            made => made.map_err(ReceiverError::Start)?,
+        }
         let settings = Settings {
             socket: config.socket.clone(),
             entrance,

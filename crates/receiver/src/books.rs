@@ -31,6 +31,19 @@ pub struct Standing {
     pub acted: i64,
 }
 
+/// What a journal must have of one instance.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) instance: InstanceId,
+    /// What holds, by the report `seq`.
+    pub(crate) settled: Option<Claim>,
+    pub(crate) seq: i64,
+    /// The last report that was acted on; zero if none ever was.
+    pub(crate) acted: i64,
+    /// What was reported after that and is held back.
+    pub(crate) held: Option<Claim>,
+}
+
 /// What follows from a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Consequence {
@@ -163,6 +176,22 @@ impl Books {
         if let Some(due) = self.each.remove(instance).and_then(|book| book.docket.due()) {
             self.due.remove(&(due, instance.clone()));
         }
+    }
+
+    /// What a journal must have of every instance, to go on from there.
+    pub(crate) fn kept(&self) -> Vec<Kept> {
+        let each = self.each.iter().map(|(instance, book)| {
+            let is_held = book.docket.is_holding();
+            Kept {
+                instance: instance.clone(),
+                settled: book.docket.settled(),
+                // A report that is held back is not settled.
+                seq: if is_held { book.acted } else { book.seq },
+                acted: book.acted,
+                held: is_held.then_some(book.claim),
+            }
+        });
+        each.collect()
     }
 
     /// Whether there is anything about an instance.

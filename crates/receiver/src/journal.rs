@@ -2,26 +2,28 @@
 //! process if this one is killed.
 //!
 //! One thread writes, in batches with one fsync each: a thousand reports at once cost a few of them.
+//!
+//! A file that cannot be opened or written ends nothing: reports are refused with the reason, and the
+//! thread tries to open the file again. A damaged file is renamed, and a new one is begun.
 
 mod clerk;
 mod store;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use rusqlite::{Connection, ErrorCode};
-use vipwatch_core::InstanceId;
 use vipwatch_core::claim::Claim;
+use vipwatch_core::{Chain, InstanceId};
 use vipwatch_linux::inbox::Inbox;
 
 use self::clerk::Clerk;
-use self::store::{last_number, lock, prepare, recall};
+use self::store::Store;
 
 /// The file's name in the state directory.
 pub const FILE: &str = "claims.sqlite";
@@ -45,14 +47,6 @@ pub enum JournalError {
         /// What SQLite said.
         source: rusqlite::Error,
     },
-    /// It is no database any more.
-    #[error(
-        "the journal {path} is damaged: move it away; what was promised and not acted on is in it"
-    )]
-    Damaged {
-        /// The file.
-        path: String,
-    },
     /// A later program has written it.
     #[error(
         "the journal {path} has format {found}, and this program knows formats up to {VERSION}"
@@ -70,6 +64,24 @@ pub enum JournalError {
     #[error("the journal cannot be written")]
     Io(#[from] io::Error),
 }
+
+impl JournalError {
+    fn is_damage(&self) -> bool {
+        matches!(self, Self::Open { source, .. } if store::is_damage(source))
+    }
+
+    /// Whether trying again cannot help: somebody has to change something first.
+    fn is_final(&self) -> bool {
+        match self {
+            Self::Taken(_) | Self::TooNew { .. } => true,
+            Self::Io(error) => error.kind() == io::ErrorKind::PermissionDenied,
+            Self::Open { .. } => false,
+        }
+    }
+}
+
+/// What is remembered of each instance.
+pub type Memories = BTreeMap<InstanceId, Memory>;
 
 /// What is remembered of one instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,7 +119,8 @@ enum Note {
         instance: InstanceId,
         seq: i64,
         claim: Claim,
-        is_acted_on: bool,
+        /// The last report that was acted on; 0 leaves it as it is.
+        acted: i64,
     },
     Forget(InstanceId),
     /// There is something in the ledger.
@@ -143,6 +156,17 @@ impl Ledger {
 /// What became of a report: its number, or why it could not be kept.
 pub type Kept = (u64, Result<i64, String>);
 
+/// What the thread has to say.
+#[derive(Debug)]
+pub enum Completion {
+    /// A report was written, or could not be.
+    Kept(Kept),
+    /// The file could be opened at last; this is what it remembers.
+    Opened(Memories),
+    /// A new file was begun in the place of a damaged one: it does not have what holds.
+    Replaced,
+}
+
 /// An open journal.
 #[derive(Debug)]
 pub struct Journal {
@@ -154,46 +178,43 @@ pub struct Journal {
     told: Arc<Mutex<Told>>,
     /// Where the thread leaves what it has written.
     /// BOUND: one entry for each report that waits to be written, and `keep` takes no more than `LONGEST` of those.
-    shelf: Inbox<Kept>,
+    shelf: Inbox<Completion>,
     thread: Option<JoinHandle<()>>,
-    /// Held for as long as we write.
-    _lock: OwnedFd,
+    /// Why the file could not be opened at the start.
+    problem: Option<String>,
 }
 
 impl Journal {
-    /// Opens the journal in `directory`, and tells what it remembers.
-    pub fn open(directory: &Path) -> Result<(Self, BTreeMap<InstanceId, Memory>), JournalError> {
-        let path = directory.join(FILE);
-        let name = || path.display().to_string();
-        let failed = |source: rusqlite::Error| match source.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-                JournalError::Damaged { path: name() }
-            }
-            _ => JournalError::Open { path: name(), source },
+    /// Opens the journal in `directory`, and tells what it remembers. If the disk is full, read-only or
+    /// broken, the journal refuses every report until it could be opened: see [`Self::problem`].
+    pub fn open(directory: &Path) -> Result<(Self, Memories), JournalError> {
+        let (store, found, problem) = match Store::open(directory) {
+            Ok((store, found)) => (Some(store), Some(found), None),
+            Err(error) if error.is_final() => return Err(error),
+            Err(error) => (None, None, Some(Chain(&error).to_string())),
         };
-        let lock = lock(directory)?;
-        vipwatch_linux::file::restrict_database(&path);
-        let connection = Connection::open(&path).map_err(failed)?;
-        let found: i64 = connection
-            .pragma_query_value(None, "user_version", |row| row.get(0))
-            .map_err(failed)?;
-        if found > VERSION {
-            return Err(JournalError::TooNew { path: name(), found });
+        if let Some(error) = &problem {
+            tracing::error!(error, "journal cannot be opened; reports are answered with 503");
         }
-        let memory = prepare(&connection, found).and_then(|()| recall(&connection));
-        let memory = memory.map_err(failed)?;
         let shelf = Inbox::new()?;
         let (sender, receiver) = sync_channel(BUNDLES);
-        let theirs = shelf.clone();
-        let last = last_number(&connection).map_err(failed)?;
         let told = Arc::<Mutex<Told>>::default();
-        let clerk = Clerk::new(connection, theirs, last, Arc::clone(&told));
+        let last = found.as_ref().map_or(0, |found| found.last);
+        let mut clerk = Clerk::new(directory, shelf.clone(), Arc::clone(&told));
+        match store {
+            Some(store) => clerk.begin(store, last),
+            None => clerk.refuse(problem.clone().unwrap_or_default()),
+        }
         let work = move || clerk.work(&receiver);
         let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(work)?;
-        let (bundle, waiting) = (Vec::new(), 0);
-        let thread = Some(thread);
-        let journal = Self { bundle, waiting, sender, told, shelf, thread, _lock: lock };
-        Ok((journal, memory))
+        let (bundle, waiting, thread) = (Vec::new(), 0, Some(thread));
+        let journal = Self { bundle, waiting, sender, told, shelf, thread, problem };
+        Ok((journal, found.map(|found| found.memories).unwrap_or_default()))
+    }
+
+    /// Why the file could not be opened at the start; nothing, if it could.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// Takes a report that is to be written; false if there is no room, and nothing can be promised.
@@ -209,7 +230,13 @@ impl Journal {
     /// Notes what holds, and whether it was acted on or was so already. What is lost of this with the
     /// process is considered once more by the next.
     pub fn settle(&mut self, instance: InstanceId, seq: i64, claim: Claim, is_acted_on: bool) {
-        self.bundle.push(Note::Settled { instance, seq, claim, is_acted_on });
+        let acted = if is_acted_on { seq } else { 0 };
+        self.bundle.push(Note::Settled { instance, seq, claim, acted });
+    }
+
+    /// Notes what holds once more, in a new file: `acted` is the last report that was acted on.
+    pub fn restore(&mut self, instance: InstanceId, seq: i64, claim: Claim, acted: i64) {
+        self.bundle.push(Note::Settled { instance, seq, claim, acted });
     }
 
     /// Nothing is remembered of this one any more.
@@ -245,11 +272,13 @@ impl Journal {
         Ledger { told: Arc::clone(&self.told), sender: self.sender.clone() }
     }
 
-    /// What has been written since the last call.
-    pub fn kept(&mut self) -> Vec<Kept> {
-        let kept = self.shelf.take();
-        self.waiting = self.waiting.saturating_sub(kept.len());
-        kept
+    /// What has happened since the last call, in order.
+    pub fn completions(&mut self) -> Vec<Completion> {
+        let completions = self.shelf.take();
+        let is_kept = |one: &&Completion| matches!(one, Completion::Kept(_));
+        let kept = completions.iter().filter(is_kept).count();
+        self.waiting = self.waiting.saturating_sub(kept);
+        completions
     }
 }
 

@@ -28,7 +28,7 @@ use vipwatch_core::{InstanceId, Moment};
 use vipwatch_linux::clock;
 
 use crate::books::{Books, Consequence, Standing};
-use crate::journal::{Journal, Memory};
+use crate::journal::{Completion, Journal, Memories};
 use crate::orders::{Order, Orders};
 use crate::reply::Reply;
 use crate::request::{LONGEST, Progress, Report, read};
@@ -41,6 +41,12 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// When the journal is tried again if it had no room.
 const SOON: Duration = Duration::from_millis(10);
+
+/// The name of the problem that the journal cannot be opened or written.
+const JOURNAL_PROBLEM: &str = "journal";
+
+/// The ticket of reports that are written once more, into a new journal: no monitor waits for them.
+const NO_TICKET: u64 = 3;
 
 const LISTENER: u64 = 0;
 const JOURNAL: u64 = 1;
@@ -175,7 +181,7 @@ impl Server {
         listener: OwnedFd,
         orders: Orders,
         policy: Policy,
-        (journal, memory): (Journal, BTreeMap<InstanceId, Memory>),
+        (journal, memory): (Journal, Memories),
         audience: Box<dyn Audience>,
     ) -> io::Result<Self> {
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -204,6 +210,8 @@ impl Server {
             known_strangers: BTreeSet::new(),
             next: FIRST,
         };
+        let problem = server.journal.problem().map(str::to_owned);
+        server.amend(|view| view.set_problem(JOURNAL_PROBLEM, problem));
         server.remember(memory);
         Ok(server)
     }
@@ -214,7 +222,7 @@ impl Server {
     }
 
     /// What was promised before is kept.
-    fn remember(&mut self, memory: BTreeMap<InstanceId, Memory>) {
+    fn remember(&mut self, memory: Memories) {
         for (instance, memory) in memory {
             if let Some(settled) = self.books.recall(&instance, &memory) {
                 self.audience.recall(&settled, &memory.told);
@@ -298,7 +306,7 @@ impl Server {
         };
         // ORDER: whoever can be answered is, before others are let in.
         if events.contains(&JOURNAL) {
-            self.keep_promises();
+            self.take_completions();
         }
         for token in events.iter().filter(|mark| **mark >= FIRST) {
             self.read(*token);
@@ -420,28 +428,67 @@ impl Server {
         }
     }
 
-    /// The journal has written something: those who wait are answered.
-    fn keep_promises(&mut self) {
-        for (token, result) in self.journal.kept() {
-            // Whoever hung up is not answered; what he said counts all the same.
-            let Some(report) = self.promises.remove(&token) else { continue };
-            let pending = self.promises.len();
-            self.amend(|view| view.pending = pending);
-            if let Some(connection) = self.connections.get_mut(&token) {
-                connection.is_promised = false;
+    /// Takes what the journal has done.
+    fn take_completions(&mut self) {
+        for completion in self.journal.completions() {
+            match completion {
+                Completion::Kept((token, result)) => self.keep_promise(token, result),
+                Completion::Opened(memories) => {
+                    self.amend(|view| view.set_problem(JOURNAL_PROBLEM, None));
+                    self.remember(memories);
+                }
+                Completion::Replaced => self.restore(),
             }
-            match result {
-                Ok(seq) => {
-                    self.amend(|view| view.accepted += 1);
-                    self.hear(&report.instance, report.claim, seq);
-                    self.answer(token, &Reply::Taken, report.is_kept);
-                }
-                Err(why) => {
-                    self.amend(|view| view.unable += 1);
-                    tracing::error!(instance = %report.instance, "cannot keep a report: {why}");
-                    let why = format!("the journal cannot be written: {why}");
-                    self.answer(token, &Reply::Unable(why), report.is_kept);
-                }
+        }
+    }
+
+    /// A report was written, or could not be: the monitor is answered.
+    fn keep_promise(&mut self, token: u64, result: Result<i64, String>) {
+        // A monitor that hung up is not answered; its report counts all the same.
+        let Some(report) = self.promises.remove(&token) else { return };
+        let (pending, error) = (self.promises.len(), result.as_ref().err().cloned());
+        self.amend(|view| view.pending = pending);
+        self.note_journal_problem(&report.instance, error);
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.is_promised = false;
+        }
+        match result {
+            Ok(seq) => {
+                self.amend(|view| view.accepted += 1);
+                self.hear(&report.instance, report.claim, seq);
+                self.answer(token, &Reply::Taken, report.is_kept);
+            }
+            Err(why) => {
+                self.amend(|view| view.unable += 1);
+                let why = format!("the journal cannot be written: {why}");
+                self.answer(token, &Reply::Unable(why), report.is_kept);
+            }
+        }
+    }
+
+    /// Shows why the last report could not be written. A reason is logged once, until it changes.
+    fn note_journal_problem(&self, instance: &InstanceId, error: Option<String>) {
+        let Ok(mut view) = self.view.lock() else { return };
+        let known = view.problems.get(JOURNAL_PROBLEM);
+        match &error {
+            Some(error) if Some(error) != known => {
+                tracing::error!(%instance, error, "journal cannot keep a report");
+            }
+            None if known.is_some() => tracing::info!("journal keeps reports again"),
+            _ => {}
+        }
+        view.set_problem(JOURNAL_PROBLEM, error);
+    }
+
+    /// Writes what holds into a new journal, whose predecessor was damaged.
+    fn restore(&mut self) {
+        for kept in self.books.kept() {
+            if let Some(claim) = kept.settled {
+                self.journal.restore(kept.instance.clone(), kept.seq, claim, kept.acted);
+            }
+            if let Some(claim) = kept.held {
+                // Without room it is lost if the process is killed within the next seconds.
+                let _ = self.journal.keep(NO_TICKET, kept.instance, claim);
             }
         }
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use vipwatch_core::Chain;
 use vipwatch_linux::account::{Kind, id};
+use vipwatch_linux::file::is_storage_trouble;
 use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::{raise_file_limit, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
@@ -87,7 +88,12 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     let (config, agent) = options.settings()?;
     let level = if options.debug { Level::Debug } else { Level::Info };
     let _log = log::open(config.log, level).map_err(failed)?;
-    std::fs::create_dir_all(&config.state_dir).map_err(|error| {
+    let made = match std::fs::create_dir_all(&config.state_dir) {
+        // The journal says so, and tries again.
+        Err(error) if is_storage_trouble(&error) => Ok(()),
+        made => made,
+    };
+    made.map_err(|error| {
         let code = match error.kind() {
             ErrorKind::PermissionDenied => Code::NotPermitted,
             _ => Code::Missing,

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use vipwatch_testkit::{Lab, Place, run, wait_for};
 
+use crate::agent::{Agent, report};
 use crate::outlets::{NO_VIP, VIP, program, read};
 use crate::{json, one, role, stage};
 
@@ -40,6 +41,12 @@ impl Drop for Disk {
         // Also while a process that the test kills next still has files there.
         run(Command::new("umount").arg("--lazy").arg(&self.0));
     }
+}
+
+/// Overwrites the beginning of a file, as a broken disk may.
+fn write_garbage(path: &Path) {
+    let file = File::options().write(true).create(true).truncate(false).open(path);
+    file.unwrap().write_all(&[7; 8192]).unwrap();
 }
 
 /// The files beside a store that were damaged and kept.
@@ -121,13 +128,13 @@ fn a_damaged_history_is_set_aside_at_the_start_and_while_the_node_runs() {
     let (netns, place) = stage(&lab, &[one()]);
     let file = place.state_dir().join("history.sqlite");
     std::fs::create_dir_all(place.state_dir()).unwrap();
-    std::fs::write(&file, [7; 8192]).unwrap();
+    write_garbage(&file);
     let node = place.start();
     place.wait_for_log("history file is damaged; a new one is begun");
     assert_eq!(set_aside(&place.state_dir()), 1);
     wait_for("a record", || (recorded(&place) == ["backup"]).then_some(()));
     // While it runs: a command that reads the file meets the damage.
-    std::fs::write(&file, [7; 8192]).unwrap();
+    write_garbage(&file);
     let log = place.state_dir().join("history.sqlite-wal");
     File::options().write(true).open(log).unwrap().set_len(0).unwrap();
     wait_for("the second file to be set aside", || {
@@ -137,4 +144,49 @@ fn a_damaged_history_is_set_aside_at_the_start_and_while_the_node_runs() {
     netns.ip(VIP);
     wait_for("a record", || place.say(&["history"]).contains("primary").then_some(()));
     assert!(node.stop().success());
+}
+
+#[test]
+fn a_receiver_starts_on_a_full_disk_answers_503_and_promises_when_there_is_room() {
+    let lab = Lab::new();
+    let disk = Disk::new(&lab.path().join("claims"));
+    disk.fill();
+    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    assert_eq!(report(lab.path(), "a", "primary"), Some(503));
+    let status = agent.status();
+    assert_eq!(status["problems"][0]["name"], "journal", "{status}");
+    agent.wait_for_log("journal cannot be opened; reports are answered with 503");
+    disk.make_room();
+    wait_for("a promise", || (report(lab.path(), "a", "primary") == Some(200)).then_some(()));
+    assert_eq!(agent.status()["problems"], serde_json::json!([]));
+    assert_eq!(agent.settled("primary"), 1);
+}
+
+#[test]
+fn a_receiver_on_a_read_only_disk_remembers_when_it_can_be_written() {
+    let lab = Lab::new();
+    let disk = Disk::new(&lab.path().join("claims"));
+    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    assert_eq!(report(lab.path(), "a", "primary"), Some(200));
+    agent.kill();
+    disk.remount("ro");
+    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    assert_eq!(report(lab.path(), "b", "primary"), Some(503));
+    disk.remount("rw");
+    wait_for("what was promised before", || (agent.settled("primary") == 1).then_some(()));
+    assert_eq!(agent.status()["routers"][0]["id"], "a");
+    wait_for("a promise", || (report(lab.path(), "b", "primary") == Some(200)).then_some(()));
+}
+
+#[test]
+fn a_receiver_whose_journal_is_damaged_sets_it_aside_and_goes_on() {
+    let lab = Lab::new();
+    let directory = lab.path().join("claims");
+    std::fs::create_dir(&directory).unwrap();
+    write_garbage(&directory.join("claims.sqlite"));
+    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    assert_eq!(report(lab.path(), "a", "primary"), Some(200));
+    agent.wait_for_log("journal file is damaged; a new one is begun");
+    assert_eq!(set_aside(&directory), 1);
+    assert_eq!(agent.settled("primary"), 1);
 }

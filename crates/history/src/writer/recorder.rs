@@ -14,8 +14,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Statement, Transaction, params};
+use vipwatch_linux::file::set_aside;
 
-use super::{Health, Keep, Note, Opened, Restated, now, open_or_replace, set_aside};
+use super::{Health, Keep, Note, Opened, Restated, now, open_or_replace};
 use crate::{HistoryError, Latencies, Record, Stage};
 
 /// Changes in one transaction.

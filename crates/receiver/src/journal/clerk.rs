@@ -2,16 +2,18 @@
 //! later, and of each only the last.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rusqlite::{Connection, params};
-use vipwatch_core::InstanceId;
+use rusqlite::params;
 use vipwatch_core::claim::Claim;
+use vipwatch_core::{Chain, InstanceId};
 use vipwatch_linux::inbox::Inbox;
 
-use super::{Kept, Note, Told};
+use super::store::{Found, Store, is_damage};
+use super::{Completion, Kept, Note, Told};
 
 /// How long what nobody waits for may wait for the disk.
 const LATER: Duration = Duration::from_millis(50);
@@ -19,6 +21,8 @@ const LATER: Duration = Duration::from_millis(50);
 /// so long. Not after each: the first to come after that waits for one fsync more.
 const ENOUGH: usize = 1000;
 const QUIET: Duration = Duration::from_millis(100);
+/// How long after a failure the file is opened again.
+const RETRY: Duration = Duration::from_secs(5);
 /// How often what was acted on is cleared, and how long it is kept until then.
 const CLEARING: Duration = Duration::from_mins(1);
 const KEPT_MILLIS: i64 = 86_400_000;
@@ -35,10 +39,10 @@ struct Later {
 impl Later {
     fn add(&mut self, note: Note) {
         match note {
-            Note::Settled { instance, seq, claim, is_acted_on } => {
+            Note::Settled { instance, seq, claim, acted } => {
                 let entry = self.settled.entry(instance).or_default();
                 let before = entry.map_or(0, |(_, _, acted)| acted);
-                *entry = Some((seq, claim, if is_acted_on { seq } else { before }));
+                *entry = Some((seq, claim, acted.max(before)));
             }
             Note::Forget(instance) => {
                 self.told.retain(|(_, other), _| *other != instance);
@@ -66,9 +70,16 @@ impl Later {
 
 /// The thread's side.
 pub(super) struct Clerk {
-    connection: Connection,
+    directory: PathBuf,
+    /// `None`: the file cannot be opened.
+    store: Option<Store>,
+    /// Why not.
+    error: String,
+    /// Whether the file was open before: then those who use the journal know more than a file that is
+    /// opened again.
+    was_open: bool,
     /// BOUND: see `Journal::shelf`.
-    shelf: Inbox<Kept>,
+    shelf: Inbox<Completion>,
     /// The last number that was given.
     last: i64,
     later: Later,
@@ -81,27 +92,55 @@ pub(super) struct Clerk {
 
 impl Clerk {
     pub(super) fn new(
-        connection: Connection,
-        shelf: Inbox<Kept>,
-        last: i64,
+        directory: &Path,
+        shelf: Inbox<Completion>,
         ledger: Arc<Mutex<Told>>,
     ) -> Self {
-        let (later, is_failing, written) = (Later::default(), false, 0);
-        Self { connection, shelf, last, later, ledger, is_failing, written }
+        Self {
+            directory: directory.to_owned(),
+            store: None,
+            error: String::new(),
+            was_open: false,
+            shelf,
+            last: 0,
+            later: Later::default(),
+            ledger,
+            is_failing: false,
+            written: 0,
+        }
+    }
+
+    /// Writes to `store` from now on; no report has a number above `last`.
+    pub(super) fn begin(&mut self, store: Store, last: i64) {
+        (self.store, self.was_open) = (Some(store), true);
+        self.last = self.last.max(last);
+    }
+
+    /// Refuses reports for this reason, until the file could be opened.
+    pub(super) fn refuse(&mut self, error: String) {
+        self.error = error;
     }
 
     /// Writes until it is told to end.
     pub(super) fn work(mut self, bundles: &Receiver<Vec<Note>>) {
         let mut cleared = Instant::now();
+        let mut tried = Instant::now();
         loop {
-            let patience = self.later.patience();
-            let first = match patience.or((self.written >= ENOUGH).then_some(QUIET)) {
+            if self.store.is_none() && tried.elapsed() >= RETRY {
+                self.open_again();
+                tried = Instant::now();
+            }
+            let patience = self.later.patience().filter(|_| self.store.is_some());
+            let retry = self.store.is_none().then(|| RETRY.saturating_sub(tried.elapsed()));
+            let order = (self.written >= ENOUGH).then_some(QUIET);
+            let first = match patience.or(retry).or(order) {
                 None => bundles.recv().ok(),
                 Some(limit) => match bundles.recv_timeout(limit) {
                     Err(RecvTimeoutError::Timeout) if patience.is_some() => {
                         self.write_later();
                         continue;
                     }
+                    Err(RecvTimeoutError::Timeout) if retry.is_some() => continue,
                     Err(RecvTimeoutError::Timeout) => {
                         self.put_in_order();
                         continue;
@@ -138,28 +177,77 @@ impl Clerk {
         }
     }
 
+    /// Opens the file that could not be opened.
+    fn open_again(&mut self) {
+        let opened = std::fs::create_dir_all(&self.directory)
+            .map_err(super::JournalError::from)
+            .and_then(|()| Store::open(&self.directory));
+        match opened {
+            Ok((store, found)) => {
+                tracing::info!("journal is open; reports are taken");
+                self.take_over(store, found);
+            }
+            Err(error) => self.error = Chain(&error).to_string(),
+        }
+    }
+
+    fn take_over(&mut self, store: Store, found: Found) {
+        let Found { memories, last } = found;
+        // ORDER: what was remembered is left before anything that is written from now on.
+        self.shelf.put(if self.was_open {
+            Completion::Replaced
+        } else {
+            Completion::Opened(memories)
+        });
+        self.begin(store, last);
+    }
+
+    /// If that is why a statement failed, sets the damaged file aside and begins another one; returns
+    /// whether there is one.
+    fn replace_if_damaged(&mut self, error: &rusqlite::Error) -> bool {
+        if !is_damage(error) {
+            return false;
+        }
+        let Some(store) = self.store.take() else { return false };
+        match store.replace(&self.directory) {
+            Ok((store, found)) => self.take_over(store, found),
+            Err(error) => self.error = Chain(&error).to_string(),
+        }
+        self.store.is_some()
+    }
+
     /// Moves what was written from the log of SQLite to its place, when hardly anybody waits for it.
     fn put_in_order(&mut self) {
         self.written = 0;
+        let Some(store) = &self.store else { return };
+        let ordered = store.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         // A disk that is full now may not be next time.
-        let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        if let Err(error) = ordered {
+            self.replace_if_damaged(&error);
+        }
     }
 
     /// Writes reports, and leaves word of it.
     fn promise(&mut self, reports: &[(u64, InstanceId, Claim)]) {
-        let kept: Vec<Kept> = match self.write(reports) {
+        let mut written = self.write(reports);
+        if written.as_ref().is_err_and(|error| self.replace_if_damaged(error)) {
+            written = self.write(reports);
+        }
+        let kept: Vec<Kept> = match written {
             Ok(kept) => kept,
             Err(error) => {
-                let why = error.to_string();
+                let is_open = self.store.is_some();
+                let why = if is_open { error.to_string() } else { self.error.clone() };
                 reports.iter().map(|(ticket, ..)| (*ticket, Err(why.clone()))).collect()
             }
         };
-        self.shelf.put_all(kept);
+        self.shelf.put_all(kept.into_iter().map(Completion::Kept));
     }
 
     fn write(&mut self, reports: &[(u64, InstanceId, Claim)]) -> rusqlite::Result<Vec<Kept>> {
         let at = now();
-        let transaction = self.connection.transaction()?;
+        let Some(store) = &mut self.store else { return Err(closed()) };
+        let transaction = store.connection.transaction()?;
         let mut kept = Vec::with_capacity(reports.len());
         let mut seq = self.last;
         {
@@ -187,19 +275,23 @@ impl Clerk {
             }
             Ok(()) => {}
             Err(error) => {
+                self.later = Later { since: Some(Instant::now()), ..later };
+                if self.replace_if_damaged(&error) {
+                    return;
+                }
                 if !std::mem::replace(&mut self.is_failing, true) {
                     let what =
                         "what was told cannot be noted, and may be told again after a restart";
                     tracing::error!(%error, "{what}");
                 }
-                self.later = Later { since: Some(Instant::now()), ..later };
             }
         }
     }
 
     fn try_write_later(&mut self, later: &Later) -> rusqlite::Result<()> {
         let at = now();
-        let transaction = self.connection.transaction()?;
+        let Some(store) = &mut self.store else { return Err(closed()) };
+        let transaction = store.connection.transaction()?;
         {
             let mut settled = transaction.prepare(
                 "INSERT INTO settled (instance, seq, at, word, acted) VALUES (?1, ?2, ?3, ?4, ?5) \
@@ -229,18 +321,27 @@ impl Clerk {
     }
 
     /// Clears reports that were acted on long ago.
-    fn clear(&self) {
-        // A disk that is full now may not be next time.
-        let _ = self.connection.execute(
+    fn clear(&mut self) {
+        let Some(store) = &self.store else { return };
+        let cleared = store.connection.execute(
             "DELETE FROM report WHERE at < ?1 AND seq <= \
              (SELECT seq FROM settled WHERE settled.instance = report.instance)",
             [now() - KEPT_MILLIS],
         );
+        // A disk that is full now may not be next time.
+        if let Err(error) = cleared {
+            self.replace_if_damaged(&error);
+        }
     }
 }
 
+/// The error of a statement that cannot be run because no file is open.
+fn closed() -> rusqlite::Error {
+    rusqlite::Error::InvalidQuery
+}
+
 /// Milliseconds since the epoch.
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,18 +1,18 @@
 //! The journal's file: its format, its lock, and what is read from it at the start.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use vipwatch_core::InstanceId;
 use vipwatch_core::claim::Claim;
+use vipwatch_linux::file::{is_storage_trouble, set_aside};
 
-use super::{Holds, JournalError, Memory, VERSION};
+use super::{FILE, Holds, JournalError, Memories, VERSION, clerk};
 
 /// Whose lock says that somebody writes.
 const LOCK: &str = "claims.lock";
@@ -50,11 +50,87 @@ CREATE TABLE told (
 ) WITHOUT ROWID;
 ";
 
+/// An open journal file, and the lock that keeps other receivers from it.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) connection: Connection,
+    lock: OwnedFd,
+}
+
+/// What was found in a file when it was opened.
+pub(super) struct Found {
+    pub(super) memories: Memories,
+    /// No report has a number above this one.
+    pub(super) last: i64,
+}
+
+impl Store {
+    /// Opens the journal in `directory`, or begins one; a damaged file is set aside.
+    pub(super) fn open(directory: &Path) -> Result<(Self, Found), JournalError> {
+        let lock = lock(directory)?;
+        match open_file(&directory.join(FILE)) {
+            Err(error) if error.is_damage() => Self::begin_anew(directory, lock),
+            opened => opened.map(|(connection, found)| (Self { connection, lock }, found)),
+        }
+    }
+
+    /// Sets the file aside, which is damaged, and begins another one.
+    pub(super) fn replace(self, directory: &Path) -> Result<(Self, Found), JournalError> {
+        // ORDER: a connection removes files by name when it is closed, so it goes before they are renamed.
+        drop(self.connection);
+        Self::begin_anew(directory, self.lock)
+    }
+
+    fn begin_anew(directory: &Path, lock: OwnedFd) -> Result<(Self, Found), JournalError> {
+        let path = directory.join(FILE);
+        let aside = set_aside(&path)?;
+        tracing::error!(kept_as = %aside.display(), "journal file is damaged; a new one is begun");
+        let (connection, found) = open_file(&path)?;
+        // The numbers that were given are not known: ten a second since the epoch is more.
+        let found = Found { last: clerk::now() / 100, ..found };
+        Ok((Self { connection, lock }, found))
+    }
+}
+
+fn open_file(path: &Path) -> Result<(Connection, Found), JournalError> {
+    let name = || path.display().to_string();
+    let failed = |source| JournalError::Open { path: name(), source };
+    vipwatch_linux::file::restrict_database(path);
+    let connection = Connection::open(path).map_err(failed)?;
+    let version: i64 =
+        connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+    if version > VERSION {
+        return Err(JournalError::TooNew { path: name(), found: version });
+    }
+    let read = prepare(&connection, version).and_then(|()| {
+        // SQLite opens a file on a read-only disk for reading, and would do so until it is closed.
+        if connection.is_readonly("main")? {
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY);
+            return Err(rusqlite::Error::SqliteFailure(code, None));
+        }
+        Ok(Found { memories: recall(&connection)?, last: last_number(&connection)? })
+    });
+    Ok((connection, read.map_err(failed)?))
+}
+
+/// Whether SQLite says that a file is not a database any more, or not a whole one.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+}
+
 /// One receiver for a journal: it gives the numbers.
-pub(super) fn lock(directory: &Path) -> Result<OwnedFd, JournalError> {
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mode = Mode::from_raw_mode(0o600);
-    let file = rustix::fs::open(directory.join(LOCK), flags, mode).map_err(io::Error::from)?;
+fn lock(directory: &Path) -> Result<OwnedFd, JournalError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let (path, mode) = (directory.join(LOCK), Mode::from_raw_mode(0o600));
+    let file = rustix::fs::open(&path, flags | OFlags::CREATE, mode).map_err(io::Error::from);
+    let file = match file {
+        // On a disk that cannot be written it may be there already.
+        Err(error) if is_storage_trouble(&error) => {
+            rustix::fs::open(&path, flags, mode).or(Err(error))?
+        }
+        file => file?,
+    };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(Errno::AGAIN) => Err(JournalError::Taken(directory.display().to_string())),
@@ -63,7 +139,7 @@ pub(super) fn lock(directory: &Path) -> Result<OwnedFd, JournalError> {
 }
 
 /// Makes it what this program writes.
-pub(super) fn prepare(connection: &Connection, found: i64) -> rusqlite::Result<()> {
+fn prepare(connection: &Connection, found: i64) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // A promise outlives the machine.
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -81,8 +157,8 @@ pub(super) fn prepare(connection: &Connection, found: i64) -> rusqlite::Result<(
 }
 
 /// What is to be remembered.
-pub(super) fn recall(connection: &Connection) -> rusqlite::Result<BTreeMap<InstanceId, Memory>> {
-    let mut memories: BTreeMap<InstanceId, Memory> = BTreeMap::new();
+fn recall(connection: &Connection) -> rusqlite::Result<Memories> {
+    let mut memories = Memories::new();
     let mut settled = connection.prepare("SELECT instance, seq, word, acted, at FROM settled")?;
     let mut rows = settled.query([])?;
     while let Some(row) = rows.next()? {
@@ -114,7 +190,7 @@ pub(super) fn recall(connection: &Connection) -> rusqlite::Result<BTreeMap<Insta
 }
 
 /// The highest number that was ever given.
-pub(super) fn last_number(connection: &Connection) -> rusqlite::Result<i64> {
+fn last_number(connection: &Connection) -> rusqlite::Result<i64> {
     let question = "SELECT max(coalesce((SELECT max(seq) FROM report), 0), \
                     coalesce((SELECT max(seq) FROM settled), 0))";
     connection.query_row(question, [], |row| row.get(0))

@@ -1,5 +1,7 @@
 //! With a real file.
 
+use rusqlite::Connection;
+
 use super::*;
 
 fn id(text: &str) -> InstanceId {
@@ -50,7 +52,7 @@ fn when_nobody_comes_the_file_is_put_in_order() {
         assert!(std::time::Instant::now() < end, "it is still in the log of SQLite only");
         std::thread::yield_now();
     }
-    assert_eq!(journal.kept().len(), 1000);
+    assert_eq!(kept(&mut journal).len(), 1000);
 }
 
 #[test]
@@ -97,14 +99,14 @@ fn every_ticket_comes_back_with_a_number() {
         assert!(journal.keep(ticket, id("a"), Claim::Backup));
         journal.hand_over().unwrap();
     }
-    let mut kept = Vec::new();
-    while kept.len() < 500 {
+    let mut all = Vec::new();
+    while all.len() < 500 {
         let mut polled = [rustix::event::PollFd::new(&journal, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut polled, None).unwrap();
         journal.hand_over().unwrap();
-        kept.extend(journal.kept());
+        all.extend(kept(&mut journal));
     }
-    let numbers: Vec<i64> = kept.iter().map(|(_, seq)| *seq.as_ref().unwrap()).collect();
+    let numbers: Vec<i64> = all.iter().map(|(_, seq)| *seq.as_ref().unwrap()).collect();
     assert!(numbers.is_sorted_by(|a, b| a < b), "in order, and none twice");
 }
 
@@ -133,14 +135,84 @@ fn whoever_is_forgotten_is_gone() {
 }
 
 #[test]
-fn a_journal_that_is_no_database_is_named_and_left_alone() {
+fn a_journal_that_is_damaged_at_the_start_is_set_aside_and_kept() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join(FILE);
-    let mut file = std::fs::File::create(&path).unwrap();
+    let mut file = std::fs::File::create(directory.path().join(FILE)).unwrap();
     io::Write::write_all(&mut file, &[b'x'; 4096]).unwrap();
-    let error = Journal::open(directory.path()).unwrap_err();
-    assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
-    assert!(path.exists());
+    let (mut journal, memory) = Journal::open(directory.path()).unwrap();
+    assert!(memory.is_empty() && journal.problem().is_none());
+    let (_, seq) = write_one(&mut journal, "a");
+    assert!(seq.unwrap() > 1_000_000_000, "numbers that were given before are not known");
+    assert_eq!(set_aside(directory.path()), 1);
+}
+
+#[test]
+fn a_journal_that_is_damaged_while_it_is_written_is_replaced_and_the_report_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    assert_eq!(write_one(&mut journal, "a"), (7, Ok(1)));
+    drop(journal);
+    damage(directory.path(), "report");
+    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    let (_, seq) = write_one(&mut journal, "b");
+    assert!(seq.unwrap() > 1);
+    drop(journal);
+    assert_eq!(set_aside(directory.path()), 1);
+    let (_journal, memory) = Journal::open(directory.path()).unwrap();
+    assert_eq!(memory[&id("b")].open.len(), 1, "what was promised is in the new file");
+}
+
+#[test]
+fn a_journal_that_cannot_be_opened_refuses_reports_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    // A file where the directory should be.
+    let place = directory.path().join("state");
+    std::fs::File::create(&place).unwrap();
+    let (mut journal, memory) = Journal::open(&place).unwrap();
+    assert!(memory.is_empty());
+    let problem = journal.problem().unwrap().to_owned();
+    assert!(problem.contains("Not a directory"), "{problem}");
+    assert_eq!(write_one(&mut journal, "a"), (7, Err(problem)));
+}
+
+/// Hands one report over and waits for what becomes of it.
+fn write_one(journal: &mut Journal, instance: &str) -> Kept {
+    assert!(journal.keep(7, id(instance), Claim::Primary));
+    journal.hand_over().unwrap();
+    loop {
+        let mut polled = [rustix::event::PollFd::new(&*journal, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, None).unwrap();
+        if let Some(one) = kept(journal).pop() {
+            return one;
+        }
+    }
+}
+
+/// The reports among the completions.
+fn kept(journal: &mut Journal) -> Vec<Kept> {
+    let kept = journal.completions().into_iter().filter_map(|completion| match completion {
+        Completion::Kept(kept) => Some(kept),
+        Completion::Opened(_) | Completion::Replaced => None,
+    });
+    kept.collect()
+}
+
+/// Overwrites the first page of a table.
+fn damage(directory: &Path, table: &str) {
+    use std::os::unix::fs::FileExt;
+    let connection = Connection::open(directory.join(FILE)).unwrap();
+    let find = "SELECT rootpage FROM sqlite_master WHERE name = ?1";
+    let page: u32 = connection.query_row(find, [table], |row| row.get(0)).unwrap();
+    let size: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
+    drop(connection);
+    let file = std::fs::File::options().write(true).open(directory.join(FILE)).unwrap();
+    let (garbage, at) = (vec![7; size as usize], u64::from(page - 1) * u64::from(size));
+    file.write_all_at(&garbage, at).unwrap();
+}
+
+fn set_aside(directory: &Path) -> usize {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().contains(".corrupt-")).count()
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 use vipwatch_linux::file::set_aside;
+use vipwatch_linux::worker::spawn_worker;
 
 use self::recorder::Recorder;
 use crate::reader::{last_roles, roles_without_writing};
@@ -114,8 +115,7 @@ impl Writer {
         let health = Arc::new(health);
         let (sender, receiver) = sync_channel(QUEUE);
         let recorder = Recorder::new(path, connection, keep, Arc::clone(&health));
-        let work = move || recorder.run(&receiver);
-        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(work)?;
+        let thread = spawn_worker("history", move |heartbeat| recorder.run(&receiver, heartbeat))?;
         Ok((Self { sender: Some(sender), health, thread: Some(thread) }, opened))
     }
 

@@ -6,7 +6,7 @@
 //! [`netlink`] is the codec and the socket under both; [`announce`] speaks to the network; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
 //! [`privilege`] are what a daemon is made of; [`directory`] tells when a file appears or
 //! goes, and [`notice`] does so for thousands of directories; [`mod@file`] reads with care; [`account`] knows users by name; [`listen`] makes sockets that can be met; [`peer`] who is at the other end of one; [`clock`] is the time;
-//! [`inbox`] is how threads tell one who waits for many.
+//! [`inbox`] is how threads tell one who waits for many; [`worker`] starts threads that the watchdog watches.
 //!
 //! There is no policy here: nothing in this crate knows what a primary is.
 
@@ -28,3 +28,4 @@ pub mod process;
 pub mod signal;
 pub mod survey;
 pub mod sysctl;
+pub mod worker;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::announce::Survey;
@@ -18,6 +18,7 @@ use vipwatch_core::{InstanceId, Role, Standing};
 use vipwatch_engine::discovery::{Found, Origin};
 use vipwatch_engine::look::Looker;
 use vipwatch_linux::file::read_head;
+use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 use crate::board::{Board, Entry};
 use crate::reception::Front;
@@ -156,8 +157,7 @@ impl Watchman {
         let every = AtomicU64::new(every.as_secs());
         let shared = Arc::new(Rounds { soon: Mutex::default(), bell: Condvar::new(), every });
         let rounds = Arc::clone(&shared);
-        let work = move || rounds.go(&board, &auditor);
-        std::thread::Builder::new().name("audit".to_owned()).spawn(work)?;
+        spawn_worker("audit", move |heartbeat| rounds.go(&board, &auditor, heartbeat))?;
         Ok(Self { shared })
     }
 
@@ -176,12 +176,13 @@ impl Watchman {
 }
 
 impl Rounds {
-    fn go(&self, board: &Board, auditor: &Auditor) {
+    fn go(&self, board: &Board, auditor: &Auditor, heartbeat: &Heartbeat) -> ! {
         let mut said = Said::new();
         let mut looker = Looker::new();
         let mut reached: Option<InstanceId> = None;
         let mut next = Instant::now() + STEP;
-        while let Some(mut due) = self.due(next) {
+        loop {
+            let mut due = self.due(next, heartbeat);
             let view = board.view();
             if next <= Instant::now() {
                 next = Instant::now() + STEP;
@@ -201,6 +202,7 @@ impl Rounds {
             }
             drop(view);
             for id in due {
+                heartbeat.beat();
                 if let Some((_, aged)) = auditor.look_at(board, &id, &mut looker) {
                     tell(&id, &aged, &mut said);
                 }
@@ -209,18 +211,21 @@ impl Rounds {
     }
 
     /// Waits for somebody who is due, or until `next`.
-    fn due(&self, next: Instant) -> Option<BTreeSet<InstanceId>> {
-        let mut soon = self.soon.lock().ok()?;
+    fn due(&self, next: Instant, heartbeat: &Heartbeat) -> BTreeSet<InstanceId> {
+        let mut soon = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
+            heartbeat.beat();
             let now = Instant::now();
             let due: BTreeSet<InstanceId> =
                 soon.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
             if !due.is_empty() || next <= now {
                 soon.retain(|_, at| *at > now);
-                return Some(due);
+                return due;
             }
             let until = soon.values().min().copied().unwrap_or(next).min(next);
-            soon = self.bell.wait_timeout(soon, until.saturating_duration_since(now)).ok()?.0;
+            let pause = until.saturating_duration_since(now).min(beat_every());
+            let waited = self.bell.wait_timeout(soon, pause);
+            soon = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

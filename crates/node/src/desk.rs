@@ -14,9 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use vipwatch_linux::listen::{Bound, ListenError, Looks, SocketFile, SocketFileLost, listen_at};
 use vipwatch_linux::peer;
+use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 pub use self::answer::{answer_once, troubles_json};
 use crate::audit::Auditor;
@@ -86,8 +88,7 @@ impl Desk {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         listener.set_nonblocking(false)?;
         let (office, group) = (self.office.clone(), self.group);
-        let work = move || receive(&listener, group, &office);
-        std::thread::Builder::new().name("desk".to_owned()).spawn(work)?;
+        spawn_worker("desk", move |heartbeat| receive(&listener, group, &office, heartbeat))?;
         Ok(())
     }
 }
@@ -105,13 +106,24 @@ impl Drop for Desk {
     }
 }
 
-fn receive(listener: &UnixListener, group: Option<u32>, office: &Office) {
+fn receive(
+    listener: &UnixListener,
+    group: Option<u32>,
+    office: &Office,
+    heartbeat: &Heartbeat,
+) -> ! {
     let count = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
+    loop {
+        heartbeat.beat();
+        let limit = Timespec::try_from(beat_every()).ok();
+        let mut polled = [PollFd::new(listener, PollFlags::IN)];
+        if !poll(&mut polled, limit.as_ref()).is_ok_and(|ready| ready > 0) {
+            continue;
+        }
+        let Ok((stream, _)) = listener.accept() else {
             // Too many files, perhaps: give others the time to close some.
-            let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-            let _ = rustix::event::poll(&mut [], Some(&pause));
+            let pause = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            let _ = poll(&mut [], Some(&pause));
             continue;
         };
         if count.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {

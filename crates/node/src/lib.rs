@@ -23,6 +23,7 @@ mod lane;
 pub mod log;
 pub mod node;
 mod outlet;
+pub mod panic;
 pub mod reception;
 pub mod selection;
 pub mod service;

@@ -13,6 +13,7 @@ mod scribe;
 
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -31,6 +32,14 @@ pub enum Level {
     Info,
     /// Everything.
     Debug,
+}
+
+/// The log of this process, for [`flush`].
+static OPEN: OnceLock<Scribe> = OnceLock::new();
+
+/// Waits a moment until what was said is written; false if it is not, or if no log is open.
+pub(crate) fn flush() -> bool {
+    OPEN.get().is_some_and(Scribe::finish)
 }
 
 /// An open log. What was said is written when this is dropped, if somebody takes it.
@@ -58,11 +67,13 @@ pub fn open(format: LogFormat, level: Level) -> std::io::Result<Log> {
     let journald = wants_journald.then(native::connect).transpose();
     if let Ok(Some(socket)) = journald {
         let scribe = Scribe::start(Outlet::Journald(socket))?;
+        let _ = OPEN.set(scribe.clone());
         let layer = Native::new(scribe.clone());
         let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
         return Ok(Log(scribe));
     }
     let scribe = Scribe::start(Outlet::stderr()?)?;
+    let _ = OPEN.set(scribe.clone());
     let lines = scribe.clone();
     let builder =
         tracing_subscriber::fmt().with_max_level(filter).with_target(false).with_ansi(false);

@@ -484,9 +484,9 @@ impl Node {
         counters.netlink_sockets.store(roster.fleet().sockets() as u64, Ordering::Relaxed);
         counters.pending.store(self.dispatch.pending() as u64, Ordering::Relaxed);
         if self.reception.as_ref().is_some_and(|reception| !reception.is_alive()) {
-            tracing::error!("nobody can report any more: the receiver has ended");
+            tracing::error!("the receiver has ended; it is started again");
             self.receive(None);
-            let text = "the receiver has ended; see the log, and reload".to_owned();
+            let text = "the receiver has ended and is started again; see the log".to_owned();
             self.board.ail("agent", Some(text));
         }
         if let Some(reception) = &mut self.reception {

@@ -8,6 +8,7 @@ use vipwatch_core::Moment;
 use vipwatch_linux::clock;
 use vipwatch_linux::listen::inherited;
 use vipwatch_linux::signal::Signals;
+use vipwatch_linux::worker::{stalled, watchdog_period};
 use vipwatch_receiver::Entrance;
 
 /// What a process is born with, taken before anything else.
@@ -55,32 +56,47 @@ pub fn notify_reloading() {
     notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
 }
 
-/// Somebody who counts on our turning.
+/// The service manager's watchdog: fed for as long as the loop turns and every worker beats.
 #[derive(Debug)]
 pub struct Watchdog {
-    /// How often he wants to hear of it, and when next.
-    every: Option<(Duration, Moment)>,
+    /// `None`: the service manager has none.
+    timer: Option<Timer>,
+}
+
+#[derive(Debug)]
+struct Timer {
+    /// The time after which the service manager ends the process.
+    period: Duration,
+    next: Moment,
+    /// A worker that makes no progress, and was logged.
+    stalled: Option<String>,
 }
 
 impl Watchdog {
-    /// As the service manager says.
+    /// As the service manager says (`WATCHDOG_USEC`).
     pub fn from_environment() -> Self {
-        let micros = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
-        // Twice as often as he must hear of it.
-        let every = micros.map(|micros: u64| Duration::from_micros(micros.max(2)) / 2);
-        Self { every: every.map(|every| (every, clock::now())) }
+        let timer = |period| Timer { period, next: clock::now(), stalled: None };
+        Self { timer: watchdog_period().map(timer) }
     }
 
-    /// When he wants to hear of it next.
+    /// When it is to be fed next.
     pub fn due(&self) -> Option<Moment> {
-        self.every.map(|(_, next)| next)
+        self.timer.as_ref().map(|timer| timer.next)
     }
 
-    /// Tells him, if he wants to hear of it by now.
+    /// Feeds it if it is time, and if every worker has made progress within its period.
     pub fn tick(&mut self, now: Moment) {
-        if let Some((every, next)) = self.every.as_mut().filter(|(_, next)| *next <= now) {
-            notify("WATCHDOG=1");
-            *next = now + *every;
+        let Some(timer) = self.timer.as_mut().filter(|timer| timer.next <= now) else { return };
+        // Twice as often as it must be.
+        timer.next = now + timer.period / 2;
+        let stalled = stalled(timer.period);
+        match (&stalled, &timer.stalled) {
+            (None, _) => notify("WATCHDOG=1"),
+            (Some(thread), None) => {
+                tracing::error!(thread, "a thread makes no progress; the watchdog is not fed");
+            }
+            (Some(_), Some(_)) => {}
         }
+        timer.stalled = stalled;
     }
 }

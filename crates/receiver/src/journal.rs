@@ -21,6 +21,7 @@ use std::time::SystemTime;
 use vipwatch_core::claim::Claim;
 use vipwatch_core::{Chain, InstanceId};
 use vipwatch_linux::inbox::Inbox;
+use vipwatch_linux::worker::spawn_worker;
 
 use self::clerk::Clerk;
 use self::store::Store;
@@ -205,8 +206,7 @@ impl Journal {
             Some(store) => clerk.begin(store, last),
             None => clerk.refuse(problem.clone().unwrap_or_default()),
         }
-        let work = move || clerk.work(&receiver);
-        let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(work)?;
+        let thread = spawn_worker("journal", move |heartbeat| clerk.work(&receiver, heartbeat))?;
         let (bundle, waiting, thread) = (Vec::new(), 0, Some(thread));
         let journal = Self { bundle, waiting, sender, told, shelf, thread, problem };
         Ok((journal, found.map(|found| found.memories).unwrap_or_default()))

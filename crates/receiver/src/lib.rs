@@ -29,6 +29,7 @@ use std::thread::JoinHandle;
 use vipwatch_core::InstanceId;
 use vipwatch_linux::listen::{Bound, ListenError, Looks, SocketFile, listen_at};
 use vipwatch_linux::process::make_room_for_files;
+use vipwatch_linux::worker::spawn_worker;
 
 pub use crate::books::Standing;
 pub use crate::journal::Ledger;
@@ -113,12 +114,11 @@ impl Receiver {
         let server = Server::new(listener, orders.clone(), policy, (journal, memory), audience);
         let server = server.map_err(ReceiverError::Start)?;
         let view = server.view();
-        let work = move || {
-            if let Err(error) = server.run() {
+        let thread = spawn_worker("receiver", move |heartbeat| {
+            if let Err(error) = server.run(heartbeat) {
                 tracing::error!(%error, "the receiver has ended");
             }
-        };
-        let thread = std::thread::Builder::new().name("receiver".to_owned()).spawn(work);
+        });
         let thread = thread.map_err(ReceiverError::Start)?;
         Ok(Self { view, orders, thread: Some(thread), socket: ours })
     }

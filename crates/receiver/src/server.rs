@@ -26,6 +26,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use vipwatch_core::claim::Claim;
 use vipwatch_core::{InstanceId, Moment};
 use vipwatch_linux::clock;
+use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use crate::books::{Books, Consequence, Standing};
 use crate::journal::{Completion, Journal, Memories};
@@ -237,15 +238,17 @@ impl Server {
     }
 
     /// Serves until it is told to stop; what was promised is then on the disk.
-    pub(crate) fn run(mut self) -> io::Result<()> {
-        let served = self.serve();
+    pub(crate) fn run(mut self, heartbeat: &Heartbeat) -> io::Result<()> {
+        let served = self.serve(heartbeat);
         // Also if it could not go on: nobody is told any more by those who would be told by the next.
         self.audience.close();
         served
     }
 
-    fn serve(&mut self) -> io::Result<()> {
-        while self.turn(None)? {}
+    fn serve(&mut self, heartbeat: &Heartbeat) -> io::Result<()> {
+        while self.turn(None)? {
+            heartbeat.beat();
+        }
         // Whoever waits to be let in is the next one's.
         self.closed_until = None;
         let _ = epoll::delete(&self.waiting, &self.listener);
@@ -297,8 +300,8 @@ impl Server {
     fn turn(&mut self, end: Option<Moment>) -> io::Result<bool> {
         let mut ready = [MaybeUninit::<epoll::Event>::uninit(); 1024];
         let limit = [self.next_due(), end].into_iter().flatten().min();
-        let limit = limit.map(|due| due.since(clock::now()));
-        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let limit = limit.map_or(Duration::MAX, |due| due.since(clock::now())).min(beat_every());
+        let limit = Timespec::try_from(limit).ok();
         let events: Vec<u64> = match epoll::wait(&self.waiting, &mut ready, limit.as_ref()) {
             Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
             Err(Errno::INTR) => return Ok(true),

@@ -22,6 +22,8 @@ pub struct Place {
     netns: Option<String>,
     /// Variables for the node's environment.
     environment: Vec<(String, String)>,
+    /// The time of its watchdog, as a service manager says it.
+    watchdog: Option<Duration>,
 }
 
 impl Place {
@@ -33,6 +35,7 @@ impl Place {
             socket: directory.join("node.sock"),
             netns: None,
             environment: Vec::new(),
+            watchdog: None,
         }
     }
 
@@ -54,6 +57,13 @@ impl Place {
     #[must_use]
     pub fn on(mut self, netns: &crate::Netns) -> Self {
         self.netns = Some(netns.name().to_owned());
+        self
+    }
+
+    /// The same, with a service manager that wants to hear of it within `period`.
+    #[must_use]
+    pub fn with_watchdog(mut self, period: Duration) -> Self {
+        self.watchdog = Some(period);
         self
     }
 
@@ -125,24 +135,14 @@ impl Place {
         }
         let log =
             std::fs::File::options().create(true).append(true).open(self.directory.join("log"));
-        let child = self
-            .command()
-            .arg("node")
-            .arg("--config")
-            .arg(self.config())
-            .arg("--state-dir")
-            .arg(self.state_dir())
-            .arg("--socket")
-            .arg(self.socket())
-            .arg("--state-path")
-            .arg(&self.directory)
-            .arg("--keepalived-conf")
-            .arg(self.keepalived_conf())
-            .env("NOTIFY_SOCKET", &notify)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .stderr(log.expect("a log"))
-            .spawn()
-            .expect("the node runs");
+        let mut command = self.node_command();
+        command.env("NOTIFY_SOCKET", &notify);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stderr(log.expect("a log"));
+        if let Some(period) = self.watchdog {
+            command.env("WATCHDOG_USEC", period.as_micros().to_string());
+        }
+        let child = command.spawn().expect("the node runs");
         let mut process = NodeProcess { child, manager };
         let log = || self.log();
         wait_within_showing(limit, "the node to be ready", log, || {
@@ -150,6 +150,16 @@ impl Place {
             process.notices().iter().any(|notice| notice == "READY=1").then_some(())
         });
         process
+    }
+
+    /// The command that starts it.
+    pub fn node_command(&self) -> Command {
+        let mut command = self.command();
+        command.arg("node").arg("--config").arg(self.config());
+        command.arg("--state-dir").arg(self.state_dir()).arg("--socket").arg(self.socket());
+        command.arg("--state-path").arg(&self.directory);
+        command.arg("--keepalived-conf").arg(self.keepalived_conf());
+        command
     }
 
     /// Asks it on the command line.

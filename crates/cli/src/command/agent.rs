@@ -80,6 +80,7 @@ fn unknown(name: &str, kind: Kind) -> Failure {
 }
 
 fn serve(options: &Serve) -> Result<(), Failure> {
+    vipwatch_node::panic::exit_on_panic();
     let failed = |error: std::io::Error| Failure::new(Code::Missing, error);
     let Inheritance { entrance, signals } = Inheritance::take().map_err(failed)?;
     // Each monitor that reports has one.

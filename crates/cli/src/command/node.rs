@@ -15,6 +15,7 @@ use crate::args::{LogTo, Node, wrong};
 use crate::failure::{Code, Failure};
 
 pub(crate) fn run(options: &Node) -> Result<(), Failure> {
+    vipwatch_node::panic::exit_on_panic();
     let inheritance = Inheritance::take().map_err(|error| failure(&NodeError::Signals(error)))?;
     // ORDER: before the log, which has a thread.
     share_heaps();

@@ -17,6 +17,7 @@ mod selection;
 mod server;
 mod simulate;
 mod storage;
+mod threads;
 mod tls;
 mod untrusted;
 mod webhooks;

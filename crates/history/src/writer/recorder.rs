@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Statement, Transaction, params};
 use vipwatch_linux::file::set_aside;
+use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::{Health, Keep, Note, Opened, Restated, now, open_or_replace};
 use crate::{HistoryError, Latencies, Record, Stage};
@@ -23,6 +24,8 @@ use crate::{HistoryError, Latencies, Record, Stage};
 const BATCH: usize = 1000;
 /// How often the recorder writes down that it runs, and applies the limits of retention.
 const HEARTBEAT: Duration = Duration::from_mins(1);
+/// Rows that one statement deletes: a million in one would be taken for a thread that stands still.
+const DELETED_AT_ONCE: i64 = 10_000;
 /// How long after a failure the file is opened or written again.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -48,17 +51,19 @@ impl Recorder {
     }
 
     /// Writes until the sender is dropped.
-    pub(super) fn run(mut self, receiver: &Receiver<Note>) {
+    pub(super) fn run(mut self, receiver: &Receiver<Note>, heartbeat: &Heartbeat) {
         let mut next_beat = Instant::now();
         loop {
+            heartbeat.beat();
             let now = Instant::now();
             if next_beat <= now {
-                let outcome = self.open_again().and_then(|()| self.beat(false));
+                let outcome = self.open_again().and_then(|()| self.beat(false, heartbeat));
                 self.conclude(outcome);
                 let pause = if self.is_failing() { RETRY } else { HEARTBEAT };
                 next_beat = Instant::now() + pause;
             }
-            match receiver.recv_timeout(next_beat.saturating_duration_since(Instant::now())) {
+            let pause = next_beat.saturating_duration_since(Instant::now());
+            match receiver.recv_timeout(pause.min(beat_every())) {
                 Ok(first) => {
                     let rest = receiver.try_iter().take(BATCH - 1);
                     self.take(&std::iter::once(first).chain(rest).collect::<Vec<Note>>());
@@ -69,7 +74,7 @@ impl Recorder {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     // The process ends: there is nothing left to try.
-                    let _ = self.beat(true);
+                    let _ = self.beat(true, heartbeat);
                     return;
                 }
             }
@@ -186,7 +191,7 @@ impl Recorder {
     }
 
     /// Writes down that the recorder runs, or has ended, and applies the limits of retention.
-    fn beat(&mut self, is_end: bool) -> Result<(), HistoryError> {
+    fn beat(&mut self, is_end: bool, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
         let time = now();
         let dropped =
             i64::try_from(self.health.dropped.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
@@ -195,32 +200,33 @@ impl Recorder {
              WHERE id = (SELECT max(id) FROM run)",
             params![time, is_end, dropped],
         )?;
-        self.apply_retention(time)
+        self.apply_retention(time, heartbeat)
     }
 
     /// Deletes rows beyond the limits of age, number and file size.
-    fn apply_retention(&mut self, time: i64) -> Result<(), HistoryError> {
+    fn apply_retention(&mut self, time: i64, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
         // ORDER: the number is uncertain until every statement has succeeded.
         let known = self.rows.take();
         let keep = self.keep;
         let connection = self.connection()?;
         let age = i64::try_from(keep.age.as_millis()).unwrap_or(i64::MAX);
         let oldest = time.saturating_sub(age);
-        let expired = connection.execute("DELETE FROM change WHERE at < ?1", [oldest])?;
+        let expired = delete_older(connection, oldest, heartbeat)?;
         connection.execute(
             "DELETE FROM run WHERE seen < ?1 AND id < (SELECT max(id) FROM run)",
             [oldest],
         )?;
         let rows = match known {
-            Some(rows) => rows.saturating_sub(expired as u64),
+            Some(rows) => rows.saturating_sub(expired),
             None => count_rows(connection)?,
         };
         // Sequence numbers have gaps: each kill skips UNWRITTEN of them. Only rows count.
-        let rows = rows - delete_oldest(connection, rows.saturating_sub(keep.changes))?;
+        let excess = rows.saturating_sub(keep.changes);
+        let rows = rows.saturating_sub(delete_oldest(connection, excess, heartbeat)?);
         let is_too_large = used_bytes(connection)? > keep.bytes;
         let excess = if is_too_large { rows.div_ceil(10) } else { 0 };
-        let deleted = delete_oldest(connection, excess)?;
-        self.rows = Some(rows - deleted);
+        let deleted = delete_oldest(connection, excess, heartbeat)?;
+        self.rows = Some(rows.saturating_sub(deleted));
         Ok(())
     }
 }
@@ -301,16 +307,44 @@ fn count_rows(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(u64::try_from(rows).unwrap_or(0))
 }
 
-/// Deletes the oldest `count` rows and returns how many there were.
-fn delete_oldest(connection: &Connection, count: u64) -> rusqlite::Result<u64> {
-    if count == 0 {
-        return Ok(0);
+/// Deletes rows that are older than `oldest` and returns how many there were.
+fn delete_older(
+    connection: &Connection,
+    oldest: i64,
+    heartbeat: &Heartbeat,
+) -> rusqlite::Result<u64> {
+    let mut deleted = 0;
+    loop {
+        heartbeat.beat();
+        let count = connection.execute(
+            "DELETE FROM change WHERE seq IN (SELECT seq FROM change WHERE at < ?1 LIMIT ?2)",
+            [oldest, DELETED_AT_ONCE],
+        )?;
+        deleted += count as u64;
+        if i64::try_from(count).is_ok_and(|count| count < DELETED_AT_ONCE) {
+            return Ok(deleted);
+        }
     }
-    let deleted = connection.execute(
-        "DELETE FROM change WHERE seq IN (SELECT seq FROM change ORDER BY seq LIMIT ?1)",
-        [i64::try_from(count).unwrap_or(i64::MAX)],
-    )?;
-    Ok(deleted as u64)
+}
+
+/// Deletes the oldest `count` rows and returns how many there were.
+fn delete_oldest(
+    connection: &Connection,
+    count: u64,
+    heartbeat: &Heartbeat,
+) -> rusqlite::Result<u64> {
+    let mut left = i64::try_from(count).unwrap_or(i64::MAX);
+    let mut deleted = 0;
+    while left > 0 {
+        heartbeat.beat();
+        let at_once = left.min(DELETED_AT_ONCE);
+        deleted += connection.execute(
+            "DELETE FROM change WHERE seq IN (SELECT seq FROM change ORDER BY seq LIMIT ?1)",
+            [at_once],
+        )? as u64;
+        left -= at_once;
+    }
+    Ok(deleted)
 }
 
 /// The used part of the file. The file itself never shrinks: SQLite uses free pages again.

@@ -115,13 +115,14 @@ impl Scribe {
         }
     }
 
-    /// Waits until everything is written, but not longer than [`FAREWELL`].
-    pub(super) fn finish(&self) {
+    /// Waits until everything is written, but not longer than [`FAREWELL`]; tells whether it is.
+    pub(super) fn finish(&self) -> bool {
         let mut state = self.0.lock();
         state.is_ending = true;
         self.0.bell.notify_all();
         let is_busy = |state: &mut State| state.is_writing || !state.lines.is_empty();
-        let _ = self.0.bell.wait_timeout_while(state, FAREWELL, is_busy);
+        let waited = self.0.bell.wait_timeout_while(state, FAREWELL, is_busy);
+        waited.is_ok_and(|(_, waited)| !waited.timed_out())
     }
 }
 

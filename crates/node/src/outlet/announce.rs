@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -25,6 +25,7 @@ use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 use vipwatch_linux::netns::visit;
 use vipwatch_linux::survey::Surveyor;
+use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 use super::{Report, Tray};
 use crate::transition::Transition;
@@ -64,8 +65,8 @@ impl Crier {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { orders: Mutex::default(), bell });
         let theirs = Arc::clone(&shared);
-        let work = move || Street { shared: theirs, tray, running: BTreeMap::new() }.walk();
-        std::thread::Builder::new().name("announce".to_owned()).spawn(work)?;
+        let street = Street { shared: theirs, tray, running: BTreeMap::new() };
+        spawn_worker("announce", move |heartbeat| street.walk(heartbeat))?;
         Ok(Self { shared })
     }
 
@@ -151,13 +152,13 @@ struct Street {
 }
 
 impl Street {
-    fn walk(mut self) {
+    fn walk(mut self, heartbeat: &Heartbeat) -> ! {
         loop {
-            let orders = match self.shared.orders.lock() {
-                Ok(mut orders) => std::mem::take(&mut *orders),
-                Err(_) => return,
-            };
-            for (id, order) in orders {
+            let mut orders = self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = std::mem::take(&mut *orders);
+            drop(orders);
+            for (id, order) in taken {
+                heartbeat.beat();
                 self.running.remove(&id);
                 if let Order::Start(transition, plan) = order {
                     self.begin(transition, plan);
@@ -165,6 +166,7 @@ impl Street {
                     self.turn_one(&id);
                 }
             }
+            heartbeat.beat();
             self.turn();
             self.wait();
         }
@@ -235,7 +237,7 @@ impl Street {
     fn wait(&self) {
         let now = clock::now();
         let due: Option<Moment> = self.running.values().filter_map(Running::due).min();
-        let limit = due.map_or(Duration::from_hours(1), |due| due.since(now));
+        let limit = due.map_or(Duration::MAX, |due| due.since(now)).min(beat_every());
         let mut polled = vec![PollFd::new(&self.shared.bell, PollFlags::IN)];
         let sockets = self.running.values().filter_map(|running| running.announcer.waiting_on());
         polled.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));

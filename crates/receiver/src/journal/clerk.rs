@@ -11,6 +11,7 @@ use rusqlite::params;
 use vipwatch_core::claim::Claim;
 use vipwatch_core::{Chain, InstanceId};
 use vipwatch_linux::inbox::Inbox;
+use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::store::{Found, Store, is_damage};
 use super::{Completion, Kept, Note, Told};
@@ -122,10 +123,11 @@ impl Clerk {
     }
 
     /// Writes until it is told to end.
-    pub(super) fn work(mut self, bundles: &Receiver<Vec<Note>>) {
+    pub(super) fn work(mut self, bundles: &Receiver<Vec<Note>>, heartbeat: &Heartbeat) {
         let mut cleared = Instant::now();
         let mut tried = Instant::now();
         loop {
+            heartbeat.beat();
             if self.store.is_none() && tried.elapsed() >= RETRY {
                 self.open_again();
                 tried = Instant::now();
@@ -133,20 +135,14 @@ impl Clerk {
             let patience = self.later.patience().filter(|_| self.store.is_some());
             let retry = self.store.is_none().then(|| RETRY.saturating_sub(tried.elapsed()));
             let order = (self.written >= ENOUGH).then_some(QUIET);
-            let first = match patience.or(retry).or(order) {
-                None => bundles.recv().ok(),
-                Some(limit) => match bundles.recv_timeout(limit) {
-                    Err(RecvTimeoutError::Timeout) if patience.is_some() => {
-                        self.write_later();
-                        continue;
-                    }
-                    Err(RecvTimeoutError::Timeout) if retry.is_some() => continue,
-                    Err(RecvTimeoutError::Timeout) => {
-                        self.put_in_order();
-                        continue;
-                    }
-                    bundle => bundle.ok(),
-                },
+            let limit = patience.or(retry).or(order);
+            let first = match bundles.recv_timeout(limit.unwrap_or(Duration::MAX).min(beat_every()))
+            {
+                Err(RecvTimeoutError::Timeout) => {
+                    self.take_the_time(patience, order);
+                    continue;
+                }
+                bundle => bundle.ok(),
             };
             let first = first.unwrap_or_else(|| vec![Note::End]);
             let mut reports = Vec::new();
@@ -174,6 +170,17 @@ impl Clerk {
             if is_over {
                 return;
             }
+        }
+    }
+
+    /// No report has come: what could wait for that is done, if its time has come.
+    fn take_the_time(&mut self, patience: Option<Duration>, order: Option<Duration>) {
+        if patience.is_some() {
+            if self.later.patience().is_some_and(|left| left.is_zero()) {
+                self.write_later();
+            }
+        } else if self.store.is_some() && order.is_some() {
+            self.put_in_order();
         }
     }
 

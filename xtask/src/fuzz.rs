@@ -7,7 +7,7 @@ use crate::build::{self, target_directory};
 use crate::{Stop, Task, provision};
 
 /// Every target; each is a program in `fuzz/targets`, with something to begin with in `fuzz/corpus`.
-pub const TARGETS: [&str; 2] = ["request", "keepalived_conf"];
+pub const TARGETS: [&str; 4] = ["request", "keepalived_conf", "netlink", "frame"];
 
 /// What has the compiler count what an input reaches; no sanitizer, so an ordinary compiler will do.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \

@@ -37,7 +37,7 @@ Usage: cargo xtask COMMAND
                                  announce, node, receiver
         [--quick]                fewer repetitions, no figures to quote
   fuzz [TARGET] [--seconds N]    feed readers with anything, for a minute each; TARGET: request,
-                                 keepalived_conf
+                                 keepalived_conf, netlink, frame
 
 Everything that needs network namespaces runs in its own, without root where user namespaces
 are allowed, and leaves nothing behind.

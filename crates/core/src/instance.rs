@@ -41,18 +41,48 @@ impl InstanceId {
     /// for it.
     pub const LIMIT: usize = 64;
 
-    /// The id as text: ASCII letters, digits, `-`, `_` and `.` only.
+    /// The id as text: ASCII letters, digits, `-`, `_`, `.`, and `~` before two digits of [`of_name`].
+    ///
+    /// [`of_name`]: Self::of_name
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The id of an instance with any name. Each byte that cannot be part of an id is `~` and its two
+    /// hexadecimal digits: `VI/1` is `VI~2F1`. Two names never have the same id.
+    pub fn of_name(name: &str) -> Result<Self, NameError> {
+        use fmt::Write as _;
+        let is_directory = name == "." || name == "..";
+        let mut id = String::with_capacity(name.len());
+        for byte in name.bytes() {
+            if is_plain(char::from(byte)) && !is_directory {
+                id.push(char::from(byte));
+            } else {
+                // Writing to a string cannot fail.
+                let _ = write!(id, "~{byte:02X}");
+            }
+        }
+        id.parse()
+    }
+}
+
+/// A character that stands for itself in an id.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
 impl FromStr for InstanceId {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        check(text, Self::LIMIT, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))?;
-        Ok(Self(text.into()))
+        check(text, Self::LIMIT, |c| is_plain(c) || c == '~')?;
+        let is_digit = |c: char| matches!(c, '0'..='9' | 'A'..='F');
+        let is_escape = |rest: &str| rest.chars().take(2).filter(|c| is_digit(*c)).count() == 2;
+        if text.split('~').skip(1).all(is_escape) {
+            Ok(Self(text.into()))
+        } else {
+            Err(NameError::Character('~'))
+        }
     }
 }
 
@@ -199,6 +229,20 @@ mod tests {
         }
         assert!("a".repeat(InstanceId::LIMIT + 1).parse::<InstanceId>().is_err());
         assert!("6f1c8a0e-0c4c-4f0e-9a5d-0f0f0f0f0f0f".parse::<InstanceId>().is_ok());
+    }
+
+    #[test]
+    fn every_name_of_an_instance_has_an_id_of_its_own() {
+        let id = |name: &str| InstanceId::of_name(name).unwrap().to_string();
+        assert_eq!(id("VI_1"), "VI_1");
+        assert_eq!(id("VI/1"), "VI~2F1");
+        assert_eq!(id("a b~c"), "a~20b~7Ec");
+        assert_eq!(id(".."), "~2E~2E");
+        assert_eq!(id("é"), "~C3~A9");
+        assert!(InstanceId::of_name("").is_err() && InstanceId::of_name(&"/".repeat(30)).is_err());
+        for text in ["a~", "a~2", "a~2f", "~zz"] {
+            assert!(text.parse::<InstanceId>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vipwatch_core::keepalived::{Definitions, configuration, tree};
+use vipwatch_core::keepalived::{Source, configuration};
 
 fuzz_target!(|text: &str| {
     let mut problems = Vec::new();
-    let statements = tree::parse(text, 0, &mut Definitions::new(), &mut problems);
-    for instance in configuration(&statements, &mut problems).instances {
+    let first = Source::alone(text.to_owned());
+    for instance in configuration(first, &mut (), "node", &mut problems).instances {
         assert!(!instance.addresses.is_empty(), "{instance:?}");
     }
 });

@@ -1,13 +1,15 @@
 //! The command line.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use vipwatch_core::{Chain, LinkName, NetnsName};
+use vipwatch_engine::discovery::check_file;
 use vipwatch_node::Config;
 use vipwatch_node::config::{ConfigError, octal, span};
 use vipwatch_receiver::simulate::Manner;
@@ -95,6 +97,9 @@ impl Where {
     /// The configuration, with what was said here instead.
     pub(crate) fn settings(&self) -> Result<Config, Failure> {
         let config = Config::load(self.config.as_deref()).map_err(|error| wrong(&error))?;
+        if let Some(file) = &self.keepalived_conf {
+            check_file(file).map_err(|error| unreadable(file, &error))?;
+        }
         Ok(self.with_what_was_said(config))
     }
 
@@ -154,6 +159,17 @@ impl Asking {
         let hint = format!("{}: if it sets node.socket, give that as --socket", Chain(error));
         Some(Failure::new(Code::Missing, message).hint(hint))
     }
+}
+
+/// Why a file that was named cannot be read.
+fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
+    let code = match error.kind() {
+        ErrorKind::PermissionDenied => Code::NotPermitted,
+        ErrorKind::NotFound => Code::Missing,
+        _ => Code::No,
+    };
+    Failure::new(code, format!("cannot read {}: {error}", file.display()))
+        .hint("--keepalived-conf names a configuration of keepalived's, which is a text file")
 }
 
 /// What is wrong with a configuration, for people.

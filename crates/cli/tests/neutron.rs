@@ -44,9 +44,11 @@ fn discovered(home: &str) -> Value {
     let mut generate = Command::new(python.join("bin/python"));
     let output = output_of(generate.args(["-c", GENERATOR]).arg(directory.path()));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let empty = directory.path().join("keepalived.conf");
+    std::fs::File::create(&empty).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-    command.args(["discover", "--format", "json", "--keepalived-conf", "/nowhere", "--state-path"]);
-    let output = output_of(command.arg(directory.path()));
+    command.args(["discover", "--format", "json", "--keepalived-conf"]).arg(empty);
+    let output = output_of(command.arg("--state-path").arg(directory.path()));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 

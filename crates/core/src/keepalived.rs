@@ -1,10 +1,26 @@
 //! keepalived's configuration, as far as it says which addresses are virtual.
 //!
-//! [`tree`] turns text into statements and blocks; [`vrrp`] finds the instances in them. Neither
-//! opens a file: whoever does resolves `include` and hands the statements over.
+//! ```text
+//!   files ── lines ──► logical lines ── blocks ──► statements ── draft ──► instances ── vmac ──► links
+//! ```
+//!
+//! Every step does what keepalived 2.2.7 does, also with text that makes no sense: a file is read as
+//! keepalived reads it, or a problem says what differs. Nothing here opens a file: the caller does, see
+//! [`Files`].
 
-pub mod tree;
-pub mod vrrp;
+mod blocks;
+mod definitions;
+mod draft;
+mod globals;
+mod keywords;
+mod lines;
+mod numbers;
+mod problem;
+mod repeat;
+mod text;
+mod vmac;
+mod vrrp;
 
-pub use tree::{Definitions, Place, Problem, Statement, Weight};
+pub use lines::{Files, Include, Source};
+pub use problem::{Place, Problem, Weight};
 pub use vrrp::{Configuration, VirtualAddress, VrrpInstance, configuration};

@@ -19,9 +19,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
-use vipwatch_core::keepalived::{Problem, VrrpInstance, Weight, configuration};
+use vipwatch_core::keepalived::{Problem, VrrpInstance, Weight};
 use vipwatch_core::{InstanceId, LinkName, NetnsName};
 use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError};
+
+use self::include::{Loaded, Opened};
 
 /// How long a file must have been left alone before it is believed.
 pub const SETTLE: Duration = Duration::from_millis(100);
@@ -37,6 +39,19 @@ pub struct Places {
     pub neutron: PathBuf,
     /// keepalived's own configuration.
     pub keepalived: PathBuf,
+    /// Decides keepalived's conditional lines (`@id`), as its option `-i` does; the host name without
+    /// its domain if there is none.
+    pub config_id: Option<String>,
+}
+
+impl Places {
+    /// The configuration id in force.
+    pub fn config_id(&self) -> String {
+        self.config_id.clone().unwrap_or_else(|| {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            host.split('.').next().unwrap_or_default().to_owned()
+        })
+    }
 }
 
 impl Default for Places {
@@ -44,6 +59,7 @@ impl Default for Places {
         Self {
             neutron: PathBuf::from("/var/lib/neutron"),
             keepalived: PathBuf::from("/etc/keepalived/keepalived.conf"),
+            config_id: None,
         }
     }
 }
@@ -130,6 +146,12 @@ pub fn discover(places: &Places) -> Discovery {
     Scout::new(places.clone(), Vec::new()).look()
 }
 
+/// Says why `file` cannot be a configuration of keepalived's: it does not exist, is binary, or begins with
+/// a byte order mark. For a file that an operator names.
+pub fn check_file(file: &Path) -> io::Result<()> {
+    include::check(file)
+}
+
 /// What tells one state of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
@@ -184,6 +206,10 @@ impl Scout {
 
     /// Looks elsewhere from now on. What is known of files that stay is kept.
     pub fn redirect(&mut self, places: Places, own: Vec<Arc<Found>>) {
+        if places.config_id() != self.places.config_id() {
+            // Every file may say something else now.
+            self.readings.values_mut().for_each(|reading| reading.stamp = None);
+        }
         self.places = places;
         self.own = own;
     }
@@ -335,7 +361,7 @@ impl Scout {
                 return Some(known);
             }
             Ok(stamp) => {
-                let (mut reading, written) = Reading::of(file, stamp);
+                let (mut reading, written) = Reading::of(file, &self.places.config_id(), stamp);
                 // A file that was written just now may not be written to its end. At the start
                 // there is nothing better.
                 let age = written.and_then(|written| written.elapsed().ok());
@@ -392,15 +418,14 @@ impl Reading {
     }
 
     /// Reads `file` and what it includes; tells when the youngest of them was written.
-    fn of(file: &Path, stamp: Stamp) -> (Self, Option<SystemTime>) {
-        let include::Loaded { statements, files, mut problems, unread, written, has_includes } =
-            include::load(file);
+    fn of(file: &Path, config_id: &str, stamp: Stamp) -> (Self, Option<SystemTime>) {
+        let Loaded { configuration, problems, opened } = include::load(file, config_id);
+        let Opened { files, unread, written, has_includes } = opened;
         let mut reading = Self::empty();
         reading.is_good = unread.is_empty();
         for (path, error) in unread {
             reading.troubles.push(trouble(&path, None, format!("cannot read it: {error}")));
         }
-        let read = configuration(&statements, &mut problems);
         for Problem { place, text, weight } in problems {
             reading.is_good &= weight == Weight::Note;
             let file = files.get(place.file).map_or(file, PathBuf::as_path);
@@ -410,8 +435,8 @@ impl Reading {
         if has_includes {
             reading.files = files;
         }
-        reading.netns = read.netns;
-        reading.instances = read.instances.into_iter().map(Arc::new).collect();
+        reading.netns = configuration.netns;
+        reading.instances = configuration.instances.into_iter().map(Arc::new).collect();
         (reading, written)
     }
 
@@ -450,7 +475,7 @@ impl Reading {
     fn as_ordinary(&mut self, file: &Arc<Path>, discovery: &mut Discovery) {
         let before = std::mem::take(&mut self.found);
         for vrrp in &self.instances {
-            let id: InstanceId = match vrrp.name.parse() {
+            let id = match InstanceId::of_name(&vrrp.name) {
                 Ok(id) => id,
                 Err(error) => {
                     let text = format!("vrrp_instance {:?} cannot be an id: {error}", vrrp.name);
@@ -536,6 +561,7 @@ mod tests {
         let places = Places {
             neutron: directory.path().join("neutron"),
             keepalived: directory.path().join("etc/keepalived.conf"),
+            config_id: None,
         };
         (directory, places)
     }
@@ -605,6 +631,34 @@ mod tests {
         ] {
             assert!(said.iter().any(|said| said.starts_with(expected)), "{expected}: {said:#?}");
         }
+    }
+
+    #[test]
+    fn conditional_lines_are_decided_by_the_configuration_id_also_when_it_changes() {
+        let (_directory, mut places) = stage();
+        let text =
+            instance("A", "192.0.2.1").replace("192.0.2.1", "@left 192.0.2.1\n  @right 192.0.2.2");
+        write(&places.keepalived, &text);
+        // Long enough ago that the file counts as complete.
+        let file = File::options().write(true).open(&places.keepalived).unwrap();
+        file.set_modified(SystemTime::now() - 10 * SETTLE).unwrap();
+        let first = |discovery: &Discovery| discovery.instances[0].watched()[0].1.to_string();
+        places.config_id = Some("left".to_owned());
+        let mut scout = Scout::new(places.clone(), Vec::new());
+        assert_eq!(first(&scout.look()), "192.0.2.1/32");
+        places.config_id = Some("right".to_owned());
+        scout.redirect(places, Vec::new());
+        assert_eq!(first(&scout.look()), "192.0.2.2/32");
+    }
+
+    #[test]
+    fn an_instance_with_any_name_has_an_id() {
+        let (_directory, places) = stage();
+        write(&places.keepalived, &instance("net/A", "192.0.2.1"));
+        let discovery = discover(&places);
+        assert_eq!(said(&discovery), Vec::<String>::new());
+        assert_eq!(discovery.instances[0].id.as_str(), "net~2FA");
+        assert_eq!(discovery.instances[0].vrrp.name, "net/A");
     }
 
     #[test]

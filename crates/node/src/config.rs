@@ -329,6 +329,11 @@ impl Config {
     fn take_places(&mut self, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {
         set(&mut self.places.neutron, table.parsed("neutron_state_path", faults, absolute));
         set(&mut self.places.keepalived, table.parsed("keepalived_conf", faults, absolute));
+        self.places.config_id = table.parsed("config_id", faults, |id| match id {
+            "" => Err("it is empty".to_owned()),
+            id if id.contains(char::is_whitespace) => Err(format!("{id:?} is not one word")),
+            id => Ok(id.to_owned()),
+        });
         table.finish(faults);
     }
 

@@ -55,6 +55,7 @@ fn effective(place: &Where) -> Result<(), Failure> {
         ("node.hooks_at_once", config.hooks_at_once.to_string()),
         ("find.neutron_state_path", config.places.neutron.display().to_string()),
         ("find.keepalived_conf", config.places.keepalived.display().to_string()),
+        ("find.config_id", config.places.config_id()),
         ("history.keep_days", (config.keep.age.as_secs() / 86_400).to_string()),
         ("history.keep_changes", config.keep.changes.to_string()),
         ("history.keep_megabytes", (config.keep.bytes >> 20).to_string()),

@@ -19,7 +19,9 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        Self { lab: Lab::new() }
+        let node = Self { lab: Lab::new() };
+        node.write("keepalived.conf", "");
+        node
     }
 
     fn keepalived_conf(&self) -> PathBuf {
@@ -125,6 +127,25 @@ fn what_is_wrong_with_a_configuration_is_named_and_the_rest_is_shown() {
     assert_eq!(answer["instances"][0]["id"], "A");
     assert_eq!(answer["instances"][0]["addresses"][0]["cidr"], "192.0.2.1/32");
     assert_eq!(answer["problems"][0]["line"], 9);
+}
+
+#[test]
+fn a_file_of_the_command_line_that_cannot_be_read_is_an_error() {
+    let node = Node::new();
+    for (content, code, expected) in [
+        ("a\0b", 1, "it is not a text file"),
+        ("\u{feff}global_defs {\n}\n", 1, "it begins with a byte order mark"),
+    ] {
+        node.write("keepalived.conf", content);
+        let output = node.run(&["discover"]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(text(&output).contains(expected), "{output:?}");
+    }
+    std::fs::remove_file(node.keepalived_conf()).unwrap();
+    let output = node.run(&["discover"]);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let expected = format!("vipwatch: cannot read {}", node.keepalived_conf().display());
+    assert!(text(&output).contains(&expected), "{output:?}");
 }
 
 #[test]

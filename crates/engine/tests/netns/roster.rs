@@ -56,7 +56,8 @@ impl Stage {
 
     fn instances(&self) -> Vec<Arc<Found>> {
         let keepalived = self.lab.path().join("keepalived.conf");
-        let discovery = discover(&Places { neutron: self.lab.path().to_owned(), keepalived });
+        let discovery =
+            discover(&Places { neutron: self.lab.path().to_owned(), keepalived, config_id: None });
         assert_eq!(discovery.troubles, []);
         discovery.instances
     }
@@ -437,6 +438,6 @@ fn here() -> Arc<Found> {
     let directory = tempfile::tempdir().unwrap();
     let keepalived = directory.path().join("k.conf");
     std::fs::File::create(&keepalived).unwrap().write_all(text.as_bytes()).unwrap();
-    let places = Places { neutron: directory.path().to_owned(), keepalived };
+    let places = Places { neutron: directory.path().to_owned(), keepalived, config_id: None };
     discover(&places).instances.remove(0)
 }

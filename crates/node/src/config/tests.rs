@@ -28,6 +28,15 @@ fn the_example_is_a_configuration_and_its_defaults_are_ours() {
 }
 
 #[test]
+fn the_configuration_id_of_keepalived_is_one_word() {
+    let config = read("[find]\nconfig_id = \"left\"\n").unwrap();
+    assert_eq!(config.places.config_id(), "left");
+    assert!(!Config::default().places.config_id().contains('.'), "a host name has its domain");
+    let said = read("[find]\nconfig_id = \"two words\"\n").unwrap_err();
+    assert_eq!(said, ["/etc/v.toml:2: config_id: \"two words\" is not one word"]);
+}
+
+#[test]
 fn an_unknown_key_is_answered_with_the_nearest_known_one() {
     let said = read("[node]\nsokcet = \"/x\"\n[histroy]\n[[outlet]]\nhoook = 1\n").unwrap_err();
     assert_eq!(

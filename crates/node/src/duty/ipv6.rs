@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vipwatch_core::claim::Claim;
-use vipwatch_core::keepalived::{Definitions, configuration, tree};
+use vipwatch_core::keepalived::{Source, configuration};
 use vipwatch_core::{Backoff, Chain, Dice, InstanceId};
 use vipwatch_engine::discovery::netns_of_router;
 use vipwatch_linux::file::read_text;
@@ -114,8 +114,7 @@ fn has_gateway(directory: &Path) -> Result<bool, Ipv6Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(source) => return Err(Ipv6Error::Conf { path, source }),
     };
-    let mut problems = Vec::new();
-    let statements = tree::parse(&text, 0, &mut Definitions::new(), &mut problems);
-    let configuration = configuration(&statements, &mut problems);
+    // The agent writes no includes and no conditional lines.
+    let configuration = configuration(Source::alone(text), &mut (), "", &mut Vec::new());
     Ok(configuration.instances.iter().any(|instance| instance.has_ipv6_gateway))
 }

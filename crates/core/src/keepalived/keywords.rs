@@ -1,0 +1,174 @@
+//! The keywords that decide how keepalived's blocks nest.
+//!
+//! A `{` behind a word that keepalived does not know opens nothing, and the next `}` ends the block
+//! around it. Which words it knows, and which of them open a block or a list, is therefore part of the
+//! grammar. Two of its processes matter: the first reads `global_defs`, the VRRP process everything
+//! about VRRP; each skips the blocks of the others by counting braces.
+//!
+//! The words are those of keepalived 2.2.7.
+
+/// A word at the beginning of a line.
+#[derive(Debug)]
+pub(super) struct Keyword {
+    pub(super) name: &'static str,
+    /// How many words the line must have: with fewer, keepalived ends.
+    pub(super) least: usize,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    /// A statement of one line.
+    Line,
+    /// Lines in braces that are no statements.
+    List,
+    /// Statements in braces.
+    Block(&'static [Keyword]),
+    /// Another process reads it.
+    Skipped,
+}
+
+const fn line(name: &'static str, least: usize) -> Keyword {
+    Keyword { name, least, kind: Kind::Line }
+}
+
+const fn list(name: &'static str) -> Keyword {
+    Keyword { name, least: 1, kind: Kind::List }
+}
+
+const fn block(name: &'static str, least: usize, keywords: &'static [Keyword]) -> Keyword {
+    Keyword { name, least, kind: Kind::Block(keywords) }
+}
+
+const fn skipped(name: &'static str) -> Keyword {
+    Keyword { name, least: 1, kind: Kind::Skipped }
+}
+
+/// What the first process reads.
+pub(super) const FIRST: &[Keyword] = &[
+    line("linkbeat_use_polling", 1),
+    line("net_namespace", 1),
+    line("net_namespace_ipvs", 1),
+    line("namespace_with_ipsets", 1),
+    line("use_pid_dir", 1),
+    line("instance", 1),
+    line("child_wait_time", 1),
+    block("global_defs", 1, GLOBAL),
+    skipped("track_group"),
+    skipped("static_ipaddress"),
+    skipped("static_routes"),
+    skipped("static_rules"),
+    skipped("vrrp_sync_group"),
+    skipped("garp_group"),
+    skipped("linkbeat_interfaces"),
+    skipped("vrrp_instance"),
+    skipped("vrrp_script"),
+    skipped("vrrp_track_process"),
+    skipped("interface_up_down_delays"),
+    skipped("SSL"),
+    skipped("virtual_server_group"),
+    skipped("virtual_server"),
+    skipped("bfd_instance"),
+    skipped("track_file"),
+    skipped("vrrp_track_file"),
+];
+
+/// What the VRRP process reads.
+pub(super) const VRRP: &[Keyword] = &[
+    skipped("linkbeat_use_polling"),
+    skipped("net_namespace"),
+    skipped("net_namespace_ipvs"),
+    skipped("namespace_with_ipsets"),
+    skipped("use_pid_dir"),
+    skipped("instance"),
+    skipped("child_wait_time"),
+    skipped("global_defs"),
+    block("track_group", 1, &[list("group")]),
+    list("static_ipaddress"),
+    list("static_routes"),
+    list("static_rules"),
+    block("vrrp_sync_group", 1, SYNC_GROUP),
+    block("garp_group", 1, GARP_GROUP),
+    list("linkbeat_interfaces"),
+    block("vrrp_instance", 1, INSTANCE),
+    block("vrrp_script", 2, SCRIPT),
+    block("vrrp_track_process", 2, TRACK_PROCESS),
+    list("interface_up_down_delays"),
+    skipped("SSL"),
+    skipped("virtual_server_group"),
+    skipped("virtual_server"),
+    block("bfd_instance", 1, BFD),
+    block("track_file", 1, TRACK_FILE),
+    block("vrrp_track_file", 1, TRACK_FILE),
+];
+
+/// Only those that open a list or are read here: the others are lines, known or not.
+const GLOBAL: &[Keyword] = &[
+    list("notification_email"),
+    line("dynamic_interfaces", 1),
+    line("vmac_addr_prefix", 2),
+    line("vmac_prefix", 2),
+    line("vrrp_strict", 1),
+    line("vrrp_version", 2),
+];
+
+const SYNC_GROUP: &[Keyword] = &[
+    list("group"),
+    list("track_interface"),
+    list("track_script"),
+    list("track_file"),
+    list("track_process"),
+    list("track_bfd"),
+];
+
+const GARP_GROUP: &[Keyword] = &[list("interfaces")];
+
+const SCRIPT: &[Keyword] =
+    &[line("interval", 2), line("timeout", 2), line("weight", 2), line("rise", 2), line("fall", 2)];
+
+const TRACK_PROCESS: &[Keyword] = &[];
+
+const BFD: &[Keyword] = &[];
+
+const TRACK_FILE: &[Keyword] = &[];
+
+const INSTANCE: &[Keyword] = &[
+    line("use_vmac", 1),
+    line("use_vmac_addr", 1),
+    line("use_ipvlan", 1),
+    list("unicast_peer"),
+    line("native_ipv6", 1),
+    line("state", 2),
+    line("interface", 2),
+    line("vrf", 2),
+    list("track_interface"),
+    list("track_script"),
+    list("track_file"),
+    list("track_process"),
+    list("track_bfd"),
+    line("mcast_src_ip", 2),
+    line("unicast_src_ip", 2),
+    line("mcast_dst_ip", 2),
+    line("virtual_router_id", 2),
+    line("unicast_ttl", 2),
+    line("version", 2),
+    line("priority", 2),
+    line("advert_int", 2),
+    list("virtual_ipaddress"),
+    list("virtual_ipaddress_excluded"),
+    list("virtual_routes"),
+    list("virtual_rules"),
+    line("strict_mode", 1),
+    line("preempt_delay", 2),
+    line("debug", 2),
+    line("garp_master_delay", 2),
+    line("garp_master_refresh", 2),
+    line("garp_master_repeat", 2),
+    line("garp_master_refresh_repeat", 2),
+    line("garp_lower_prio_delay", 2),
+    line("garp_lower_prio_repeat", 2),
+    line("down_timer_adverts", 2),
+    block("authentication", 1, AUTHENTICATION),
+];
+
+const AUTHENTICATION: &[Keyword] = &[line("auth_type", 2), line("auth_pass", 2)];

@@ -1,0 +1,139 @@
+//! One line of text: comments, words and braces.
+
+/// Space and tab: what keepalived removes at both ends of a line.
+pub(super) const BLANKS: [char; 2] = [' ', '\t'];
+
+/// What separates words.
+const SPACES: [char; 6] = [' ', '\t', '\x0c', '\n', '\r', '\x0b'];
+
+/// A line without its comment.
+pub(super) struct Uncommented {
+    /// The text without blanks at both ends. A backslash at the end of the line is kept, also
+    /// when a comment precedes it.
+    pub(super) text: String,
+    /// Whether a `"` has no second one.
+    pub(super) has_open_quote: bool,
+}
+
+/// Removes a comment, and the backslash before a `#` or `!` that begins none.
+pub(super) fn uncomment(line: &str) -> Uncommented {
+    let mut text = String::with_capacity(line.len());
+    let mut comment = None;
+    let mut is_quoted = false;
+    let mut is_continued = false;
+    let mut chars = line.trim_start_matches(BLANKS).chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => {
+                is_quoted ^= comment.is_none();
+                text.push(c);
+            }
+            '\\' => match chars.next() {
+                None => is_continued = true,
+                Some(escaped @ ('#' | '!')) if !is_quoted => text.push(escaped),
+                Some(escaped) => text.extend(['\\', escaped]),
+            },
+            '#' | '!' if !is_quoted && comment.is_none() => {
+                comment = Some(text.len());
+                text.push(c);
+            }
+            other => text.push(other),
+        }
+    }
+    text.truncate(comment.unwrap_or(text.len()));
+    text.truncate(text.trim_end_matches(BLANKS).len());
+    if is_continued {
+        text.push('\\');
+    }
+    Uncommented { text, has_open_quote: is_quoted }
+}
+
+/// Splits a line into words. `"` keeps words together where a word begins, and knows no escapes:
+/// a word that has no second `"` ends the line.
+pub(super) fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_start_matches(SPACES);
+    while !rest.is_empty() {
+        let parts = if let Some(quoted) = rest.strip_prefix('"') {
+            quoted.split_once('"')
+        } else {
+            let end = rest.find(|c| c == '"' || SPACES.contains(&c)).unwrap_or(rest.len());
+            Some(rest.split_at(end))
+        };
+        let Some((word, behind)) = parts else { break };
+        words.push(word.to_owned());
+        rest = behind.trim_start_matches(SPACES);
+    }
+    words
+}
+
+/// Splits a line before its first brace that is not quoted, or behind a brace that begins it:
+/// what comes first, and what is left for the next line.
+pub(super) fn split_at_brace(line: &str) -> (&str, Option<&str>) {
+    let (first, rest) = match first_brace(line) {
+        None => (line, ""),
+        Some(0) => line.split_at(1),
+        Some(at) => line.split_at(at),
+    };
+    let rest = rest.trim_matches(BLANKS);
+    (first.trim_end_matches(BLANKS), (!rest.is_empty()).then_some(rest))
+}
+
+fn first_brace(line: &str) -> Option<usize> {
+    let mut from = 0;
+    if line.starts_with(['{', '}']) {
+        return Some(0);
+    }
+    loop {
+        let at = from + line[from..].find(['{', '}', '"'])?;
+        if !line[at..].starts_with('"') {
+            return Some(at);
+        }
+        from = at + 1 + line[at + 1..].find('"')? + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn without_comment(line: &str) -> String {
+        uncomment(line).text
+    }
+
+    #[test]
+    fn a_comment_ends_a_line_unless_it_is_quoted_or_escaped() {
+        assert_eq!(without_comment("  auth_pass \"a # b\" # really"), "auth_pass \"a # b\"");
+        assert_eq!(without_comment("interface eth0 ! nic"), "interface eth0");
+        assert_eq!(without_comment("auth_pass a\\#b"), "auth_pass a#b");
+        assert_eq!(without_comment("auth_pass \"\\\"#\" x"), "auth_pass \"\\\"#\" x");
+        assert_eq!(without_comment("# all of it"), "");
+    }
+
+    #[test]
+    fn a_backslash_at_the_end_stays_and_the_blanks_before_it_do_not() {
+        assert_eq!(without_comment("$A=1 \\"), "$A=1\\");
+        assert_eq!(without_comment("$A=1 # one \\"), "$A=1\\");
+    }
+
+    #[test]
+    fn words_are_kept_together_by_double_quotes_only() {
+        assert_eq!(words("a \"b c\"d 'e f'"), ["a", "b c", "d", "'e", "f'"]);
+        assert_eq!(words("auth_pass \"\\\"\""), ["auth_pass", "\\"]);
+        assert_eq!(words("a \"\" b"), ["a", "", "b"]);
+        assert_eq!(words("  "), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_brace_is_a_line_of_its_own() {
+        assert_eq!(
+            split_at_brace("track_interface { eth0 }"),
+            ("track_interface", Some("{ eth0 }"))
+        );
+        assert_eq!(split_at_brace("{ eth0 }"), ("{", Some("eth0 }")));
+        assert_eq!(split_at_brace("eth0 }"), ("eth0", Some("}")));
+        assert_eq!(split_at_brace("}"), ("}", None));
+        assert_eq!(split_at_brace("script \"a {b}\" {"), ("script \"a {b}\"", Some("{")));
+        assert_eq!(split_at_brace("script \"a {b}"), ("script \"a {b}", None));
+    }
+}

@@ -1,0 +1,167 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn read(text: &str) -> (Configuration, Vec<String>) {
+    let mut problems = Vec::new();
+    let first = Source::alone(text.to_owned());
+    let configuration = configuration(first, &mut (), "node1", &mut problems);
+    let said = problems.iter().map(|problem| format!("{}: {}", problem.place.line, problem.text));
+    (configuration, said.collect())
+}
+
+/// An instance with these statements, which may be several lines.
+fn instance(name: &str, statements: &str, addresses: &str) -> String {
+    format!(
+        "vrrp_instance {name} {{\n interface eth0\n virtual_router_id 7\n {statements}\n \
+         virtual_ipaddress {{\n{addresses}\n }}\n}}\n"
+    )
+}
+
+fn links(configuration: &Configuration) -> Vec<String> {
+    let addresses = configuration.instances.iter().flat_map(|instance| &instance.addresses);
+    addresses.map(|address| format!("{} {}", address.cidr.addr(), address.link)).collect()
+}
+
+#[test]
+fn an_instance_with_all_that_matters() {
+    let (configuration, problems) = read(
+        "net_namespace blue\n\
+         vrrp_instance VI_1 {\n  state BACKUP\n  interface eth0\n  virtual_router_id 51\n  \
+         priority 100\n  advert_int 0.5\n  virtual_ipaddress {\n    192.0.2.9\n    \
+         192.0.2.10/24 brd + dev eth1 label eth1:1\n  }\n  \
+         virtual_ipaddress_excluded {\n    2001:DB8::a/64 dev eth1 scope link no_track\n  }\n}\n",
+    );
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(configuration.netns, Some("blue".parse().unwrap()));
+    let instance = &configuration.instances[0];
+    assert_eq!((instance.vrid, instance.priority), (Some(51), Some(100)));
+    assert_eq!(instance.advert_interval, Some(Duration::from_millis(500)));
+    let found: Vec<String> = instance
+        .addresses
+        .iter()
+        .map(|address| format!("{} {} {}", address.cidr, address.link, address.is_excluded))
+        .collect();
+    let expected =
+        ["192.0.2.9/32 eth0 false", "192.0.2.10/24 eth1 false", "2001:db8::a/64 eth1 true"];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_gateway_of_ipv6_is_a_default_route_over_one() {
+    let with = |route: &str| {
+        let text = instance("a", &format!("virtual_routes {{ \n {route} \n }}"), "10.0.0.1");
+        read(&text).0.instances[0].has_ipv6_gateway
+    };
+    assert!(with("::/0 via fe80::1 dev qg-1 no_track protocol static"));
+    assert!(!with("0.0.0.0/0 via 10.0.0.254 dev qg-1"));
+    assert!(!with("2001:db8::/64 via fe80::1 dev qg-1"));
+    assert!(!with("::/0 dev qg-1 scope link"));
+}
+
+#[test]
+fn an_instance_with_a_vmac_has_its_addresses_there() {
+    for (vmac, link) in [
+        ("use_vmac", "vrrp.7"),
+        ("use_vmac mine", "mine"),
+        ("use_vmac mine 02:00:00:00:00:01", "mine"),
+        ("use_vmac 02:00:00:00:00:01", "vrrp.7"),
+        ("use_ipvlan 10.0.0.5", "eth0"),
+        ("", "eth0"),
+    ] {
+        let (configuration, problems) = read(&instance("A", vmac, "10.0.0.1 dev eth0"));
+        assert_eq!(links(&configuration), [format!("10.0.0.1 {link}")], "{vmac}: {problems:?}");
+    }
+}
+
+#[test]
+fn default_names_of_vmacs_follow_the_order_and_the_family_of_the_instances() {
+    let of = |name: &str, interface: &str, address: &str| {
+        format!(
+            "vrrp_instance {name} {{\n interface {interface}\n virtual_router_id 51\n use_vmac\n \
+             virtual_ipaddress {{\n {address}\n }}\n}}\n"
+        )
+    };
+    let text = [
+        of("A", "eth0", "10.0.0.1"),
+        of("B", "eth0", "fd00::1"),
+        of("C", "eth1", "10.0.1.1"),
+        of("D", "eth1", "fd00::2"),
+    ];
+    let (configuration, _) = read(&text.concat());
+    let expected =
+        ["10.0.0.1 vrrp.51", "fd00::1 vrrp6.51", "10.0.1.1 vrrp1.51", "fd00::2 vrrp2.51"];
+    assert_eq!(links(&configuration), expected);
+}
+
+#[test]
+fn random_values_are_reported_as_unknown() {
+    let (configuration, problems) =
+        read(&instance("A", "priority ${_RANDOM 1 100}", "10.0.0.1\n10.0.0.${_RANDOM 2 9}"));
+    assert_eq!(configuration.instances[0].priority, None);
+    assert_eq!(links(&configuration), ["10.0.0.1 eth0"]);
+    let expected = [
+        "7: an address that is random cannot be known",
+        "1: priority of A is random, and cannot be known",
+    ];
+    assert_eq!(problems, expected);
+}
+
+#[test]
+fn one_cause_is_one_problem_and_the_rest_is_taken() {
+    let (configuration, problems) = read(
+        "vrrp_instance {\n}\n\
+         vrrp_instance A {\n virtual_router_id 1\n virtual_ipaddress {\n 10.0.0.1\n }\n}\n\
+         vrrp_instance B {\n interface eth0\n virtual_router_id 0\n virtual_ipaddress {\n 10.0.0.2\n }\n}\n\
+         vrrp_instance C {\n interface eth0\n virtual_router_id 3\n virtual_ipaddress {\n \
+         10.0.0.300\n 10.0.0.3\n }\n}\n\
+         vrrp_instance C {\n interface eth0\n virtual_ipaddress {\n 10.0.0.3\n }\n}\n\
+         vrrp_instance D {\n interface eth0\n virtual_router_id 4\n}\n\
+         vrrp_instance E {\n interface eth0:1\n virtual_router_id 5\n}\n",
+    );
+    let names: Vec<&str> =
+        configuration.instances.iter().map(|instance| instance.name.as_str()).collect();
+    assert_eq!(names, ["C"]);
+    let expected = [
+        "1: vrrp_instance needs a name",
+        "20: \"10.0.0.300\" is not an address",
+        "24: vrrp_instance C is there already, in line 16",
+        "3: A has no interface: keepalived does not start with this file",
+        "11: virtual_router_id of B is 1 to 255, not \"0\": keepalived does not start with this file",
+        "30: D has no virtual address to watch",
+        "35: E has no interface, \"eth0:1\" cannot be one (':' may not stand in it): keepalived does \
+         not start with this file",
+    ];
+    assert_eq!(problems, expected);
+}
+
+#[test]
+fn braces_that_do_not_match_are_one_problem() {
+    let (_, problems) =
+        read("vrrp_instance C {\n interface eth0\n virtual_ipaddress {\n 10.0.0.1\n");
+    assert_eq!(problems[0], "1: vrrp_instance C is not closed: the file ends inside it");
+    let (_, problems) = read("}\n}\n");
+    assert_eq!(problems, ["1: } without a { before it"]);
+}
+
+#[test]
+fn a_block_that_keepalived_does_not_know_ends_the_block_around_it() {
+    let text = instance("A", "unknown {\n x\n}\n interface eth9", "10.0.0.1");
+    let (configuration, problems) = read(&text);
+    assert_eq!(configuration.instances, []);
+    assert_eq!(problems[0], "4: keepalived does not know \"unknown\": its } ends vrrp_instance A");
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text: String) {
+        read(&text);
+    }
+
+    #[test]
+    fn no_near_miss_makes_it_panic(
+        text in "(vrrp_instance|virtual_ipaddress|~SEQ\\(A,|~LST\\(|include|[{}#!@$\"'\\\\= \n]|\\$A=|10\\.0\\.0\\.1/24|dev){0,60}"
+    ) {
+        read(&text);
+    }
+}

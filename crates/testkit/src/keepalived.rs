@@ -78,7 +78,7 @@ impl Drop for Keepalived {
     }
 }
 
-fn signal(pid: impl Display, name: &str) {
+pub(crate) fn signal(pid: impl Display, name: &str) {
     let (name, pid) = (format!("-{name}"), pid.to_string());
     let _ = Command::new("kill").args([name, pid]).stderr(Stdio::null()).status();
 }

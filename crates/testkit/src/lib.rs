@@ -8,6 +8,7 @@
 //! test.
 
 pub mod agent;
+pub mod dump;
 pub mod hand;
 pub mod keepalived;
 pub mod lab;
@@ -20,6 +21,7 @@ pub mod wait;
 pub mod wire;
 
 pub use agent::{Agent, Manner};
+pub use dump::{Dump, DumpInstance, DumpLab};
 pub use hand::Hand;
 pub use lab::{Lab, Netns, peer_of, run, script};
 pub use monitor::{Monitor, Router};

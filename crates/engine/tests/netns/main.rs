@@ -4,5 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod announce;
+mod keepalived;
 mod roster;
 mod spine;

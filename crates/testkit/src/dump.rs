@@ -1,0 +1,205 @@
+//! What real keepalived makes of a configuration: its dump at the start.
+
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::keepalived::signal;
+use crate::monitor::read_pid;
+use crate::{Lab, Netns, run};
+
+/// How long keepalived may take to dump its configuration before it counts as stuck.
+const DUMP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The date before each line of keepalived's log, in bytes.
+const DATE_BYTES: usize = 26;
+
+/// The links that a configuration may name.
+pub const LINKS: [&str; 4] = ["eth0", "eth1", "eth2", "bond0"];
+
+/// A namespace with [`LINKS`], in which keepalived reads configurations.
+#[derive(Debug)]
+pub struct DumpLab {
+    lab: Lab,
+    netns: Netns,
+}
+
+/// What keepalived says about a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dump {
+    /// It runs these instances, in this order.
+    Instances(Vec<DumpInstance>),
+    /// It does not start, for the reason in the last lines of its log.
+    Refused(String),
+    /// It neither dumps nor ends, or it crashes.
+    Broken(String),
+}
+
+/// An instance that keepalived runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DumpInstance {
+    /// Its name.
+    pub name: String,
+    /// Its virtual router id.
+    pub vrid: String,
+    /// The priority it starts with.
+    pub priority: String,
+    /// The link that `interface` names.
+    pub interface: String,
+    /// Each with its prefix length, its link and whether it is excluded.
+    pub addresses: Vec<String>,
+}
+
+impl fmt::Display for DumpInstance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, vrid, priority, interface, addresses } = self;
+        write!(f, "{name:?} vrid {vrid} priority {priority} on {interface}")?;
+        addresses.iter().try_for_each(|address| write!(f, "\n    {address}"))
+    }
+}
+
+impl DumpLab {
+    /// A namespace of its own.
+    pub fn new() -> Self {
+        let lab = Lab::new();
+        let netns = lab.netns("dump");
+        for (number, link) in LINKS.into_iter().enumerate() {
+            netns.add_link(link);
+            netns.ip(&format!("address add 198.18.{number}.1/24 dev {link}"));
+        }
+        Self { lab, netns }
+    }
+
+    /// A scratch directory.
+    pub fn path(&self) -> &Path {
+        self.lab.path()
+    }
+
+    /// Starts keepalived with `file`, reads its dump and stops it.
+    pub fn dump(&self, file: &Path, config_id: Option<&str>) -> Dump {
+        let mut command = self.netns.command("keepalived");
+        command.args(["-n", "-P", "-l", "-d", "-G", "-D", "-f"]).arg(file);
+        command.args(config_id.iter().flat_map(|id| ["-i", id]));
+        command.arg("-p").arg(self.path().join("dump.pid"));
+        command.arg("-r").arg(self.path().join("dump-vrrp.pid"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("keepalived; hint: `cargo xtask test` installs it");
+        let lines = lines(&mut child);
+        let mut log: Vec<String> = Vec::new();
+        let dump = loop {
+            match lines.recv_timeout(DUMP_TIMEOUT) {
+                Ok(line) if line.contains("------< Interfaces >------") => {
+                    break Dump::Instances(instances(&log));
+                }
+                Ok(line) if line.ends_with("keepalived has no configuration to run") => {
+                    break Dump::Instances(Vec::new());
+                }
+                Ok(line) if line.contains("exited due to segmentation fault") => {
+                    break Dump::Broken(line);
+                }
+                Ok(line) => log.push(line),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    break Dump::Refused(log.split_off(log.len().saturating_sub(8)).join("\n"));
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    break Dump::Broken(log.split_off(log.len().saturating_sub(8)).join("\n"));
+                }
+            }
+        };
+        self.stop(child);
+        dump
+    }
+
+    /// Kills keepalived, which takes a second or more to end by itself, and removes the links it made.
+    fn stop(&self, mut child: Child) {
+        // A parent that runs starts another child.
+        signal(child.id(), "STOP");
+        let pid_file = self.path().join("dump-vrrp.pid");
+        if let Some(pid) = read_pid(&pid_file) {
+            signal(pid, "KILL");
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        let _ = std::fs::remove_file(pid_file);
+        for kind in ["macvlan", "ipvlan"] {
+            let name = self.netns.name();
+            let links =
+                run(Command::new("ip").args(["-n", name, "-o", "link", "show", "type", kind]));
+            for link in links.lines().filter_map(|line| line.split(['@', ' ']).nth(1)) {
+                self.netns.ip(&format!("link delete {link}"));
+            }
+        }
+    }
+}
+
+impl Default for DumpLab {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The lines that `child` prints, without their dates.
+fn lines(child: &mut Child) -> mpsc::Receiver<String> {
+    let output = BufReader::new(child.stderr.take().expect("a pipe"));
+    let (sender, receiver) = mpsc::sync_channel(64);
+    std::thread::spawn(move || {
+        for line in output.split(b'\n').map_while(Result::ok) {
+            let line =
+                String::from_utf8_lossy(line.get(DATE_BYTES..).unwrap_or_default()).into_owned();
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The instances of a dump.
+fn instances(log: &[String]) -> Vec<DumpInstance> {
+    let mut instances: Vec<DumpInstance> = Vec::new();
+    let mut list = None;
+    for line in log {
+        if let Some(name) = line.strip_prefix(" VRRP Instance = ") {
+            instances.push(DumpInstance { name: name.to_owned(), ..DumpInstance::default() });
+            list = None;
+            continue;
+        }
+        let Some(instance) = instances.last_mut() else { continue };
+        if let Some(address) = line.strip_prefix("     ") {
+            instance.addresses.extend(list.map(|excluded| address_of(address, excluded)));
+            continue;
+        }
+        let Some((key, value)) = line.trim_start().split_once(['=', ':']) else { continue };
+        list = None;
+        match key.trim_end() {
+            "Virtual Router ID" => value.trim().clone_into(&mut instance.vrid),
+            "Priority" => value.trim().clone_into(&mut instance.priority),
+            "Interface" => {
+                // `vrrp.51, vmac on eth0`, and perhaps `, xmit base i/f`.
+                let base = value.split_once(" on ").map_or(value, |(_, base)| base);
+                base.split(',').next().unwrap_or(base).trim().clone_into(&mut instance.interface);
+            }
+            "Virtual IP Excluded" => list = Some(true),
+            key if key.starts_with("Virtual IP (") => list = Some(false),
+            _ => {}
+        }
+    }
+    instances
+}
+
+/// `10.0.0.1/24 dev vrrp.51@eth0 scope global`.
+fn address_of(text: &str, is_excluded: bool) -> String {
+    let mut words = text.split_whitespace();
+    let ip = words.next().unwrap_or_default();
+    let length = match (ip.contains('/'), ip.contains(':')) {
+        (true, _) => "",
+        (false, true) => "/128",
+        (false, false) => "/32",
+    };
+    let link = words.skip_while(|word| *word != "dev").nth(1).unwrap_or_default();
+    let link = link.split('@').next().unwrap_or(link);
+    format!("{ip}{length} dev {link}{}", if is_excluded { " excluded" } else { "" })
+}

@@ -18,6 +18,7 @@ use std::io;
 use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use vipwatch_core::announce::{Allowance, Rate, Survey};
@@ -31,8 +32,14 @@ use vipwatch_linux::netns::{Netns, NetnsError, NetnsId};
 use self::interest::Interest;
 use crate::discovery::Found;
 
-/// Snapshots of one namespace that events can cause: some at once, and so many per second in the long run.
-pub const SNAPSHOT_RATE: Rate = Rate { per_second: 10, burst: 10 };
+/// Snapshots of one namespace that events can cause: some at once, and so many per second in the long run. One
+/// takes some tens of microseconds.
+pub const SNAPSHOT_RATE: Rate = Rate { per_second: 100, burst: 100 };
+
+/// A snapshot that takes longer than this, because the namespace had to be asked for everything, is followed by
+/// a pause of [`SLOW_SNAPSHOT_PAUSE_TIMES`] as long: one namespace takes a fifth of the loop's time at most.
+const SLOW_SNAPSHOT: Duration = Duration::from_millis(5);
+const SLOW_SNAPSHOT_PAUSE_TIMES: u32 = 4;
 
 /// What made somebody ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,9 +106,16 @@ struct Home {
     interest: Interest,
     /// The snapshots that are left of [`SNAPSHOT_RATE`].
     allowance: Allowance,
+    /// The end of the pause after a slow snapshot.
+    rests_until: Moment,
 }
 
 impl Home {
+    /// When events may cause the next snapshot.
+    fn ready_at(&self) -> Moment {
+        self.allowance.ready_at().max(self.rests_until)
+    }
+
     fn new() -> Self {
         Self {
             place: Err(Standing::Fault(Fault::NoNetns)),
@@ -109,6 +123,7 @@ impl Home {
             members: Vec::with_capacity(1),
             interest: Interest::default(),
             allowance: Allowance::new(SNAPSHOT_RATE),
+            rests_until: Moment::new(Duration::ZERO),
         }
     }
 }
@@ -181,7 +196,7 @@ impl Roster {
     /// When [`Self::read`] has something to do, although no event may come.
     pub fn due(&self) -> Option<Moment> {
         let homes = self.pending.keys().filter_map(|name| self.homes.get(name));
-        homes.map(|home| home.allowance.ready_at()).min()
+        homes.map(Home::ready_at).min()
     }
 
     /// How many namespaces are listened to.
@@ -325,7 +340,8 @@ impl Roster {
         let now = clock::now();
         for (name, cause) in std::mem::take(&mut self.pending) {
             let home = self.homes.get_mut(&name).filter(|home| home.place.is_ok());
-            match home.map(|home| home.allowance.take(now)) {
+            let take = |home: &mut Home| home.rests_until <= now && home.allowance.take(now);
+            match home.map(take) {
                 Some(true) => self.survey(&name, cause, changes),
                 Some(false) => {
                     self.pending.insert(name, cause);
@@ -390,7 +406,13 @@ impl Roster {
         let Ok(place) = home.place else { return };
         self.snapshots += 1;
         self.pending.remove(name);
+        let began = clock::now();
         let survey = self.fleet.survey_links(place, home.interest.links());
+        let now = clock::now();
+        let took = now.since(began);
+        if took > SLOW_SNAPSHOT {
+            home.rests_until = now + took * SLOW_SNAPSHOT_PAUSE_TIMES;
+        }
         home.interest.set_links(survey.as_ref().ok());
         let survey = match survey {
             Ok(survey) => Ok(survey),

@@ -341,7 +341,7 @@ fn a_namespace_that_changes_all_the_time_is_read_at_a_limited_rate_and_to_its_en
     busy.take();
     told.extend(read_all(&mut roster));
     let count = roster.snapshots() - before;
-    // The rate, for as long as it took; a storm of 2001 changes in a minute would still be visible.
+    // The rate, for as long as it took.
     let seconds = began.elapsed().as_secs() + 1;
     let limit = u64::from(SNAPSHOT_RATE.burst) + u64::from(SNAPSHOT_RATE.per_second) * seconds;
     // And one of the other namespace.

@@ -110,6 +110,29 @@ fn a_report_is_taken_and_told() {
 }
 
 #[test]
+fn a_journal_that_is_damaged_while_the_receiver_runs_is_replaced_and_has_what_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let stage = start(directory.path(), policy());
+    assert!(stage.report("a", "primary").starts_with("HTTP/1.1 200"));
+    assert_eq!(stage.next(), ("a".to_owned(), Claim::Primary));
+    let connection = rusqlite::Connection::open(directory.path().join(FILE)).unwrap();
+    let damage = "PRAGMA writable_schema = ON; \
+                  UPDATE sqlite_master SET rootpage = 1000000 WHERE name = 'report'; \
+                  PRAGMA schema_version = 1000;";
+    connection.execute_batch(damage).unwrap();
+    drop(connection);
+    assert!(stage.report("b", "backup").starts_with("HTTP/1.1 200"), "also this is promised");
+    assert_eq!(stage.next(), ("b".to_owned(), Claim::Backup));
+    drop(stage);
+    let stage = start(directory.path(), policy());
+    let view = stage.receiver.view();
+    let view = view.lock().unwrap();
+    let settled: Vec<_> =
+        view.instances.iter().map(|(id, one)| (id.as_str(), one.settled)).collect();
+    assert_eq!(settled, [("a", Some(Claim::Primary)), ("b", Some(Claim::Backup))]);
+}
+
+#[test]
 fn pieces_are_put_together_and_a_line_that_is_kept_is_used_again() {
     let directory = tempfile::tempdir().unwrap();
     let stage = start(directory.path(), policy());

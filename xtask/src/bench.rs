@@ -44,7 +44,8 @@ pub fn outside(words: &[&str]) -> Task {
         provision::programs(&[provision::PEERS])?;
         homes[0] = provision::neutron("29.0.0")?.display().to_string();
     } else if name == "dropin" {
-        provision::programs(&[provision::PEERS])?;
+        provision::programs(&[provision::PEERS, provision::C])?;
+        dropin::build_limit()?;
         homes = [provision::neutron("29.0.0")?, provision::neutron("28.0.2")?]
             .map(|home| home.display().to_string());
     } else {

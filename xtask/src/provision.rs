@@ -18,6 +18,8 @@ pub const TCPDUMP: &[Need] = &[("tcpdump", "tcpdump")];
 pub const ARPING: &[Need] = &[("arping", "iputils-arping")];
 /// What looks at a history from outside, and what a webhook may meet.
 pub const STRANGERS: &[Need] = &[("sqlite3", "sqlite3"), ("openssl", "openssl")];
+/// What builds the limit of `bench dropin`.
+pub const C: &[Need] = &[("cc", "gcc"), ("ld", "binutils")];
 /// What builds the fuzzer.
 pub const CPLUSPLUS: &[Need] = &[("c++", "g++")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];

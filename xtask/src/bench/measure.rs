@@ -132,15 +132,6 @@ pub fn waited_cpu(pid: i32) -> f64 {
     fields.get(12).unwrap_or(&0.0) * 10.0 + fields.get(13).unwrap_or(&0.0) * 10.0
 }
 
-/// Processes created on this machine since it started.
-pub fn forks() -> f64 {
-    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    text.lines()
-        .find_map(|line| line.strip_prefix("processes "))
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(0.0)
-}
-
 /// What this was measured on, in a line.
 pub fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

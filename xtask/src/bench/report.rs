@@ -24,6 +24,9 @@ pub enum Target {
     AtMost(f64),
     /// Ours is at least so many times smaller than the first peer's.
     TimesLess(f64),
+    /// Ours is at most so many times what `of` names and the same run measured, or `at_least`, whichever is
+    /// more.
+    Multiple { times: f64, of: &'static str, measured: f64, at_least: f64 },
 }
 
 impl Row {
@@ -50,6 +53,9 @@ impl Row {
     fn is_met(&self) -> Option<bool> {
         Some(match self.target? {
             Target::AtMost(limit) => self.ours.is_some_and(|ours| ours <= limit),
+            Target::Multiple { times, measured, at_least, .. } => {
+                self.ours.is_some_and(|ours| ours <= (times * measured).max(at_least))
+            }
             Target::TimesLess(times) => match (self.ours, self.first_peer()) {
                 (Some(ours), Some(peer)) => ours * times <= peer,
                 // The peer never got there.
@@ -63,6 +69,10 @@ impl Row {
         match self.target {
             Some(Target::AtMost(limit)) => format!("≤ {}", number(limit)),
             Some(Target::TimesLess(times)) => format!("≥ {times:.0}×"),
+            Some(Target::Multiple { times, of, measured, at_least }) => {
+                let limit = number((times * measured).max(at_least));
+                format!("≤ {limit} ({times:.0}× {of}, or {})", number(at_least))
+            }
             None => String::new(),
         }
     }
@@ -114,7 +124,7 @@ impl Report {
                     self.peers.iter().enumerate().map(peer).collect();
                 json!({
                     "metric": row.metric, "unit": row.unit, "ours": row.ours,
-                    "peers": peers,
+                    "peer": row.first_peer(), "peers": peers,
                     "ratio": row.ratio(), "target": row.target.map(|_| row.target_text()),
                     "met": row.is_met(),
                 })

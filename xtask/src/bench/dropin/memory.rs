@@ -117,7 +117,9 @@ fn rootwrap(homes: &Homes, who: Who, directory: &Path) -> Result<PathBuf, Stop> 
     std::fs::create_dir(&bin)?;
     let program = match who {
         Who::Ours => homes.subject.clone(),
-        Who::Script | Who::Daemon => homes.script.join("bin/neutron-keepalived-state-change"),
+        Who::Script | Who::Daemon | Who::Limit => {
+            homes.script.join("bin/neutron-keepalived-state-change")
+        }
     };
     std::os::unix::fs::symlink(program, bin.join("neutron-keepalived-state-change"))?;
     let filters = directory.join("filters");

@@ -10,6 +10,8 @@ fuzz_target!(|bytes: &[u8]| {
     if let Progress::Report(report, length) = &whole {
         assert!(*length <= bytes.len(), "more was read than there is");
         assert!(!report.instance.as_str().contains(['/', '\0', '\n']), "{report:?}");
+        let id = report.instance.as_str().as_bytes();
+        assert!(bytes[..*length].windows(id.len()).any(|window| window == id), "{report:?}");
         assert_eq!(read(&bytes[..*length]), whole, "what comes behind it matters");
     }
     // Piece by piece: nothing is decided before it is, and what is decided stays so.

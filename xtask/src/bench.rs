@@ -45,7 +45,7 @@ pub fn outside(words: &[&str]) -> Task {
         homes[0] = provision::neutron("29.0.0")?.display().to_string();
     } else if name == "dropin" {
         provision::programs(&[provision::PEERS, provision::C])?;
-        dropin::build_limit()?;
+        dropin::limit::build()?;
         homes = [provision::neutron("29.0.0")?, provision::neutron("28.0.2")?]
             .map(|home| home.display().to_string());
     } else {

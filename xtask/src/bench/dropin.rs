@@ -2,6 +2,7 @@
 //! this machine: a C program that does the least that any monitor must do.
 
 mod cold;
+pub mod limit;
 mod memory;
 mod processes;
 
@@ -68,7 +69,7 @@ impl Homes {
                 self.daemon.join("bin/neutron-keepalived-state-change"),
                 &["--config-file=/dev/null"],
             ),
-            Who::Limit => return limit(router),
+            Who::Limit => return limit::command(router),
         };
         let mut command = router.command(&program);
         command.args(extra);
@@ -81,31 +82,6 @@ impl Homes {
 fn as_service(command: &mut Command) {
     command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-}
-
-fn limit_program() -> PathBuf {
-    crate::build::target_directory().join("bench/limit")
-}
-
-/// Compiles the limit.
-pub fn build_limit() -> crate::Task {
-    let program = limit_program();
-    std::fs::create_dir_all(program.parent().unwrap_or(&program))?;
-    let source = crate::build::root().join("xtask/src/bench/dropin/limit.c");
-    let status = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(&source).status()?;
-    if status.success() { Ok(()) } else { Err(Stop(format!("cc {} failed", source.display()))) }
-}
-
-/// The limit, in the router's namespace.
-fn limit(router: &Router) -> Command {
-    let address = router.cidr.split('/').next().unwrap_or_default();
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", router.netns.name()]).arg(limit_program());
-    command.args([&router.link, address]).arg(router.conf_dir.join("state"));
-    command.arg(router.state_path.join("keepalived-state-change"));
-    command.arg(&router.id).arg(router.pid_file());
-    as_service(&mut command);
-    command
 }
 
 /// A program that was started, and everything it keeps alive.
@@ -275,15 +251,6 @@ fn set(row: &mut Row, who: Who, value: Option<f64>) {
     }
 }
 
-/// How far ours is from the limit, by a row that has both.
-fn distance(row: &Row) -> Row {
-    let mut distance = Row::new(format!("{}: ours ÷ limit", row.metric), "×");
-    let limit = row.peers.get(2).copied().flatten();
-    distance.ours = row.ours.zip(limit).map(|(ours, limit)| ours / limit);
-    distance.target = Some(Target::AtMost(1.2));
-    distance
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a file size")]
 fn binary(homes: &Homes, rows: &mut Vec<Row>) -> Result<(), Stop> {
     let mut row = Row::new("binary", "KiB");
@@ -360,7 +327,7 @@ fn change(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
             set(&mut table[at + 1], who, samples.as_ref().map(|samples| samples.quantile(0.99)));
         }
     }
-    let distances = [distance(&table[0]), distance(&table[2])];
+    let distances = [limit::distance(&table[0]), limit::distance(&table[2])];
     rows.extend(table);
     rows.extend(distances);
 }

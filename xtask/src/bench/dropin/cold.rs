@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use vipwatch_testkit::pause;
 
-use super::{Homes, Stage, Who, distance, say, set, stage};
+use super::limit::distance;
+use super::{Homes, Stage, Who, say, set, stage};
 use crate::bench::measure::Samples;
 use crate::bench::report::Row;
 

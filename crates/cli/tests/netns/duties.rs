@@ -218,7 +218,7 @@ fn a_router_forwards_ipv6_while_it_is_primary() {
     assert_eq!(report(lab.path(), &id, "backup"), Some(200));
     wait_for("a backup", || (params() == ["1", "0", "0"]).then_some(()));
     // With a route of its own it needs no advertised one.
-    let conf = "vrrp_instance VR_1 {\n interface ha-1\n virtual_ipaddress {\n  169.254.0.1/24\n }\n \
+    let conf = "vrrp_instance VR_1 {\n interface ha-1\n virtual_router_id 1\n virtual_ipaddress {\n  169.254.0.1/24\n }\n \
                 virtual_routes {\n  ::/0 via fe80::1 dev qg-1\n }\n}\n";
     crate::write(&lab.path().join("ha_confs").join(&id).join("keepalived.conf"), conf);
     assert_eq!(report(lab.path(), &id, "primary"), Some(200));

@@ -63,12 +63,25 @@ fn write_with_mode(path: &Path, text: &str, mode: u32) {
     file.persist(path).unwrap();
 }
 
-/// An instance as ordinary keepalived is told of it.
+/// An instance as ordinary keepalived is told of it. Addresses of another family than the first are excluded
+/// ones: keepalived would ignore them among the others.
 fn instance(name: &str, link: &str, vips: &[&str]) -> String {
-    let vips = vips.join("\n  ");
+    let is_v6 = |vip: &&str| vip.contains(':');
+    let of = |wanted: bool| {
+        let vips = vips.iter().copied().filter(|vip| is_v6(vip) == wanted);
+        vips.collect::<Vec<_>>().join("\n  ")
+    };
+    let is_first_v6 = vips.first().is_some_and(is_v6);
+    let (advertised, excluded) = (of(is_first_v6), of(!is_first_v6));
+    let excluded = match excluded.as_str() {
+        "" => String::new(),
+        excluded => format!(" virtual_ipaddress_excluded {{\n  {excluded}\n }}\n"),
+    };
+    // Instances on one link need different ones.
+    let vrid = 1 + name.bytes().map(u32::from).sum::<u32>() % 254;
     format!(
-        "vrrp_instance {name} {{\n interface {link}\n virtual_router_id 7\n priority 100\n \
-         virtual_ipaddress {{\n  {vips}\n }}\n}}\n"
+        "vrrp_instance {name} {{\n interface {link}\n virtual_router_id {vrid}\n priority 100\n \
+         virtual_ipaddress {{\n  {advertised}\n }}\n{excluded}}}\n"
     )
 }
 

@@ -310,7 +310,8 @@ fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
 #[test]
 fn the_doctor_finds_two_who_claim_the_same() {
     let lab = Lab::new();
-    let two = [one(), instance("VI_2", "eth0", &["192.0.2.9/24"])];
+    // The same virtual router id, too.
+    let two = [one(), one().replace("VI_1", "VI_2")];
     let (_netns, place) = stage(&lab, &two);
     let _node = place.start();
     let said = place.say(&["doctor"]);

@@ -323,7 +323,7 @@ fn floating_addresses_that_come_later_are_announced_too() {
     switch.plug(&peer, "eth0", "port-p");
     let place: Place = place(&lab);
     // One address decides, the others follow.
-    let conf = "vrrp_instance R {\n interface eth0\n virtual_ipaddress {\n 192.0.2.1/24 dev eth0\n }\n \
+    let conf = "vrrp_instance R {\n interface eth0\n virtual_router_id 1\n virtual_ipaddress {\n 192.0.2.1/24 dev eth0\n }\n \
                 virtual_ipaddress_excluded {\n 192.0.2.77/32 dev eth0\n }\n}\n";
     write(&lab.path().join("ha_confs").join(&id).join("keepalived.conf"), conf);
     place.configure(

@@ -433,8 +433,9 @@ fn our_own_namespace_is_heard_although_it_has_an_id() {
 
 /// An instance in the namespace we are in.
 fn here() -> Arc<Found> {
-    let text =
-        format!("vrrp_instance H {{\n interface eth0\n virtual_ipaddress {{\n {VIP}\n }}\n}}\n");
+    let text = format!(
+        "vrrp_instance H {{\n interface eth0\n virtual_router_id 1\n virtual_ipaddress {{\n {VIP}\n }}\n}}\n"
+    );
     let directory = tempfile::tempdir().unwrap();
     let keepalived = directory.path().join("k.conf");
     std::fs::File::create(&keepalived).unwrap().write_all(text.as_bytes()).unwrap();

@@ -318,7 +318,9 @@ fn clashes(view: &View) -> Vec<Value> {
         let found = &entry.found;
         let (id, netns) = (found.id.as_str(), found.netns.clone());
         if let Some(vrid) = found.vrrp.vrid {
-            let key = (netns.clone(), found.vrrp.interface.to_string(), vrid);
+            // Each family has its own.
+            let is_ipv4 = found.vrrp.addresses.first().map(|first| first.cidr.addr().is_ipv4());
+            let key = (netns.clone(), found.vrrp.interface.to_string(), is_ipv4, vrid);
             if let Some(other) = vrids.insert(key, id) {
                 let text = format!(
                     "virtual_router_id {vrid} on {} is {other}'s too",

@@ -209,6 +209,7 @@ impl Reception {
 /// A receiver that is shutting down. The descriptor can be read when it has.
 #[derive(Debug)]
 pub(crate) struct Closing {
+    /// BOUND: one entry, when the thread ends.
     ended: Inbox<()>,
     thread: JoinHandle<()>,
 }

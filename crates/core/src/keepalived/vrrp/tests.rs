@@ -1,3 +1,5 @@
+//! Instances and their addresses, from text.
+
 use proptest::prelude::*;
 
 use super::*;

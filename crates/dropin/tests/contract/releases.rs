@@ -55,7 +55,7 @@ fn lives_its_life(release: Release) {
 }
 
 macro_rules! releases {
-    ($($name:ident: $release:ident;)*) => {
+    ($(fn $name:ident() = $release:ident;)*) => {
         $(#[test]
         fn $name() {
             lives_its_life(Release::$release);
@@ -64,26 +64,26 @@ macro_rules! releases {
 }
 
 releases! {
-    queens_12_starts_finds_hears_and_stops_it: V12;
-    queens_12_0_6_starts_finds_hears_and_stops_it: V12_0_6;
-    rocky_13_starts_finds_hears_and_stops_it: V13;
-    rocky_13_0_3_starts_finds_hears_and_stops_it: V13_0_3;
-    stein_14_0_0_starts_finds_hears_and_stops_it: V14_0_0;
-    stein_14_0_1_starts_finds_hears_and_stops_it: V14_0_1;
-    stein_14_0_2_starts_finds_hears_and_stops_it: V14_0_2;
-    train_15_starts_finds_hears_and_stops_it: V15;
-    ussuri_16_starts_finds_hears_and_stops_it: V16;
-    victoria_17_starts_finds_hears_and_stops_it: V17;
-    wallaby_18_starts_finds_hears_and_stops_it: V18;
-    xena_19_starts_finds_hears_and_stops_it: V19;
-    yoga_20_starts_finds_hears_and_stops_it: V20;
-    zed_21_starts_finds_hears_and_stops_it: V21;
-    antelope_22_starts_finds_hears_and_stops_it: V22;
-    bobcat_23_starts_finds_hears_and_stops_it: V23;
-    caracal_24_starts_finds_hears_and_stops_it: V24;
-    dalmatian_25_starts_finds_hears_and_stops_it: V25;
-    epoxy_26_starts_finds_hears_and_stops_it: V26;
-    flamingo_27_starts_finds_hears_and_stops_it: V27;
-    gazpacho_28_starts_finds_hears_and_stops_it: V28;
-    release_29_starts_finds_hears_and_stops_it: V29;
+    fn queens_12_starts_finds_hears_and_stops_it() = V12;
+    fn queens_12_0_6_starts_finds_hears_and_stops_it() = V12_0_6;
+    fn rocky_13_starts_finds_hears_and_stops_it() = V13;
+    fn rocky_13_0_3_starts_finds_hears_and_stops_it() = V13_0_3;
+    fn stein_14_0_0_starts_finds_hears_and_stops_it() = V14_0_0;
+    fn stein_14_0_1_starts_finds_hears_and_stops_it() = V14_0_1;
+    fn stein_14_0_2_starts_finds_hears_and_stops_it() = V14_0_2;
+    fn train_15_starts_finds_hears_and_stops_it() = V15;
+    fn ussuri_16_starts_finds_hears_and_stops_it() = V16;
+    fn victoria_17_starts_finds_hears_and_stops_it() = V17;
+    fn wallaby_18_starts_finds_hears_and_stops_it() = V18;
+    fn xena_19_starts_finds_hears_and_stops_it() = V19;
+    fn yoga_20_starts_finds_hears_and_stops_it() = V20;
+    fn zed_21_starts_finds_hears_and_stops_it() = V21;
+    fn antelope_22_starts_finds_hears_and_stops_it() = V22;
+    fn bobcat_23_starts_finds_hears_and_stops_it() = V23;
+    fn caracal_24_starts_finds_hears_and_stops_it() = V24;
+    fn dalmatian_25_starts_finds_hears_and_stops_it() = V25;
+    fn epoxy_26_starts_finds_hears_and_stops_it() = V26;
+    fn flamingo_27_starts_finds_hears_and_stops_it() = V27;
+    fn gazpacho_28_starts_finds_hears_and_stops_it() = V28;
+    fn release_29_starts_finds_hears_and_stops_it() = V29;
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::keepalived::signal;
 use crate::monitor::read_pid;
@@ -81,7 +81,7 @@ impl DumpLab {
     /// Starts keepalived with `file`, reads its dump and stops it.
     pub fn dump(&self, file: &Path, config_id: Option<&str>) -> Dump {
         let mut command = self.netns.command("keepalived");
-        command.args(["-n", "-P", "-l", "-d", "-G", "-D", "-f"]).arg(file);
+        command.args(["-n", "-R", "-P", "-l", "-d", "-G", "-D", "-f"]).arg(file);
         command.args(config_id.iter().flat_map(|id| ["-i", id]));
         command.arg("-p").arg(self.path().join("dump.pid"));
         command.arg("-r").arg(self.path().join("dump-vrrp.pid"));
@@ -89,17 +89,16 @@ impl DumpLab {
         let mut child = command.spawn().expect("keepalived; hint: `cargo xtask test` installs it");
         let lines = lines(&mut child);
         let mut log: Vec<String> = Vec::new();
+        let deadline = Instant::now() + DUMP_TIMEOUT;
         let dump = loop {
-            match lines.recv_timeout(DUMP_TIMEOUT) {
+            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains("------< Interfaces >------") => {
                     break Dump::Instances(instances(&log));
                 }
                 Ok(line) if line.ends_with("keepalived has no configuration to run") => {
                     break Dump::Instances(Vec::new());
                 }
-                Ok(line) if line.contains("exited due to segmentation fault") => {
-                    break Dump::Broken(line);
-                }
+                Ok(line) if line.contains("exited due to") => break Dump::Broken(line),
                 Ok(line) => log.push(line),
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     break Dump::Refused(log.split_off(log.len().saturating_sub(8)).join("\n"));
@@ -129,7 +128,7 @@ impl DumpLab {
             let links =
                 run(Command::new("ip").args(["-n", name, "-o", "link", "show", "type", kind]));
             for link in links.lines().filter_map(|line| line.split(['@', ' ']).nth(1)) {
-                self.netns.ip(&format!("link delete {link}"));
+                self.netns.ip(&format!("link delete dev {link}"));
             }
         }
     }

@@ -45,7 +45,7 @@ pub(super) trait Visitor {
 /// Visits what `lines` say, for the process that knows `keywords`.
 pub(super) fn visit(lines: &[Line], keywords: &[Keyword], visitor: &mut dyn Visitor) {
     let mut walk = Walk { lines: lines.iter(), visitor, skipped: 0, depth: 0, has_ended: false };
-    walk.block(keywords, None);
+    walk.block(keywords, None, false);
 }
 
 /// The next line opens the block that is to be skipped, if it is a `{`.
@@ -73,8 +73,7 @@ impl Walk<'_> {
     }
 
     /// Reads statements up to the `}` of the block `head`; without one, to the end.
-    fn block(&mut self, keywords: &[Keyword], head: Option<Statement<'_>>) {
-        let mut needs_brace = head.is_some();
+    fn block(&mut self, keywords: &[Keyword], head: Option<Statement<'_>>, mut needs_brace: bool) {
         let mut unknown = None;
         while let Some((place, words)) = self.next() {
             let first = words[0].as_str();
@@ -137,22 +136,50 @@ impl Walk<'_> {
         }
         match keyword.kind {
             Kind::Line => self.visitor.statement(statement),
-            Kind::List => self.list(keyword.name),
-            Kind::Skipped => self.skipped = PENDING,
+            Kind::List => self.list(keyword.name, statement),
+            Kind::Skipped => {
+                self.skipped = if statement.words.last().is_some_and(|word| word == "{") {
+                    1
+                } else {
+                    PENDING
+                };
+            }
             Kind::Block(keywords) => {
-                if self.visitor.begin(statement) == Wanted::No {
+                // Only a brace in quotes is still on the line of its block.
+                let (words, needs_brace) = match statement.words {
+                    [words @ .., last] if last == "{" => (words, false),
+                    words => (words, true),
+                };
+                let head = Statement { words, ..statement };
+                if self.visitor.begin(head) == Wanted::No {
                     self.skipped = PENDING;
                 }
                 self.depth += 1;
-                self.block(keywords, Some(statement));
+                self.block(keywords, Some(head), needs_brace);
                 self.depth -= 1;
             }
         }
     }
 
     /// Reads a list up to its `}`: every other line is an entry.
-    fn list(&mut self, keyword: &str) {
+    fn list(&mut self, keyword: &str, head: Statement<'_>) {
         let mut needs_brace = true;
+        // Only a brace in quotes is still on the line of its list.
+        if let [_, brace, entry @ ..] = head.words
+            && brace == "{"
+        {
+            needs_brace = false;
+            let (entry, is_last) = match entry {
+                [entry @ .., last] if last == "}" => (entry, true),
+                entry => (entry, false),
+            };
+            if !entry.is_empty() {
+                self.visitor.entry(keyword, Statement { words: entry, ..head });
+            }
+            if is_last {
+                return;
+            }
+        }
         while let Some((place, mut words)) = self.next() {
             if std::mem::take(&mut needs_brace) && words[0] == "{" {
                 words.remove(0);

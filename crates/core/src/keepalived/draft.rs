@@ -70,6 +70,8 @@ pub(super) struct Draft {
     pub(super) is_strict: Option<bool>,
     pub(super) uses_vmac: bool,
     pub(super) uses_vmac_addr: bool,
+    /// Whether advertisements are sent over the interface below the VMAC.
+    pub(super) sends_below_vmac: bool,
     pub(super) uses_ipvlan: bool,
     /// The name of the VMAC or ipvlan link.
     pub(super) vmac_name: Option<LinkName>,
@@ -98,6 +100,7 @@ impl Draft {
             is_strict: None,
             uses_vmac: false,
             uses_vmac_addr: false,
+            sends_below_vmac: false,
             uses_ipvlan: false,
             vmac_name: None,
             vmac_mac: None,
@@ -177,6 +180,7 @@ impl Visitor for Drafts {
             "mcast_dst_ip" => draft.take_group(text),
             "use_vmac" => self.take_vmac(statement),
             "use_vmac_addr" => draft.uses_vmac_addr = true,
+            "vmac_xmit_base" => draft.sends_below_vmac = true,
             "use_ipvlan" => self.take_ipvlan(statement),
             _ => {}
         }
@@ -224,6 +228,19 @@ impl Visitor for Drafts {
 }
 
 impl Draft {
+    /// Whether both send their advertisements over one link, if both have the same interface.
+    pub(super) fn shares_link(&self, other: &Self) -> bool {
+        let has_own =
+            |draft: &Self| (draft.uses_vmac && !draft.sends_below_vmac) || draft.uses_ipvlan;
+        match (has_own(self), has_own(other)) {
+            (false, false) => true,
+            (true, true) => {
+                !self.uses_ipvlan && !other.uses_ipvlan && self.vmac_mac == other.vmac_mac
+            }
+            _ => false,
+        }
+    }
+
     fn take_interface(&mut self, text: &str, place: Place) {
         let name = &self.name;
         if text.contains(UNKNOWN) {

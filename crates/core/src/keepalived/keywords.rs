@@ -135,6 +135,7 @@ const TRACK_FILE: &[Keyword] = &[];
 const INSTANCE: &[Keyword] = &[
     line("use_vmac", 1),
     line("use_vmac_addr", 1),
+    line("vmac_xmit_base", 1),
     line("use_ipvlan", 1),
     list("unicast_peer"),
     line("native_ipv6", 1),

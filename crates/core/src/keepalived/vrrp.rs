@@ -206,6 +206,8 @@ impl Completion<'_> {
                     && other.interface == draft.interface
                     && other.family.unwrap_or(Family::V4) == draft.family.unwrap_or(Family::V4)
                     && other.group == draft.group
+                    // A group of IPv6 belongs to a link.
+                    && (draft.family != Some(Family::V6) || draft.shares_link(other))
                     && !other.is_unicast
                     && !draft.is_unicast
             };

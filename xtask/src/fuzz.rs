@@ -1,5 +1,8 @@
 //! `cargo xtask fuzz`: readers of what others say, fed with anything. What makes one fail is kept, and shown.
 
+pub mod keepalived;
+mod mutation;
+
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -23,6 +26,9 @@ enum Extent {
 }
 
 pub fn run(words: &[&str]) -> Task {
+    if let ["keepalived", rest @ ..] = words {
+        return keepalived::outside(rest);
+    }
     let mut targets = TARGETS.to_vec();
     let mut seconds = 60;
     let mut words = words.iter().copied();
@@ -34,8 +40,9 @@ pub fn run(words: &[&str]) -> Task {
             }
             word => {
                 let known = TARGETS.into_iter().find(|target| *target == word);
-                let unknown =
-                    || format!("unknown target {word:?}; there are {}", TARGETS.join(", "));
+                let unknown = || {
+                    format!("unknown target {word:?}; there are keepalived, {}", TARGETS.join(", "))
+                };
                 targets = vec![known.ok_or_else(|| Stop(unknown()))?];
             }
         }

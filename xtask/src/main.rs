@@ -38,6 +38,9 @@ Usage: cargo xtask COMMAND
         [--quick]                fewer repetitions, no figures to quote
   fuzz [TARGET] [--seconds N]    feed readers with anything, for a minute each; TARGET: request,
                                  keepalived_conf, netlink, frame
+  fuzz keepalived                change valid configurations of keepalived's a little, and compare what
+       [--seed N] [--count N]    real keepalived and discovery read, for a minute or N files; what
+       [--seconds N]             differs is kept below target/fuzz/broken
 
 Everything that needs network namespaces runs in its own, without root where user namespaces
 are allowed, and leaves nothing behind.
@@ -77,6 +80,7 @@ fn inside(words: &[&str]) -> Task {
         ["demo", rest @ ..] => demo::inside(rest),
         ["test", rest @ ..] => test::inside(rest),
         ["bench", rest @ ..] => bench::inside(rest),
+        ["fuzz", rest @ ..] => fuzz::keepalived::inside(rest),
         other => Err(Stop(format!("nothing to do inside: {other:?}"))),
     }
 }

@@ -122,7 +122,10 @@ impl DumpLab {
         }
         let _ = child.kill();
         let _ = child.wait();
-        let _ = std::fs::remove_file(pid_file);
+        // With the number of a process that runs, the next one would not start.
+        for file in [pid_file, self.path().join("dump.pid")] {
+            let _ = std::fs::remove_file(file);
+        }
         for kind in ["macvlan", "ipvlan"] {
             let name = self.netns.name();
             let links =

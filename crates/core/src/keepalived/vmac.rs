@@ -120,7 +120,9 @@ impl<'a> Links<'a> {
             Some(name) => name,
             None => self.unused_name(prefix, vrid, family)?,
         };
-        self.made.push(Macvlan { name, base, mac });
+        // The kernel puts a macvlan over another on the link below that one.
+        let below = self.made.iter().find(|made| made.name == base).map_or(base, |made| made.base);
+        self.made.push(Macvlan { name, base: below, mac });
         Some(name)
     }
 

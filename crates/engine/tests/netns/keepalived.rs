@@ -249,6 +249,14 @@ fn keepalived_vmac() {
                 on("eth1", "B", "use_vmac", "10.0.0.2")
             ),
         ),
+        case(
+            "use_vmac, use_vmac_addr and use_vmac on addresses",
+            instance(
+                "A",
+                "use_vmac\n use_vmac_addr",
+                "10.0.0.1 use_vmac\n 10.0.0.2 use_vmac\n 10.0.0.3",
+            ),
+        ),
         case("a bad MAC address", instance("A", "use_vmac 01:00:00:00:00:01", "10.0.0.1")),
     ]);
 }
@@ -535,6 +543,10 @@ fn keepalived_quotes_comments_and_braces() {
         )
     };
     agree(&[
+        case(
+            "a brace in quotes behind a name",
+            instance("A", "", "10.0.0.1").replace("A {", "A \"{\""),
+        ),
         case("an escaped quote", auth("\"\\\"\"")),
         case("an escaped quote and a brace", auth("\"\\\"}\"")),
         case("a brace in quotes", auth("\"}{\"")),
@@ -732,6 +744,10 @@ fn keepalived_statements() {
     let without = |line: &str| instance("A", "", "10.0.0.1").replace(line, "");
     let strict = "global_defs {\n vrrp_strict\n}\n";
     agree(&[
+        case(
+            "the same virtual_router_id of IPv6, once on a VMAC",
+            format!("{}{}", instance("A", "", "fd00::1"), instance("B", "use_vmac", "fd00::2")),
+        ),
         case("no priority", a("")),
         case("no priority of a MASTER", a("state MASTER")),
         case("priority 0", a("priority 0")),

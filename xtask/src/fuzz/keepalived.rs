@@ -75,7 +75,7 @@ pub fn inside(words: &[&str]) -> Task {
         match difference(&lab, &sample) {
             Verdict::Agree => {}
             Verdict::Broken => broken += 1,
-            Verdict::Differ(_) => return Err(report(&lab, sample, seed, compared)),
+            Verdict::Differ(first) => return Err(report(&lab, sample, seed, compared, &first)),
         }
         compared += 1;
         if told.elapsed() >= PROGRESS_EVERY {
@@ -98,11 +98,13 @@ enum Verdict {
 }
 
 /// Makes a sample that differs as small as it can be, and keeps it.
-fn report(lab: &DumpLab, sample: Sample, seed: u64, compared: u64) -> Stop {
+fn report(lab: &DumpLab, sample: Sample, seed: u64, compared: u64, first: &str) -> Stop {
     println!("file {compared} differs; making it smaller");
     let sample = smallest(lab, sample);
     let Verdict::Differ(text) = difference(lab, &sample) else {
-        return Stop(format!("file {compared} of seed {seed} differed once, and does not again"));
+        return Stop(format!(
+            "file {compared} of seed {seed} differed once, and does not again\n{first}"
+        ));
     };
     let directory =
         target_directory().join("fuzz/broken/keepalived").join(format!("{seed}-{compared}"));

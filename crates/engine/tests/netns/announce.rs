@@ -275,7 +275,7 @@ fn another_holder_is_found_and_silence_is_good_news() {
     let other = stage.lab.netns("o");
     stage.switch.plug(&other, "eth0", "port-o");
     hold(&other, "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
-    let check = Some(Duration::from_millis(500));
+    let check = Some(Duration::from_secs(3));
     let report = stage.announce(AnnouncePlan { check, ..ONCE });
     let mac = mac_of(&other, "eth0");
     let mut found: Vec<(String, String)> =

@@ -309,8 +309,13 @@ impl Scout {
         self.readings.get(file).is_some_and(|reading| reading.missing_since.is_some())
     }
 
-    /// The last reading of a file that is missing; `None` if the file counts as gone.
-    fn hold(&mut self, file: &Arc<Path>, discovery: &mut Discovery) -> Option<&mut Reading> {
+    /// The last reading of `file`, which is missing, or which includes `missing`; `None` if that counts as gone.
+    fn hold(
+        &mut self,
+        file: &Arc<Path>,
+        missing: &Path,
+        discovery: &mut Discovery,
+    ) -> Option<&mut Reading> {
         let reading = self.readings.get_mut(file)?;
         let has_place = |found: &Arc<Found>| match (&found.netns, found.origin) {
             // Neutron's agent deletes the namespace of a router with its directory.
@@ -329,9 +334,16 @@ impl Scout {
         *ends_in = Some(ends_in.map_or(left, |first| first.min(left)));
         let seconds = MISSING_FILE_HOLD.as_secs();
         let text = format!("the file is missing; its instances are kept for {seconds} s");
-        (reading.stamp, reading.troubles) = (None, vec![trouble(file, None, text)]);
+        (reading.stamp, reading.troubles) = (None, vec![trouble(missing, None, text)]);
         reading.round = self.round;
         Some(reading)
+    }
+
+    /// A file that the last reading of `file` included, that does not exist any more, and that `reading` lacks.
+    fn missing_include(&self, file: &Arc<Path>, reading: &Reading) -> Option<PathBuf> {
+        let known = self.readings.get(file)?;
+        let is_missing = |old: &&PathBuf| !reading.files.contains(old) && !old.exists();
+        known.files.iter().find(is_missing).cloned()
     }
 
     /// What `file` says, which is read if it is another than before; `None` if there is none, and
@@ -341,13 +353,10 @@ impl Scout {
         let found = match std::fs::metadata(file) {
             Ok(metadata) => Ok(Stamp::of(&metadata)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return self.hold(file, discovery);
+                return self.hold(file, file, discovery);
             }
             Err(error) => Err(error),
         };
-        if let Some(known) = self.readings.get_mut(file) {
-            known.missing_since = None;
-        }
         let known = self.readings.get_mut(file);
         let reading = match found {
             Err(error) => {
@@ -357,11 +366,19 @@ impl Scout {
             }
             Ok(stamp) if known.as_ref().is_some_and(|known| known.stamp == Some(stamp)) => {
                 let known = self.readings.get_mut(file)?;
-                known.round = round;
+                (known.round, known.missing_since) = (round, None);
                 return Some(known);
             }
             Ok(stamp) => {
                 let (mut reading, written) = Reading::of(file, &self.places.config_id(), stamp);
+                if let Some(missing) = self.missing_include(file, &reading)
+                    && self.hold(file, &missing, discovery).is_some()
+                {
+                    return self.readings.get_mut(file).map(|known| &mut **known);
+                }
+                if let Some(known) = self.readings.get_mut(file) {
+                    known.missing_since = None;
+                }
                 // A file that was written just now may not be written to its end. At the start
                 // there is nothing better.
                 let age = written.and_then(|written| written.elapsed().ok());
@@ -659,6 +676,38 @@ mod tests {
         assert_eq!(said(&discovery), Vec::<String>::new());
         assert_eq!(discovery.instances[0].id.as_str(), "net~2FA");
         assert_eq!(discovery.instances[0].vrrp.name, "net/A");
+    }
+
+    #[test]
+    fn an_included_file_that_is_missing_for_a_moment_keeps_its_instances() {
+        let (_directory, places) = stage();
+        let included = places.keepalived.parent().unwrap().join("conf.d/a.conf");
+        write(&places.keepalived, "include conf.d/*.conf\n");
+        write(&included, &instance("A", "192.0.2.1"));
+        let ids = |discovery: &Discovery| -> Vec<String> {
+            discovery.instances.iter().map(|found| found.id.to_string()).collect()
+        };
+        let mut scout = Scout::new(places, Vec::new());
+        assert_eq!(ids(&scout.look()), ["A"]);
+        std::fs::remove_file(&included).unwrap();
+        let discovery = scout.look();
+        assert_eq!(ids(&discovery), ["A"]);
+        assert_eq!(
+            said(&discovery),
+            ["a.conf:0: the file is missing; its instances are kept for 5 s"]
+        );
+        write(&included, &instance("A", "192.0.2.1"));
+        // Long enough ago to be believed.
+        let written = SystemTime::now() - SETTLE * 2;
+        File::options().write(true).open(&included).unwrap().set_modified(written).unwrap();
+        File::options()
+            .write(true)
+            .open(&scout.places.keepalived)
+            .unwrap()
+            .set_modified(written)
+            .unwrap();
+        let discovery = scout.look();
+        assert_eq!((ids(&discovery), said(&discovery)), (vec!["A".to_owned()], Vec::new()));
     }
 
     #[test]

@@ -181,8 +181,14 @@ impl Walk<'_> {
             }
         }
         while let Some((place, mut words)) = self.next() {
-            if std::mem::take(&mut needs_brace) && words[0] == "{" {
-                words.remove(0);
+            if std::mem::take(&mut needs_brace) {
+                if words[0] == "{" {
+                    words.remove(0);
+                } else {
+                    // keepalived takes this line for the first entry.
+                    let text = format!("{keyword} needs a {{ before this line");
+                    self.visitor.nesting(Problem::note(place, text));
+                }
             }
             let is_last = words.last().is_some_and(|word| word == "}");
             if is_last {

@@ -102,8 +102,38 @@ pub(super) const VRRP: &[Keyword] = &[
     block("vrrp_track_file", 1, TRACK_FILE),
 ];
 
-/// Only those that open a list or are read here: the others are lines, known or not.
+/// Only those that open a list, are read here, or without whose value keepalived ends: the others are lines, known or not.
 const GLOBAL: &[Keyword] = &[
+    line("bfd_process_name", 2),
+    line("bfd_rlimit_rtime", 2),
+    line("bfd_rlimit_rttime", 2),
+    line("checker_process_name", 2),
+    line("checker_rlimit_rtime", 2),
+    line("checker_rlimit_rttime", 2),
+    line("config_save_dir", 2),
+    line("lvs_process_name", 2),
+    line("nftables_ipvs_priority", 2),
+    line("nftables_ipvs_start_fwmark", 2),
+    line("nftables_priority", 2),
+    line("random_seed", 2),
+    line("smtp_connect_timeout", 2),
+    line("smtp_server", 2),
+    line("umask", 2),
+    line("vrrp_down_timer_adverts", 2),
+    line("vrrp_garp_interval", 2),
+    line("vrrp_garp_lower_prio_delay", 2),
+    line("vrrp_garp_lower_prio_repeat", 2),
+    line("vrrp_garp_master_delay", 2),
+    line("vrrp_garp_master_refresh", 2),
+    line("vrrp_garp_master_refresh_repeat", 2),
+    line("vrrp_garp_master_repeat", 2),
+    line("vrrp_gna_interval", 2),
+    line("vrrp_mcast_group4", 2),
+    line("vrrp_mcast_group6", 2),
+    line("vrrp_process_name", 2),
+    line("vrrp_rlimit_rtime", 2),
+    line("vrrp_rlimit_rttime", 2),
+    line("vrrp_startup_delay", 2),
     list("notification_email"),
     line("dynamic_interfaces", 1),
     line("vmac_addr_prefix", 2),
@@ -113,6 +143,11 @@ const GLOBAL: &[Keyword] = &[
 ];
 
 const SYNC_GROUP: &[Keyword] = &[
+    line("notify", 2),
+    line("notify_backup", 2),
+    line("notify_fault", 2),
+    line("notify_master", 2),
+    line("notify_stop", 2),
     list("group"),
     list("track_interface"),
     list("track_script"),
@@ -123,16 +158,36 @@ const SYNC_GROUP: &[Keyword] = &[
 
 const GARP_GROUP: &[Keyword] = &[list("interfaces")];
 
-const SCRIPT: &[Keyword] =
-    &[line("interval", 2), line("timeout", 2), line("weight", 2), line("rise", 2), line("fall", 2)];
+const SCRIPT: &[Keyword] = &[
+    line("user", 2),
+    line("interval", 2),
+    line("timeout", 2),
+    line("weight", 2),
+    line("rise", 2),
+    line("fall", 2),
+];
 
-const TRACK_PROCESS: &[Keyword] = &[];
+const TRACK_PROCESS: &[Keyword] = &[
+    line("process", 2),
+    line("delay", 2),
+    line("terminate_delay", 2),
+    line("fork_delay", 2),
+    line("quorum", 2),
+    line("quorum_max", 2),
+];
 
 const BFD: &[Keyword] = &[];
 
 const TRACK_FILE: &[Keyword] = &[];
 
 const INSTANCE: &[Keyword] = &[
+    line("notify", 2),
+    line("notify_backup", 2),
+    line("notify_fault", 2),
+    line("notify_master", 2),
+    line("notify_master_rx_lower_pri", 2),
+    line("notify_stop", 2),
+    line("lvs_sync_daemon_interface", 2),
     line("use_vmac", 1),
     line("use_vmac_addr", 1),
     line("vmac_xmit_base", 1),

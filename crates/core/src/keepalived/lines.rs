@@ -61,8 +61,10 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// More lines than any real configuration: a `~SEQ` may count for ever.
-const MAX_LINES: usize = 500_000;
+/// More than any real configuration has: a `~SEQ` may count for ever, and a definition may use itself. Every line counts
+/// that is taken from a file, a definition or a repetition, whether anything is left of it or not.
+const MAX_LINES: usize = 200_000;
+const MAX_BYTES: usize = 16 << 20;
 
 /// Reads `first` and what it includes.
 pub(super) fn read(
@@ -82,15 +84,20 @@ pub(super) fn read(
         repeats: Vec::new(),
         further: Vec::new(),
         repeats_outside: 0,
+        taken_lines: 0,
+        taken_bytes: 0,
     };
     let mut lines = Vec::new();
     while let Some(line) = reader.next() {
-        if lines.len() == MAX_LINES {
-            let text = format!("the configuration has more than {MAX_LINES} lines");
-            reader.problems.push(Problem::new(line.place, text));
-            break;
-        }
         lines.push(line);
+    }
+    if reader.is_too_long() {
+        let text = format!(
+            "the configuration has more than {MAX_LINES} lines or {} MiB with its repetitions and \
+             definitions: the rest is not read",
+            MAX_BYTES >> 20
+        );
+        reader.problems.push(Problem::new(reader.place, text));
     }
     lines
 }
@@ -138,9 +145,24 @@ struct Reader<'a> {
     further: Vec<Further>,
     /// Repeats that continue only after the definition of several lines that is being read.
     repeats_outside: usize,
+    /// Compared with [`MAX_LINES`].
+    taken_lines: usize,
+    /// Compared with [`MAX_BYTES`].
+    taken_bytes: usize,
 }
 
 impl Reader<'_> {
+    fn is_too_long(&self) -> bool {
+        self.taken_lines > MAX_LINES || self.taken_bytes > MAX_BYTES
+    }
+
+    /// Counts a line; `None` when there were too many.
+    fn count(&mut self, line: String) -> Option<String> {
+        self.taken_lines += 1;
+        self.taken_bytes = self.taken_bytes.saturating_add(line.len());
+        (!self.is_too_long()).then_some(line)
+    }
+
     fn next(&mut self) -> Option<Line> {
         // The definition of several lines that is being made.
         let mut defining: Option<String> = None;
@@ -172,6 +194,14 @@ impl Reader<'_> {
         if let Some(residue) = self.residue.take() {
             return Some((residue, Origin::Elsewhere));
         }
+        match self.raw_of_definitions() {
+            Some(text) => Some((self.count(text)?, Origin::Elsewhere)),
+            None => self.raw_of_files(defining),
+        }
+    }
+
+    /// The next line of a repetition or of a definition of several lines.
+    fn raw_of_definitions(&mut self) -> Option<String> {
         if self.repeats.len() > self.repeats_outside
             && let Some(repeat) = self.repeats.last_mut()
         {
@@ -182,18 +212,20 @@ impl Reader<'_> {
             for (name, value) in values {
                 self.definitions.set(&name, value);
             }
-            return Some((text, Origin::Elsewhere));
+            return Some(text);
         }
-        if let Some(further) = self.further.last_mut() {
-            if let Some((line, rest)) = further.text.split_once('\n') {
-                let (line, rest) = (line.to_owned(), rest.to_owned());
-                further.text = rest;
-                return Some((line, Origin::Elsewhere));
-            }
-            let Further { text, repeats_outside } = self.further.pop()?;
-            self.repeats_outside = repeats_outside;
-            return Some((text, Origin::Elsewhere));
+        let further = self.further.last_mut()?;
+        if let Some((line, rest)) = further.text.split_once('\n') {
+            let (line, rest) = (line.to_owned(), rest.to_owned());
+            further.text = rest;
+            return Some(line);
         }
+        let Further { text, repeats_outside } = self.further.pop()?;
+        self.repeats_outside = repeats_outside;
+        Some(text)
+    }
+
+    fn raw_of_files(&mut self, defining: &mut Option<String>) -> Option<(String, Origin)> {
         loop {
             let line = self.line()?;
             if !line.is_empty() {
@@ -217,6 +249,7 @@ impl Reader<'_> {
                 continue;
             };
             self.place = Place { file: open.current.source.file, line: open.current.line };
+            let line = self.count(line)?;
             let first = uncomment(&line);
             if first.has_open_quote {
                 self.problems.push(Problem::note(self.place, "a quote is not closed on its line"));
@@ -300,7 +333,9 @@ impl Reader<'_> {
             self.open.last().map_or(String::new(), |open| open.current.source.directory.clone());
         let (further, outside) = (&mut self.further, &mut self.repeats_outside);
         let repeats = self.repeats.len();
+        let taken_bytes = &mut self.taken_bytes;
         let lines = |more: String| {
+            *taken_bytes = taken_bytes.saturating_add(more.len());
             further.push(Further { text: more, repeats_outside: *outside });
             *outside = repeats;
         };
@@ -319,6 +354,11 @@ impl Reader<'_> {
         let above: Vec<usize> = self.open.iter().map(|open| open.current.source.file).collect();
         let include = Include { pattern, letter, place: self.place, above: &above };
         let opened = self.files.open(include, self.problems);
+        let bytes: usize = opened.iter().map(|source| source.text.len()).sum();
+        self.taken_bytes = self.taken_bytes.saturating_add(bytes.saturating_mul(times));
+        if self.is_too_long() {
+            return;
+        }
         let mut sources: Vec<Source> = Vec::with_capacity(opened.len() * times);
         for _ in 0..times {
             sources.extend(opened.iter().rev().cloned());

@@ -31,7 +31,7 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     const PLACES: usize = 6;
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let is_rounded_up = decimals.as_bytes().get(PLACES).is_some_and(|digit| *digit >= b'5');
-    let kept = decimals.get(..PLACES).unwrap_or(decimals);
+    let kept = &decimals[..decimals.floor_char_boundary(PLACES)];
     let digits = format!("{whole}{kept}{}", "0".repeat(PLACES - kept.len()));
     let micros = number(&digits, 0, u64::MAX, Rest::Ignored)?;
     let micros = micros.saturating_add(u64::from(is_rounded_up));

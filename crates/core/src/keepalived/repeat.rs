@@ -97,6 +97,9 @@ fn number(text: &str) -> Option<i64> {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
+    if digits.contains(['-', '+']) {
+        return None;
+    }
     let lower = digits.to_ascii_lowercase();
     let value = match (lower.strip_prefix("0x"), lower.strip_prefix('0')) {
         (Some(hex), _) => i64::from_str_radix(hex, 16).ok()?,
@@ -104,7 +107,7 @@ fn number(text: &str) -> Option<i64> {
         _ if text.is_empty() => 0,
         _ => digits.parse().ok()?,
     };
-    Some(if is_negative { -value } else { value })
+    if is_negative { value.checked_neg() } else { Some(value) }
 }
 
 impl List {

@@ -739,6 +739,36 @@ fn keepalived_addresses() {
 }
 
 #[test]
+fn keepalived_statements_without_their_value() {
+    let of_instance = [
+        "notify",
+        "notify_backup",
+        "notify_fault",
+        "notify_master",
+        "notify_master_rx_lower_pri",
+        "notify_stop",
+        "lvs_sync_daemon_interface",
+        "garp_master_refresh_repeat",
+    ];
+    let instance_with = |statement: &str| instance("A", statement, "10.0.0.1");
+    let mut cases: Vec<Case> =
+        of_instance.iter().map(|word| case(word, instance_with(word))).collect();
+    let blocks = [
+        ("vrrp_sync_group G", "notify_master"),
+        ("vrrp_sync_group G", "notify"),
+        ("vrrp_track_process P", "process"),
+        ("vrrp_track_process P", "quorum"),
+        ("vrrp_script S", "user"),
+        ("global_defs", "vrrp_garp_interval"),
+        ("global_defs", "smtp_server"),
+    ];
+    cases.extend(blocks.map(|(block, word)| {
+        case(&format!("{block}: {word}"), format!("{block} {{\n {word}\n}}\n{}", instance_with("")))
+    }));
+    agree(&cases);
+}
+
+#[test]
 fn keepalived_statements() {
     let a = |statements: &str| instance("A", statements, "10.0.0.1");
     let without = |line: &str| instance("A", "", "10.0.0.1").replace(line, "");

@@ -50,6 +50,36 @@ fn an_instance_with_all_that_matters() {
 }
 
 #[test]
+fn no_number_of_any_form_makes_it_panic() {
+    for statement in
+        ["advert_int 1.00000\u{e9}", "~SEQ(X, -0x-8000000000000000) x", "~SEQ(X, --5) x"]
+    {
+        read(&instance("a", statement, "10.0.0.1"));
+    }
+}
+
+#[test]
+fn a_configuration_that_repeats_itself_without_end_is_read_to_a_limit() {
+    let itself = "$A=\\\n@zz foo\\\n$A\n\n$A\n";
+    let long = format!("~SEQ(A, 1, 600000) {}\n", "x".repeat(900));
+    for text in ["~SEQ(A, 1, 2000000000)\n", itself, &long] {
+        let (_, problems) = read(&format!("{text}{}", instance("a", "", "10.0.0.1")));
+        let is_said = problems.iter().any(|problem| problem.contains("the rest is not read"));
+        let is_refused = problems.iter().any(|problem| problem.contains("refers to itself"));
+        assert!(is_said || is_refused, "{text:.20}: {problems:?}");
+    }
+}
+
+#[test]
+fn a_list_without_a_brace_is_named() {
+    let (_, problems) = read(&instance("a", "track_interface eth1", "10.0.0.1"));
+    assert!(
+        problems.contains(&"5: track_interface needs a { before this line".to_owned()),
+        "{problems:?}"
+    );
+}
+
+#[test]
 fn a_gateway_of_ipv6_is_a_default_route_over_one() {
     let with = |route: &str| {
         let text = instance("a", &format!("virtual_routes {{ \n {route} \n }}"), "10.0.0.1");

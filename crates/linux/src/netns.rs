@@ -1,12 +1,12 @@
 //! Network namespaces by name, as `ip netns` keeps them.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatFs};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use vipwatch_core::NetnsName;
@@ -56,8 +56,12 @@ impl NetnsId {
     /// Which namespace `name` stands for now; `None` if it stands for none. An error says
     /// that this could not be found out, which is not the same.
     pub fn of_name(name: &NetnsName) -> io::Result<Option<Self>> {
-        match std::fs::metadata(path_of(name)) {
-            Ok(metadata) => Ok(Some(Self::of(&metadata))),
+        let path = path_of(name);
+        let read = || -> io::Result<Self> {
+            Ok(Self::of(&std::fs::metadata(&path)?, &rustix::fs::statfs(&path)?))
+        };
+        match read() {
+            Ok(id) => Ok(Some(id)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -65,11 +69,15 @@ impl NetnsId {
 
     /// The one the calling thread is in.
     pub fn current() -> io::Result<Self> {
-        Ok(Self::of(&open_current()?.metadata()?))
+        let handle = open_current()?;
+        Ok(Self::of(&handle.metadata()?, &rustix::fs::fstatfs(&handle)?))
     }
 
-    fn of(metadata: &std::fs::Metadata) -> Self {
-        Self(metadata.dev(), metadata.ino())
+    /// Before Linux 3.19 the device is that of the `/proc` through which the handle was opened, and a container that was
+    /// started again has another one. The inode is the namespace's own.
+    fn of(metadata: &Metadata, system: &StatFs) -> Self {
+        let device = if system.f_type == PROC_SUPER_MAGIC { 0 } else { metadata.dev() };
+        Self(device, metadata.ino())
     }
 }
 
@@ -98,7 +106,7 @@ impl Netns {
             return Err(NetnsError::NotANamespace(path));
         }
         let metadata = handle.metadata().map_err(|source| failed(&path, source))?;
-        Ok(Self { name: name.clone(), handle, id: NetnsId::of(&metadata) })
+        Ok(Self { name: name.clone(), handle, id: NetnsId::of(&metadata, &system) })
     }
 
     /// Its identity.

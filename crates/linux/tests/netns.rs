@@ -4,12 +4,15 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 
 use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::{Inventory, Look, Observation, Usability};
 use vipwatch_linux::monitor::{Heard, Loss, Monitor, Queue, Scope};
+use vipwatch_linux::netns::NetnsId;
 use vipwatch_testkit::{Lab, Netns, run};
 
 fn vip() -> IpNet {
@@ -210,6 +213,29 @@ fn a_link_deleted_while_the_kernel_drops_messages_is_not_in_the_picture() {
     let Some(Heard::Seen(Observation::Inventory(seen))) = heard.last() else { panic!("{heard:?}") };
     let names: Vec<String> = seen.links.iter().map(|(_, name)| name.to_string()).collect();
     assert_eq!(names, ["lo"], "the link is gone");
+}
+
+/// Before Linux 3.19 two handles of one namespace, opened through two mounts of `/proc`, have two devices. A file of
+/// `/proc` stands for such a handle here.
+#[test]
+fn handles_of_a_kernel_before_3_19_are_compared_by_their_inode() {
+    let lab = Lab::new();
+    let netns = lab.netns("twice");
+    let name = netns.name().parse().unwrap();
+    let other = lab.path().join("proc");
+    std::fs::create_dir(&other).unwrap();
+    run(Command::new("mount").args(["-t", "proc", "proc"]).arg(&other));
+    let ids = [Path::new("/proc"), &other].map(|proc| {
+        run(Command::new("mount").arg("--bind").arg(proc.join("version")).arg(netns.path()));
+        let id = NetnsId::of_name(&name).unwrap();
+        let device = std::fs::metadata(netns.path()).unwrap().dev();
+        run(Command::new("umount").arg(netns.path()));
+        (id, device)
+    });
+    run(Command::new("umount").arg(&other));
+    let [(first, first_device), (second, second_device)] = ids;
+    assert_ne!(first_device, second_device, "two mounts");
+    assert_eq!(first, second);
 }
 
 /// Before Linux 3.19 the handle of a namespace lies on the file system of `/proc`, as other files do. A file of `/proc`

@@ -88,8 +88,8 @@ impl Facility {
     }
 }
 
-/// After so many lines that wait to be written, they are written at once.
-const MAX_PENDING: usize = 64;
+/// How many lines are kept until they are written; further ones are counted.
+const MAX_PENDING: usize = 512;
 
 /// A line that waits to be written.
 #[derive(Debug)]
@@ -111,6 +111,8 @@ pub(crate) struct Log {
     syslog: Option<Syslog>,
     is_debug: bool,
     pending: Vec<Line>,
+    /// Lines that found no room in `pending`.
+    left_out: u32,
 }
 
 impl Log {
@@ -118,7 +120,7 @@ impl Log {
     /// reason not to watch: syslog is told, and every line tries again.
     pub(crate) fn open(path: PathBuf, syslog: Option<Facility>, is_debug: bool) -> Self {
         let syslog = syslog.and_then(Syslog::open);
-        let mut log = Self { path, file: None, syslog, is_debug, pending: Vec::new() };
+        let mut log = Self { path, file: None, syslog, is_debug, pending: Vec::new(), left_out: 0 };
         log.reopen();
         log
     }
@@ -138,16 +140,18 @@ impl Log {
         }
     }
 
-    /// Takes one line down, to be written by the next [`Self::flush`].
+    /// Keeps one line for the next [`Self::flush`].
+    // LIMIT: a defect that aborts the program loses the lines that are kept.
     pub(crate) fn line(&mut self, level: Level, message: fmt::Arguments<'_>) {
         if level == Level::Debug && !self.is_debug {
             return;
         }
+        if self.pending.len() >= MAX_PENDING {
+            self.left_out = self.left_out.saturating_add(1);
+            return;
+        }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.pending.push(Line { level, at, text: one_line(&message.to_string()) });
-        if self.pending.len() >= MAX_PENDING {
-            self.flush();
-        }
     }
 
     /// Writes the lines that wait.
@@ -156,6 +160,12 @@ impl Log {
             return;
         }
         self.follow_rotation();
+        if self.left_out > 0 {
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let text = format!("{} lines were left out: too much happened at once", self.left_out);
+            self.pending.push(Line { level: Level::Warning, at, text });
+            self.left_out = 0;
+        }
         let mut lines = String::new();
         for Line { level, at, text } in self.pending.drain(..) {
             let time = local_time_of(at);
@@ -265,6 +275,21 @@ mod tests {
         let text = one_line("a\nb\r\u{1b}[31mc\u{2028}d\u{202e}e");
         assert_eq!(text, "a\\nb\\r\\u{1b}[31mc\\u{2028}d\\u{202e}e");
         assert!(one_line(&"x".repeat(100_000)).len() < 5_000);
+    }
+
+    #[test]
+    fn nothing_is_written_before_the_flush_and_lines_without_room_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let mut log = Log::open(path.clone(), None, false);
+        for number in 0..MAX_PENDING + 3 {
+            log.line(Level::Info, format_args!("line {number}"));
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        log.flush();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), MAX_PENDING + 1);
+        assert!(text.ends_with("3 lines were left out: too much happened at once\n"), "{text}");
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(crate) fn running_monitor(
 
 /// This process, its parent, and so on.
 pub(crate) fn ancestry() -> Vec<u32> {
-    // LIMIT: a loop cannot be, but what is read here is not worth trusting for ever.
+    // LIMIT: more ancestors than any process has, whatever `/proc` says.
     const DEEPEST: usize = 64;
     std::iter::successors(Some(std::process::id()), |pid| parent(*pid)).take(DEEPEST).collect()
 }
@@ -72,19 +72,30 @@ fn parent(pid: u32) -> Option<u32> {
 /// Whether this is the command line of a monitor of `instance`: of this program, or of Neutron's own, which an
 /// interpreter runs. A program that was asked to start one (`sudo`, `neutron-rootwrap`) has the same words further behind.
 fn is_monitor(command_line: &[u8], instance: &InstanceId) -> bool {
-    const INTERPRETERS: [&str; 4] = ["python", "bash", "dash", "sh"];
+    // Names end so: `python3.6`, `platform-python3.6`, `bash`.
+    const INTERPRETERS: [&str; 2] = ["python", "sh"];
     let text = String::from_utf8_lossy(command_line);
     let mut words = text.split('\0');
     let program = base_name(words.next().unwrap_or_default());
-    let is_interpreter = INTERPRETERS
-        .iter()
-        .any(|name| program.trim_end_matches(|c| "0123456789.".contains(c)) == *name);
-    let program = if is_interpreter {
-        words.by_ref().find(|word| !word.starts_with('-')).map_or("", base_name)
+    let family = program.trim_end_matches(|c| "0123456789.".contains(c));
+    let program = if INTERPRETERS.iter().any(|name| family.ends_with(name)) {
+        program_of_interpreter(&mut words)
     } else {
         program
     };
     program == PROGRAM && words.any(|word| word.contains(instance.as_str()))
+}
+
+/// The program that an interpreter with these arguments runs: the first one that is no option, nor an option's value.
+fn program_of_interpreter<'a>(arguments: &mut impl Iterator<Item = &'a str>) -> &'a str {
+    while let Some(word) = arguments.next() {
+        match word {
+            "-W" | "-X" => drop(arguments.next()),
+            option if option.starts_with('-') => {}
+            program => return base_name(program),
+        }
+    }
+    ""
 }
 
 fn base_name(path: &str) -> &str {
@@ -126,6 +137,7 @@ mod tests {
             "neutron-keepalived-state-change --router_id=5c7d",
             "/usr/bin/python3 -s /usr/bin/neutron-keepalived-state-change --router_id=5c7d",
             "/usr/bin/python3.11 /opt/bin/neutron-keepalived-state-change --router_id=5c7d",
+            "/usr/libexec/platform-python3.6 -W ignore /usr/bin/neutron-keepalived-state-change --router_id=5c7d",
             "/bin/sh /usr/bin/neutron-keepalived-state-change --router_id 5c7d",
         ];
         let others = [

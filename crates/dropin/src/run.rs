@@ -84,7 +84,7 @@ impl Monitor {
         };
         let helpers = Helpers { announcer, conntrack };
         let spine = Spine::new(settings, monitor, helpers, journal).map_err(|error| {
-            Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
+            Failure::new(Code::Environment, format!("cannot watch directories: {error}"))
         })?;
         let pid_file = PidFile::write(&setup.pid_file)?;
         // On the heap, because each move on the stack leaves a copy that is never given back.
@@ -197,8 +197,8 @@ fn start_helper(setup: &Setup) -> Result<ConntrackLine, Failure> {
     }
 }
 
-/// A directory we may not write is a mistake to be told at once; one we cannot write just
-/// now (full, read-only, gone) is weather.
+/// A directory that the user may not write is a mistake to be told at once. One that cannot be written just now (full,
+/// read-only, gone) is not: writing is tried again.
 fn check_conf_dir(setup: &Setup) -> Result<(), Failure> {
     match rustix::fs::access(&setup.conf_dir, Access::WRITE_OK | Access::EXEC_OK) {
         Err(rustix::io::Errno::ACCESS) => {

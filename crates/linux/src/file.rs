@@ -23,7 +23,7 @@ pub fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Renames a damaged SQLite file and the files that belong to it, and returns the new name:
-/// `NAME.corrupt-TIME`, with the time in milliseconds since the epoch.
+/// `STEM.corrupt-TIME`, with the time in milliseconds since the epoch.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let aside = path.with_extension(format!("corrupt-{}", since.as_millis()));

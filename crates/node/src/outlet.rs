@@ -54,7 +54,8 @@ pub(crate) struct Report {
 
 /// Where workers leave their reports, and the loop finds them.
 ///
-/// BOUND: one report for each attempt, and there are no more attempts than entries in the queues, which are bounded.
+/// BOUND: one report for each attempt. An entry waits at least 250 ms between two attempts, and the loop empties the tray in
+/// every turn.
 pub(crate) type Tray = Inbox<Report>;
 
 /// For a worker who leaves his reports in `tray`.

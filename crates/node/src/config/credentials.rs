@@ -7,9 +7,26 @@ use std::net::IpAddr;
 
 use ureq::http::Uri;
 
-/// Parts of the names of headers and of query parameters whose values are secret, in lower case.
-const SECRET_NAMES: [&str; 9] =
-    ["auth", "token", "key", "secret", "passw", "pwd", "cookie", "credential", "sig"];
+/// Words in the names of headers and of query parameters whose values are secret, in lower case. Words are separated by
+/// anything that is neither a letter nor a digit.
+const SECRET_WORDS: [&str; 16] = [
+    "auth",
+    "authorization",
+    "token",
+    "accesstoken",
+    "key",
+    "apikey",
+    "secret",
+    "password",
+    "passwd",
+    "passwort",
+    "pwd",
+    "cookie",
+    "credential",
+    "credentials",
+    "sig",
+    "signature",
+];
 
 /// Whether a request to `uri` with `headers` carries credentials: a header or a query parameter
 /// with the name of a secret, or a user name or password in the URL.
@@ -24,7 +41,8 @@ pub(super) fn has_credentials(uri: &Uri, headers: &BTreeMap<String, String>) -> 
 
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    SECRET_NAMES.iter().any(|part| name.contains(part))
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| SECRET_WORDS.contains(&word))
 }
 
 /// Whether a request to `uri` can be read on its way: `http://` to another host. A name that is not
@@ -67,6 +85,8 @@ mod tests {
             ("x-api-key", true),
             ("Cookie", true),
             ("X-Environment", false),
+            ("X-Author", false),
+            ("X-Monkey", false),
         ] {
             let headers = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
             assert_eq!(has_credentials(&uri("https://h/"), &headers), expected, "{name}");

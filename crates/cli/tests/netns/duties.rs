@@ -198,6 +198,32 @@ fn an_upstream_that_rejects_one_router_is_told_of_all_others() {
 }
 
 #[test]
+fn an_upstream_that_forbids_every_post_for_a_while_is_told_of_every_router() {
+    for status in [401, 403, 404] {
+        let lab = Lab::new();
+        let server = Server::new(&[status; 1000]);
+        let text = format!(
+            "[agent]\ninterval = \"0s\"\n[agent.upstream]\nurl = \"{}\"\ninterval = \"0s\"\n",
+            server.url
+        );
+        configure(lab.path(), Some(&text));
+        let agent = Agent::start(lab.path(), &[]);
+        for number in 0..10 {
+            assert_eq!(report(lab.path(), &format!("r{number}"), "primary"), Some(200));
+        }
+        agent.wait_for_log(&format!("status {status}"));
+        wait_for("all to wait", || (agent.duty("upstream")["pending"] == 10).then_some(()));
+        server.take_all();
+        wait_for("nothing to wait", || (agent.duty("upstream")["pending"] == 0).then_some(()));
+        let bodies = server.bodies();
+        let states = bodies.iter().flat_map(|body| body["states"].as_object().unwrap().keys());
+        let known: std::collections::BTreeSet<&String> = states.collect();
+        assert_eq!(known.len(), 10, "{known:?}");
+        assert_eq!(agent.duty("upstream")["failing"], json!([]));
+    }
+}
+
+#[test]
 fn a_router_forwards_ipv6_while_it_is_primary() {
     let lab = Lab::new();
     let id = format!("r{}", lab.number());

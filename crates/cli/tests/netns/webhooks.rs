@@ -18,7 +18,7 @@ fn a_webhook_is_posted_until_it_is_taken_and_given_up_if_it_never_will_be() {
     let _node = place.start();
     netns.ip(VIP);
     wait_for("it to be taken", || (busy.said().last()? == "2 primary").then_some(()));
-    place.wait_for_log("it will not take it: status 404");
+    place.wait_for_log("it rejected the request with status 404");
     place.wait_for_log("it answered with status 500");
     assert!(!place.log().contains("secret"), "what may be secret is not logged");
     netns.ip(NO_VIP);

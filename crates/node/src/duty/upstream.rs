@@ -1,6 +1,7 @@
 //! Posts the states of many routers at once: the first at once, then at most once in an interval all that has
-//! come since, and of each router the last state. A batch that fails is posted again. A batch that the server
-//! rejects for good (4xx) is divided until the routers that it rejects are found; those are given up.
+//! come since, and of each router the last state. A batch that fails is posted again. A batch whose content
+//! the server rejects (400, 413, 422) is divided until the routers that it rejects are found; those are given
+//! up.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -12,7 +13,7 @@ use vipwatch_linux::clock;
 
 use super::notes::Notes;
 use crate::config::Upstream;
-use crate::outlet::post::Client;
+use crate::outlet::post::{Client, PostError};
 use crate::outlet::webhook::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::transition::{millis, time_text};
 
@@ -137,14 +138,14 @@ impl Rounds {
         self.shared.bell.notify_all();
     }
 
-    /// Posts `entries`, and parts of them for as long as the server rejects them for good. False if some
+    /// Posts `entries`, and parts of them for as long as the server rejects their content. False if some
     /// must be posted again. A batch that is posted while the process ends is not divided: the next process
     /// posts it again.
     fn deliver(&self, entries: &[Entry], is_last: bool) -> bool {
         let mut parts = vec![entries];
         while let Some(part) = parts.pop() {
             let outcome = self.client.send(&self.upstream.target, &self.body(part).to_string());
-            let is_rejected = outcome.as_ref().is_err_and(|error| !error.may_pass());
+            let is_rejected = outcome.as_ref().is_err_and(PostError::is_about_content);
             if is_rejected && !is_last && part.len() > 1 && !self.shared.lock().is_dropped {
                 let (first, second) = part.split_at(part.len() / 2);
                 parts.extend([second, first]);

@@ -21,7 +21,7 @@ pub(crate) enum PostError {
     Transport(Box<ureq::Error>),
     #[error("it answered with status {0}")]
     Status(u16),
-    #[error("it will not take it: status {0}")]
+    #[error("it rejected the request with status {0}")]
     Refused(u16),
     #[error("cannot read the CA bundle")]
     CaBundle(#[source] io::Error),
@@ -31,6 +31,13 @@ impl PostError {
     /// Whether another attempt may succeed.
     pub(crate) fn may_pass(&self) -> bool {
         !matches!(self, Self::Refused(_))
+    }
+
+    /// Whether the server has rejected the content of the request: 400 (bad request), 413 (too large), 422
+    /// (cannot be processed). Other content may be accepted. 401, 403 and 404 are about the whole address: a
+    /// wrong token, or a server whose routes are not loaded yet.
+    pub(crate) fn is_about_content(&self) -> bool {
+        matches!(self, Self::Refused(400 | 413 | 422))
     }
 }
 

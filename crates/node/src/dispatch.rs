@@ -461,13 +461,19 @@ impl Round<'_> {
     ) -> usize {
         let (id, seq) = (&self.transition.found.id, self.transition.seq);
         let role = self.transition.to.word();
-        let mut superseded = 0;
-        for target in targets.iter().filter(|target| target.on().contains(&role)) {
+        let is_due = |target: &&Arc<T>| {
             let name = target.name();
-            let queue = queues.iter().find(|queue| queue.target() == *target);
-            let is_new = !outstanding.contains(id, self.stage, seq, &name);
-            if let Some(queue) = queue.filter(|_| is_new && (self.is_chosen)(self.stage, &name)) {
-                outstanding.begin(id, self.stage, seq, name);
+            target.on().contains(&role)
+                && !outstanding.contains(id, self.stage, seq, &name)
+                && (self.is_chosen)(self.stage, &name)
+        };
+        // ORDER: chosen before the first delivery begins. Two targets may share a name, and the delivery to
+        // the first must not keep the second from its own.
+        let due: Vec<&Arc<T>> = targets.iter().filter(is_due).collect();
+        let mut superseded = 0;
+        for target in due {
+            if let Some(queue) = queues.iter().find(|queue| queue.target() == *target) {
+                outstanding.begin(id, self.stage, seq, target.name());
                 superseded += queue.put(id.clone(), job());
             }
         }

@@ -198,3 +198,23 @@ fn a_webhook_whose_address_changes_while_it_waits_is_told_at_the_new_address() {
     node.reload();
     wait_for("the last change", || (new.said().last()? == "2 primary").then_some(()));
 }
+
+#[test]
+fn two_webhooks_with_one_address_and_different_headers_are_both_told() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let server = Server::new(&[]);
+    let webhook = |tenant: &str| {
+        let url = &server.url;
+        format!("[[outlet.webhook]]\nurl = \"{url}\"\nheaders = {{ X-Tenant = \"{tenant}\" }}\n")
+    };
+    place.configure(&format!("[[outlet]]\n{}{}", webhook("a"), webhook("b")));
+    let _node = place.start();
+    let told = |expected: &str| {
+        let count = || server.said().iter().filter(|said| *said == expected).count();
+        wait_for(expected, || (count() == 2).then_some(()));
+    };
+    told("1 backup");
+    netns.ip(VIP);
+    told("2 primary");
+}

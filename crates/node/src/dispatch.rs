@@ -93,6 +93,9 @@ pub(crate) struct Dispatch {
     hooks_at_once: usize,
     webhooks: Vec<Queue<Webhook, webhook::Job>>,
     outstanding: Outstanding,
+    /// Instances and stages whose last change had not reached a target when a reload removed the target. A
+    /// target that is added before the next change gets it.
+    unreached: BTreeSet<(InstanceId, Stage)>,
     node: Arc<str>,
     none: Arc<[Stage]>,
 }
@@ -110,6 +113,7 @@ impl Dispatch {
             hooks_at_once: config.hooks_at_once,
             webhooks: Vec::new(),
             outstanding: Outstanding::default(),
+            unreached: BTreeSet::new(),
             node,
             none: Arc::from([]),
         };
@@ -172,6 +176,7 @@ impl Dispatch {
             self.part_with(&id, &gone, &Spec::default());
             for stage in [Stage::Hook, Stage::Webhook] {
                 self.outstanding.forget(&id, stage, |_| false);
+                self.unreached.remove(&(id.clone(), stage));
             }
         }
         changed
@@ -238,6 +243,9 @@ impl Dispatch {
     /// Tells every outlet of a change.
     pub(crate) fn perform(&mut self, transition: &Arc<Transition>) -> Performed {
         let mut performed = self.tell_inline(transition);
+        if !self.unreached.is_empty() {
+            self.unreached.retain(|(id, _)| *id != transition.found.id);
+        }
         if transition.is_news {
             performed.superseded = self.enqueue(transition, |_, _| true);
         }
@@ -245,7 +253,8 @@ impl Dispatch {
     }
 
     /// Tells outlets that are configured differently now of the role that holds. It is no news for a hook or
-    /// webhook, unless its last delivery has failed, or it takes the place of one that was not told yet.
+    /// webhook, unless its last delivery has failed, or it is new and the change had not reached a target that
+    /// was removed.
     pub(crate) fn perform_again(
         &mut self,
         transition: &Arc<Transition>,
@@ -254,21 +263,26 @@ impl Dispatch {
     ) -> Performed {
         let mut performed = self.tell_inline(transition);
         let id = &transition.found.id;
-        let Some(outlets) = self.outlets.get(id) else { return performed };
-        let now = Arc::clone(&outlets.spec.others);
-        let mut has_replaced = Vec::new();
+        // Without outlets, too: the deliveries to those that were removed are forgotten.
+        let outlets = self.outlets.get(id);
+        let now = outlets.map(|outlets| Arc::clone(&outlets.spec.others)).unwrap_or_default();
         for stage in [Stage::Hook, Stage::Webhook] {
             let is_gone = self.outstanding.forget(id, stage, |name| now.has(stage, name));
             let mut failed = failures.keys().filter(|(of, _)| *of == stage);
             if is_gone || failed.any(|(_, name)| !now.has(stage, name)) {
-                has_replaced.push(stage);
+                self.unreached.insert((id.clone(), stage));
             }
         }
         let before = reconfigured.before.as_deref();
+        let is_new = |stage, name: &str| before.is_none_or(|before| !before.has(stage, name));
+        let mut unreached: Vec<Stage> = vec![Stage::Hook, Stage::Webhook];
+        unreached.retain(|stage| {
+            let has_new = now.names(*stage).iter().any(|name| is_new(*stage, name));
+            has_new && self.unreached.remove(&(id.clone(), *stage))
+        });
         performed.superseded = self.enqueue(transition, |stage, name| {
-            let is_new = before.is_none_or(|before| !before.has(stage, name));
             failures.contains_key(&(stage, name.to_owned()))
-                || (is_new && has_replaced.contains(&stage))
+                || (is_new(stage, name) && unreached.contains(&stage))
         });
         performed
     }

@@ -218,3 +218,22 @@ fn two_webhooks_with_one_address_and_different_headers_are_both_told() {
     netns.ip(VIP);
     told("2 primary");
 }
+
+#[test]
+fn a_webhook_that_is_removed_and_added_again_is_told_what_it_missed() {
+    let lab = Lab::new();
+    let (_netns, place) = stage(&lab, &[one()]);
+    let server = Server::new(&[503; 1000]);
+    let webhook = format!("[[outlet]]\nwebhook = {{ url = \"{}\" }}\n", server.url);
+    place.configure(&webhook);
+    let node = place.start();
+    wait_for("it to fail", || place.say(&["doctor"]).contains("webhook-not-told").then_some(()));
+    // No outlet is left.
+    place.configure("");
+    node.reload();
+    assert_eq!(place.ask(&["doctor"]).status.code(), Some(0), "{}", place.say(&["doctor"]));
+    server.take_all();
+    place.configure(&webhook);
+    node.reload();
+    wait_for("what it missed", || (server.said().last()? == "1 backup").then_some(()));
+}

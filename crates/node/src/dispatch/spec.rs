@@ -75,12 +75,17 @@ fn add_new<T: TargetSettings>(targets: &mut Vec<Arc<T>>, more: &[Arc<T>]) {
 }
 
 impl Others {
-    /// Whether a target of this name is configured.
+    /// Whether a hook or webhook of this name is configured.
     pub(super) fn has(&self, stage: Stage, name: &str) -> bool {
+        self.names(stage).iter().any(|known| known == name)
+    }
+
+    /// The names of the hooks or webhooks; other stages have none.
+    pub(super) fn names(&self, stage: Stage) -> Vec<String> {
         match stage {
-            Stage::Hook => self.hooks.iter().any(|hook| hook.name() == name),
-            Stage::Webhook => self.webhooks.iter().any(|webhook| webhook.name() == name),
-            Stage::File | Stage::Announce | Stage::Agent => false,
+            Stage::Hook => self.hooks.iter().map(|hook| hook.name()).collect(),
+            Stage::Webhook => self.webhooks.iter().map(|webhook| webhook.name()).collect(),
+            Stage::File | Stage::Announce | Stage::Agent => Vec::new(),
         }
     }
 }

@@ -336,6 +336,16 @@ impl Dispatch {
         hooks + round.enqueue(&others.webhooks, &self.webhooks, &mut self.outstanding, job)
     }
 
+    /// Whether a report is about a delivery that has not concluded. If not, a reload has removed the hook or
+    /// webhook while the attempt was under way. Other stages have no removed targets.
+    pub(crate) fn is_awaited(&self, report: &Report) -> bool {
+        let Report { instance, stage, whom, .. } = report;
+        match stage {
+            Stage::Hook | Stage::Webhook => self.outstanding.is_awaited(instance, *stage, whom),
+            Stage::File | Stage::Announce | Stage::Agent => true,
+        }
+    }
+
     /// A delivery to a hook or webhook has concluded; true if it was the last one of its change and stage.
     /// Other stages have one target, so each conclusion is the last.
     pub(crate) fn conclude(&mut self, report: &Report) -> bool {

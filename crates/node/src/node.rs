@@ -397,9 +397,14 @@ impl Node {
     /// Somebody was told, or could not be.
     fn note(&mut self, report: &Report) {
         let Report { instance, seq, stage, whom, micros, outcome, is_final } = report;
+        let stage_word = stage.word();
+        if !self.dispatch.is_awaited(report) {
+            let error = outcome.as_ref().err();
+            tracing::info!(%instance, seq, stage = stage_word, target = %whom, error, "delivery to a removed target ended");
+            return;
+        }
         let is_complete = *is_final && self.dispatch.conclude(report);
         let Some(entry) = self.board.entry(instance) else { return };
-        let stage_word = stage.word();
         let party = (*stage, whom.clone());
         match outcome {
             Ok(()) => {

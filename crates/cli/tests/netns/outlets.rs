@@ -314,6 +314,30 @@ fn a_program_that_was_stopped_runs_again_although_another_waits_for_the_same_ins
 }
 
 #[test]
+fn a_hook_that_fails_after_a_reload_has_removed_it_is_no_finding() {
+    let lab = Lab::new();
+    let (_netns, place) = stage(&lab, &[one()]);
+    let (began, gate) = (lab.path().join("began"), lab.path().join("gate"));
+    let text = format!(
+        "echo began > {}; while [ ! -e {} ]; do sleep 0.05; done; exit 7",
+        began.display(),
+        gate.display()
+    );
+    let hook = program(&lab.path().join("hook"), &text);
+    place.configure(&format!(
+        "[[outlet]]\nhook = {{ program = \"{}\", deadline = \"10m\" }}\n",
+        hook.display()
+    ));
+    let node = place.start();
+    wait_for_text(&began, "began");
+    place.configure("");
+    node.reload();
+    write(&gate, "");
+    place.wait_for_log("it ended with code 7");
+    assert_eq!(place.ask(&["doctor"]).status.code(), Some(0), "{}", place.say(&["doctor"]));
+}
+
+#[test]
 fn floating_addresses_that_come_later_are_announced_too() {
     let lab = Lab::new();
     let id = format!("f{}-{}", std::process::id(), lab.number());

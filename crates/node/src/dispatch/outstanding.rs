@@ -61,6 +61,12 @@ impl Outstanding {
         is_last
     }
 
+    /// Whether `target` has not concluded every change of the instance yet.
+    pub(super) fn is_awaited(&self, id: &InstanceId, stage: Stage, target: &str) -> bool {
+        let mut rounds = self.0.get(&(id.clone(), stage)).into_iter().flatten();
+        rounds.any(|round| round.targets.iter().any(|name| name == target))
+    }
+
     /// Whether `target` has not concluded change `seq` yet.
     pub(super) fn contains(&self, id: &InstanceId, stage: Stage, seq: i64, target: &str) -> bool {
         let mut rounds = self.0.get(&(id.clone(), stage)).into_iter().flatten();

@@ -346,12 +346,14 @@ impl Dispatch {
         }
     }
 
-    /// A delivery to a hook or webhook has concluded; true if it was the last one of its change and stage.
-    /// Other stages have one target, so each conclusion is the last.
+    /// A delivery to a hook or webhook has concluded; true if it was the last one of its change and stage, and
+    /// none was given up. Other stages have one target, so each conclusion is the last.
     pub(crate) fn conclude(&mut self, report: &Report) -> bool {
-        let Report { instance, seq, stage, whom, .. } = report;
+        let Report { instance, seq, stage, whom, outcome, .. } = report;
         match stage {
-            Stage::Hook | Stage::Webhook => self.outstanding.conclude(instance, *stage, *seq, whom),
+            Stage::Hook | Stage::Webhook => {
+                self.outstanding.conclude(instance, *stage, *seq, whom, outcome.is_ok())
+            }
             Stage::File | Stage::Announce | Stage::Agent => true,
         }
     }

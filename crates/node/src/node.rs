@@ -409,16 +409,14 @@ impl Node {
         match outcome {
             Ok(()) => {
                 tracing::debug!(%instance, seq, stage = stage_word, %whom, "told");
-                let is_alone =
-                    entry.failures.keys().all(|other| other.0 != *stage || *other == party);
                 let is_first = entry.seq == *seq && entry.latencies.of(*stage).is_none();
                 // A stage is told when all its targets are.
-                if is_complete && is_alone {
+                if is_complete {
                     self.writer.stage(*seq, *stage, *micros);
                 }
                 self.board.amend(instance, |entry| {
                     entry.failures.remove(&party);
-                    if is_complete && is_alone && is_first {
+                    if is_complete && is_first {
                         entry.latencies.set(*stage, *micros);
                     }
                 });

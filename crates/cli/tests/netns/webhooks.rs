@@ -237,3 +237,28 @@ fn a_webhook_that_is_removed_and_added_again_is_told_what_it_missed() {
     node.reload();
     wait_for("what it missed", || (server.said().last()? == "1 backup").then_some(()));
 }
+
+#[test]
+fn a_webhook_is_not_told_again_because_another_gave_up_an_earlier_change() {
+    let lab = Lab::new();
+    let (netns, place) = stage(&lab, &[one()]);
+    let (rejects, takes) = (Server::new(&[404]), Server::new(&[]));
+    place.configure(&format!(
+        "[[outlet]]\n[[outlet.webhook]]\nurl = \"{}\"\non = \"primary\"\n\
+         [[outlet.webhook]]\nurl = \"{}\"\n",
+        rejects.url, takes.url
+    ));
+    let node = place.start();
+    netns.ip(VIP);
+    place.wait_for_log("it rejected the request with status 404");
+    wait_for("the change", || (takes.said().last()? == "2 primary").then_some(()));
+    netns.ip(NO_VIP);
+    wait_for("the next change", || (takes.said().last()? == "3 backup").then_some(()));
+    // A stop records everything that is known about deliveries.
+    assert!(node.stop().success());
+    let told = takes.said().len();
+    let _node = place.start();
+    netns.ip(VIP);
+    wait_for("the last change", || takes.said().last()?.ends_with("primary").then_some(()));
+    assert_eq!(takes.said().len(), told + 1, "{:?}", takes.said());
+}

@@ -114,7 +114,7 @@ impl Writer {
         let health = Health { failing: Mutex::new(opened.failed.clone()), ..Health::default() };
         let health = Arc::new(health);
         let (sender, receiver) = sync_channel(QUEUE);
-        let recorder = Recorder::new(path, connection, keep, Arc::clone(&health));
+        let recorder = Recorder::new(path, connection, keep, opened.last, Arc::clone(&health));
         let thread = spawn_worker("history", move |heartbeat| recorder.run(&receiver, heartbeat))?;
         Ok((Self { sender: Some(sender), health, thread: Some(thread) }, opened))
     }
@@ -193,15 +193,28 @@ fn unknown_floor() -> i64 {
     now() / 100
 }
 
-/// The number of the last change that was ever recorded, whether it is still kept or not.
+/// The highest number in the file: of a change that is kept, of one that was deleted or
+/// [reserved](reserve), or of an instance that was restated and whose change is not in the file.
 fn last(connection: &Connection) -> Result<i64, HistoryError> {
     let last = connection.query_row(
         "SELECT max(coalesce((SELECT max(seq) FROM change), 0), \
+         coalesce((SELECT max(seq) FROM standing), 0), \
          coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'change'), 0))",
         [],
         |row| row.get(0),
     )?;
     Ok(last)
+}
+
+/// Writes down that changes have numbers up to `last`, whether or not they are in the file.
+fn reserve(connection: &Connection, last: i64) -> Result<(), HistoryError> {
+    let update = "UPDATE sqlite_sequence SET seq = max(seq, ?1) WHERE name = 'change'";
+    // SQLite adds the row with the first change.
+    if connection.execute(update, [last])? == 0 {
+        let insert = "INSERT INTO sqlite_sequence (name, seq) VALUES ('change', ?1)";
+        connection.execute(insert, [last])?;
+    }
+    Ok(())
 }
 
 impl Drop for Writer {
@@ -221,6 +234,7 @@ fn open_or_replace(path: &Path) -> Result<(Connection, Opened), HistoryError> {
             let aside = set_aside(path)?;
             let (connection, opened) = open(path)?;
             let (set_aside, last) = (Some(aside), unknown_floor());
+            reserve(&connection, last)?;
             Ok((connection, Opened { set_aside, last, ..opened }))
         }
         other => other,
@@ -235,6 +249,7 @@ fn open(path: &Path) -> Result<(Connection, Opened), HistoryError> {
     let roles = last_roles(&connection)?;
     let killed = begin_run(&mut connection)?;
     let last = floor(&connection, killed.is_some())?;
+    reserve(&connection, last)?;
     Ok((connection, Opened { killed, last, roles, ..Opened::default() }))
 }
 
@@ -410,12 +425,55 @@ mod tests {
         let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
         let copy = left_behind(directory.path());
         drop(writer);
-        let (_writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
+        let (writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
         assert!(opened.last >= UNWRITTEN, "some may have been told of and not written");
+        drop(writer);
+        assert!(next_last(copy.path()) >= opened.last, "also if that writer has written none");
         let broken = tempfile::tempdir().unwrap();
         File::create(broken.path().join(FILE)).unwrap().write_all(&[7; 8192]).unwrap();
         let (_writer, opened) = Writer::open(broken.path(), Keep::default()).unwrap();
         assert!(opened.last > 1_000_000_000, "nobody knows how many there were");
+    }
+
+    /// The number above which the next writer counts.
+    fn next_last(directory: &Path) -> i64 {
+        Writer::open(directory, Keep::default()).unwrap().1.last
+    }
+
+    #[test]
+    fn numbers_go_on_above_those_of_restated_instances() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        let last = Last { role: "primary".to_owned(), since: 1, latencies: Latencies::default() };
+        writer.restate("a".to_owned(), 7_000_000, last);
+        drop(writer);
+        assert!(next_last(directory.path()) >= 7_000_000);
+    }
+
+    #[test]
+    fn numbers_go_on_when_a_damaged_file_was_replaced_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        File::create(directory.path().join(FILE)).unwrap().write_all(&[7; 8192]).unwrap();
+        let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+        drop(writer);
+        assert!(next_last(directory.path()) >= opened.last);
+    }
+
+    #[test]
+    fn numbers_go_on_when_a_damaged_file_was_replaced_while_the_writer_ran() {
+        let directory = tempfile::tempdir().unwrap();
+        add_unused_table(directory.path());
+        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        let change = Record { seq: 7_000_000, ..record("a", now(), "primary") };
+        writer.record(change.clone(), Latencies::default());
+        drop(writer);
+        damage(directory.path(), "unused");
+        let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+        assert_eq!(opened.last, change.seq);
+        writer.examine();
+        drop(writer);
+        assert_eq!(files_set_aside(directory.path()), 1);
+        assert!(next_last(directory.path()) >= change.seq);
     }
 
     #[test]
@@ -541,6 +599,13 @@ mod tests {
         file.write_all_at(&garbage, at).unwrap();
     }
 
+    /// Begins a history with a table that no statement of the writer reads or writes.
+    fn add_unused_table(directory: &Path) {
+        drop(Writer::open(directory, Keep::default()).unwrap());
+        let connection = Connection::open(directory.join(FILE)).unwrap();
+        connection.execute("CREATE TABLE unused (x)", []).unwrap();
+    }
+
     fn files_set_aside(directory: &Path) -> usize {
         let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_string_lossy().contains(".corrupt-")).count()
@@ -567,12 +632,7 @@ mod tests {
     #[test]
     fn damage_that_only_a_reader_meets_sets_the_file_aside_when_it_is_examined() {
         let directory = tempfile::tempdir().unwrap();
-        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
-        // A table without use here: no statement of the writer meets it.
-        let connection = Connection::open(directory.path().join(FILE)).unwrap();
-        connection.execute("CREATE TABLE unused (x)", []).unwrap();
-        drop(connection);
-        drop(writer);
+        add_unused_table(directory.path());
         damage(directory.path(), "unused");
         let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
         assert_eq!(opened.set_aside, None);

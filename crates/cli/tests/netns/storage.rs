@@ -97,7 +97,9 @@ fn a_node_on_a_read_only_disk_tells_nothing_again_and_loses_no_role() {
     let lab = Lab::new();
     let (netns, place) = stage(&lab, &[one()]);
     let said = lab.path().join("said");
-    let text = format!("echo $VIPWATCH_TO >> {}", said.display());
+    let numbers = lab.path().join("numbers");
+    let (to, seq) = (said.display(), numbers.display());
+    let text = format!("echo $VIPWATCH_SEQ >> {seq}\necho $VIPWATCH_TO >> {to}");
     let hook = program(&lab.path().join("hook"), &text);
     place.configure(&format!("[[outlet]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
     let disk = Disk::new(&place.state_dir());
@@ -120,6 +122,9 @@ fn a_node_on_a_read_only_disk_tells_nothing_again_and_loses_no_role() {
     netns.ip(NO_VIP);
     wait_for("the hook", || (read(&said).lines().count() > 2).then_some(()));
     assert_eq!(read(&said), "backup\nprimary\nbackup\n", "primary is not told again");
+    let numbers = read(&numbers);
+    let numbers: Vec<i64> = numbers.lines().map(|number| number.parse().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|a, b| a < b), "no number is below an earlier one: {numbers:?}");
 }
 
 #[test]

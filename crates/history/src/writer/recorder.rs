@@ -17,7 +17,7 @@ use rusqlite::{Connection, OpenFlags, Statement, Transaction, params};
 use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
-use super::{Health, Keep, Note, Opened, Restated, now, open_or_replace};
+use super::{Health, Keep, Note, Opened, Restated, now, open_or_replace, reserve};
 use crate::{HistoryError, Latencies, Record, Stage};
 
 /// Changes in one transaction.
@@ -35,6 +35,8 @@ pub(super) struct Recorder {
     /// `None`: the file cannot be opened.
     connection: Option<Connection>,
     keep: Keep,
+    /// The highest number that a change is known to have, also one that could not be written.
+    last: i64,
     health: Arc<Health>,
     /// Rows in `change`. `None`: not counted yet, or a failed statement made the number uncertain.
     rows: Option<u64>,
@@ -45,9 +47,10 @@ impl Recorder {
         path: PathBuf,
         connection: Option<Connection>,
         keep: Keep,
+        last: i64,
         health: Arc<Health>,
     ) -> Self {
-        Self { path, connection, keep, health, rows: None }
+        Self { path, connection, keep, last, health, rows: None }
     }
 
     /// Writes until the sender is dropped.
@@ -82,6 +85,11 @@ impl Recorder {
     }
 
     fn take(&mut self, batch: &[Note]) {
+        for note in batch {
+            if let Note::Change(change) = note {
+                self.last = self.last.max(change.0.seq);
+            }
+        }
         if batch.iter().any(|note| matches!(note, Note::Examine)) && self.is_damaged() {
             self.replace_damaged();
         }
@@ -135,6 +143,8 @@ impl Recorder {
         if let (Some(aside), Ok(mut all)) = (set_aside, self.health.set_aside.lock()) {
             all.push(aside);
         }
+        // The file does not have the changes since the owner got its first number.
+        reserve(&connection, self.last)?;
         (self.connection, self.rows) = (Some(connection), None);
         self.health.is_outdated.store(true, Ordering::Relaxed);
         Ok(())

@@ -184,8 +184,8 @@ pub(crate) fn last_roles(connection: &Connection) -> Result<BTreeMap<String, Las
     Ok(rows.collect::<Result<BTreeMap<_, _>, _>>()?)
 }
 
-/// The same from a file that cannot be written, on a full or read-only disk, as far as it can be read.
-pub(crate) fn roles_without_writing(path: &Path) -> BTreeMap<String, Last> {
+/// Opens a file that cannot be written, on a full or read-only disk; `None` if it cannot be read either.
+pub(crate) fn open_without_writing(path: &Path) -> Option<Connection> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let has_log = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
@@ -202,8 +202,7 @@ pub(crate) fn roles_without_writing(path: &Path) -> BTreeMap<String, Last> {
         name =
             std::ffi::OsString::from_vec([b"file:".as_slice(), &escaped, b"?immutable=1"].concat());
     }
-    let opened = Connection::open_with_flags(Path::new(&name), flags);
-    opened.ok().and_then(|connection| last_roles(&connection).ok()).unwrap_or_default()
+    Connection::open_with_flags(Path::new(&name), flags).ok()
 }
 
 /// The statement that answers `query`: ?1 is the earliest time, ?2 the instance or the beginning of

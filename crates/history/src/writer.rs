@@ -19,7 +19,7 @@ use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::spawn_worker;
 
 use self::recorder::Recorder;
-use crate::reader::{last_roles, roles_without_writing};
+use crate::reader::{last_roles, open_without_writing};
 use crate::{FILE, HistoryError, Last, Latencies, Record, Stage, schema};
 
 /// Changes that may wait for the disk, which takes a thousand at a time: more than a node has
@@ -105,11 +105,7 @@ impl Writer {
         let (connection, opened) = match open_or_replace(&path) {
             Ok((connection, opened)) => (Some(connection), opened),
             Err(error @ HistoryError::TooNew { .. }) => return Err(error),
-            Err(error) => {
-                let (last, roles) = (unknown_floor(), roles_without_writing(&path));
-                let failed = Some(error.with_cause());
-                (None, Opened { last, roles, failed, ..Opened::default() })
-            }
+            Err(error) => (None, read_only(&path, &error)),
         };
         let health = Health { failing: Mutex::new(opened.failed.clone()), ..Health::default() };
         let health = Arc::new(health);
@@ -251,6 +247,16 @@ fn open(path: &Path) -> Result<(Connection, Opened), HistoryError> {
     let last = floor(&connection, killed.is_some())?;
     reserve(&connection, last)?;
     Ok((connection, Opened { killed, last, roles, ..Opened::default() }))
+}
+
+/// Reads a file that cannot be opened for writing because of `error`, as far as it can be read.
+fn read_only(path: &Path, error: &HistoryError) -> Opened {
+    let connection = open_without_writing(path);
+    let roles = connection.as_ref().and_then(|file| last_roles(file).ok()).unwrap_or_default();
+    // Whether its last writer was killed is not examined: numbers may be skipped, but not used again.
+    let known = connection.as_ref().and_then(|file| floor(file, true).ok()).unwrap_or(0);
+    let (last, failed) = (unknown_floor().max(known), Some(error.with_cause()));
+    Opened { last, roles, failed, ..Opened::default() }
 }
 
 /// Notes that the recorder runs; tells when the one before was last known to, if it was killed.
@@ -642,16 +648,24 @@ mod tests {
     }
 
     #[test]
-    fn the_last_roles_can_be_read_where_nothing_can_be_written() {
+    fn roles_and_numbers_are_read_where_nothing_can_be_written() {
         let directory = tempfile::tempdir().unwrap();
         let odd = directory.path().join("100%?#");
         std::fs::create_dir(&odd).unwrap();
         let (writer, _) = Writer::open(&odd, Keep::default()).unwrap();
-        writer.record(record("a", now(), "primary"), Latencies::default());
+        // Above every number that is derived from the clock.
+        let change = Record { seq: 1 << 50, ..record("a", now(), "primary") };
+        writer.record(change.clone(), Latencies::default());
         drop(writer);
-        let roles = roles_without_writing(&odd.join(FILE));
-        assert_eq!(roles["a"].role, "primary");
+        let connection = open_without_writing(&odd.join(FILE)).unwrap();
+        assert_eq!(last(&connection).unwrap(), change.seq);
         assert_eq!(std::fs::read_dir(&odd).unwrap().count(), 1, "no file beside it");
+        // A directory in its place: SQLite cannot make the file that it needs to write.
+        std::fs::create_dir(odd.join(format!("{FILE}-shm"))).unwrap();
+        let (_writer, opened) = Writer::open(&odd, Keep::default()).unwrap();
+        assert!(opened.failed.is_some());
+        assert_eq!(opened.roles["a"].role, "primary");
+        assert!(opened.last >= change.seq, "{}", opened.last);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! the thread tries again. A damaged file is renamed, and a new one is begun. Afterwards the `standing`
 //! table is out of date, and the owner of the writer [restates](Writer::restate) every instance.
 
+mod damage;
 mod recorder;
 
 use std::collections::BTreeMap;
@@ -142,7 +143,8 @@ impl Writer {
         }
     }
 
-    /// Has the file examined, because a reader has met damage; a damaged file is set aside.
+    /// Has the file examined, because a reader has met damage; a damaged file is set aside. A file that was
+    /// found intact is not examined again for some minutes.
     pub fn examine(&self) {
         let _ = self.put(Note::Examine);
     }
@@ -645,6 +647,23 @@ mod tests {
         writer.examine();
         drop(writer);
         assert_eq!(files_set_aside(directory.path()), 1);
+    }
+
+    #[test]
+    fn a_file_that_was_found_intact_is_not_examined_again_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        add_unused_table(directory.path());
+        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        writer.examine();
+        // A batch is written after the examination that it asks for.
+        writer.record(record("a", now(), "primary"), Latencies::default());
+        while read(directory.path()).is_empty() {
+            std::thread::yield_now();
+        }
+        damage(directory.path(), "unused");
+        writer.examine();
+        drop(writer);
+        assert_eq!(files_set_aside(directory.path()), 0, "a reader cannot keep the writer busy");
     }
 
     #[test]

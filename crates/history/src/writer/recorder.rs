@@ -13,10 +13,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, Statement, Transaction, params};
+use rusqlite::{Connection, Statement, Transaction, params};
 use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
+use super::damage::is_damaged;
 use super::{Health, Keep, Note, Opened, Restated, now, open_or_replace, reserve};
 use crate::{HistoryError, Latencies, Record, Stage};
 
@@ -28,6 +29,9 @@ const HEARTBEAT: Duration = Duration::from_mins(1);
 const DELETED_AT_ONCE: i64 = 10_000;
 /// How long after a failure the file is opened or written again.
 const RETRY: Duration = Duration::from_secs(5);
+/// How long a file that was examined counts as intact. Every user that may read the history can ask for
+/// an examination.
+const INTACT_FOR: Duration = Duration::from_mins(5);
 
 /// The thread's side of a writer.
 pub(super) struct Recorder {
@@ -40,6 +44,8 @@ pub(super) struct Recorder {
     health: Arc<Health>,
     /// Rows in `change`. `None`: not counted yet, or a failed statement made the number uncertain.
     rows: Option<u64>,
+    /// When the file was last examined without a sign of damage.
+    found_intact: Option<Instant>,
 }
 
 impl Recorder {
@@ -50,7 +56,7 @@ impl Recorder {
         last: i64,
         health: Arc<Health>,
     ) -> Self {
-        Self { path, connection, keep, last, health, rows: None }
+        Self { path, connection, keep, last, health, rows: None, found_intact: None }
     }
 
     /// Writes until the sender is dropped.
@@ -69,7 +75,11 @@ impl Recorder {
             match receiver.recv_timeout(pause.min(beat_every())) {
                 Ok(first) => {
                     let rest = receiver.try_iter().take(BATCH - 1);
-                    self.take(&std::iter::once(first).chain(rest).collect::<Vec<Note>>());
+                    let batch: Vec<Note> = std::iter::once(first).chain(rest).collect();
+                    if batch.iter().any(|note| matches!(note, Note::Examine)) {
+                        self.examine(heartbeat);
+                    }
+                    self.take(&batch);
                     if self.is_failing() {
                         next_beat = next_beat.min(Instant::now() + RETRY);
                     }
@@ -89,9 +99,6 @@ impl Recorder {
             if let Note::Change(change) = note {
                 self.last = self.last.max(change.0.seq);
             }
-        }
-        if batch.iter().any(|note| matches!(note, Note::Examine)) && self.is_damaged() {
-            self.replace_damaged();
         }
         let mut outcome = self.write(batch);
         if outcome.as_ref().is_err_and(HistoryError::is_damage) {
@@ -150,16 +157,16 @@ impl Recorder {
         Ok(())
     }
 
-    /// Whether the file on the disk is damaged. A connection of its own reads it: the pages that the
-    /// recorder has in memory may be whole.
-    fn is_damaged(&self) -> bool {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let examined = Connection::open_with_flags(&self.path, flags).and_then(|connection| {
-            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
-        });
-        match examined {
-            Ok(result) => result != "ok",
-            Err(error) => HistoryError::Sql(error).is_damage(),
+    /// Replaces the file if it is damaged.
+    fn examine(&mut self, heartbeat: &Heartbeat) {
+        if self.found_intact.is_some_and(|at| at.elapsed() < INTACT_FOR) {
+            return;
+        }
+        let progress = heartbeat.clone();
+        if is_damaged(&self.path, move || progress.beat()) {
+            self.replace_damaged();
+        } else {
+            self.found_intact = Some(Instant::now());
         }
     }
 

@@ -1,11 +1,10 @@
 //! Prints tables for people and JSON for scripts. Text from other programs, files and hosts is escaped.
 
-use std::fmt::Write as _;
 use std::io::Write;
 
 use serde_json::Value;
 pub(crate) use vipwatch_core::escape_untrusted;
-use vipwatch_core::untrusted::is_harmful;
+use vipwatch_core::escape_untrusted_json;
 
 /// Prints, and does not mind a reader who has had enough.
 pub(crate) fn print(text: &str) {
@@ -21,29 +20,12 @@ pub(crate) fn is_read(text: &str) -> bool {
 /// Prints a value, for scripts.
 pub(crate) fn json(value: &Value) {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    print(&format!("{}\n", escape_json(&text)));
+    print(&format!("{}\n", escape_untrusted_json(&text)));
 }
 
 /// A value in one line, for scripts.
 pub(crate) fn json_line(value: &Value) -> String {
-    escape_json(&value.to_string())
-}
-
-/// JSON in which harmful characters are `\u202e` escapes: the same value, and safe on a terminal.
-/// Such characters occur inside strings only, apart from the line breaks of pretty JSON.
-fn escape_json(json: &str) -> String {
-    let mut escaped = String::with_capacity(json.len());
-    for c in json.chars() {
-        if c == '\n' || !is_harmful(c) {
-            escaped.push(c);
-            continue;
-        }
-        for unit in c.encode_utf16(&mut [0; 2]) {
-            // Writing to a string cannot fail.
-            let _ = write!(escaped, "\\u{unit:04x}");
-        }
-    }
-    escaped
+    escape_untrusted_json(&value.to_string())
 }
 
 /// Columns as wide as what is in them; the last one as it comes.

@@ -44,4 +44,4 @@ pub use plan::Action;
 pub use role::Role;
 pub use standing::{Fault, Standing};
 pub use tracker::{Cause, Tracker, Transition};
-pub use untrusted::{escape_untrusted, escape_untrusted_within};
+pub use untrusted::{escape_untrusted, escape_untrusted_json, escape_untrusted_within};

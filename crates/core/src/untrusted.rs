@@ -28,8 +28,25 @@ pub fn escape_untrusted_within(text: &str, max_bytes: usize) -> String {
     escaped
 }
 
+/// JSON in which harmful characters are `\u202e` escapes: the same value, and safe on a terminal.
+/// Such characters occur inside strings only, apart from the line breaks of pretty JSON.
+pub fn escape_untrusted_json(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !is_harmful(c) {
+            escaped.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a string cannot fail.
+            let _ = write!(escaped, "\\u{unit:04x}");
+        }
+    }
+    escaped
+}
+
 /// Whether `c` controls the terminal, ends a line, changes the direction of text, or is invisible.
-pub fn is_harmful(c: char) -> bool {
+fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c,
             // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
@@ -72,6 +89,12 @@ mod tests {
         let escaped = escape_untrusted(invisible);
         assert!(escaped.is_ascii(), "{escaped}");
         assert_eq!(escaped.matches("\\u{").count(), invisible.chars().count());
+    }
+
+    #[test]
+    fn json_stays_the_same_value() {
+        assert_eq!(escape_untrusted_json("{\"a\": \"\u{202e}b\"}\n"), "{\"a\": \"\\u202eb\"}\n");
+        assert_eq!(escape_untrusted_json("\"\u{e0041}\""), "\"\\udb40\\udc41\"");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use vipwatch_core::escape_untrusted;
+use vipwatch_core::{escape_untrusted, escape_untrusted_json};
 
 use self::native::Native;
 use self::scribe::{Outlet, Scribe};
@@ -74,15 +74,17 @@ pub fn open(format: LogFormat, level: Level) -> std::io::Result<Log> {
     }
     let scribe = Scribe::start(Outlet::stderr()?)?;
     let _ = OPEN.set(scribe.clone());
+    let escape = if format == LogFormat::Json { escape_untrusted_json } else { escape_untrusted };
     let lines = scribe.clone();
-    let builder =
-        tracing_subscriber::fmt().with_max_level(filter).with_target(false).with_ansi(false);
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(filter)
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(move || EscapedLines { scribe: lines.clone(), escape });
     // A log that is open already stays.
     let _ = match format {
-        LogFormat::Json => {
-            builder.with_writer(move || lines.clone()).json().flatten_event(true).try_init()
-        }
-        _ => builder.with_writer(move || TextLines(lines.clone())).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        _ => builder.try_init(),
     };
     if let Err(error) = journald {
         tracing::warn!(%error, "journald cannot be reached: the log goes to standard error");
@@ -90,15 +92,18 @@ pub fn open(format: LogFormat, level: Level) -> std::io::Result<Log> {
     Ok(Log(scribe))
 }
 
-/// Writes lines of text in which values from outside are escaped: one event is one line.
-struct TextLines(Scribe);
+/// Writes lines in which values from outside are escaped: one event is one line.
+struct EscapedLines {
+    scribe: Scribe,
+    escape: fn(&str) -> String,
+}
 
-impl Write for TextLines {
+impl Write for EscapedLines {
     /// Each call is one event, as `tracing_subscriber::fmt` writes them.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
-        let line = escape_untrusted(text.trim_end_matches('\n'));
-        self.0.put(format!("{line}\n").into_bytes());
+        let line = (self.escape)(text.trim_end_matches('\n'));
+        self.scribe.put(format!("{line}\n").into_bytes());
         Ok(event.len())
     }
 

@@ -11,6 +11,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
+use vipwatch_core::escape_untrusted;
 
 use super::scribe::Scribe;
 use crate::transition::{millis, time_text};
@@ -70,6 +71,9 @@ struct Entry(Vec<u8>);
 
 impl Entry {
     fn add(&mut self, name: &str, value: &str) {
+        // journald keeps a value of several lines whole.
+        let lines: Vec<String> = value.split('\n').map(escape_untrusted).collect();
+        let value = lines.join("\n");
         let value = &value.as_bytes()[..value.floor_char_boundary(LONGEST)];
         self.0.extend(name.bytes().map(|byte| byte.to_ascii_uppercase()));
         if value.contains(&b'\n') {
@@ -105,6 +109,13 @@ mod tests {
         entry.add("instance", "VI_1");
         entry.add("MESSAGE", "two\nlines");
         assert_eq!(entry.0, b"INSTANCE=VI_1\nMESSAGE\n\x09\0\0\0\0\0\0\0two\nlines\n");
+    }
+
+    #[test]
+    fn a_bidi_override_in_a_value_is_escaped() {
+        let mut entry = Entry::default();
+        entry.add("REASON", "e\u{202e}th0");
+        assert_eq!(entry.0, b"REASON=e\\u{202e}th0\n");
     }
 
     #[test]

@@ -40,8 +40,8 @@ pub(crate) struct Kept {
     pub(crate) seq: i64,
     /// The last report that was acted on; zero if none ever was.
     pub(crate) acted: i64,
-    /// What was reported after that and is held back.
-    pub(crate) held: Option<Claim>,
+    /// The report after that, by its number, if it is held back.
+    pub(crate) held: Option<(i64, Claim)>,
 }
 
 /// What follows from a report.
@@ -188,7 +188,7 @@ impl Books {
                 // A report that is held back is not settled.
                 seq: if is_held { book.acted } else { book.seq },
                 acted: book.acted,
-                held: is_held.then_some(book.claim),
+                held: is_held.then_some((book.seq, book.claim)),
             }
         });
         each.collect()

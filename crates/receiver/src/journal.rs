@@ -123,6 +123,12 @@ enum Note {
         /// The last report that was acted on; 0 leaves it as it is.
         acted: i64,
     },
+    /// A report that has its number, for a new file.
+    Again {
+        instance: InstanceId,
+        seq: i64,
+        claim: Claim,
+    },
     Forget(InstanceId),
     /// There is something in the ledger.
     Told,
@@ -164,7 +170,8 @@ pub enum Completion {
     Kept(Kept),
     /// The file could be opened at last; this is what it remembers.
     Opened(Memories),
-    /// A new file was begun in the place of a damaged one: it does not have what holds.
+    /// A new file was begun in the place of a damaged one: it does not have what holds. It does have which
+    /// targets were told.
     Replaced,
 }
 
@@ -200,16 +207,16 @@ impl Journal {
         let shelf = Inbox::new()?;
         let (sender, receiver) = sync_channel(BUNDLES);
         let told = Arc::<Mutex<Told>>::default();
-        let last = found.as_ref().map_or(0, |found| found.last);
+        let found = found.unwrap_or_default();
         let mut clerk = Clerk::new(directory, shelf.clone(), Arc::clone(&told));
         match store {
-            Some(store) => clerk.begin(store, last),
+            Some(store) => clerk.begin(store, &found.memories, found.last),
             None => clerk.refuse(problem.clone().unwrap_or_default()),
         }
         let thread = spawn_worker("journal", move |heartbeat| clerk.work(&receiver, heartbeat))?;
         let (bundle, waiting, thread) = (Vec::new(), 0, Some(thread));
         let journal = Self { bundle, waiting, sender, told, shelf, thread, problem };
-        Ok((journal, found.map(|found| found.memories).unwrap_or_default()))
+        Ok((journal, found.memories))
     }
 
     /// Why the file could not be opened at the start; nothing, if it could.
@@ -237,6 +244,12 @@ impl Journal {
     /// Notes what holds once more, in a new file: `acted` is the last report that was acted on.
     pub fn restore(&mut self, instance: InstanceId, seq: i64, claim: Claim, acted: i64) {
         self.bundle.push(Note::Settled { instance, seq, claim, acted });
+    }
+
+    /// Writes a report that is held back once more, in a new file, with the number it has. Settling that
+    /// number then settles this report.
+    pub fn restore_report(&mut self, instance: InstanceId, seq: i64, claim: Claim) {
+        self.bundle.push(Note::Again { instance, seq, claim });
     }
 
     /// Nothing is remembered of this one any more.
@@ -301,4 +314,4 @@ impl Drop for Journal {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

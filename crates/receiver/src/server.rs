@@ -46,9 +46,6 @@ const SOON: Duration = Duration::from_millis(10);
 /// The name of the problem that the journal cannot be opened or written.
 const JOURNAL_PROBLEM: &str = "journal";
 
-/// The ticket of reports that are written once more, into a new journal: no monitor waits for them.
-const NO_TICKET: u64 = 3;
-
 const LISTENER: u64 = 0;
 const JOURNAL: u64 = 1;
 const ORDERS: u64 = 2;
@@ -489,9 +486,8 @@ impl Server {
             if let Some(claim) = kept.settled {
                 self.journal.restore(kept.instance.clone(), kept.seq, claim, kept.acted);
             }
-            if let Some(claim) = kept.held {
-                // Without room it is lost if the process is killed within the next seconds.
-                let _ = self.journal.keep(NO_TICKET, kept.instance, claim);
+            if let Some((seq, claim)) = kept.held {
+                self.journal.restore_report(kept.instance, seq, claim);
             }
         }
     }

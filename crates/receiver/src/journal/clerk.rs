@@ -14,7 +14,7 @@ use vipwatch_linux::inbox::Inbox;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::store::{Found, Store, is_damage};
-use super::{Completion, Kept, Note, Told};
+use super::{Completion, Kept, Memories, Note, Told};
 
 /// How long what nobody waits for may wait for the disk.
 const LATER: Duration = Duration::from_millis(50);
@@ -33,6 +33,8 @@ const KEPT_MILLIS: i64 = 86_400_000;
 struct Later {
     /// The last report that was considered, what holds, and the last that was acted on; `None` to forget.
     settled: BTreeMap<InstanceId, Option<(i64, Claim, i64)>>,
+    /// Reports that are written once more, into a new file, with the numbers they had.
+    reports: BTreeMap<i64, (InstanceId, Claim)>,
     told: Told,
     since: Option<Instant>,
 }
@@ -45,7 +47,11 @@ impl Later {
                 let before = entry.map_or(0, |(_, _, acted)| acted);
                 *entry = Some((seq, claim, acted.max(before)));
             }
+            Note::Again { instance, seq, claim } => {
+                self.reports.insert(seq, (instance, claim));
+            }
             Note::Forget(instance) => {
+                self.reports.retain(|_, (other, _)| *other != instance);
                 self.told.retain(|(_, other), _| *other != instance);
                 self.settled.insert(instance, None);
             }
@@ -61,6 +67,15 @@ impl Later {
             self.told.extend(told);
             self.since.get_or_insert_with(Instant::now);
         }
+    }
+
+    /// Adds rows that a new file does not have; what is newer stays.
+    fn add_known(&mut self, known: &Told) {
+        let is_forgotten = |instance| matches!(self.settled.get(instance), Some(None));
+        for (key, seq) in known.iter().filter(|((_, instance), _)| !is_forgotten(instance)) {
+            self.told.entry(key.clone()).or_insert(*seq);
+        }
+        self.since.get_or_insert_with(Instant::now);
     }
 
     /// How long it may wait.
@@ -85,6 +100,9 @@ pub(super) struct Clerk {
     last: i64,
     later: Later,
     ledger: Arc<Mutex<Told>>,
+    /// The rows of `told` in the file, for a new file if this one is damaged.
+    /// BOUND: one for each target and instance, and the receiver takes no more than so many instances.
+    known: Told,
     /// What may wait cannot be written, and that was said.
     is_failing: bool,
     /// Rows since the file was last put in order.
@@ -106,13 +124,19 @@ impl Clerk {
             last: 0,
             later: Later::default(),
             ledger,
+            known: Told::new(),
             is_failing: false,
             written: 0,
         }
     }
 
-    /// Writes to `store` from now on; no report has a number above `last`.
-    pub(super) fn begin(&mut self, store: Store, last: i64) {
+    /// Writes to `store` from now on, which remembers `memories`; no report has a number above `last`.
+    pub(super) fn begin(&mut self, store: Store, memories: &Memories, last: i64) {
+        if self.was_open {
+            self.later.add_known(&self.known);
+        } else {
+            self.known = told_of(memories);
+        }
         (self.store, self.was_open) = (Some(store), true);
         self.last = self.last.max(last);
     }
@@ -200,13 +224,10 @@ impl Clerk {
 
     fn take_over(&mut self, store: Store, found: Found) {
         let Found { memories, last } = found;
+        let was_open = self.was_open;
+        self.begin(store, &memories, last);
         // ORDER: what was remembered is left before anything that is written from now on.
-        self.shelf.put(if self.was_open {
-            Completion::Replaced
-        } else {
-            Completion::Opened(memories)
-        });
-        self.begin(store, last);
+        self.shelf.put(if was_open { Completion::Replaced } else { Completion::Opened(memories) });
     }
 
     /// If that is why a statement failed, sets the damaged file aside and begins another one; returns
@@ -277,10 +298,12 @@ impl Clerk {
         let later = std::mem::take(&mut self.later);
         self.written += later.settled.len() + later.told.len();
         match self.try_write_later(&later) {
-            Ok(()) if std::mem::take(&mut self.is_failing) => {
-                tracing::info!("the journal can be written again");
+            Ok(()) => {
+                self.note_written(later);
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!("the journal can be written again");
+                }
             }
-            Ok(()) => {}
             Err(error) => {
                 self.later = Later { since: Some(Instant::now()), ..later };
                 if self.replace_if_damaged(&error) {
@@ -293,6 +316,16 @@ impl Clerk {
                 }
             }
         }
+    }
+
+    /// Keeps `known` as the file is.
+    fn note_written(&mut self, later: Later) {
+        let Later { settled, told, .. } = later;
+        let is_forgotten = |instance: &InstanceId| matches!(settled.get(instance), Some(None));
+        if settled.values().any(Option::is_none) {
+            self.known.retain(|(_, instance), _| !is_forgotten(instance));
+        }
+        self.known.extend(told);
     }
 
     fn try_write_later(&mut self, later: &Later) -> rusqlite::Result<()> {
@@ -315,6 +348,12 @@ impl Clerk {
                     let delete = format!("DELETE FROM {table} WHERE instance = ?1");
                     transaction.execute(&delete, [id])?;
                 }
+            }
+            let mut again = transaction.prepare(
+                "INSERT OR REPLACE INTO report (seq, at, instance, word) VALUES (?1, ?2, ?3, ?4)",
+            )?;
+            for (seq, (instance, claim)) in &later.reports {
+                again.execute(params![seq, at, instance.as_str(), claim.word()])?;
             }
             let mut told = transaction.prepare(
                 "INSERT INTO told (party, instance, seq) VALUES (?1, ?2, ?3) \
@@ -340,6 +379,19 @@ impl Clerk {
             self.replace_if_damaged(&error);
         }
     }
+}
+
+/// The rows of `told` in `memories`. Each name is kept once.
+fn told_of(memories: &Memories) -> Told {
+    let mut names: BTreeMap<&str, Arc<str>> = BTreeMap::new();
+    let mut all = Told::new();
+    for (instance, memory) in memories {
+        for (name, seq) in &memory.told {
+            let party = names.entry(name).or_insert_with(|| Arc::from(name.as_str()));
+            all.insert((Arc::clone(party), instance.clone()), *seq);
+        }
+    }
+    all
 }
 
 /// The error of a statement that cannot be run because no file is open.

@@ -58,6 +58,7 @@ pub(super) struct Store {
 }
 
 /// What was found in a file when it was opened.
+#[derive(Default)]
 pub(super) struct Found {
     pub(super) memories: Memories,
     /// No report has a number above this one.

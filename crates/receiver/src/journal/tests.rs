@@ -163,6 +163,31 @@ fn a_journal_that_is_damaged_while_it_is_written_is_replaced_and_the_report_kept
 }
 
 #[test]
+fn a_journal_that_is_replaced_remembers_which_targets_were_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    journal.settle(id("a"), 7, Claim::Primary, true);
+    journal.settle(id("gone"), 8, Claim::Primary, true);
+    for (instance, seq) in [("a", 7), ("gone", 8)] {
+        journal.ledger().told(&Arc::from("hook"), &id(instance), seq);
+    }
+    drop(journal);
+    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    journal.forget(id("gone"));
+    journal.hand_over().unwrap();
+    damage_while_open(directory.path(), "report");
+    write_one(&mut journal, "b").1.unwrap();
+    assert_eq!(set_aside(directory.path()), 1);
+    journal.ledger().told(&Arc::from("webhook"), &id("a"), 7);
+    journal.restore(id("a"), 7, Claim::Primary, 7);
+    drop(journal);
+    let (_journal, memory) = Journal::open(directory.path()).unwrap();
+    let told = [("hook".to_owned(), 7), ("webhook".to_owned(), 7)];
+    assert_eq!(memory[&id("a")].told, BTreeMap::from(told));
+    assert!(!memory.contains_key(&id("gone")));
+}
+
+#[test]
 fn a_journal_that_cannot_be_opened_refuses_reports_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     // A file where the directory should be.
@@ -210,7 +235,14 @@ fn damage(directory: &Path, table: &str) {
     file.write_all_at(&garbage, at).unwrap();
 }
 
-fn set_aside(directory: &Path) -> usize {
+/// The same in a file that is open: a change by another connection has SQLite read its pages again.
+pub(crate) fn damage_while_open(directory: &Path, table: &str) {
+    damage(directory, table);
+    let connection = Connection::open(directory.join(FILE)).unwrap();
+    connection.execute("CREATE TABLE unused (x)", []).unwrap();
+}
+
+pub(crate) fn set_aside(directory: &Path) -> usize {
     let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_string_lossy().contains(".corrupt-")).count()
 }

@@ -10,6 +10,7 @@ use vipwatch_linux::listen::Looks;
 
 use super::*;
 use crate::journal::FILE;
+use crate::journal::tests::{damage_while_open, set_aside};
 use crate::{Entrance, Receiver, Settings};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -265,6 +266,27 @@ fn what_was_promised_is_told_by_the_next_after_a_crash() {
         let (instance, claim) = next.next();
         told.insert(instance, claim);
     }
+}
+
+#[test]
+fn a_report_that_was_held_when_the_journal_was_replaced_is_acted_on_once() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Journal::open(directory.path()).unwrap());
+    let stage = start(directory.path(), Policy { interval: Duration::from_secs(2), ..policy() });
+    damage_while_open(directory.path(), "settled");
+    assert!(stage.report("a", "primary").starts_with("HTTP/1.1 200"));
+    // What follows from this report meets the damage.
+    assert!(stage.report("b", "backup").starts_with("HTTP/1.1 200"));
+    assert_eq!(stage.next(), ("b".to_owned(), Claim::Backup));
+    while set_aside(directory.path()) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(stage.next(), ("a".to_owned(), Claim::Primary));
+    drop(stage);
+    let (_journal, memory) = Journal::open(directory.path()).unwrap();
+    let a = &memory[&"a".parse().unwrap()];
+    assert_eq!(a.settled.unwrap().claim, Claim::Primary);
+    assert_eq!(a.open, [], "the next receiver does not act on it again");
 }
 
 #[test]

@@ -60,7 +60,7 @@ INSERT INTO standing (instance, role, since, seq)
 /// From version 2 to 3.
 ///
 /// In `standing`: whether hooks and webhooks were told of the last change, as `change` has it. Retention
-/// deletes rows of `change`, and the next node must not deliver again what was delivered. Of a row that
+/// deletes rows of `change`, and the next node must not repeat its deliveries. Of a row that
 /// is gone already nothing is known; it counts as delivered.
 const TO_3: &str = "
 ALTER TABLE standing ADD COLUMN hook_us INTEGER;

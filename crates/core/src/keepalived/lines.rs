@@ -183,6 +183,8 @@ impl Reader<'_> {
             let (first, rest) = split_at_brace(&text);
             self.residue = rest.map(str::to_owned);
             if !first.is_empty() {
+                // With its definitions it may be much longer than it was.
+                self.taken_bytes = self.taken_bytes.saturating_add(first.len());
                 return Some(Line { place: self.place, text: first.to_owned() });
             }
         }
@@ -192,7 +194,7 @@ impl Reader<'_> {
     /// that is being made.
     fn raw(&mut self, defining: &mut Option<String>) -> Option<(String, Origin)> {
         if let Some(residue) = self.residue.take() {
-            return Some((residue, Origin::Elsewhere));
+            return Some((self.count(residue)?, Origin::Elsewhere));
         }
         match self.raw_of_definitions() {
             Some(text) => Some((self.count(text)?, Origin::Elsewhere)),

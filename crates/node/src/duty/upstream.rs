@@ -161,7 +161,7 @@ impl Rounds {
         true
     }
 
-    /// Records what became of `part`; what is concluded is not posted again.
+    /// Records the outcome of `part`; entries that are concluded are not posted again.
     fn note(&self, part: &[Entry], failure: Option<&String>, is_concluded: bool) {
         for (instance, (_, seq)) in part {
             match failure {

@@ -62,7 +62,7 @@ fn is_concluded(entry: &Entry, stage: Stage) -> bool {
     !entry.is_news || entry.latencies.of(stage).is_some()
 }
 
-/// Logs what was found when the history was opened.
+/// Logs the findings of opening the history.
 pub(super) fn log_opened(opened: &Opened) {
     if let Some(aside) = &opened.set_aside {
         log_set_aside(aside);

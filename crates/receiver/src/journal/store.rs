@@ -57,7 +57,7 @@ pub(super) struct Store {
     lock: OwnedFd,
 }
 
-/// What was found in a file when it was opened.
+/// The contents of a file when it was opened.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) memories: Memories,

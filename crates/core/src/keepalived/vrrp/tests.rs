@@ -61,8 +61,9 @@ fn no_number_of_any_form_makes_it_panic() {
 #[test]
 fn a_configuration_that_repeats_itself_without_end_is_read_to_a_limit() {
     let itself = "$A=\\\n@zz foo\\\n$A\n\n$A\n";
+    let behind_brace = "$X=a { $X\n$X\n";
     let long = format!("~SEQ(A, 1, 600000) {}\n", "x".repeat(900));
-    for text in ["~SEQ(A, 1, 2000000000)\n", itself, &long] {
+    for text in ["~SEQ(A, 1, 2000000000)\n", itself, behind_brace, &long] {
         let (_, problems) = read(&format!("{text}{}", instance("a", "", "10.0.0.1")));
         let is_said = problems.iter().any(|problem| problem.contains("the rest is not read"));
         let is_refused = problems.iter().any(|problem| problem.contains("refers to itself"));

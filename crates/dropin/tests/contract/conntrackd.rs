@@ -146,6 +146,8 @@ fn a_missing_conntrackd_is_named_once() {
     let (_lab, router, agent) = stage_with_conntrackd();
     let child = start_with_path(&router, "/nonexistent");
     agent.wait_for_words(&["backup"]);
+    // The log is written after the agent was told.
+    router.wait_for_log(&format!("Notified agent router {}", router.id));
     let log = router.log();
     assert_eq!(log.matches("cannot start it: No such file or directory").count(), 1, "{log}");
     crate::reap(child);

@@ -171,6 +171,7 @@ fn random_run(seed: u64) {
             .then_some(())
     });
     // No spurious transition: the log alternates, and never has more changes than there were.
+    router.wait_for_log("the kernel dropped events");
     let log = router.log();
     let said: Vec<bool> = log
         .lines()

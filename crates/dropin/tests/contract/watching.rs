@@ -59,6 +59,7 @@ fn an_address_refresh_is_no_transition() {
         router.cidr, router.link
     ));
     stays(SETTLE, "one notification", || agent.words().len() <= confirmed);
+    router.wait_for_log(&format!("Wrote router {} state primary", router.id));
     assert_eq!(router.log().matches("Wrote router").count(), 2, "{}", router.log());
 }
 
@@ -179,6 +180,7 @@ fn a_storm_larger_than_the_queue_ends_in_the_truth() {
     monitor.signal(Signal::CONT);
     router.wait_for_state("primary");
     agent.wait_for_word("primary");
+    router.wait_for_log(&format!("Wrote router {} state primary", router.id));
     assert!(router.log().contains("Lost events"), "the storm was too small to prove anything");
     assert_eq!(router.log().matches("is primary").count(), 1, "one transition: {}", router.log());
 }

@@ -54,8 +54,8 @@ pub enum PrivilegeError {
 /// What becoming another user left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remaining {
-    /// The bounding set could not be emptied, because this process lacks `CAP_SETPCAP`. `no_new_privs` keeps what is in
-    /// it out of reach.
+    /// The bounding set could not be emptied, because this process lacks `CAP_SETPCAP`. `no_new_privs` keeps its
+    /// capabilities out of reach.
     pub has_bounding_set: bool,
 }
 

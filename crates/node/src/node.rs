@@ -118,7 +118,7 @@ impl Node {
         // Announcing takes some for each instance, for some seconds.
         raise_file_limit();
         let lock = match lock(&config.state_dir) {
-            // The history says what is wrong, and tries again.
+            // The history reports the error, and tries again.
             Err(NodeError::StateDir { source, .. }) if is_storage_trouble(&source) => None,
             lock => Some(lock?),
         };

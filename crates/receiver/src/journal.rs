@@ -285,7 +285,7 @@ impl Journal {
         Ledger { told: Arc::clone(&self.told), sender: self.sender.clone() }
     }
 
-    /// What has happened since the last call, in order.
+    /// The completions since the last call, in order.
     pub fn completions(&mut self) -> Vec<Completion> {
         let completions = self.shelf.take();
         let is_kept = |one: &&Completion| matches!(one, Completion::Kept(_));

@@ -163,10 +163,8 @@ fn a_reload_of_the_receiver_that_changes_a_webhook_keeps_its_queue() {
     wait_for("every state", || (server.said() == all).then_some(()));
 }
 
-#[test]
-fn an_upstream_that_rejects_one_router_is_told_of_all_others() {
-    let lab = Lab::new();
-    let server = Server::new(&[503; 1000]);
+/// A receiver whose upstream is `server`, and the reports of ten routers, `r0` to `r9`.
+fn with_ten_reports(lab: &Lab, server: &Server) -> Agent {
     let text = format!(
         "[agent]\ninterval = \"0s\"\n[agent.upstream]\nurl = \"{}\"\ninterval = \"0s\"\n",
         server.url
@@ -176,6 +174,14 @@ fn an_upstream_that_rejects_one_router_is_told_of_all_others() {
     for number in 0..10 {
         assert_eq!(report(lab.path(), &format!("r{number}"), "primary"), Some(200));
     }
+    agent
+}
+
+#[test]
+fn an_upstream_that_rejects_one_router_is_told_of_all_others() {
+    let lab = Lab::new();
+    let server = Server::new(&[503; 1000]);
+    let agent = with_ten_reports(&lab, &server);
     wait_for("all to wait", || (agent.duty("upstream")["pending"] == 10).then_some(()));
     // From now on the server takes everything, except whatever contains this router.
     server.reject_whatever_contains("r7");
@@ -202,15 +208,7 @@ fn an_upstream_that_forbids_every_post_for_a_while_is_told_of_every_router() {
     for status in [401, 403, 404] {
         let lab = Lab::new();
         let server = Server::new(&[status; 1000]);
-        let text = format!(
-            "[agent]\ninterval = \"0s\"\n[agent.upstream]\nurl = \"{}\"\ninterval = \"0s\"\n",
-            server.url
-        );
-        configure(lab.path(), Some(&text));
-        let agent = Agent::start(lab.path(), &[]);
-        for number in 0..10 {
-            assert_eq!(report(lab.path(), &format!("r{number}"), "primary"), Some(200));
-        }
+        let agent = with_ten_reports(&lab, &server);
         agent.wait_for_log(&format!("status {status}"));
         wait_for("all to wait", || (agent.duty("upstream")["pending"] == 10).then_some(()));
         server.take_all();

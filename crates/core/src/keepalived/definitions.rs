@@ -124,7 +124,7 @@ impl Definitions {
         }
     }
 
-    /// Replaces every use of a definition in `line`, also those in what was put there. `lines` takes
+    /// Replaces every use of a definition in `line`, also those in the text that was inserted. `lines` takes
     /// the further lines of each definition of several lines.
     pub(super) fn replace(
         &self,

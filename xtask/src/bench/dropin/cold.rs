@@ -20,7 +20,7 @@ pub(super) struct Gap {
 pub(super) const FREQUENT: Gap = Gap { name: "40 to 70 ms", milliseconds: 40..=70 };
 pub(super) const RARE: Gap = Gap { name: "2 s", milliseconds: 2_000..=2_000 };
 
-/// One of both, and what was measured of it, in milliseconds.
+/// One of the two programs, and its samples in milliseconds.
 struct Measured {
     who: Who,
     stage: Stage,

@@ -6,11 +6,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libfuzzer_sys::fuzz_target;
-use vipwatch_core::announce::{Mac, Speaker};
-use vipwatch_linux::announce::{Claim, announcement, claim, question};
+use vipwatch_core::snapshot::{Mac, AnnounceSource};
+use vipwatch_linux::announce::{AddressClaim, announcement, claim, question};
 
 fuzz_target!(|frame: &[u8]| {
-    if let Some(Claim { ip, mac }) = claim(frame) {
+    if let Some(AddressClaim { ip, mac }) = claim(frame) {
         let holds = |bytes: &[u8]| frame.windows(bytes.len()).any(|window| window == bytes);
         assert!(holds(&mac.0), "{mac:?}");
         match ip {
@@ -30,11 +30,11 @@ fn build(bytes: &[u8]) {
     let Some((mac, rest)) = bytes.split_first_chunk::<6>() else { return };
     let Some((octets, rest)) = rest.split_first_chunk::<16>() else { return };
     let Some(name) = vipwatch_core::LinkName::from_kernel(b"eth0") else { return };
-    let speaker = Speaker { name, mac: Mac(*mac), is_router: rest.first() == Some(&1) };
+    let speaker = AnnounceSource { name, mac: Mac(*mac), is_router: rest.first() == Some(&1) };
     let [a, b, c, d, ..] = *octets;
     for ip in [IpAddr::V4(Ipv4Addr::new(a, b, c, d)), IpAddr::V6(Ipv6Addr::from(*octets))] {
         let is_announced = ip != IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let expected = is_announced.then_some(Claim { ip, mac: Mac(*mac) });
+        let expected = is_announced.then_some(AddressClaim { ip, mac: Mac(*mac) });
         for frame in announcement(ip, &speaker) {
             assert_eq!(claim(frame.bytes()), expected);
         }

@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vipwatch_receiver::request::{LONGEST, Progress, read};
+use vipwatch_receiver::request::{LONGEST, RequestProgress, read};
 
 fuzz_target!(|bytes: &[u8]| {
     let whole = read(bytes);
-    if let Progress::Report(report, length) = &whole {
+    if let RequestProgress::Report(report, length) = &whole {
         assert!(*length <= bytes.len(), "more was read than there is");
         assert!(!report.instance.as_str().contains(['/', '\0', '\n']), "{report:?}");
         let id = report.instance.as_str().as_bytes();
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     // Piece by piece: nothing is decided before it is, and what is decided stays so.
     for length in 0..bytes.len().min(LONGEST) {
         match read(&bytes[..length]) {
-            Progress::Incomplete => {}
+            RequestProgress::Incomplete => {}
             decided => return assert_eq!(decided, whole, "after {length} bytes"),
         }
     }

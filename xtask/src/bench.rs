@@ -66,12 +66,12 @@ pub fn inside(words: &[&str]) -> Task {
         announce::run(&PathBuf::from(subject), is_quick)
     } else if *name == "node" {
         let (subject, script) = (PathBuf::from(subject), PathBuf::from(script));
-        node::Bench { subject, script, is_quick }.run()
+        node::NodeBench { subject, script, is_quick }.run()
     } else if *name == "receiver" {
         let (subject, neutron) = (PathBuf::from(subject), PathBuf::from(script));
-        receiver::Bench { subject, neutron, is_quick }.run()
+        receiver::ReceiverBench { subject, neutron, is_quick }.run()
     } else {
-        let homes = dropin::Homes {
+        let homes = dropin::PeerPrograms {
             subject: PathBuf::from(subject),
             script: PathBuf::from(script),
             daemon: PathBuf::from(daemon),

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use vipwatch_linux::signal::{Signal, Signals};
-use vipwatch_testkit::keepalived::{Keepalived, Switch};
-use vipwatch_testkit::{Lab, Netns, NodeProcess, Place};
+use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
+use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns};
 
 use self::screen::Screen;
 use crate::{Stop, Task, build, enclosure, provision};
@@ -48,10 +48,10 @@ pub fn outside(words: &[&str]) -> Task {
 }
 
 /// One machine.
-pub struct Machine {
+pub struct DemoNode {
     pub name: &'static str,
     port: String,
-    place: Place,
+    place: NodeFixture,
     keepalived: Option<Keepalived>,
     config: String,
     _node: NodeProcess,
@@ -59,7 +59,7 @@ pub struct Machine {
     /// The role of each service here, by what its node says.
     pub roles: Vec<String>,
     pub is_cut: bool,
-    netns: Netns,
+    netns: TestNetns,
     lab: Lab,
 }
 
@@ -82,21 +82,21 @@ pub fn inside(words: &[&str]) -> Task {
     };
     let (sender, lines) = sync_channel(256);
     let lab = Lab::new();
-    let switch = Switch::new(&lab);
+    let switch = BridgeSwitch::new(&lab);
     let machines = (0..NAMES.len())
-        .map(|number| Machine::start(number, std::path::Path::new(program), &switch, &sender));
-    let mut machines: Vec<Machine> = machines.collect::<Result<_, Stop>>()?;
+        .map(|number| DemoNode::start(number, std::path::Path::new(program), &switch, &sender));
+    let mut machines: Vec<DemoNode> = machines.collect::<Result<_, Stop>>()?;
     let mut screen = Screen::new(is_terminal);
     show(&mut machines, &switch, &mut screen, &lines, &signals, limit);
     screen.end(&machines);
     Ok(())
 }
 
-impl Machine {
+impl DemoNode {
     fn start(
         number: usize,
         program: &std::path::Path,
-        switch: &Switch,
+        switch: &BridgeSwitch,
         lines: &SyncSender<Line>,
     ) -> Result<Self, Stop> {
         let (lab, name) = (Lab::new(), NAMES[number]);
@@ -105,7 +105,7 @@ impl Machine {
         switch.plug(&netns, "eth0", &port);
         netns.ip(&format!("address add 192.0.2.{}/24 dev eth0", number + 1));
         let config = config(number);
-        let place = Place::new(program, lab.path()).on(&netns);
+        let place = NodeFixture::new(program, lab.path()).on(&netns);
         let states = lab.path().join("states");
         place.configure(&format!(
             "[[outlet]]\nstate_file = \"{}/{{id}}\"\nannounce = {{ count = 1 }}\n",
@@ -163,7 +163,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for DemoNode {
     fn drop(&mut self) {
         let _ = self.watcher.kill();
         let _ = self.watcher.wait();
@@ -184,8 +184,8 @@ fn config(number: usize) -> String {
 }
 
 fn show(
-    machines: &mut [Machine],
-    switch: &Switch,
+    machines: &mut [DemoNode],
+    switch: &BridgeSwitch,
     screen: &mut Screen,
     lines: &Receiver<Line>,
     signals: &Signals,
@@ -212,16 +212,16 @@ fn show(
         }
         if screen.is_terminal() && now >= next_glance {
             next_glance = now + GLANCE;
-            machines.iter_mut().for_each(Machine::glance);
+            machines.iter_mut().for_each(DemoNode::glance);
         }
         screen.draw(machines);
     }
-    machines.iter_mut().for_each(Machine::glance);
+    machines.iter_mut().for_each(DemoNode::glance);
 }
 
 /// Something fails, in turns a keepalived and a cable, on one machine after the other; what failed
 /// last time is mended first.
-fn strike(machines: &mut [Machine], switch: &Switch, blows: usize, screen: &mut Screen) {
+fn strike(machines: &mut [DemoNode], switch: &BridgeSwitch, blows: usize, screen: &mut Screen) {
     for machine in machines.iter_mut() {
         if machine.keepalived.is_none() {
             screen.say(machine.name, "keepalived is started again");

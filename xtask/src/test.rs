@@ -13,18 +13,18 @@ use crate::{Stop, Task, check, enclosure, fuzz, provision};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Suite {
     Unit,
-    Netns,
+    TestNetns,
     Contract,
     Neutron,
 }
 
 impl Suite {
-    const ALL: [Self; 4] = [Self::Unit, Self::Netns, Self::Contract, Self::Neutron];
+    const ALL: [Self; 4] = [Self::Unit, Self::TestNetns, Self::Contract, Self::Neutron];
 
     fn name(self) -> &'static str {
         match self {
             Self::Unit => "unit",
-            Self::Netns => "netns",
+            Self::TestNetns => "netns",
             Self::Contract => "contract",
             Self::Neutron => "neutron",
         }
@@ -40,7 +40,7 @@ impl Suite {
     fn threads(self) -> &'static str {
         match self {
             Self::Unit => "2",
-            Self::Netns | Self::Contract => "8",
+            Self::TestNetns | Self::Contract => "8",
             Self::Neutron => "1",
         }
     }
@@ -89,11 +89,11 @@ pub fn outside(words: &[&str]) -> Task {
         fuzz::briefly()?;
     }
     let wants = |suite| wanted.suite.is_none_or(|wanted| wanted == suite);
-    if wants(Suite::Netns) || wants(Suite::Contract) {
+    if wants(Suite::TestNetns) || wants(Suite::Contract) {
         provision::programs(&[provision::TCPDUMP, provision::ARPING, provision::KEEPALIVED])?;
         provision::programs(&[provision::STRANGERS, provision::PEERS])?;
     }
-    if wants(Suite::Netns) || wants(Suite::Contract) || wants(Suite::Neutron) {
+    if wants(Suite::TestNetns) || wants(Suite::Contract) || wants(Suite::Neutron) {
         enclosure::probe_users()?;
     }
     if wants(Suite::Contract) || wants(Suite::Neutron) {

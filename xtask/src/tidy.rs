@@ -24,7 +24,7 @@ const BANNED_IN_DROPIN: &[&str] = &[
 const ONE_PLACE: &[(&str, &str, &str)] = &[
     (
         "RenameFlags::EXCHANGE",
-        "crates/engine/src/outlet/state_file.rs",
+        "crates/outlets/src/state_file.rs",
         "one place replaces the state file",
     ),
     ("move_into_link_name_space(", "crates/linux/src/netns.rs", "one place enters a namespace"),

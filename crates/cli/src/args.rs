@@ -8,20 +8,20 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
-use vipwatch_core::{Chain, LinkName, NetnsName};
-use vipwatch_engine::discovery::check_file;
+use vipwatch_core::{ErrorChain, LinkName, NetnsName};
 use vipwatch_node::Config;
 use vipwatch_node::config::{ConfigError, octal, span};
-use vipwatch_receiver::simulate::Manner;
+use vipwatch_node::discovery::check_file;
+use vipwatch_receiver::simulate::Behaviour;
 
 use crate::complete::live_ids;
-use crate::failure::{Code, Failure};
+use crate::failure::{CommandError, ExitStatus};
 
 /// Where every virtual address of this node is: straight from the kernel, in every network
 /// namespace.
 #[derive(Debug, Parser)]
 #[command(version, disable_help_subcommand = true, after_help = EXIT_CODES)]
-pub(crate) struct Args {
+pub(crate) struct CliArgs {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -33,26 +33,27 @@ const EXIT_CODES: &str = "Exit codes: 0 fine, 1 the answer is no, 2 wrong usage,
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Who is primary here, since when, and why
-    Status(Status),
+    Status(StatusArgs),
     /// One instance: its addresses, who was told, who disagrees, and its past
-    Show(Show),
+    Show(ShowArgs),
     /// Everything that is wrong on this node, and what to do about it
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Every change of role on this node as it happens, one line each
-    Watch(Watch),
+    Watch(WatchArgs),
     /// Follow every instance of this node, tell whoever wants to know, and remember
-    Node(Node),
+    Node(NodeArgs),
     /// Take what monitors report, as Neutron's agent does, and lose nothing; or play one that fails
-    Agent(Agent),
+    #[command(visible_alias = "agent")]
+    Receiver(ReceiverArgs),
     /// Check, show or explain the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
     /// What was recorded: what failed over, when, and what told
-    History(History),
+    History(HistoryArgs),
     /// What there is to watch on this node, and what is wrong with its configuration
-    Discover(Discover),
+    Discover(DiscoverArgs),
     /// Announce addresses to their networks (gratuitous ARP, unsolicited neighbour advertisements)
-    Announce(Announce),
+    Announce(AnnounceArgs),
     /// Print a completion script for a shell; it asks the node for ids
     Completions {
         /// For which shell
@@ -72,7 +73,7 @@ pub(crate) enum Format {
 
 /// Whom to ask, and where to look.
 #[derive(Debug, Arguments)]
-pub(crate) struct Where {
+pub(crate) struct QueryTarget {
     /// The node's configuration
     #[arg(long, value_name = "FILE", env = "VIPWATCH_CONFIG")]
     pub(crate) config: Option<PathBuf>,
@@ -93,9 +94,9 @@ pub(crate) struct Where {
     pub(crate) format: Format,
 }
 
-impl Where {
+impl QueryTarget {
     /// The configuration, with what was said here instead.
-    pub(crate) fn settings(&self) -> Result<Config, Failure> {
+    pub(crate) fn settings(&self) -> Result<Config, CommandError> {
         let config = Config::load(self.config.as_deref()).map_err(|error| wrong(&error))?;
         if let Some(file) = &self.keepalived_conf {
             check_file(file).map_err(|error| unreadable(file, &error))?;
@@ -105,7 +106,7 @@ impl Where {
 
     /// As [`Self::settings`], for a command that asks a node. A wrong file is reported and its rest is
     /// used: a node that runs has not taken it. A file that this user may not read is not needed.
-    pub(crate) fn settings_for_asking(&self) -> Result<Asking, Failure> {
+    pub(crate) fn settings_for_asking(&self) -> Result<Asking, CommandError> {
         let loaded = Config::load_for_asking(self.config.as_deref());
         let (config, faults, unread) = match loaded {
             Ok((config, faults)) => (config, faults, None),
@@ -153,36 +154,36 @@ pub(crate) struct Asking {
 impl Asking {
     /// No node is listening on the default socket, and the configuration that may name another one
     /// cannot be read.
-    pub(crate) fn unread(&self) -> Option<Failure> {
+    pub(crate) fn unread(&self) -> Option<CommandError> {
         let error = self.unread.as_ref()?;
         let message = format!("no vipwatch node is listening on {}", self.config.socket.display());
-        let hint = format!("{}: if it sets node.socket, give that as --socket", Chain(error));
-        Some(Failure::new(Code::Missing, message).hint(hint))
+        let hint = format!("{}: if it sets node.socket, give that as --socket", ErrorChain(error));
+        Some(CommandError::new(ExitStatus::Missing, message).hint(hint))
     }
 }
 
 /// Why a file that was named cannot be read.
-fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
+fn unreadable(file: &Path, error: &std::io::Error) -> CommandError {
     let code = match error.kind() {
-        ErrorKind::PermissionDenied => Code::NotPermitted,
-        ErrorKind::NotFound => Code::Missing,
-        _ => Code::No,
+        ErrorKind::PermissionDenied => ExitStatus::NotPermitted,
+        ErrorKind::NotFound => ExitStatus::Missing,
+        _ => ExitStatus::No,
     };
-    Failure::new(code, format!("cannot read {}: {error}", file.display()))
+    CommandError::new(code, format!("cannot read {}: {error}", file.display()))
         .hint("--keepalived-conf names a configuration of keepalived's, which is a text file")
 }
 
 /// What is wrong with a configuration, for people.
-pub(crate) fn wrong(error: &ConfigError) -> Failure {
+pub(crate) fn wrong(error: &ConfigError) -> CommandError {
     let code = match error {
-        ConfigError::Read { .. } if error.is_not_permitted() => Code::NotPermitted,
+        ConfigError::Read { .. } if error.is_not_permitted() => ExitStatus::NotPermitted,
         ConfigError::Read { .. } | ConfigError::StateDir { .. } | ConfigError::Socket(_) => {
-            Code::Missing
+            ExitStatus::Missing
         }
-        ConfigError::Exposed(_) | ConfigError::Readable(_) => Code::NotPermitted,
-        ConfigError::Wrong(_) => Code::No,
+        ConfigError::Exposed(_) | ConfigError::Readable(_) => ExitStatus::NotPermitted,
+        ConfigError::Wrong(_) => ExitStatus::No,
     };
-    let failure = Failure::new(code, Chain(error));
+    let failure = CommandError::new(code, ErrorChain(error));
     match error {
         ConfigError::Read { .. } => failure,
         ConfigError::Exposed(_) => failure.hint("chown root, chmod go-w"),
@@ -198,20 +199,20 @@ pub(crate) fn wrong(error: &ConfigError) -> Failure {
 
 /// `vipwatch status`.
 #[derive(Debug, Arguments)]
-pub(crate) struct Status {
+pub(crate) struct StatusArgs {
     /// These instances only; the beginning of an id is enough
     #[arg(value_name = "ID", add = ArgValueCompleter::new(live_ids))]
     pub(crate) ids: Vec<String>,
     /// End with 1 unless every instance shown is this
     #[arg(long, value_enum, value_name = "ROLE")]
-    pub(crate) expect: Option<Expected>,
+    pub(crate) expect: Option<ExpectedRole>,
     #[command(flatten)]
-    pub(crate) place: Where,
+    pub(crate) place: QueryTarget,
 }
 
 /// `vipwatch watch`.
 #[derive(Debug, Arguments)]
-pub(crate) struct Watch {
+pub(crate) struct WatchArgs {
     /// These instances only; the beginning of an id is enough
     #[arg(value_name = "ID", add = ArgValueCompleter::new(live_ids))]
     pub(crate) ids: Vec<String>,
@@ -219,29 +220,29 @@ pub(crate) struct Watch {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) changes: Option<u64>,
     #[command(flatten)]
-    pub(crate) place: Where,
+    pub(crate) place: QueryTarget,
 }
 
 /// `vipwatch show`.
 #[derive(Debug, Arguments)]
-pub(crate) struct Show {
+pub(crate) struct ShowArgs {
     /// The instance; the beginning of its id is enough
     #[arg(value_name = "ID", add = ArgValueCompleter::new(live_ids))]
     pub(crate) id: String,
     #[command(flatten)]
-    pub(crate) place: Where,
+    pub(crate) place: QueryTarget,
 }
 
 /// `vipwatch doctor`.
 #[derive(Debug, Arguments)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    pub(crate) place: Where,
+    pub(crate) place: QueryTarget,
 }
 
 /// `vipwatch node`.
 #[derive(Debug, Arguments)]
-pub(crate) struct Node {
+pub(crate) struct NodeArgs {
     /// The configuration; the usual one need not exist
     #[arg(long, value_name = "FILE", env = "VIPWATCH_CONFIG")]
     pub(crate) config: Option<PathBuf>,
@@ -288,7 +289,7 @@ pub(crate) enum ConfigCommand {
     /// What is in force, and who is told about which instance
     Show {
         #[command(flatten)]
-        place: Where,
+        place: QueryTarget,
     },
     /// A configuration with every key in it, explained
     Example,
@@ -297,23 +298,23 @@ pub(crate) enum ConfigCommand {
 /// `vipwatch agent`.
 #[derive(Debug, Arguments)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Agent {
+pub(crate) struct ReceiverArgs {
     #[command(subcommand)]
-    pub(crate) command: Option<AgentCommand>,
+    pub(crate) command: Option<ReceiverCommand>,
     #[command(flatten)]
-    pub(crate) serve: Serve,
+    pub(crate) serve: ServeArgs,
 }
 
 /// What else there is to do.
 #[derive(Debug, Subcommand)]
-pub(crate) enum AgentCommand {
+pub(crate) enum ReceiverCommand {
     /// Who has reported what, and what was made of it
-    Status(AgentStatus),
+    Status(ReceiverStatusArgs),
 }
 
 /// `vipwatch agent status`.
 #[derive(Debug, Arguments)]
-pub(crate) struct AgentStatus {
+pub(crate) struct ReceiverStatusArgs {
     /// Where it answers; else where `vipwatch agent` does by default, else where the node does
     #[arg(long, value_name = "PATH")]
     pub(crate) status_socket: Option<PathBuf>,
@@ -336,7 +337,7 @@ pub(crate) const AGENT_SOCKET: &str = "/run/vipwatch/agent.sock";
 
 /// How to receive. What is given here counts more than what the configuration says.
 #[derive(Debug, Arguments)]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     /// The configuration whose `[agent]` says who is told; else /etc/vipwatch/vipwatch.toml, which
     /// need not exist
     #[arg(long, value_name = "FILE", env = "VIPWATCH_CONFIG")]
@@ -369,7 +370,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub(crate) interval: Option<Duration>,
     /// Be an agent of Neutron's instead (threaded is 27 to 29, eventlet up to 26), or one that fails
-    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(Manner::ALL.map(|(name, _)| name)))]
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(Behaviour::ALL.map(|(name, _)| name)))]
     pub(crate) simulate: Option<String>,
     /// Log more
     #[arg(long)]
@@ -378,7 +379,7 @@ pub(crate) struct Serve {
 
 /// `vipwatch history`.
 #[derive(Debug, Arguments)]
-pub(crate) struct History {
+pub(crate) struct HistoryArgs {
     /// Since so long ago: 90s, 15m, 2h, 7d
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub(crate) since: Option<Duration>,
@@ -395,12 +396,12 @@ pub(crate) struct History {
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) place: Where,
+    pub(crate) place: QueryTarget,
 }
 
 /// What `--expect` can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Expected {
+pub(crate) enum ExpectedRole {
     Primary,
     Backup,
     Partial,
@@ -408,7 +409,7 @@ pub(crate) enum Expected {
     Unknown,
 }
 
-impl Expected {
+impl ExpectedRole {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -422,14 +423,14 @@ impl Expected {
 
 /// `vipwatch discover`.
 #[derive(Debug, Arguments)]
-pub(crate) struct Discover {
+pub(crate) struct DiscoverArgs {
     #[command(flatten)]
-    pub(crate) place: Where,
+    pub(crate) place: QueryTarget,
 }
 
 /// `vipwatch announce`.
 #[derive(Debug, Arguments)]
-pub(crate) struct Announce {
+pub(crate) struct AnnounceArgs {
     /// These addresses; without any, all that may be announced
     #[arg(value_name = "IP")]
     pub(crate) addresses: Vec<IpAddr>,
@@ -469,7 +470,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Args::command().debug_assert();
+        CliArgs::command().debug_assert();
     }
 
     #[test]

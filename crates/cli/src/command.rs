@@ -1,34 +1,37 @@
 //! One file for each command.
 
-pub(crate) mod agent;
 pub(crate) mod announce;
 pub(crate) mod config;
 pub(crate) mod discover;
 pub(crate) mod doctor;
 pub(crate) mod history;
 pub(crate) mod node;
+pub(crate) mod receiver;
 pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod watch;
 
 use clap_complete::env::Shells;
 use serde_json::Value;
-use vipwatch_engine::discovery::Trouble;
+use vipwatch_node::discovery::ConfigProblem;
 
-use crate::failure::{Code, Failure};
+use crate::failure::{CommandError, ExitStatus};
 use crate::show::escape_untrusted;
 
 /// A completion script for `shell`: it calls this program, which knows the ids there are.
-pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), CommandError> {
     let name = shell.to_string();
     let shells = Shells::builtins();
     let Some(completer) = shells.completer(&name) else {
-        return Err(Failure::new(Code::Missing, format!("there is no completion for {name}")));
+        return Err(CommandError::new(
+            ExitStatus::Missing,
+            format!("there is no completion for {name}"),
+        ));
     };
     let program = "vipwatch";
     let mut script = Vec::new();
     let written = completer.write_registration("COMPLETE", program, program, program, &mut script);
-    written.map_err(|error| Failure::new(Code::Missing, error))?;
+    written.map_err(|error| CommandError::new(ExitStatus::Missing, error))?;
     crate::show::print(&String::from_utf8_lossy(&script));
     Ok(())
 }
@@ -63,10 +66,10 @@ fn problems_text(problems: &Value) -> String {
 }
 
 /// What was wrong with the files, one line each.
-fn troubles_text(troubles: &[Trouble]) -> String {
-    let each = troubles.iter().map(|trouble| {
-        let line = trouble.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let text = format!("{}{line}: {}", trouble.file.display(), trouble.text);
+fn troubles_text(problems: &[ConfigProblem]) -> String {
+    let each = problems.iter().map(|problem| {
+        let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
+        let text = format!("{}{line}: {}", problem.file.display(), problem.text);
         format!("problem: {}\n", escape_untrusted(&text))
     });
     each.collect()

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 
 use clap_complete::CompletionCandidate;
 use serde_json::{Value, json};
-use vipwatch_engine::discovery::discover;
-use vipwatch_node::{Config, client};
+use vipwatch_node::discovery::discover;
+use vipwatch_node::{Config, query_client};
 
 /// The ids that begin with what is typed.
 pub(crate) fn live_ids(typed: &OsStr) -> Vec<CompletionCandidate> {
@@ -14,7 +14,7 @@ pub(crate) fn live_ids(typed: &OsStr) -> Vec<CompletionCandidate> {
     let loaded = Config::load_for_asking(variable("VIPWATCH_CONFIG").as_deref());
     let config = loaded.map_or_else(|_error| Config::default(), |(config, _faults)| config);
     let socket = variable("VIPWATCH_SOCKET").unwrap_or(config.socket);
-    let ids: Vec<String> = match client::ask(&socket, &json!({ "ask": "ids" })) {
+    let ids: Vec<String> = match query_client::ask(&socket, &json!({ "ask": "ids" })) {
         Ok(answer) => {
             let ids = answer["ids"].as_array().into_iter().flatten();
             ids.filter_map(Value::as_str).map(str::to_owned).collect()

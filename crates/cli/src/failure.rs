@@ -7,7 +7,7 @@ use vipwatch_core::escape_untrusted;
 
 /// The documented exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Code {
+pub(crate) enum ExitStatus {
     /// The answer is no.
     No = 1,
     /// It takes more rights.
@@ -29,14 +29,14 @@ fn escape_lines(text: &str) -> String {
 
 /// Why a command did not do what was asked.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) code: Code,
+pub(crate) struct CommandError {
+    pub(crate) code: ExitStatus,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
-impl Failure {
-    pub(crate) fn new(code: Code, message: impl fmt::Display) -> Self {
+impl CommandError {
+    pub(crate) fn new(code: ExitStatus, message: impl fmt::Display) -> Self {
         Self { code, message: message.to_string(), hint: None }
     }
 

@@ -15,12 +15,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::CompleteEnv;
 
-use crate::args::{Args, Command};
+use crate::args::{CliArgs, Command};
 
 fn main() -> ExitCode {
     // A shell that asks what could stand here is answered, and that is all.
-    CompleteEnv::with_factory(Args::command).complete();
-    let args = Args::parse();
+    CompleteEnv::with_factory(CliArgs::command).complete();
+    let args = CliArgs::parse();
     let result = match &args.command {
         Command::Status(options) => command::status::run(options),
         Command::Show(options) => command::show::run(options),
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Command::History(options) => command::history::run(options),
         Command::Watch(options) => command::watch::run(options),
         Command::Discover(options) => command::discover::run(options),
-        Command::Agent(options) => command::agent::run(options),
+        Command::Receiver(options) => command::receiver::run(options),
         Command::Announce(options) => command::announce::run(options),
         Command::Completions { shell } => command::completions(*shell),
     };

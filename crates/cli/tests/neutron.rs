@@ -138,10 +138,10 @@ fn is_understood(program: &Path, release: Release, extra: &[&str]) {
     let _monitor = router.start(program);
     router.wait_for_state("backup");
     // The script says nothing until something happens, and does not hear what happens too early.
-    let ((hand, link), other) = (router.hand(), "10.9.9.9/32".parse().unwrap());
+    let ((editor, link), other) = (router.editor(), "10.9.9.9/32".parse().unwrap());
     wait_within(std::time::Duration::from_mins(1), "its first word", || {
-        hand.add(link, other);
-        hand.remove(link, other);
+        editor.add(link, other);
+        editor.remove(link, other);
         (receiver.settled(&router.id)? == "backup").then_some(())
     });
     // Nor does the daemon, for a while after its first word.

@@ -10,30 +10,16 @@
 //! an address within its ARP lock time, and the first one may have been lost: two that come
 //! too close are as good as one.
 //!
-//! [`survey`] holds what the kernel says of links and addresses, and [`survey::Survey::speaker`]
-//! whether an announcement would be true. [`Schedule`] holds the times.
+//! [`crate::Snapshot::announce_source`] decides whether the kernel holds the address and may announce it.
+//! [`Schedule`] holds the times.
 
-mod allowance;
 mod schedule;
-pub mod survey;
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-pub use allowance::{Allowance, Rate};
-pub use schedule::{Due, Round, Schedule};
-pub use survey::{AddressFacts, LinkFacts, LinkState, Mac, Refusal, Speaker, Survey};
+pub use schedule::{AnnounceRound, DueAnnouncement, Schedule};
 
-use crate::LinkIndex;
-
-/// One address on one link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Target {
-    /// The link.
-    pub link: LinkIndex,
-    /// The address.
-    pub ip: IpAddr,
-}
+use crate::RateLimit;
 
 /// How often, how far apart, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +33,7 @@ pub struct AnnouncePlan {
     /// How often to repeat one round for as long as the address is ours; `None` for never.
     pub refresh: Option<Duration>,
     /// Announcements of all addresses together.
-    pub rate: Rate,
+    pub rate: RateLimit,
     /// How long to listen for other holders after the first burst; `None` for no check.
     pub check: Option<Duration>,
 }
@@ -59,7 +45,7 @@ impl AnnouncePlan {
         gap: Duration::from_millis(1100),
         second_burst: Some(Duration::from_secs(10)),
         refresh: None,
-        rate: Rate::DEFAULT,
+        rate: RateLimit::DEFAULT,
         check: None,
     };
 

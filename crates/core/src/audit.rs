@@ -6,9 +6,9 @@
 
 use ipnet::IpNet;
 
-use crate::claim::Claim;
-use crate::standing::Holding;
-use crate::{Fault, Role, Standing};
+use crate::debounce::ReportedState;
+use crate::role::AddressState;
+use crate::{Fault, NeutronState, Role};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,9 +34,9 @@ impl Severity {
 
 /// What a state file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileSays {
+pub enum StateFileContent {
     /// A word that means this role.
-    Role(Role),
+    NeutronState(NeutronState),
     /// Something else.
     Nonsense(String),
     /// There is none.
@@ -58,41 +58,41 @@ pub enum Process {
 
 /// Everything that is known of an instance.
 #[derive(Debug, Clone)]
-pub struct Facts {
+pub struct AuditFacts {
     /// Where it stands, by what the kernel holds.
-    pub standing: Standing,
+    pub role: Role,
     /// What we had believed, if that is another thing.
-    pub believed: Option<Standing>,
+    pub believed: Option<Role>,
     /// What the state file of Neutron's monitor says; `None` where none is expected.
-    pub file: Option<FileSays>,
+    pub file: Option<StateFileContent>,
     /// What the agent has acknowledged, and why it has not the rest; `None` where we do not tell it.
-    pub agent: Option<AgentKnows>,
+    pub agent: Option<AgentKnowledge>,
     /// What its monitor has reported to us; `None` where nobody is expected to.
-    pub claim: Option<Reported>,
+    pub claim: Option<MonitorReport>,
     /// keepalived's process.
     pub keepalived: Process,
     /// Neutron's monitor.
     pub monitor: Process,
     /// Addresses that decide the role and are not where they should be.
-    pub misplaced: Vec<(IpNet, Holding)>,
+    pub misplaced: Vec<(IpNet, AddressState)>,
     /// Floating addresses: how many are held, of how many.
     pub floating: (usize, usize),
 }
 
 /// What a monitor has reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reported {
+pub enum MonitorReport {
     /// Nothing, ever.
     Nothing,
     /// This; and whether it has said so since the role is as it is.
-    Claim(Claim, bool),
+    State(ReportedState, bool),
 }
 
 /// What the agent knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AgentKnows {
+pub struct AgentKnowledge {
     /// What it has acknowledged last.
-    pub acknowledged: Option<Role>,
+    pub acknowledged: Option<NeutronState>,
     /// Why it cannot be told.
     pub failing: Option<String>,
 }
@@ -110,11 +110,11 @@ pub struct Finding {
     pub hint: &'static str,
 }
 
-impl Facts {
+impl AuditFacts {
     /// Nothing known but where it stands.
-    pub fn new(standing: Standing) -> Self {
+    pub fn new(role: Role) -> Self {
         Self {
-            standing,
+            role,
             believed: None,
             file: None,
             agent: None,
@@ -138,18 +138,15 @@ impl Facts {
     }
 
     /// The role, where there is one that others could know.
-    fn role(&self) -> Option<Role> {
-        role_of(&self.standing)
+    fn role(&self) -> Option<NeutronState> {
+        neutron_state_of(&self.role)
     }
 
     fn kernel(&self, findings: &mut Vec<Finding>) {
         use Severity::{Broken, Wrong};
         if let Some(believed) = &self.believed {
-            let text = format!(
-                "we believed {}, the kernel says {}",
-                believed.word(),
-                self.standing.word()
-            );
+            let text =
+                format!("we believed {}, the kernel says {}", believed.word(), self.role.word());
             findings.push(finding(
                 "view-behind",
                 Wrong,
@@ -157,32 +154,32 @@ impl Facts {
                 "this is a defect of vipwatch: please report it with the log",
             ));
         }
-        match &self.standing {
-            Standing::Fault(fault @ Fault::NoNetns) => findings.push(finding(
+        match &self.role {
+            Role::Fault(fault @ Fault::NoNetns) => findings.push(finding(
                 "namespace-missing",
                 Broken,
                 fault.to_string(),
                 "the agent makes it; if the router was deleted, its directory is a leftover",
             )),
-            Standing::Fault(fault) => findings.push(finding(
+            Role::Fault(fault) => findings.push(finding(
                 "link-fault",
                 Broken,
                 fault.to_string(),
                 "keepalived cannot become primary over it: look at the port and its wiring",
             )),
-            Standing::Partial { held, all } => findings.push(finding(
+            Role::Partial { held, all } => findings.push(finding(
                 "partly-held",
                 Broken,
                 format!("{held} of {all} addresses are held"),
                 "somebody removed addresses by hand, or keepalived could not add them: see its log",
             )),
-            Standing::Unknown(why) => findings.push(finding(
+            Role::Unknown(why) => findings.push(finding(
                 "kernel-not-asked",
                 Wrong,
                 why.clone(),
                 "vipwatch needs CAP_NET_ADMIN here, or root",
             )),
-            Standing::Primary | Standing::Backup => {}
+            Role::Primary | Role::Backup => {}
         }
         for (cidr, holding) in &self.misplaced {
             findings.push(finding(
@@ -191,14 +188,14 @@ impl Facts {
             ));
         }
         let (held, all) = self.floating;
-        match self.standing {
-            Standing::Primary if held < all => findings.push(finding(
+        match self.role {
+            Role::Primary if held < all => findings.push(finding(
                 "floating-missing",
                 Broken,
                 format!("{} of {all} floating addresses are not held", all - held),
                 "keepalived has not added them: see its log; a reload adds them again",
             )),
-            Standing::Backup | Standing::Fault(_) if held > 0 => findings.push(finding(
+            Role::Backup | Role::Fault(_) if held > 0 => findings.push(finding(
                 "floating-left",
                 Broken,
                 format!("it is not primary, and holds {held} floating addresses"),
@@ -210,7 +207,7 @@ impl Facts {
 
     fn processes(&self, findings: &mut Vec<Finding>) {
         use Severity::{Broken, Wrong};
-        let holds = matches!(self.standing, Standing::Primary | Standing::Partial { .. });
+        let holds = matches!(self.role, Role::Primary | Role::Partial { .. });
         if self.keepalived == Process::Gone && holds {
             findings.push(finding(
                 "keepalived-gone-address-left", Broken,
@@ -237,25 +234,26 @@ impl Facts {
         use Severity::{Odd, Wrong};
         let hint = "the monitor is deaf or gone: restart the agent's monitor of this router";
         match (&self.file, self.role()) {
-            (Some(FileSays::Role(said)), Some(role)) if *said != role => findings.push(finding(
-                "state-file-differs",
-                Wrong,
-                format!("the state file says {}, the kernel says {}", said.word(), role.word()),
-                hint,
-            )),
-            (Some(FileSays::Nonsense(said)), _) => findings.push(finding(
+            (Some(StateFileContent::NeutronState(said)), Some(role)) if *said != role => findings
+                .push(finding(
+                    "state-file-differs",
+                    Wrong,
+                    format!("the state file says {}, the kernel says {}", said.word(), role.word()),
+                    hint,
+                )),
+            (Some(StateFileContent::Nonsense(said)), _) => findings.push(finding(
                 "state-file-nonsense",
                 Wrong,
                 format!("the state file says {said:?}"),
                 hint,
             )),
-            (Some(FileSays::Unreadable(why)), _) => findings.push(finding(
+            (Some(StateFileContent::Unreadable(why)), _) => findings.push(finding(
                 "state-file-unreadable",
                 Odd,
                 format!("the state file cannot be read: {why}"),
                 "vipwatch needs CAP_DAC_READ_SEARCH here, or root",
             )),
-            (Some(FileSays::Missing), Some(_)) => findings.push(finding(
+            (Some(StateFileContent::Missing), Some(_)) => findings.push(finding(
                 "state-file-missing",
                 Wrong,
                 "there is no state file".to_owned(),
@@ -266,33 +264,33 @@ impl Facts {
     }
 
     fn agent(&self, findings: &mut Vec<Finding>) {
-        let Some(AgentKnows { acknowledged, failing }) = &self.agent else { return };
+        let Some(AgentKnowledge { acknowledged, failing }) = &self.agent else { return };
         if self.role().is_none() || *acknowledged == self.role() {
             return;
         }
-        let knows = acknowledged.map_or("nothing", Role::word);
+        let knows = acknowledged.map_or("nothing", NeutronState::word);
         let why = failing.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         findings.push(finding(
             "agent-behind",
             Severity::Wrong,
             format!(
                 "the agent has acknowledged {knows}, the kernel says {}{why}",
-                self.standing.word()
+                self.role.word()
             ),
             "the agent is down or does not listen; it is told again until it acknowledges",
         ));
     }
 }
 
-impl Facts {
+impl AuditFacts {
     fn claim(&self, findings: &mut Vec<Finding>) {
         let (Some(reported), Some(role)) = (self.claim, self.role()) else { return };
         let (name, severity, text) = match reported {
-            Reported::Nothing => {
+            MonitorReport::Nothing => {
                 ("monitor-silent", Severity::Odd, "its monitor has never reported here".to_owned())
             }
-            Reported::Claim(claim, _) if claim.role() == Some(role) => return,
-            Reported::Claim(claim, false) => (
+            MonitorReport::State(claim, _) if claim.role() == Some(role) => return,
+            MonitorReport::State(claim, false) => (
                 "monitor-silent",
                 Severity::Wrong,
                 format!(
@@ -301,7 +299,7 @@ impl Facts {
                     claim.word()
                 ),
             ),
-            Reported::Claim(claim, true) => (
+            MonitorReport::State(claim, true) => (
                 "monitor-lies",
                 Severity::Wrong,
                 format!("its monitor claims {}, the kernel says {}", claim.word(), role.word()),
@@ -318,11 +316,11 @@ impl Facts {
 
 /// The role that others are told: whoever holds nothing is backup, whatever the reason. An
 /// instance that holds some of its addresses is neither, and nobody is told anything new.
-pub fn role_of(standing: &Standing) -> Option<Role> {
-    match standing {
-        Standing::Primary => Some(Role::Primary),
-        Standing::Backup | Standing::Fault(_) => Some(Role::Backup),
-        Standing::Partial { .. } | Standing::Unknown(_) => None,
+pub fn neutron_state_of(role: &Role) -> Option<NeutronState> {
+    match role {
+        Role::Primary => Some(NeutronState::Primary),
+        Role::Backup | Role::Fault(_) => Some(NeutronState::Backup),
+        Role::Partial { .. } | Role::Unknown(_) => None,
     }
 }
 
@@ -334,18 +332,18 @@ fn finding(name: &'static str, severity: Severity, text: String, hint: &'static 
 mod tests {
     use super::*;
 
-    fn names(facts: &Facts) -> Vec<&'static str> {
+    fn names(facts: &AuditFacts) -> Vec<&'static str> {
         facts.findings().iter().map(|finding| finding.name).collect()
     }
 
     #[test]
     fn what_fits_together_is_not_worth_a_word() {
-        for standing in [Standing::Primary, Standing::Backup] {
-            let role = role_of(&standing);
-            let mut facts = Facts::new(standing);
+        for role in [Role::Primary, Role::Backup] {
+            let state = neutron_state_of(&role);
+            let mut facts = AuditFacts::new(role);
             assert_eq!(names(&facts), [""; 0]);
-            facts.file = role.map(FileSays::Role);
-            facts.agent = Some(AgentKnows { acknowledged: role, failing: None });
+            facts.file = state.map(StateFileContent::NeutronState);
+            facts.agent = Some(AgentKnowledge { acknowledged: state, failing: None });
             (facts.keepalived, facts.monitor) = (Process::Runs, Process::Runs);
             assert_eq!(names(&facts), [""; 0]);
         }
@@ -353,54 +351,55 @@ mod tests {
 
     #[test]
     fn a_file_or_an_agent_that_is_behind_is_found() {
-        let mut facts = Facts::new(Standing::Primary);
-        facts.file = Some(FileSays::Role(Role::Backup));
-        facts.agent = Some(AgentKnows { acknowledged: None, failing: Some("nobody".to_owned()) });
+        let mut facts = AuditFacts::new(Role::Primary);
+        facts.file = Some(StateFileContent::NeutronState(NeutronState::Backup));
+        facts.agent =
+            Some(AgentKnowledge { acknowledged: None, failing: Some("nobody".to_owned()) });
         assert_eq!(names(&facts), ["state-file-differs", "agent-behind"]);
         let agent = &facts.findings()[1];
         assert_eq!(
             agent.text,
             "the agent has acknowledged nothing, the kernel says primary: nobody"
         );
-        facts.file = Some(FileSays::Missing);
+        facts.file = Some(StateFileContent::Missing);
         assert_eq!(names(&facts)[0], "state-file-missing");
-        facts.file = Some(FileSays::Nonsense("boss".to_owned()));
+        facts.file = Some(StateFileContent::Nonsense("boss".to_owned()));
         assert_eq!(names(&facts)[0], "state-file-nonsense");
     }
 
     #[test]
     fn a_monitor_that_lies_or_is_silent_is_found() {
-        let mut facts = Facts::new(Standing::Primary);
-        facts.claim = Some(Reported::Claim(Claim::Primary, false));
+        let mut facts = AuditFacts::new(Role::Primary);
+        facts.claim = Some(MonitorReport::State(ReportedState::Primary, false));
         assert_eq!(names(&facts), [""; 0]);
-        facts.claim = Some(Reported::Claim(Claim::Backup, true));
+        facts.claim = Some(MonitorReport::State(ReportedState::Backup, true));
         assert_eq!(names(&facts), ["monitor-lies"]);
-        facts.claim = Some(Reported::Claim(Claim::Backup, false));
+        facts.claim = Some(MonitorReport::State(ReportedState::Backup, false));
         assert_eq!(names(&facts), ["monitor-silent"]);
-        facts.claim = Some(Reported::Nothing);
+        facts.claim = Some(MonitorReport::Nothing);
         assert_eq!(names(&facts), ["monitor-silent"]);
-        facts.standing = Standing::Backup;
-        facts.claim = Some(Reported::Claim(Claim::Fault, true));
+        facts.role = Role::Backup;
+        facts.claim = Some(MonitorReport::State(ReportedState::Fault, true));
         assert_eq!(names(&facts), [""; 0], "whoever cannot be primary is backup");
-        facts.claim = Some(Reported::Claim(Claim::Unknown, true));
+        facts.claim = Some(MonitorReport::State(ReportedState::Unknown, true));
         assert_eq!(names(&facts), ["monitor-lies"]);
     }
 
     #[test]
     fn an_address_without_a_keepalived_is_worse_than_a_keepalived_that_is_gone() {
-        let mut facts = Facts::new(Standing::Primary);
+        let mut facts = AuditFacts::new(Role::Primary);
         facts.keepalived = Process::Gone;
         assert_eq!(names(&facts), ["keepalived-gone-address-left"]);
-        facts.standing = Standing::Backup;
+        facts.role = Role::Backup;
         assert_eq!(names(&facts), ["keepalived-gone"]);
     }
 
     #[test]
     fn floating_addresses_belong_to_the_primary() {
-        let mut facts = Facts::new(Standing::Primary);
+        let mut facts = AuditFacts::new(Role::Primary);
         facts.floating = (1, 3);
         assert_eq!(facts.findings()[0].text, "2 of 3 floating addresses are not held");
-        facts.standing = Standing::Backup;
+        facts.role = Role::Backup;
         assert_eq!(names(&facts), ["floating-left"]);
         facts.floating = (0, 3);
         assert_eq!(names(&facts), [""; 0]);
@@ -408,13 +407,13 @@ mod tests {
 
     #[test]
     fn a_fault_is_backup_for_others_and_half_an_instance_is_nothing() {
-        let fault = Standing::Fault(Fault::NoNetns);
-        assert_eq!(role_of(&fault), Some(Role::Backup));
-        assert_eq!(role_of(&Standing::Partial { held: 1, all: 2 }), None);
-        let mut facts = Facts::new(fault);
-        facts.file = Some(FileSays::Role(Role::Backup));
+        let fault = Role::Fault(Fault::NoNetns);
+        assert_eq!(neutron_state_of(&fault), Some(NeutronState::Backup));
+        assert_eq!(neutron_state_of(&Role::Partial { held: 1, all: 2 }), None);
+        let mut facts = AuditFacts::new(fault);
+        facts.file = Some(StateFileContent::NeutronState(NeutronState::Backup));
         assert_eq!(names(&facts), ["namespace-missing"]);
-        facts.file = Some(FileSays::Role(Role::Primary));
+        facts.file = Some(StateFileContent::NeutronState(NeutronState::Primary));
         assert_eq!(names(&facts), ["namespace-missing", "state-file-differs"]);
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// A small deterministic random source (SplitMix64): jitter, not secrets.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct Jitter(u64);
 
-impl Dice {
+impl Jitter {
     /// Dice that fall the same way for the same seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -43,7 +43,7 @@ impl Backoff {
     }
 
     /// The wait after one more failure, with jitter.
-    pub fn fail(&mut self, dice: &mut Dice) -> Duration {
+    pub fn fail(&mut self, dice: &mut Jitter) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(self.longest);
         dice.jitter(wait)
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_longest_and_start_over() {
         let ms = Duration::from_millis;
-        let mut dice = Dice::new(1);
+        let mut dice = Jitter::new(1);
         let mut backoff = Backoff::new(ms(10), ms(35));
         for longest in [10, 20, 35, 35] {
             let wait = backoff.fail(&mut dice);
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn neighbours_with_other_seeds_do_not_retry_in_step() {
         let wait = Duration::from_secs(1);
-        let first: Vec<_> = (0..100).map(|seed| Dice::new(seed).jitter(wait)).collect();
+        let first: Vec<_> = (0..100).map(|seed| Jitter::new(seed).jitter(wait)).collect();
         let mut distinct = first.clone();
         distinct.sort();
         distinct.dedup();

@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use crate::{Backoff, Dice, Moment, Role};
+use crate::{Backoff, Jitter, Moment, NeutronState};
 
 /// A receiver that is busy for longer than this is not just dealing with a burst. Its monitors, of which there can be a
 /// thousand, then wait up to [`LONGEST_BUSY_WAIT`] between two attempts.
@@ -26,7 +26,7 @@ const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(2);
 
 /// Why an attempt did not end in an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Setback {
+pub enum DeliveryFailure {
     /// There is no receiver to talk to.
     Absent,
     /// There is one, and it does not let us in, or is not the one we trust.
@@ -39,7 +39,7 @@ pub enum Setback {
     Rejected,
 }
 
-impl Setback {
+impl DeliveryFailure {
     /// Whether the receiver may act on what it was told all the same.
     pub fn may_be_heard(self) -> bool {
         match self {
@@ -69,13 +69,13 @@ pub enum Outcome {
     /// The receiver acknowledged it.
     Taken,
     /// It did not.
-    Failed(Setback),
+    Failed(DeliveryFailure),
 }
 
 /// An attempt that has begun and not ended.
 #[derive(Debug)]
 struct Attempt {
-    role: Role,
+    role: NeutronState,
     began: Moment,
     /// The receiver was replaced since: an acknowledgement no longer counts.
     is_outdated: bool,
@@ -83,8 +83,8 @@ struct Attempt {
 
 /// Attempts that failed one after the other, all in the same way.
 #[derive(Debug)]
-struct Trouble {
-    setback: Setback,
+struct ConfigProblem {
+    setback: DeliveryFailure,
     /// When the first of them failed.
     since: Moment,
     backoff: Backoff,
@@ -95,11 +95,11 @@ struct Trouble {
 pub struct Delivery {
     /// How long the receiver may hold a word back before it acts on it.
     window: Duration,
-    wanted: Option<Role>,
+    wanted: Option<NeutronState>,
     /// True between a change of role and the moment it may be told.
     is_withheld: bool,
     /// What this receiver acknowledged last.
-    taken: Option<Role>,
+    taken: Option<NeutronState>,
     /// Something was said after `taken` that may or may not have been heard.
     is_unsure: bool,
     /// When it last heard, or may have heard, anything about us.
@@ -108,14 +108,14 @@ pub struct Delivery {
     slack: Duration,
     confirm_at: Option<Moment>,
     retry_at: Option<Moment>,
-    trouble: Option<Trouble>,
+    trouble: Option<ConfigProblem>,
     under_way: Option<Attempt>,
-    dice: Dice,
+    dice: Jitter,
 }
 
 impl Delivery {
     /// A delivery to a receiver with this `window`, of which nothing is known.
-    pub fn new(window: Duration, dice: Dice) -> Self {
+    pub fn new(window: Duration, dice: Jitter) -> Self {
         Self {
             window,
             wanted: None,
@@ -143,7 +143,7 @@ impl Delivery {
     }
 
     /// From now on the receiver should know `role`.
-    pub fn want(&mut self, role: Role) {
+    pub fn want(&mut self, role: NeutronState) {
         self.is_withheld = false;
         if self.wanted != Some(role) {
             self.wanted = Some(role);
@@ -188,7 +188,7 @@ impl Delivery {
     }
 
     /// The role to say now, if it is time. The attempt is then under way.
-    pub fn begin(&mut self, now: Moment) -> Option<Role> {
+    pub fn begin(&mut self, now: Moment) -> Option<NeutronState> {
         if self.due()? > now {
             return None;
         }
@@ -236,12 +236,12 @@ impl Delivery {
         (self.window / 4).max(Duration::from_millis(500))
     }
 
-    fn wait_after(&mut self, setback: Setback, now: Moment) -> Duration {
+    fn wait_after(&mut self, setback: DeliveryFailure, now: Moment) -> Duration {
         let mut trouble = match self.trouble.take() {
             Some(trouble) if trouble.setback == setback => trouble,
-            Some(_) | None => Trouble { setback, since: now, backoff: setback.backoff() },
+            Some(_) | None => ConfigProblem { setback, since: now, backoff: setback.backoff() },
         };
-        if setback == Setback::Busy && now.since(trouble.since) >= BUSY_PERIOD {
+        if setback == DeliveryFailure::Busy && now.since(trouble.since) >= BUSY_PERIOD {
             trouble.backoff.extend_to(LONGEST_BUSY_WAIT);
         }
         let wait = trouble.backoff.fail(&mut self.dice);

@@ -169,7 +169,7 @@ impl fmt::Debug for LinkName {
 
 /// One address on one link: what makes its holder primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watch {
+pub struct WatchedAddress {
     /// The link by name: links come and go, the name is what the operator meant.
     pub link: LinkName,
     /// The virtual address with its prefix length; both must match.

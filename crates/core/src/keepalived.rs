@@ -22,5 +22,5 @@ mod vmac;
 mod vrrp;
 
 pub use lines::{Files, Include, Source};
-pub use problem::{Place, Problem, Weight};
+pub use problem::{FilePosition, Problem, Weight};
 pub use vrrp::{Configuration, VirtualAddress, VrrpInstance, configuration};

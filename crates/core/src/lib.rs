@@ -1,47 +1,45 @@
-//! The domain of vipwatch, as values.
+//! Rules without I/O: instances, roles, state changes and what must be done about them.
 //!
-//! An [`Observation`] is what the kernel told us. A [`Tracker`] folds observations into a
-//! [`Role`] and reports a [`Transition`] when the role changes. [`plan::actions`] says what
-//! a transition asks for, and in which order. [`Delivery`] decides when a role must be said
-//! (again) to a receiver that may be absent, deaf or forgetful; [`announce::Schedule`] when
-//! an address must be announced (again) to a network that may not have listened.
+//! - One address of one namespace: [`observation`], [`tracker`], [`neutron_state`].
+//! - Instances with several addresses: [`snapshot`], [`role`], [`audit`].
+//! - Delivery: [`delivery`], [`backoff`], [`batch`], [`debounce`], [`rate_limiter`].
+//! - Announcements: [`announce`].
+//! - Configuration of keepalived: [`keepalived`].
+//! - Shared small types: [`instance`], [`moment`], [`error_chain`], [`untrusted`].
 //!
-//! [`claim`] is what monitors say, and when a receiver acts on it; [`batch`] how it is told to one who is
-//! told of many.
-//! [`audit`] compares what the kernel, the files and the agent say of one instance.
-//! [`keepalived`] reads what keepalived is configured to move, and [`standing`] says where such an
-//! instance stands by what the kernel holds.
-//!
-//! Nothing here reads a clock, opens a file or logs: time comes in as a [`Moment`], effects
-//! go out as values. That is why every rule of the program can be tested without a kernel.
+//! The crate reads no clock, opens no file and writes no log. Time comes in as a [`Moment`], and effects go
+//! out as values, so every rule can be tested without a kernel.
 
 pub mod announce;
 pub mod audit;
 pub mod backoff;
 pub mod batch;
-pub mod chain;
-pub mod claim;
+pub mod debounce;
 pub mod delivery;
+pub mod error_chain;
 pub mod instance;
 pub mod keepalived;
 pub mod moment;
+pub mod neutron_state;
 pub mod observation;
-pub mod plan;
+pub mod rate_limiter;
 pub mod role;
-pub mod standing;
+pub mod snapshot;
 pub mod tracker;
 pub mod untrusted;
 
-pub use announce::{AnnouncePlan, Target};
-pub use backoff::{Backoff, Dice};
+pub use announce::AnnouncePlan;
+pub use backoff::{Backoff, Jitter};
 pub use batch::Batch;
-pub use chain::Chain;
-pub use delivery::{Delivery, Outcome, Setback};
-pub use instance::{InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip};
+pub use debounce::ReportedState;
+pub use delivery::{Delivery, DeliveryFailure, Outcome};
+pub use error_chain::ErrorChain;
+pub use instance::{InstanceId, LinkName, NameError, NetnsName, WatchedAddress, parse_vip};
 pub use moment::Moment;
-pub use observation::{Inventory, LinkIndex, Look, Observation, Usability};
-pub use plan::Action;
-pub use role::Role;
-pub use standing::{Fault, Standing};
-pub use tracker::{Cause, Tracker, Transition};
+pub use neutron_state::NeutronState;
+pub use observation::{Inventory, LinkIndex, Observation, SnapshotReason, Usability};
+pub use rate_limiter::{RateLimit, RateLimiter};
+pub use role::{Fault, Role};
+pub use snapshot::{LinkAddress, Snapshot};
+pub use tracker::{ChangeCause, StateChange, Tracker};
 pub use untrusted::{escape_untrusted, escape_untrusted_json, escape_untrusted_within};

@@ -21,7 +21,7 @@ pub enum Usability {
 
 /// Why the kernel was asked for everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum SnapshotReason {
     /// Nothing was known yet.
     First,
     /// Events were lost, or could not be read.
@@ -34,7 +34,7 @@ pub enum Look {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inventory {
     /// Why it was taken.
-    pub look: Look,
+    pub look: SnapshotReason,
     /// Every link of the namespace.
     pub links: Vec<(LinkIndex, LinkName)>,
     /// Addresses; the taker may have left out those nobody watches.

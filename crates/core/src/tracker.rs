@@ -11,11 +11,14 @@
 //! the address *now*. Both are kept by kernel index, so that a link which is renamed,
 //! deleted or re-created takes its addresses with it, whatever order the news comes in.
 
-use crate::{Inventory, LinkIndex, Look, Moment, Observation, Role, Usability, Watch};
+use crate::{
+    Inventory, LinkIndex, Moment, NeutronState, Observation, SnapshotReason, Usability,
+    WatchedAddress,
+};
 
 /// What made a role change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum ChangeCause {
     /// The first picture of the namespace.
     FirstLook,
     /// The address came up on the watched link.
@@ -36,46 +39,46 @@ pub enum Cause {
 
 /// A change of role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transition {
+pub struct StateChange {
     /// The role before; `None` if nothing had been published yet.
-    pub from: Option<Role>,
+    pub from: Option<NeutronState>,
     /// The role now.
-    pub to: Role,
+    pub to: NeutronState,
     /// What made it change.
-    pub cause: Cause,
+    pub cause: ChangeCause,
     /// When the observation was folded.
     pub at: Moment,
 }
 
-impl Transition {
+impl StateChange {
     /// The first word about something of which nothing can be known.
     pub fn assumed(at: Moment) -> Self {
-        Self { from: None, to: Role::Backup, cause: Cause::Assumed, at }
+        Self { from: None, to: NeutronState::Backup, cause: ChangeCause::Assumed, at }
     }
 }
 
-/// Follows one [`Watch`] through the observations of its namespace.
+/// Follows one [`WatchedAddress`] through the observations of its namespace.
 #[derive(Debug)]
 pub struct Tracker {
-    watch: Watch,
+    watch: WatchedAddress,
     /// The link that bears the watched name; `None` while there is no such link.
     link: Option<LinkIndex>,
     /// Links on which the address is usable, whatever they are called.
     holders: Vec<LinkIndex>,
     /// What was said last; `None` before the first word.
-    role: Option<Role>,
+    role: Option<NeutronState>,
     /// False until the first inventory: until then single events mean nothing.
     is_informed: bool,
 }
 
 impl Tracker {
     /// A tracker that knows nothing yet.
-    pub fn new(watch: Watch) -> Self {
+    pub fn new(watch: WatchedAddress) -> Self {
         Self { watch, link: None, holders: Vec::new(), role: None, is_informed: false }
     }
 
     /// The role said last.
-    pub fn role(&self) -> Option<Role> {
+    pub fn role(&self) -> Option<NeutronState> {
         self.role
     }
 
@@ -90,45 +93,47 @@ impl Tracker {
     }
 
     /// The role an inventory would lead to, without taking it in.
-    pub fn role_in(&self, inventory: &Inventory) -> Role {
+    pub fn role_in(&self, inventory: &Inventory) -> NeutronState {
         let mut other = Self::new(self.watch);
         other.replace(inventory);
         other.role_now()
     }
 
     /// Folds one observation into the role; returns the change, if there was one.
-    pub fn apply(&mut self, seen: &Observation, at: Moment) -> Option<Transition> {
+    pub fn apply(&mut self, seen: &Observation, at: Moment) -> Option<StateChange> {
         let cause = self.absorb(seen)?;
         let to = match cause {
-            Cause::Assumed | Cause::NamespaceRemoved => Role::Backup,
-            Cause::FirstLook
-            | Cause::AddressAdded
-            | Cause::AddressRemoved
-            | Cause::LinkChanged
-            | Cause::Resync
-            | Cause::Audit => self.role_now(),
+            ChangeCause::Assumed | ChangeCause::NamespaceRemoved => NeutronState::Backup,
+            ChangeCause::FirstLook
+            | ChangeCause::AddressAdded
+            | ChangeCause::AddressRemoved
+            | ChangeCause::LinkChanged
+            | ChangeCause::Resync
+            | ChangeCause::Audit => self.role_now(),
         };
         if self.role == Some(to) {
             return None;
         }
         let from = self.role.replace(to);
-        Some(Transition { from, to, cause, at })
+        Some(StateChange { from, to, cause, at })
     }
 
     /// Takes the fact in; `None` if it cannot change the role.
-    fn absorb(&mut self, seen: &Observation) -> Option<Cause> {
+    fn absorb(&mut self, seen: &Observation) -> Option<ChangeCause> {
         match seen {
             Observation::Inventory(inventory) => {
                 self.replace(inventory);
                 self.is_informed = true;
                 return Some(match inventory.look {
-                    Look::First => Cause::FirstLook,
-                    Look::Resync => Cause::Resync,
-                    Look::Audit => Cause::Audit,
+                    SnapshotReason::First => ChangeCause::FirstLook,
+                    SnapshotReason::Resync => ChangeCause::Resync,
+                    SnapshotReason::Audit => ChangeCause::Audit,
                 });
             }
-            Observation::FirstLookOverdue => return self.role.is_none().then_some(Cause::Assumed),
-            Observation::NamespaceRemoved => return Some(Cause::NamespaceRemoved),
+            Observation::FirstLookOverdue => {
+                return self.role.is_none().then_some(ChangeCause::Assumed);
+            }
+            Observation::NamespaceRemoved => return Some(ChangeCause::NamespaceRemoved),
             Observation::AddressSeen { .. }
             | Observation::AddressRemoved { .. }
             | Observation::LinkSeen { .. }
@@ -141,29 +146,29 @@ impl Tracker {
             Observation::AddressSeen { link, cidr, usability } if cidr == self.watch.vip => {
                 self.hold(link, usability);
                 Some(match usability {
-                    Usability::Usable => Cause::AddressAdded,
-                    Usability::NotUsable => Cause::AddressRemoved,
+                    Usability::Usable => ChangeCause::AddressAdded,
+                    Usability::NotUsable => ChangeCause::AddressRemoved,
                 })
             }
             Observation::AddressRemoved { link, cidr } if cidr == self.watch.vip => {
                 self.hold(link, Usability::NotUsable);
-                Some(Cause::AddressRemoved)
+                Some(ChangeCause::AddressRemoved)
             }
             Observation::LinkSeen { link, name } if name == self.watch.link => {
                 self.link = Some(link);
-                Some(Cause::LinkChanged)
+                Some(ChangeCause::LinkChanged)
             }
             // Renamed away: the same link under another name.
             Observation::LinkSeen { link, .. } if self.link == Some(link) => {
                 self.link = None;
-                Some(Cause::LinkChanged)
+                Some(ChangeCause::LinkChanged)
             }
             Observation::LinkRemoved { link } => {
                 self.hold(link, Usability::NotUsable);
                 if self.link == Some(link) {
                     self.link = None;
                 }
-                Some(Cause::LinkChanged)
+                Some(ChangeCause::LinkChanged)
             }
             Observation::AddressSeen { .. }
             | Observation::AddressRemoved { .. }
@@ -194,10 +199,10 @@ impl Tracker {
         }
     }
 
-    fn role_now(&self) -> Role {
+    fn role_now(&self) -> NeutronState {
         match self.link {
-            Some(link) if self.holders.contains(&link) => Role::Primary,
-            Some(_) | None => Role::Backup,
+            Some(link) if self.holders.contains(&link) => NeutronState::Primary,
+            Some(_) | None => NeutronState::Backup,
         }
     }
 }

@@ -1,20 +1,20 @@
 //! Users and groups by name, for the command line.
 
-use vipwatch_linux::account::{Kind, id};
+use vipwatch_linux::account::{AccountKind, id};
 
 use crate::failure::{Code, Failure};
 
 /// The user called `name`, or `name` itself if it is a number.
 pub(crate) fn user(name: &str) -> Result<u32, Failure> {
-    find(name, Kind::User)
+    find(name, AccountKind::User)
 }
 
 /// The group called `name`, or `name` itself if it is a number.
 pub(crate) fn group(name: &str) -> Result<u32, Failure> {
-    find(name, Kind::Group)
+    find(name, AccountKind::Group)
 }
 
-fn find(name: &str, kind: Kind) -> Result<u32, Failure> {
+fn find(name: &str, kind: AccountKind) -> Result<u32, Failure> {
     id(name, kind).ok_or_else(|| {
         let (kind, file) = (kind.word(), kind.file());
         let message = format!("unknown {kind} {name:?}: not in {file}");

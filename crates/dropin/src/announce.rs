@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use vipwatch_core::AnnouncePlan;
-use vipwatch_engine::outlet::announce::When;
+use vipwatch_outlets::announce::AnnounceTrigger;
 
 use crate::words::Word;
 
 /// `--announce`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum AnnounceMode {
     /// keepalived does it.
     Off,
     /// Every new address, as Neutron's own program did.
@@ -20,7 +20,7 @@ pub(crate) enum Mode {
     Primary,
 }
 
-impl Mode {
+impl AnnounceMode {
     /// What the option may be, for messages.
     pub(crate) const WORDS: &str = "`off`, `legacy` or `primary`";
 
@@ -51,11 +51,11 @@ impl Mode {
     }
 
     /// When to announce, and by which plan; `None` for never.
-    pub(crate) fn plan(self, changes: &Changes) -> Option<(When, AnnouncePlan)> {
+    pub(crate) fn plan(self, changes: &PlanOverrides) -> Option<(AnnounceTrigger, AnnouncePlan)> {
         let (when, mut plan) = match self {
             Self::Off => return None,
-            Self::Legacy => (When::New, AnnouncePlan::LEGACY),
-            Self::Primary => (When::Primary, AnnouncePlan::PRIMARY),
+            Self::Legacy => (AnnounceTrigger::New, AnnouncePlan::LEGACY),
+            Self::Primary => (AnnounceTrigger::Primary, AnnouncePlan::PRIMARY),
         };
         plan.count = changes.count.unwrap_or(plan.count);
         plan.gap = changes.gap.unwrap_or(plan.gap);
@@ -73,7 +73,7 @@ impl Mode {
 
 /// What the configuration file changes about a plan. Zero stands for "never".
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Changes {
+pub(crate) struct PlanOverrides {
     count: Option<u16>,
     gap: Option<Duration>,
     second_burst: Option<Duration>,
@@ -82,7 +82,7 @@ pub(crate) struct Changes {
     rate: Option<u32>,
 }
 
-impl Changes {
+impl PlanOverrides {
     /// Takes a key of the configuration file, without its `announce_`. Says what the value
     /// should be if it is wrong; `Ok(false)` if there is no such key.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<bool, &'static str> {
@@ -124,15 +124,15 @@ mod tests {
 
     #[test]
     fn the_releases_that_announced_go_on_doing_so() {
-        let none = Changes::default();
-        let plan = Mode::expected_by(Word::Master).plan(&none);
-        assert_eq!(plan, Some((When::New, AnnouncePlan::LEGACY)));
-        assert_eq!(Mode::expected_by(Word::Primary).plan(&none), None);
+        let none = PlanOverrides::default();
+        let plan = AnnounceMode::expected_by(Word::Master).plan(&none);
+        assert_eq!(plan, Some((AnnounceTrigger::New, AnnouncePlan::LEGACY)));
+        assert_eq!(AnnounceMode::expected_by(Word::Primary).plan(&none), None);
     }
 
     #[test]
     fn a_plan_is_changed_where_the_file_says_so() {
-        let mut changes = Changes::default();
+        let mut changes = PlanOverrides::default();
         for (key, value) in [
             ("count", "5"),
             ("gap", "1.5"),
@@ -142,8 +142,11 @@ mod tests {
         ] {
             assert_eq!(changes.set(key, value), Ok(true), "{key}");
         }
-        let (when, plan) = Mode::Primary.plan(&changes).unwrap();
-        assert_eq!((when, plan.count, plan.gap), (When::Primary, 5, Duration::from_millis(1500)));
+        let (when, plan) = AnnounceMode::Primary.plan(&changes).unwrap();
+        assert_eq!(
+            (when, plan.count, plan.gap),
+            (AnnounceTrigger::Primary, 5, Duration::from_millis(1500))
+        );
         assert_eq!((plan.second_burst, plan.check), (None, None));
         assert_eq!(plan.refresh, Some(Duration::from_mins(1)));
         assert_eq!((plan.rate.per_second, plan.rate.burst), (7, 7));
@@ -161,8 +164,8 @@ mod tests {
             ("check", "1e9"),
             ("rate", "0"),
         ] {
-            assert!(Changes::default().set(key, value).is_err(), "{key} = {value}");
+            assert!(PlanOverrides::default().set(key, value).is_err(), "{key} = {value}");
         }
-        assert_eq!(Changes::default().set("colour", "red"), Ok(false));
+        assert_eq!(PlanOverrides::default().set("colour", "red"), Ok(false));
     }
 }

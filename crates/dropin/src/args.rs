@@ -6,9 +6,9 @@ use std::time::Duration;
 use lexopt::{Arg, Parser};
 
 use crate::announce;
-use crate::daemon::Mode;
+use crate::daemon::RunMode;
 use crate::failure::{Code, Failure};
-use crate::options::{self, Meaning, Opt};
+use crate::options::{self, Opt, OptionKind};
 use crate::words::Word;
 
 /// The name the agent executes, and looks for in process lists.
@@ -16,7 +16,7 @@ pub(crate) const PROGRAM: &str = "neutron-keepalived-state-change";
 
 /// How values were attached; it tells the agent's generation (see [`crate::words`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spelling {
+pub(crate) enum ArgumentSpelling {
     /// `--opt=value`: agents up to 28.
     Equals,
     /// `--opt value`: agents from 29, and people.
@@ -44,41 +44,41 @@ pub(crate) struct Args {
     pub(crate) syslog: Option<bool>,
     pub(crate) primary_word: Option<Word>,
     pub(crate) audit_interval: Option<Duration>,
-    pub(crate) announce: Option<announce::Mode>,
+    pub(crate) announce: Option<announce::AnnounceMode>,
     pub(crate) allow_any_agent: bool,
     /// How the router's id was attached.
-    pub(crate) spelling: Option<Spelling>,
+    pub(crate) spelling: Option<ArgumentSpelling>,
 }
 
 /// What to do.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub(crate) enum Invocation {
     Help,
     Version,
     Check(Args),
-    Run(Args, Mode),
+    Run(Args, RunMode),
 }
 
 /// Reads the command line, program name included. The last occurrence of an option wins.
-pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Request, Failure> {
+pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Invocation, Failure> {
     let mut parser = Parser::from_iter(line);
     let mut args = Args::default();
-    let mut mode = Mode::Daemon;
+    let mut mode = RunMode::Daemon;
     let mut is_check = false;
     while let Some(arg) = parser.next().map_err(|error| usage(error.to_string()))? {
         let opt = recognise(&arg)?;
         match opt.meaning {
-            Meaning::Help => return Ok(Request::Help),
-            Meaning::Version => return Ok(Request::Version),
-            Meaning::Foreground => mode = Mode::Foreground,
-            Meaning::Check => is_check = true,
+            OptionKind::Help => return Ok(Invocation::Help),
+            OptionKind::Version => return Ok(Invocation::Version),
+            OptionKind::Foreground => mode = RunMode::Foreground,
+            OptionKind::Check => is_check = true,
             meaning => {
                 let value = opt.value.map(|_| value(&mut parser, opt)).transpose()?;
                 args.set(opt, meaning, value)?;
             }
         }
     }
-    Ok(if is_check { Request::Check(args) } else { Request::Run(args, mode) })
+    Ok(if is_check { Invocation::Check(args) } else { Invocation::Run(args, mode) })
 }
 
 fn recognise(arg: &Arg<'_>) -> Result<&'static Opt, Failure> {
@@ -99,9 +99,10 @@ fn recognise(arg: &Arg<'_>) -> Result<&'static Opt, Failure> {
     }
 }
 
-fn value(parser: &mut Parser, opt: &Opt) -> Result<(String, Spelling), Failure> {
+fn value(parser: &mut Parser, opt: &Opt) -> Result<(String, ArgumentSpelling), Failure> {
     let attached = parser.optional_value();
-    let spelling = if attached.is_some() { Spelling::Equals } else { Spelling::Space };
+    let spelling =
+        if attached.is_some() { ArgumentSpelling::Equals } else { ArgumentSpelling::Space };
     let value = attached
         .map_or_else(|| parser.value(), Ok)
         .map_err(|_missing| usage(format!("option --{} needs a value", opt.name)))?;
@@ -116,38 +117,38 @@ impl Args {
     fn set(
         &mut self,
         opt: &Opt,
-        meaning: Meaning,
-        value: Option<(String, Spelling)>,
+        meaning: OptionKind,
+        value: Option<(String, ArgumentSpelling)>,
     ) -> Result<(), Failure> {
         let spelling = value.as_ref().map(|(_, spelling)| *spelling);
         let text = value.map(|(text, _)| text);
         match meaning {
-            Meaning::RouterId => {
+            OptionKind::RouterId => {
                 self.router_id = text;
                 self.spelling = spelling;
             }
-            Meaning::Namespace => self.namespace = text,
-            Meaning::ConfDir => self.conf_dir = text,
-            Meaning::MonitorInterface => self.monitor_interface = text,
-            Meaning::MonitorCidr => self.monitor_cidr = text,
-            Meaning::PidFile => self.pid_file = text,
-            Meaning::StatePath => self.state_path = text,
-            Meaning::User => self.user = text,
-            Meaning::Group => self.group = text,
-            Meaning::LogFile => self.log_file = text,
-            Meaning::ConfigFile => self.config_files.extend(text),
-            Meaning::ConfigDir => self.config_dirs.extend(text),
-            Meaning::SyslogFacility => self.syslog_facility = text,
-            Meaning::Conntrackd(is_on) => self.conntrackd = Some(is_on),
-            Meaning::Debug(is_on) => self.debug = Some(is_on),
-            Meaning::Syslog(is_on) => self.syslog = Some(is_on),
-            Meaning::PrimaryWord => {
+            OptionKind::Namespace => self.namespace = text,
+            OptionKind::ConfDir => self.conf_dir = text,
+            OptionKind::MonitorInterface => self.monitor_interface = text,
+            OptionKind::MonitorCidr => self.monitor_cidr = text,
+            OptionKind::PidFile => self.pid_file = text,
+            OptionKind::StatePath => self.state_path = text,
+            OptionKind::User => self.user = text,
+            OptionKind::Group => self.group = text,
+            OptionKind::LogFile => self.log_file = text,
+            OptionKind::ConfigFile => self.config_files.extend(text),
+            OptionKind::ConfigDir => self.config_dirs.extend(text),
+            OptionKind::SyslogFacility => self.syslog_facility = text,
+            OptionKind::Conntrackd(is_on) => self.conntrackd = Some(is_on),
+            OptionKind::Debug(is_on) => self.debug = Some(is_on),
+            OptionKind::Syslog(is_on) => self.syslog = Some(is_on),
+            OptionKind::PrimaryWord => {
                 let text = text.unwrap_or_default();
                 self.primary_word = Some(Word::parse(&text).ok_or_else(|| {
                     usage(format!("--{} is `master` or `primary`, not {text:?}", opt.name))
                 })?);
             }
-            Meaning::AuditInterval => {
+            OptionKind::AuditInterval => {
                 let text = text.unwrap_or_default();
                 self.audit_interval = Some(seconds(&text).ok_or_else(|| {
                     usage(format!(
@@ -156,19 +157,19 @@ impl Args {
                     ))
                 })?);
             }
-            Meaning::Announce => {
+            OptionKind::Announce => {
                 let text = text.unwrap_or_default();
-                self.announce = Some(announce::Mode::parse(&text).ok_or_else(|| {
-                    let words = announce::Mode::WORDS;
+                self.announce = Some(announce::AnnounceMode::parse(&text).ok_or_else(|| {
+                    let words = announce::AnnounceMode::WORDS;
                     usage(format!("--{} is {words}, not {text:?}", opt.name))
                 })?);
             }
-            Meaning::AllowAnyAgent => self.allow_any_agent = true,
-            Meaning::Foreground
-            | Meaning::Check
-            | Meaning::Help
-            | Meaning::Version
-            | Meaning::Ignored => {}
+            OptionKind::AllowAnyAgent => self.allow_any_agent = true,
+            OptionKind::Foreground
+            | OptionKind::Check
+            | OptionKind::Help
+            | OptionKind::Version
+            | OptionKind::Ignored => {}
         }
         Ok(())
     }
@@ -187,13 +188,13 @@ fn usage(message: impl Into<String>) -> Failure {
 mod tests {
     use super::*;
 
-    fn parsed(line: &[&str]) -> Result<Request, Failure> {
+    fn parsed(line: &[&str]) -> Result<Invocation, Failure> {
         parse(std::iter::once(PROGRAM).chain(line.iter().copied()).map(OsString::from))
     }
 
     fn args(line: &[&str]) -> Args {
         match parsed(line) {
-            Ok(Request::Run(args, _)) => args,
+            Ok(Invocation::Run(args, _)) => args,
             other => panic!("{line:?}: {other:?}"),
         }
     }
@@ -202,10 +203,10 @@ mod tests {
     fn both_spellings_are_read_and_told_apart() {
         let equals = args(&["--router_id=a", "--user=0"]);
         assert_eq!(equals.router_id.as_deref(), Some("a"));
-        assert_eq!(equals.spelling, Some(Spelling::Equals));
+        assert_eq!(equals.spelling, Some(ArgumentSpelling::Equals));
         let space = args(&["--router_id", "a", "--user", "0"]);
         assert_eq!(space.user.as_deref(), Some("0"));
-        assert_eq!(space.spelling, Some(Spelling::Space));
+        assert_eq!(space.spelling, Some(ArgumentSpelling::Space));
     }
 
     #[test]

@@ -5,15 +5,15 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::Access;
-use vipwatch_core::{Chain, Look, Observation};
-use vipwatch_engine::keepalived_conf::advert_interval;
-use vipwatch_linux::monitor::{Heard, Monitor};
+use vipwatch_core::{ErrorChain, Observation, SnapshotReason};
+use vipwatch_linux::monitor::{Monitor, MonitorEvent};
 use vipwatch_linux::privilege::Identity;
+use vipwatch_outlets::advert_interval::advert_interval;
 
 use crate::args::{Args, PROGRAM};
 use crate::failure::{Code, Failure, print};
 use crate::pid_file;
-use crate::setup::{Place, Setup};
+use crate::setup::{EnteredNetns, Setup};
 
 /// Prints the report; fails if anything is wrong.
 pub(crate) fn report(args: Args) -> Result<(), Failure> {
@@ -36,7 +36,7 @@ pub(crate) fn report(args: Args) -> Result<(), Failure> {
 
 fn describe(setup: &Setup) -> String {
     let words = setup.word.words();
-    let primary = words(vipwatch_core::Role::Primary);
+    let primary = words(vipwatch_core::NeutronState::Primary);
     let window = advert_interval(&setup.conf_dir.join("keepalived.conf"));
     let rows = [
         ("program", format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION"))),
@@ -85,9 +85,9 @@ fn announces(setup: &Setup) -> String {
     text
 }
 
-fn problems(setup: &Setup, place: Place) -> Vec<String> {
+fn problems(setup: &Setup, place: EnteredNetns) -> Vec<String> {
     let mut problems = Vec::new();
-    let Place { monitor, announcer, .. } = place;
+    let EnteredNetns { monitor, announcer, .. } = place;
     if setup.watch.is_none() {
         problems.push(format!(
             "--monitor_cidr {:?} is not an address with a prefix length; the state would be backup for ever",
@@ -100,7 +100,7 @@ fn problems(setup: &Setup, place: Place) -> Vec<String> {
         ));
     }
     if let Err(error) = announcer {
-        problems.push(format!("nothing would be announced: {}", Chain(&error)));
+        problems.push(format!("nothing would be announced: {}", ErrorChain(&error)));
     }
     let running = pid_file::running_monitor(&setup.pid_file, &setup.instance, &setup.started_by);
     if let Some(pid) = running {
@@ -126,7 +126,7 @@ fn problems(setup: &Setup, place: Place) -> Vec<String> {
 fn has_link(setup: &Setup, monitor: Option<Monitor>) -> Option<bool> {
     let mut monitor = monitor?;
     let mut heard = Vec::new();
-    monitor.look(Look::First).ok()?;
+    monitor.look(SnapshotReason::First).ok()?;
     // A dump is answered while we read; a handful of reads is a whole namespace.
     for _ in 0..64 {
         monitor.read(&mut heard).ok()?;
@@ -135,7 +135,7 @@ fn has_link(setup: &Setup, monitor: Option<Monitor>) -> Option<bool> {
         }
     }
     heard.iter().find_map(|heard| match heard {
-        Heard::Seen(Observation::Inventory(inventory)) => {
+        MonitorEvent::Observed(Observation::Inventory(inventory)) => {
             Some(inventory.links.iter().any(|(_, name)| *name == setup.link))
         }
         _ => None,

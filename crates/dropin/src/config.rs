@@ -25,17 +25,17 @@ const SECTION: &str = "vipwatch";
 
 /// What the files say.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Config {
+pub(crate) struct NeutronConfig {
     pub(crate) debug: Option<bool>,
     pub(crate) state_path: Option<String>,
     pub(crate) primary_word: Option<Word>,
     pub(crate) audit_interval: Option<Duration>,
     pub(crate) allow_any_agent: Option<bool>,
-    pub(crate) announce: Option<announce::Mode>,
-    pub(crate) announce_changes: announce::Changes,
+    pub(crate) announce: Option<announce::AnnounceMode>,
+    pub(crate) announce_changes: announce::PlanOverrides,
 }
 
-impl Config {
+impl NeutronConfig {
     /// Reads the files `args` names, or the default ones.
     pub(crate) fn load(args: &Args, reader: Identity) -> Result<Self, Failure> {
         let mut config = Self::default();
@@ -110,8 +110,8 @@ impl Config {
                 self.allow_any_agent = Some(is_on);
             }
             (SECTION, "announce") => {
-                let mode = announce::Mode::parse(value);
-                self.announce = Some(mode.ok_or_else(|| wrong(announce::Mode::WORDS))?);
+                let mode = announce::AnnounceMode::parse(value);
+                self.announce = Some(mode.ok_or_else(|| wrong(announce::AnnounceMode::WORDS))?);
             }
             (SECTION, unknown) => {
                 if let Some(rest) = unknown.strip_prefix("announce_")
@@ -199,8 +199,8 @@ fn conf_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 mod tests {
     use super::*;
 
-    fn merged(text: &str) -> Result<Config, Failure> {
-        let mut config = Config::default();
+    fn merged(text: &str) -> Result<NeutronConfig, Failure> {
+        let mut config = NeutronConfig::default();
         config.merge(text, "test.conf")?;
         Ok(config)
     }
@@ -213,12 +213,12 @@ mod tests {
              [vipwatch]\nprimary_word = master\naudit_interval = 5\n",
         )
         .unwrap();
-        let expected = Config {
+        let expected = NeutronConfig {
             debug: Some(true),
             state_path: Some("/var/lib/neutron".to_owned()),
             primary_word: Some(Word::Master),
             audit_interval: Some(Duration::from_secs(5)),
-            ..Config::default()
+            ..NeutronConfig::default()
         };
         assert_eq!(config, expected);
     }
@@ -229,11 +229,11 @@ mod tests {
             "[DEFAULT]\nstate_path: \"/srv/a=b\"\ndebug : yes\n[vipwatch]\nprimary_word = 'master'\n",
         )
         .unwrap();
-        let expected = Config {
+        let expected = NeutronConfig {
             debug: Some(true),
             state_path: Some("/srv/a=b".to_owned()),
             primary_word: Some(Word::Master),
-            ..Config::default()
+            ..NeutronConfig::default()
         };
         assert_eq!(config, expected);
         let config = merged("[DEFAULT]\nstate_path = \"/srv/odd'\n").unwrap();

@@ -14,13 +14,13 @@
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::time::Duration;
 
-use vipwatch_linux::process::{self, Side};
+use vipwatch_linux::process::{self, ForkSide};
 
 use crate::failure::{Code, Failure};
 
 /// How to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum RunMode {
     /// Fork twice; the caller's process ends when the daemon is ready.
     Daemon,
     /// Stay.
@@ -31,11 +31,11 @@ pub(crate) enum Mode {
 ///
 /// The caller of the program learns how `prepare` went; `live` is on its own.
 pub(crate) fn launch<T>(
-    mode: Mode,
+    mode: RunMode,
     prepare: impl FnOnce() -> Result<T, Failure>,
     live: impl FnOnce(T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    if mode == Mode::Foreground {
+    if mode == RunMode::Foreground {
         return live(prepare()?);
     }
     let failed = |error: io::Error| {
@@ -43,18 +43,18 @@ pub(crate) fn launch<T>(
     };
     let (reader, writer) = io::pipe().map_err(failed)?;
     match process::fork().map_err(failed)? {
-        Side::Parent(mut intermediate) => {
+        ForkSide::Parent(mut intermediate) => {
             drop(writer);
             let verdict = verdict(reader);
             intermediate.wait(Duration::from_secs(1));
             verdict
         }
-        Side::Child => {
+        ForkSide::Child => {
             drop(reader);
             match process::detach().and_then(|()| process::fork()) {
                 // It is meant to outlive us.
-                Ok(Side::Parent(daemon)) => std::mem::forget(daemon),
-                Ok(Side::Child) => process::exit_now(daemon(writer, prepare, live)),
+                Ok(ForkSide::Parent(daemon)) => std::mem::forget(daemon),
+                Ok(ForkSide::Child) => process::exit_now(daemon(writer, prepare, live)),
                 Err(error) => refuse(writer, &failed(error)),
             }
             process::exit_now(0)

@@ -102,9 +102,9 @@ struct Line {
 
 /// Where lines go.
 ///
-/// [`Log::line`] keeps a line, [`Log::flush`] writes: what a line reports about is done before the line is written.
+/// [`MonitorLog::line`] keeps a line, [`MonitorLog::flush`] writes: what a line reports about is done before the line is written.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct MonitorLog {
     path: PathBuf,
     /// `None` while it cannot be opened.
     file: Option<LogFile>,
@@ -115,7 +115,7 @@ pub(crate) struct Log {
     left_out: u32,
 }
 
-impl Log {
+impl MonitorLog {
     /// Opens the log as the user who will write it. A file that cannot be opened is no
     /// reason not to watch: syslog is told, and every line tries again.
     pub(crate) fn open(path: PathBuf, syslog: Option<Facility>, is_debug: bool) -> Self {
@@ -188,7 +188,7 @@ impl Log {
     }
 }
 
-impl Drop for Log {
+impl Drop for MonitorLog {
     fn drop(&mut self) {
         self.flush();
     }
@@ -281,7 +281,7 @@ mod tests {
     fn nothing_is_written_before_the_flush_and_lines_without_room_are_counted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let mut log = Log::open(path.clone(), None, false);
+        let mut log = MonitorLog::open(path.clone(), None, false);
         for number in 0..MAX_PENDING + 3 {
             log.line(Level::Info, format_args!("line {number}"));
         }

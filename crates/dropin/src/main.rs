@@ -11,9 +11,9 @@ mod args;
 mod check;
 mod config;
 mod daemon;
+mod event_log;
 mod failure;
 mod instance_lock;
-mod journal;
 mod log;
 mod options;
 mod pid_file;
@@ -23,10 +23,10 @@ mod words;
 
 use std::process::ExitCode;
 
-use crate::args::{Args, Request};
-use crate::daemon::Mode;
+use crate::args::{Args, Invocation};
+use crate::daemon::RunMode;
 use crate::failure::Failure;
-use crate::run::Monitor;
+use crate::run::RouterMonitor;
 use crate::setup::Setup;
 
 fn main() -> ExitCode {
@@ -38,23 +38,23 @@ fn main() -> ExitCode {
 
 fn perform() -> Result<(), Failure> {
     match args::parse(std::env::args_os())? {
-        Request::Help => failure::print(&options::help()),
-        Request::Version => {
+        Invocation::Help => failure::print(&options::help()),
+        Invocation::Version => {
             failure::print(&format!("{} {}\n", args::PROGRAM, env!("CARGO_PKG_VERSION")));
         }
-        Request::Check(args) => return check::report(args),
-        Request::Run(args, mode) => return start(args, mode),
+        Invocation::Check(args) => return check::report(args),
+        Invocation::Run(args, mode) => return start(args, mode),
     }
     Ok(())
 }
 
 // Not inlined: what the command line took on the stack is given back before the daemon begins.
 #[inline(never)]
-fn start(args: Args, mode: Mode) -> Result<(), Failure> {
-    if mode == Mode::Daemon {
+fn start(args: Args, mode: RunMode) -> Result<(), Failure> {
+    if mode == RunMode::Daemon {
         vipwatch_linux::process::close_inherited_files();
     }
     let mut setup = Setup::resolve(args)?;
     let place = setup.enter()?;
-    daemon::launch(mode, || Monitor::prepare(&setup, place), Monitor::live)
+    daemon::launch(mode, || RouterMonitor::prepare(&setup, place), RouterMonitor::live)
 }

@@ -7,7 +7,7 @@ use crate::args::PROGRAM;
 
 /// What an option means to the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub(crate) enum OptionKind {
     RouterId,
     Namespace,
     ConfDir,
@@ -43,16 +43,21 @@ pub(crate) struct Opt {
     pub(crate) short: Option<char>,
     /// What the value is called; `None` for a switch.
     pub(crate) value: Option<&'static str>,
-    pub(crate) meaning: Meaning,
+    pub(crate) meaning: OptionKind,
     /// Empty for spellings that `--help` does not list.
     pub(crate) help: &'static str,
 }
 
-const fn opt(name: &'static str, value: &'static str, meaning: Meaning, help: &'static str) -> Opt {
+const fn opt(
+    name: &'static str,
+    value: &'static str,
+    meaning: OptionKind,
+    help: &'static str,
+) -> Opt {
     Opt { name, short: None, value: Some(value), meaning, help }
 }
 
-const fn switch(name: &'static str, meaning: Meaning, help: &'static str) -> Opt {
+const fn switch(name: &'static str, meaning: OptionKind, help: &'static str) -> Opt {
     Opt { name, short: None, value: None, meaning, help }
 }
 
@@ -62,52 +67,52 @@ const fn short(short: char, opt: Opt) -> Opt {
 
 /// What the agent passes.
 const AGENT: &[Opt] = &[
-    opt("router_id", "ID", Meaning::RouterId, "the router to speak for"),
+    opt("router_id", "ID", OptionKind::RouterId, "the router to speak for"),
     opt(
         "namespace",
         "NAME",
-        Meaning::Namespace,
+        OptionKind::Namespace,
         "network namespace to watch, as `ip netns` lists it",
     ),
     opt(
         "conf_dir",
         "DIR",
-        Meaning::ConfDir,
+        OptionKind::ConfDir,
         "directory of the state file, keepalived.conf and conntrackd.conf",
     ),
     opt(
         "monitor_interface",
         "LINK",
-        Meaning::MonitorInterface,
+        OptionKind::MonitorInterface,
         "link that bears the virtual address; waited for if missing",
     ),
     opt(
         "monitor_cidr",
         "CIDR",
-        Meaning::MonitorCidr,
+        OptionKind::MonitorCidr,
         "virtual address with its prefix length, in any spelling",
     ),
-    opt("pid_file", "FILE", Meaning::PidFile, "where to write the process id"),
+    opt("pid_file", "FILE", OptionKind::PidFile, "where to write the process id"),
     opt(
         "state_path",
         "DIR",
-        Meaning::StatePath,
+        OptionKind::StatePath,
         "directory of the agent's socket `keepalived-state-change` [/var/lib/neutron]",
     ),
-    opt("user", "USER", Meaning::User, "user to become, by name or number; the agent's"),
-    opt("group", "GROUP", Meaning::Group, "group to become, by name or number"),
+    opt("user", "USER", OptionKind::User, "user to become, by name or number; the agent's"),
+    opt("group", "GROUP", OptionKind::Group, "group to become, by name or number"),
     opt(
         "log-file",
         "FILE",
-        Meaning::LogFile,
+        OptionKind::LogFile,
         "log file, in conf_dir if relative [neutron-keepalived-state-change.log]",
     ),
     switch(
         "enable_conntrackd",
-        Meaning::Conntrackd(true),
+        OptionKind::Conntrackd(true),
         "synchronise conntrackd before the agent is told",
     ),
-    short('d', switch("debug", Meaning::Debug(true), "log every step")),
+    short('d', switch("debug", OptionKind::Debug(true), "log every step")),
 ];
 
 /// What an operator may add.
@@ -115,76 +120,76 @@ const OPERATOR: &[Opt] = &[
     opt(
         "config-file",
         "FILE",
-        Meaning::ConfigFile,
+        OptionKind::ConfigFile,
         "configuration to read instead of the default files; may be repeated",
     ),
     opt(
         "config-dir",
         "DIR",
-        Meaning::ConfigDir,
+        OptionKind::ConfigDir,
         "directory of further *.conf files; may be repeated",
     ),
     opt(
         "primary_word",
         "WORD",
-        Meaning::PrimaryWord,
+        OptionKind::PrimaryWord,
         "`master` for Neutron up to 16, `primary` from 17 [from the config file, else from how it was called]",
     ),
     opt(
         "audit_interval",
         "SECONDS",
-        Meaning::AuditInterval,
+        OptionKind::AuditInterval,
         "how often to compare itself with the kernel [60]",
     ),
     opt(
         "announce",
         "WHEN",
-        Meaning::Announce,
+        OptionKind::Announce,
         "announce addresses by ARP and NDP: `off`, `legacy` (each new one), `primary` (all, on becoming primary) [`legacy` if the word is `master`, else `off`]",
     ),
     switch(
         "allow_any_agent",
-        Meaning::AllowAnyAgent,
+        OptionKind::AllowAnyAgent,
         "tell whoever serves the socket, not only --user and root",
     ),
-    switch("use-syslog", Meaning::Syslog(true), "log to syslog as well [default]"),
-    switch("nouse-syslog", Meaning::Syslog(false), "log to the file only"),
-    opt("syslog-log-facility", "NAME", Meaning::SyslogFacility, "syslog facility [LOG_USER]"),
-    switch("foreground", Meaning::Foreground, "do not daemonise; for containers and systemd"),
+    switch("use-syslog", OptionKind::Syslog(true), "log to syslog as well [default]"),
+    switch("nouse-syslog", OptionKind::Syslog(false), "log to the file only"),
+    opt("syslog-log-facility", "NAME", OptionKind::SyslogFacility, "syslog facility [LOG_USER]"),
+    switch("foreground", OptionKind::Foreground, "do not daemonise; for containers and systemd"),
     switch(
         "check",
-        Meaning::Check,
+        OptionKind::Check,
         "say what would be watched and written and what is wrong, and exit",
     ),
-    short('h', switch("help", Meaning::Help, "print this and exit")),
-    switch("version", Meaning::Version, "print the version and exit"),
+    short('h', switch("help", OptionKind::Help, "print this and exit")),
+    switch("version", OptionKind::Version, "print the version and exit"),
 ];
 
 /// Other spellings, and what Neutron's own program took and this one has no use for.
 const SILENT: &[Opt] = &[
-    switch("noenable_conntrackd", Meaning::Conntrackd(false), ""),
-    switch("nodebug", Meaning::Debug(false), ""),
-    opt("logfile", "FILE", Meaning::LogFile, ""),
-    opt("log-dir", "DIR", Meaning::Ignored, ""),
-    opt("logdir", "DIR", Meaning::Ignored, ""),
-    opt("log-config-append", "FILE", Meaning::Ignored, ""),
-    opt("log-config", "FILE", Meaning::Ignored, ""),
-    opt("log_config", "FILE", Meaning::Ignored, ""),
-    opt("log-date-format", "FORMAT", Meaning::Ignored, ""),
-    short('v', switch("verbose", Meaning::Ignored, "")),
-    switch("noverbose", Meaning::Ignored, ""),
-    switch("watch-log-file", Meaning::Ignored, ""),
-    switch("nowatch-log-file", Meaning::Ignored, ""),
-    switch("use-journal", Meaning::Ignored, ""),
-    switch("nouse-journal", Meaning::Ignored, ""),
-    switch("use-json", Meaning::Ignored, ""),
-    switch("nouse-json", Meaning::Ignored, ""),
-    switch("use-stderr", Meaning::Ignored, ""),
-    switch("nouse-stderr", Meaning::Ignored, ""),
-    opt("AGENT-root_helper", "COMMAND", Meaning::Ignored, ""),
-    opt("AGENT-root_helper_daemon", "COMMAND", Meaning::Ignored, ""),
-    switch("AGENT-use_helper_for_ns_read", Meaning::Ignored, ""),
-    switch("AGENT-nouse_helper_for_ns_read", Meaning::Ignored, ""),
+    switch("noenable_conntrackd", OptionKind::Conntrackd(false), ""),
+    switch("nodebug", OptionKind::Debug(false), ""),
+    opt("logfile", "FILE", OptionKind::LogFile, ""),
+    opt("log-dir", "DIR", OptionKind::Ignored, ""),
+    opt("logdir", "DIR", OptionKind::Ignored, ""),
+    opt("log-config-append", "FILE", OptionKind::Ignored, ""),
+    opt("log-config", "FILE", OptionKind::Ignored, ""),
+    opt("log_config", "FILE", OptionKind::Ignored, ""),
+    opt("log-date-format", "FORMAT", OptionKind::Ignored, ""),
+    short('v', switch("verbose", OptionKind::Ignored, "")),
+    switch("noverbose", OptionKind::Ignored, ""),
+    switch("watch-log-file", OptionKind::Ignored, ""),
+    switch("nowatch-log-file", OptionKind::Ignored, ""),
+    switch("use-journal", OptionKind::Ignored, ""),
+    switch("nouse-journal", OptionKind::Ignored, ""),
+    switch("use-json", OptionKind::Ignored, ""),
+    switch("nouse-json", OptionKind::Ignored, ""),
+    switch("use-stderr", OptionKind::Ignored, ""),
+    switch("nouse-stderr", OptionKind::Ignored, ""),
+    opt("AGENT-root_helper", "COMMAND", OptionKind::Ignored, ""),
+    opt("AGENT-root_helper_daemon", "COMMAND", OptionKind::Ignored, ""),
+    switch("AGENT-use_helper_for_ns_read", OptionKind::Ignored, ""),
+    switch("AGENT-nouse_helper_for_ns_read", OptionKind::Ignored, ""),
 ];
 
 fn all() -> impl Iterator<Item = &'static Opt> {

@@ -6,21 +6,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::Access;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CapabilitySet;
-use vipwatch_core::Chain;
-use vipwatch_engine::outlet::agent::AgentSettings;
-use vipwatch_engine::outlet::conntrack::{ConntrackLine, helper};
-use vipwatch_engine::{Ending, Helpers, Settings, Spine};
-use vipwatch_linux::privilege::{self, Identity, PrivilegeError, Remaining};
-use vipwatch_linux::process::{self, Side};
+use vipwatch_core::ErrorChain;
+use vipwatch_dropin::conntrack::{ConntrackOutlet, helper};
+use vipwatch_dropin::{EventLoop, LoopEnd, LoopSettings, OptionalOutlets};
+use vipwatch_linux::privilege::{self, Identity, PrivilegeError, RetainedPrivileges};
+use vipwatch_linux::process::{self, ForkSide};
 use vipwatch_linux::signal::{Signal, Signals};
+use vipwatch_outlets::agent::AgentSettings;
 
 use crate::args::PROGRAM;
+use crate::event_log::RouterEventLog;
 use crate::failure::{Code, Failure};
 use crate::instance_lock::InstanceLock;
-use crate::journal::RouterJournal;
-use crate::log::{Level, Log};
+use crate::log::{Level, MonitorLog};
 use crate::pid_file::PidFile;
-use crate::setup::{Place, Setup};
+use crate::setup::{EnteredNetns, Setup};
 
 /// How long the agent waits for a first state before it is told `backup`: as upstream has it.
 const FIRST_STATE_LIMIT: Duration = Duration::from_secs(10);
@@ -30,23 +30,23 @@ const HELPER_CAPABILITIES: CapabilitySet =
     CapabilitySet::NET_ADMIN.union(CapabilitySet::DAC_OVERRIDE);
 
 /// A monitor that has all it needs and no privileges left.
-pub(crate) struct Monitor {
+pub(crate) struct RouterMonitor {
     // ORDER: fields are dropped from top to bottom. The pid file, and the spare state file of
     // the spine, go while the lock is held: afterwards they may be a successor's.
     _pid_file: PidFile,
-    spine: Spine<RouterJournal>,
+    spine: EventLoop<RouterEventLog>,
     signals: Signals,
     lock: InstanceLock,
 }
 
-impl Monitor {
+impl RouterMonitor {
     /// Gets ready.
     ///
     /// ORDER: the lock, so that nothing is touched beside a live monitor; the helper, while
     /// there is root to give it; then root goes, and every file is made by the user who
     /// shall own it, with that user's rights; the pid file last, because whoever reads it
     /// may send a signal.
-    pub(crate) fn prepare(setup: &Setup, place: Place) -> Result<Box<Self>, Failure> {
+    pub(crate) fn prepare(setup: &Setup, place: EnteredNetns) -> Result<Box<Self>, Failure> {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let signals = Signals::hold().map_err(|error| {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
@@ -54,20 +54,20 @@ impl Monitor {
         let lock = InstanceLock::take(&setup.instance, &setup.pid_file, &setup.started_by)?;
         let permitted = privilege::permitted().map_err(not_permitted)?;
         let conntrack = setup.has_conntrackd.then(|| start_helper(setup)).transpose()?;
-        let Place { netns, monitor, announcer } = place;
+        let EnteredNetns { netns, monitor, announcer } = place;
         let remaining =
             privilege::become_only(setup.identity, kept(setup.identity)).map_err(not_permitted)?;
         check_conf_dir(setup)?;
-        let log = Log::open(setup.log_file.clone(), setup.syslog, setup.is_debug);
-        let mut journal = RouterJournal::new(log, setup);
+        let log = MonitorLog::open(setup.log_file.clone(), setup.syslog, setup.is_debug);
+        let mut journal = RouterEventLog::new(log, setup);
         greet(&mut journal.log, setup);
         note_privileges(&mut journal.log, setup, remaining, permitted);
         let announcer = announcer.unwrap_or_else(|error| {
-            let message = format_args!("Nothing is announced: {}", Chain(&error));
+            let message = format_args!("Nothing is announced: {}", ErrorChain(&error));
             journal.log.line(Level::Warning, message);
             None
         });
-        let settings = Settings {
+        let settings = LoopSettings {
             watch: setup.watch,
             netns: (setup.netns.clone(), netns),
             state_dir: setup.conf_dir.clone(),
@@ -82,8 +82,8 @@ impl Monitor {
             audit_interval: setup.audit_interval,
             seed: seed(),
         };
-        let helpers = Helpers { announcer, conntrack };
-        let spine = Spine::new(settings, monitor, helpers, journal).map_err(|error| {
+        let helpers = OptionalOutlets { announcer, conntrack };
+        let spine = EventLoop::new(settings, monitor, helpers, journal).map_err(|error| {
             Failure::new(Code::Environment, format!("cannot watch directories: {error}"))
         })?;
         let pid_file = PidFile::write(&setup.pid_file)?;
@@ -129,7 +129,7 @@ impl Monitor {
             // that a process that connects to the lock in a loop holds up no timer.
             self.spine.tick();
             match self.spine.ending() {
-                Some(Ending::NamespaceGone) => {
+                Some(LoopEnd::NamespaceGone) => {
                     return Err(Failure::new(Code::Environment, "the namespace is gone"));
                 }
                 None => {}
@@ -147,14 +147,14 @@ fn kept(identity: Identity) -> CapabilitySet {
 // Takes the error by value, as `map_err` hands it over.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn not_permitted(error: PrivilegeError) -> Failure {
-    Failure::new(Code::NotPermitted, Chain(&error).to_string())
+    Failure::new(Code::NotPermitted, ErrorChain(&error).to_string())
 }
 
 /// Logs where this process has other privileges than it should: trimmed containers.
 fn note_privileges(
-    log: &mut Log,
+    log: &mut MonitorLog,
     setup: &Setup,
-    remaining: Remaining,
+    remaining: RetainedPrivileges,
     permitted_before: CapabilitySet,
 ) {
     if remaining.has_bounding_set {
@@ -176,7 +176,7 @@ fn note_privileges(
 }
 
 /// Forks the process that may run conntrackd, and nothing else.
-fn start_helper(setup: &Setup) -> Result<ConntrackLine, Failure> {
+fn start_helper(setup: &Setup) -> Result<ConntrackOutlet, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(Code::Environment, format!("cannot start the conntrackd helper: {error}"))
     };
@@ -184,13 +184,13 @@ fn start_helper(setup: &Setup) -> Result<ConntrackLine, Failure> {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|errno| failed(errno.into()))?;
     match process::fork().map_err(failed)? {
-        Side::Parent(child) => Ok(ConntrackLine::new(ours, child)),
-        Side::Child => {
+        ForkSide::Parent(child) => Ok(ConntrackOutlet::new(ours, child)),
+        ForkSide::Child => {
             process::close_all_but(&theirs);
             process::set_name(c"conntrackd-help");
             match privilege::become_only(Identity::current(), HELPER_CAPABILITIES) {
                 Ok(_) => helper::serve(&theirs, &setup.conf_dir),
-                Err(error) => helper::refuse(&theirs, Chain(&error).to_string()),
+                Err(error) => helper::refuse(&theirs, ErrorChain(&error).to_string()),
             }
             process::exit_now(0)
         }
@@ -214,7 +214,7 @@ fn check_conf_dir(setup: &Setup) -> Result<(), Failure> {
     }
 }
 
-fn greet(log: &mut Log, setup: &Setup) {
+fn greet(log: &mut MonitorLog, setup: &Setup) {
     log.line(Level::Info, format_args!("Logging enabled!"));
     let version = env!("CARGO_PKG_VERSION");
     log.line(Level::Info, format_args!("{PROGRAM} version {version}"));

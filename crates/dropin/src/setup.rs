@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vipwatch_core::{
-    AnnouncePlan, Chain, InstanceId, LinkName, NameError, NetnsName, Watch, parse_vip,
+    AnnouncePlan, ErrorChain, InstanceId, LinkName, NameError, NetnsName, WatchedAddress, parse_vip,
 };
-use vipwatch_engine::outlet::agent::Trust;
-use vipwatch_engine::outlet::announce::{Announcer, OpenError, When};
 use vipwatch_linux::monitor::{Monitor, Scope};
 use vipwatch_linux::netns::{Netns, NetnsError, NetnsId};
 use vipwatch_linux::privilege::Identity;
+use vipwatch_outlets::agent::AgentTrust;
+use vipwatch_outlets::announce::{AnnounceTrigger, Announcer, AnnouncerError};
 
 use crate::account;
 use crate::announce;
 use crate::args::{Args, PROGRAM};
-use crate::config::Config;
+use crate::config::NeutronConfig;
 use crate::failure::{Code, Failure};
 use crate::log::Facility;
 use crate::pid_file;
@@ -34,7 +34,7 @@ pub(crate) struct Setup {
     /// As given; upstream takes any text, and so must we.
     pub(crate) cidr: String,
     /// `None` if the text is no address: then nothing can ever be primary.
-    pub(crate) watch: Option<Watch>,
+    pub(crate) watch: Option<WatchedAddress>,
     pub(crate) conf_dir: PathBuf,
     pub(crate) pid_file: PathBuf,
     pub(crate) socket: PathBuf,
@@ -43,16 +43,16 @@ pub(crate) struct Setup {
     pub(crate) is_debug: bool,
     pub(crate) has_conntrackd: bool,
     pub(crate) identity: Identity,
-    pub(crate) trust: Trust,
+    pub(crate) trust: AgentTrust,
     pub(crate) word: Word,
     /// Why this word.
     pub(crate) word_source: &'static str,
     pub(crate) audit_interval: Duration,
-    pub(crate) announce: announce::Mode,
+    pub(crate) announce: announce::AnnounceMode,
     /// Somebody asked for it, so that not being able to is an error.
     is_announce_asked: bool,
     /// When and how; `None` for never.
-    pub(crate) announce_plan: Option<(When, AnnouncePlan)>,
+    pub(crate) announce_plan: Option<(AnnounceTrigger, AnnouncePlan)>,
     /// This process and its ancestors, as they are before it becomes a daemon.
     pub(crate) started_by: Vec<u32>,
     handle: Option<Netns>,
@@ -60,12 +60,12 @@ pub(crate) struct Setup {
 
 /// The namespace, entered, with the kernel's news of it subscribed to.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct EnteredNetns {
     pub(crate) netns: NetnsId,
     /// `None` if there is nothing that could be watched.
     pub(crate) monitor: Option<Monitor>,
     /// `None` if nothing is to be announced; an error if nothing can be.
-    pub(crate) announcer: Result<Option<Box<Announcer>>, OpenError>,
+    pub(crate) announcer: Result<Option<Box<Announcer>>, AnnouncerError>,
 }
 
 impl Setup {
@@ -83,7 +83,7 @@ impl Setup {
         let conf_dir = directory(required(args.conf_dir.as_deref(), "conf_dir")?, "conf_dir")?;
         let own_pid_file = absolute(required(args.pid_file.as_deref(), "pid_file")?, "pid_file")?;
         let identity = identity(&args)?;
-        let config = Config::load(&args, identity)?;
+        let config = NeutronConfig::load(&args, identity)?;
         let handle = Netns::open(&netns).map_err(|error| netns_failure(&error))?;
         let given_word = match (args.primary_word, config.primary_word) {
             (Some(word), _) => Some((word, "--primary_word")),
@@ -99,16 +99,16 @@ impl Setup {
         let (word, word_source) = given_word.unwrap_or_else(|| (era.word(), era.describe()));
         let announce = args.announce.or(config.announce);
         let is_announce_asked = announce.is_some();
-        let announce = announce.unwrap_or_else(|| announce::Mode::expected_by(word));
+        let announce = announce.unwrap_or_else(|| announce::AnnounceMode::expected_by(word));
         let is_any_agent = args.allow_any_agent || config.allow_any_agent == Some(true);
         Ok(Self {
-            watch: parse_vip(&cidr).map(|vip| Watch { link, vip }),
+            watch: parse_vip(&cidr).map(|vip| WatchedAddress { link, vip }),
             socket: socket(args.state_path.or(config.state_path))?,
             log_file: log_file(args.log_file.as_deref(), &conf_dir),
             syslog: syslog(args.syslog, args.syslog_facility.as_deref())?,
             is_debug: args.debug.or(config.debug).unwrap_or_else(|| era.forces_debug()),
             has_conntrackd: args.conntrackd == Some(true),
-            trust: if is_any_agent { Trust::Anyone } else { Trust::User(identity.user) },
+            trust: if is_any_agent { AgentTrust::Anyone } else { AgentTrust::User(identity.user) },
             audit_interval: args
                 .audit_interval
                 .or(config.audit_interval)
@@ -131,7 +131,7 @@ impl Setup {
     }
 
     /// Moves this process into the namespace and subscribes, while it still may.
-    pub(crate) fn enter(&mut self) -> Result<Place, Failure> {
+    pub(crate) fn enter(&mut self) -> Result<EnteredNetns, Failure> {
         let handle = match self.handle.take() {
             Some(handle) => handle,
             None => Netns::open(&self.netns).map_err(|error| netns_failure(&error))?,
@@ -141,19 +141,19 @@ impl Setup {
         if let Err(error) = &announcer
             && self.is_announce_asked
         {
-            let message = format!("cannot announce: {}", Chain(error));
+            let message = format!("cannot announce: {}", ErrorChain(error));
             return Err(Failure::new(Code::NotPermitted, message)
                 .hint("this takes root, or CAP_NET_RAW; or use --announce off"));
         }
         let has_announcer = matches!(announcer, Ok(Some(_)));
         let scope = if has_announcer { Scope::All } else { Scope::Vip };
         let monitor = self.watch.map(|watch| Monitor::open(watch.vip, scope)).transpose();
-        let monitor =
-            monitor.map_err(|error| Failure::new(Code::Environment, Chain(&error).to_string()))?;
-        Ok(Place { netns, monitor, announcer })
+        let monitor = monitor
+            .map_err(|error| Failure::new(Code::Environment, ErrorChain(&error).to_string()))?;
+        Ok(EnteredNetns { netns, monitor, announcer })
     }
 
-    fn announcer(&self) -> Result<Option<Box<Announcer>>, OpenError> {
+    fn announcer(&self) -> Result<Option<Box<Announcer>>, AnnouncerError> {
         // With nothing to watch nobody would tell it anything.
         let Some((when, plan)) = self.announce_plan.filter(|_| self.watch.is_some()) else {
             return Ok(None);
@@ -265,7 +265,7 @@ fn syslog(is_on: Option<bool>, facility: Option<&str>) -> Result<Option<Facility
 }
 
 fn netns_failure(error: &NetnsError) -> Failure {
-    let message = Chain(error).to_string();
+    let message = ErrorChain(error).to_string();
     match error {
         NetnsError::Missing(_) => {
             Failure::new(Code::Environment, message).hint("`ip netns list` shows those there are")

@@ -4,10 +4,10 @@
 
 use std::io;
 
-use vipwatch_core::Role;
-use vipwatch_engine::outlet::agent::Words;
+use vipwatch_core::NeutronState;
+use vipwatch_outlets::agent::StateWords;
 
-use crate::args::{Args, Spelling};
+use crate::args::{Args, ArgumentSpelling};
 
 /// A word for "primary".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +26,15 @@ impl Word {
     }
 
     /// What each role is called.
-    pub(crate) fn words(self) -> Words {
+    pub(crate) fn words(self) -> StateWords {
         match self {
             Self::Master => |role| match role {
-                Role::Primary => "master",
-                Role::Backup => "backup",
+                NeutronState::Primary => "master",
+                NeutronState::Backup => "backup",
             },
             Self::Primary => |role| match role {
-                Role::Primary => "primary",
-                Role::Backup => "backup",
+                NeutronState::Primary => "primary",
+                NeutronState::Backup => "backup",
             },
         }
     }
@@ -64,7 +64,7 @@ impl Era {
         has_process_tag: bool,
         is_inside: impl FnOnce() -> io::Result<bool>,
     ) -> io::Result<Self> {
-        let is_new = args.spelling == Some(Spelling::Space)
+        let is_new = args.spelling == Some(ArgumentSpelling::Space)
             || has_process_tag
             || args.conntrackd.is_some()
             || args.debug.is_some();
@@ -109,7 +109,7 @@ impl Era {
 mod tests {
     use super::*;
 
-    fn args(spelling: Spelling, log_file: bool) -> Args {
+    fn args(spelling: ArgumentSpelling, log_file: bool) -> Args {
         Args {
             spelling: Some(spelling),
             log_file: log_file.then(|| "log".to_owned()),
@@ -122,12 +122,24 @@ mod tests {
         let word = |args: &Args, has_process_tag, is_inside| {
             Era::conclude(args, has_process_tag, || Ok(is_inside)).unwrap().word()
         };
-        assert_eq!(word(&args(Spelling::Equals, false), false, true), Word::Master, "12 to 14");
-        assert_eq!(word(&args(Spelling::Equals, true), false, true), Word::Master, "15");
-        assert_eq!(word(&args(Spelling::Equals, true), false, false), Word::Primary, "17 to 21");
-        assert_eq!(word(&args(Spelling::Equals, true), true, false), Word::Primary, "22 to 28");
-        assert_eq!(word(&args(Spelling::Space, true), false, false), Word::Primary, "29");
-        let debug = Args { debug: Some(true), ..args(Spelling::Equals, true) };
+        assert_eq!(
+            word(&args(ArgumentSpelling::Equals, false), false, true),
+            Word::Master,
+            "12 to 14"
+        );
+        assert_eq!(word(&args(ArgumentSpelling::Equals, true), false, true), Word::Master, "15");
+        assert_eq!(
+            word(&args(ArgumentSpelling::Equals, true), false, false),
+            Word::Primary,
+            "17 to 21"
+        );
+        assert_eq!(
+            word(&args(ArgumentSpelling::Equals, true), true, false),
+            Word::Primary,
+            "22 to 28"
+        );
+        assert_eq!(word(&args(ArgumentSpelling::Space, true), false, false), Word::Primary, "29");
+        let debug = Args { debug: Some(true), ..args(ArgumentSpelling::Equals, true) };
         assert_eq!(word(&debug, false, true), Word::Primary, "26 in a wrapper");
     }
 
@@ -135,8 +147,8 @@ mod tests {
     fn an_unknown_namespace_is_an_error_only_where_the_word_depends_on_it() {
         let cannot_tell = || Err(io::ErrorKind::NotFound.into());
         let conclude = |args: &Args| Era::conclude(args, false, cannot_tell);
-        assert!(conclude(&args(Spelling::Equals, true)).is_err(), "15, or 16 to 21");
-        assert_eq!(conclude(&args(Spelling::Equals, false)).unwrap(), Era::Stein);
-        assert_eq!(conclude(&args(Spelling::Space, true)).unwrap(), Era::Antelope);
+        assert!(conclude(&args(ArgumentSpelling::Equals, true)).is_err(), "15, or 16 to 21");
+        assert_eq!(conclude(&args(ArgumentSpelling::Equals, false)).unwrap(), Era::Stein);
+        assert_eq!(conclude(&args(ArgumentSpelling::Space, true)).unwrap(), Era::Antelope);
     }
 }

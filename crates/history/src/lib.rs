@@ -10,8 +10,8 @@ pub mod writer;
 
 use std::path::PathBuf;
 
-pub use reader::{Entry, Flaps, Last, Query, Reader, Run};
-pub use writer::{Keep, Opened, Writer};
+pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader, RecorderRun};
+pub use writer::{OpenedHistory, Retention, Writer};
 
 /// The file's name in the state directory.
 pub const FILE: &str = "history.sqlite";

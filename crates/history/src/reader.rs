@@ -23,7 +23,7 @@ pub struct Query {
 
 /// A change, and how long it took to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct HistoryEntry {
     /// What happened.
     pub record: Record,
     /// Who knew how soon.
@@ -32,7 +32,7 @@ pub struct Entry {
 
 /// What an instance was last known to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Last {
+pub struct LastRole {
     /// Its role.
     pub role: String,
     /// Since when, in milliseconds since the epoch.
@@ -43,7 +43,7 @@ pub struct Last {
 
 /// How often an instance has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaps {
+pub struct FlapCount {
     /// Who.
     pub instance: String,
     /// Changes, without those of starts.
@@ -58,7 +58,7 @@ pub struct Flaps {
 
 /// One life of the recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct RecorderRun {
     /// When it began.
     pub began: i64,
     /// When it is last known to have run.
@@ -92,7 +92,7 @@ impl Reader {
     }
 
     /// The changes that `query` asks for, oldest first.
-    pub fn changes(&self, query: &Query) -> Result<Vec<Entry>, HistoryError> {
+    pub fn changes(&self, query: &Query) -> Result<Vec<HistoryEntry>, HistoryError> {
         let mut statement = self.connection.prepare(changes_sql(query))?;
         let since = query.since.unwrap_or(i64::MIN);
         let instance = query.instance.as_deref().unwrap_or_default();
@@ -113,7 +113,7 @@ impl Reader {
             for (at, latency) in latencies.0.iter_mut().enumerate() {
                 *latency = row.get(8 + at)?;
             }
-            Ok(Entry { record, latencies })
+            Ok(HistoryEntry { record, latencies })
         })?;
         let mut entries = rows.collect::<Result<Vec<_>, _>>()?;
         entries.reverse();
@@ -128,14 +128,14 @@ impl Reader {
     }
 
     /// Who has changed since `since`, most often first.
-    pub fn flaps(&self, since: i64) -> Result<Vec<Flaps>, HistoryError> {
+    pub fn flaps(&self, since: i64) -> Result<Vec<FlapCount>, HistoryError> {
         let mut statement = self.connection.prepare(
             "SELECT instance, count(*), sum(to_role = 'primary'), min(at), max(at) FROM change \
              WHERE at >= ?1 AND from_role <> to_role AND cause <> 'start' \
              GROUP BY instance ORDER BY 2 DESC, 1",
         )?;
         let rows = statement.query_map([since], |row| {
-            Ok(Flaps {
+            Ok(FlapCount {
                 instance: row.get(0)?,
                 changes: row.get(1)?,
                 primary: row.get(2)?,
@@ -147,16 +147,16 @@ impl Reader {
     }
 
     /// What each instance was last known to be.
-    pub fn last_roles(&self) -> Result<BTreeMap<String, Last>, HistoryError> {
+    pub fn last_roles(&self) -> Result<BTreeMap<String, LastRole>, HistoryError> {
         last_roles(&self.connection)
     }
 
     /// Every life of the recorder, in order.
-    pub fn runs(&self) -> Result<Vec<Run>, HistoryError> {
+    pub fn runs(&self) -> Result<Vec<RecorderRun>, HistoryError> {
         let mut statement =
             self.connection.prepare("SELECT began, seen, ended, dropped FROM run ORDER BY id")?;
         let rows = statement.query_map([], |row| {
-            Ok(Run {
+            Ok(RecorderRun {
                 began: row.get(0)?,
                 seen: row.get(1)?,
                 ended: row.get(2)?,
@@ -168,7 +168,9 @@ impl Reader {
 }
 
 /// What each instance was last known to be.
-pub(crate) fn last_roles(connection: &Connection) -> Result<BTreeMap<String, Last>, HistoryError> {
+pub(crate) fn last_roles(
+    connection: &Connection,
+) -> Result<BTreeMap<String, LastRole>, HistoryError> {
     let mut statement =
         connection.prepare("SELECT instance, role, since, hook_us, webhook_us FROM standing")?;
     let rows = statement.query_map([], |row| {
@@ -178,7 +180,7 @@ pub(crate) fn last_roles(connection: &Connection) -> Result<BTreeMap<String, Las
                 latencies.set(stage, micros);
             }
         }
-        let last = Last { role: row.get(1)?, since: row.get(2)?, latencies };
+        let last = LastRole { role: row.get(1)?, since: row.get(2)?, latencies };
         Ok((row.get(0)?, last))
     })?;
     Ok(rows.collect::<Result<BTreeMap<_, _>, _>>()?)
@@ -230,12 +232,12 @@ fn changes_sql(query: &Query) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writer::{Keep, Writer};
+    use crate::writer::{Retention, Writer};
 
     #[test]
     fn flaps_are_counted_and_starts_are_not() {
         let directory = tempfile::tempdir().unwrap();
-        let keep = Keep { age: std::time::Duration::MAX, ..Keep::default() };
+        let keep = Retention { age: std::time::Duration::MAX, ..Retention::default() };
         let (writer, _) = Writer::open(directory.path(), keep).unwrap();
         let steps = [
             ("a", None, "backup"),
@@ -262,7 +264,7 @@ mod tests {
         let reader = Reader::open(directory.path()).unwrap();
         let flaps = reader.flaps(0).unwrap();
         let expected =
-            Flaps { instance: "a".to_owned(), changes: 2, primary: 1, first: 20, last: 30 };
+            FlapCount { instance: "a".to_owned(), changes: 2, primary: 1, first: 20, last: 30 };
         assert_eq!(flaps, [expected]);
         let roles = reader.last_roles().unwrap();
         assert_eq!((roles["a"].role.as_str(), roles["a"].since), ("backup", 30));
@@ -273,7 +275,7 @@ mod tests {
     fn a_question_narrows_by_time_by_id_and_by_number() {
         let directory = tempfile::tempdir().unwrap();
         assert!(matches!(Reader::open(directory.path()), Err(HistoryError::Missing(_))));
-        let keep = Keep { age: std::time::Duration::MAX, ..Keep::default() };
+        let keep = Retention { age: std::time::Duration::MAX, ..Retention::default() };
         let (writer, _) = Writer::open(directory.path(), keep).unwrap();
         for (at, instance) in [(10, "web-1"), (20, "web-2"), (30, "db"), (40, "web-1")] {
             writer.record(
@@ -307,7 +309,7 @@ mod tests {
     #[test]
     fn changes_of_one_instance_are_found_by_the_index() {
         let directory = tempfile::tempdir().unwrap();
-        drop(Writer::open(directory.path(), Keep::default()).unwrap());
+        drop(Writer::open(directory.path(), Retention::default()).unwrap());
         let reader = Reader::open(directory.path()).unwrap();
         let plan = |query: &Query| -> Vec<String> {
             let explain = format!("EXPLAIN QUERY PLAN {}", changes_sql(query));

@@ -21,14 +21,14 @@ use vipwatch_linux::worker::spawn_worker;
 
 use self::recorder::Recorder;
 use crate::reader::{last_roles, open_without_writing};
-use crate::{FILE, HistoryError, Last, Latencies, Record, Stage, schema};
+use crate::{FILE, HistoryError, LastRole, Latencies, Record, Stage, schema};
 
 /// Changes that may wait for the disk, which takes a thousand at a time: more than a node has
 /// instances.
 const QUEUE: usize = 1 << 13;
 /// How much to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keep {
+pub struct Retention {
     /// How long.
     pub age: Duration,
     /// How many changes.
@@ -37,7 +37,7 @@ pub struct Keep {
     pub bytes: u64,
 }
 
-impl Default for Keep {
+impl Default for Retention {
     /// A month, a million changes (some 200 MB), or half a gigabyte.
     fn default() -> Self {
         Self { age: Duration::from_hours(24 * 30), changes: 1_000_000, bytes: 512 << 20 }
@@ -46,7 +46,7 @@ impl Default for Keep {
 
 /// What was found when the history was opened.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedHistory {
     /// The recorder before was killed; this is when it was last known to run.
     pub killed: Option<i64>,
     /// The file was damaged and is kept under this name.
@@ -54,7 +54,7 @@ pub struct Opened {
     /// No change has a number above this one, whether it is in the history or was lost.
     pub last: i64,
     /// The last known role of each instance.
-    pub roles: BTreeMap<String, Last>,
+    pub roles: BTreeMap<String, LastRole>,
     /// Why the file could not be opened; the writer tries again until it can.
     pub failed: Option<String>,
 }
@@ -75,7 +75,7 @@ enum Note {
 struct Restated {
     instance: String,
     seq: i64,
-    last: Last,
+    last: LastRole,
 }
 
 /// What went wrong, shared with the thread.
@@ -100,8 +100,8 @@ pub struct Writer {
 
 impl Writer {
     /// Opens the history in `directory`, or begins one. Fails if a later program has written it; any
-    /// other trouble with the file is in [`Opened::failed`] and in [`Self::failing`].
-    pub fn open(directory: &Path, keep: Keep) -> Result<(Self, Opened), HistoryError> {
+    /// other trouble with the file is in [`OpenedHistory::failed`] and in [`Self::failing`].
+    pub fn open(directory: &Path, keep: Retention) -> Result<(Self, OpenedHistory), HistoryError> {
         let path = directory.join(FILE);
         let (connection, opened) = match open_or_replace(&path) {
             Ok((connection, opened)) => (Some(connection), opened),
@@ -137,7 +137,7 @@ impl Writer {
     }
 
     /// Writes the present state of an instance, whose last change is `seq`, without recording a change.
-    pub fn restate(&self, instance: String, seq: i64, last: Last) {
+    pub fn restate(&self, instance: String, seq: i64, last: LastRole) {
         if !self.put(Note::Restate(Box::new(Restated { instance, seq, last }))) {
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
@@ -226,20 +226,20 @@ impl Drop for Writer {
 }
 
 /// Opens the file; a damaged one is set aside first.
-fn open_or_replace(path: &Path) -> Result<(Connection, Opened), HistoryError> {
+fn open_or_replace(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
     match open(path) {
         Err(error) if error.is_damage() => {
             let aside = set_aside(path)?;
             let (connection, opened) = open(path)?;
             let (set_aside, last) = (Some(aside), unknown_floor());
             reserve(&connection, last)?;
-            Ok((connection, Opened { set_aside, last, ..opened }))
+            Ok((connection, OpenedHistory { set_aside, last, ..opened }))
         }
         other => other,
     }
 }
 
-fn open(path: &Path) -> Result<(Connection, Opened), HistoryError> {
+fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
     let failed = |source| HistoryError::Open { path: path.to_owned(), source };
     vipwatch_linux::file::restrict_database(path);
     let mut connection = Connection::open(path).map_err(failed)?;
@@ -248,17 +248,17 @@ fn open(path: &Path) -> Result<(Connection, Opened), HistoryError> {
     let killed = begin_run(&mut connection)?;
     let last = floor(&connection, killed.is_some())?;
     reserve(&connection, last)?;
-    Ok((connection, Opened { killed, last, roles, ..Opened::default() }))
+    Ok((connection, OpenedHistory { killed, last, roles, ..OpenedHistory::default() }))
 }
 
 /// Reads a file that cannot be opened for writing because of `error`, as far as it can be read.
-fn read_only(path: &Path, error: &HistoryError) -> Opened {
+fn read_only(path: &Path, error: &HistoryError) -> OpenedHistory {
     let connection = open_without_writing(path);
     let roles = connection.as_ref().and_then(|file| last_roles(file).ok()).unwrap_or_default();
     // Whether its last writer was killed is not examined: numbers may be skipped, but not used again.
     let known = connection.as_ref().and_then(|file| floor(file, true).ok()).unwrap_or(0);
     let (last, failed) = (unknown_floor().max(known), Some(error.with_cause()));
-    Opened { last, roles, failed, ..Opened::default() }
+    OpenedHistory { last, roles, failed, ..OpenedHistory::default() }
 }
 
 /// Notes that the recorder runs; tells when the one before was last known to, if it was killed.

@@ -3,14 +3,14 @@
 
 /// Which file knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum AccountKind {
     /// `/etc/passwd`
     User,
     /// `/etc/group`
     Group,
 }
 
-impl Kind {
+impl AccountKind {
     /// One word for it.
     pub fn word(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Kind {
 }
 
 /// The id of `name`, or `name` itself if it is a number.
-pub fn id(name: &str, kind: Kind) -> Option<u32> {
+pub fn id(name: &str, kind: AccountKind) -> Option<u32> {
     if let Ok(number) = name.parse::<u32>()
         && number != u32::MAX
     {
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn a_number_needs_no_file_and_a_name_is_looked_up() {
-        assert_eq!(id("4711", Kind::User), Some(4711));
-        assert_eq!(id("root", Kind::Group), Some(0));
+        assert_eq!(id("4711", AccountKind::User), Some(4711));
+        assert_eq!(id("root", AccountKind::Group), Some(0));
         assert_eq!(find("a:x:1:2::/:/bin/sh\nneutron:x:64050:64050::/:", "neutron"), Some(64050));
         assert_eq!(find("broken\nneutron:x\n", "neutron"), None);
     }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn an_unknown_name_and_the_reserved_number_are_refused() {
         for name in ["no-such-user", "4294967295", "-1", ""] {
-            assert_eq!(id(name, Kind::User), None, "{name}");
+            assert_eq!(id(name, AccountKind::User), None, "{name}");
         }
     }
 }

@@ -10,7 +10,7 @@ pub mod port;
 
 use std::net::IpAddr;
 
-use vipwatch_core::announce::{Mac, Speaker};
+use vipwatch_core::snapshot::{AnnounceSource, Mac};
 
 /// The largest frame built here: an advertisement with one option.
 const LARGEST: usize = 86;
@@ -50,7 +50,7 @@ impl Frame {
 ///
 /// IPv4 is said twice, as a request and as a reply: RFC 5227 §3 asks for requests, and there
 /// are stations that take only replies for news.
-pub fn announcement(ip: IpAddr, speaker: &Speaker) -> impl Iterator<Item = Frame> + use<> {
+pub fn announcement(ip: IpAddr, speaker: &AnnounceSource) -> impl Iterator<Item = Frame> + use<> {
     let (first, second) = match ip {
         IpAddr::V4(ip) => (
             arp::gratuitous(arp::Operation::Request, speaker.mac, ip),
@@ -71,7 +71,7 @@ pub fn question(ip: IpAddr, from: Mac) -> Frame {
 
 /// A station that says it has an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub struct AddressClaim {
     /// The address.
     pub ip: IpAddr,
     /// The station.
@@ -79,7 +79,7 @@ pub struct Claim {
 }
 
 /// What `frame` claims, if it claims anything. Takes any bytes.
-pub fn claim(frame: &[u8]) -> Option<Claim> {
+pub fn claim(frame: &[u8]) -> Option<AddressClaim> {
     let ethertype = u16::from_be_bytes(array(frame, 12)?);
     let body = frame.get(14..)?;
     match ethertype {

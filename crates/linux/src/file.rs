@@ -42,7 +42,7 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
 
 /// Whether an error is about the disk and not about a mistake: it is full, read-only or broken, and may
 /// be mended while the program runs.
-pub fn is_storage_trouble(error: &io::Error) -> bool {
+pub fn is_storage_error(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let known = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
     error.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))

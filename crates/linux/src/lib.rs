@@ -1,31 +1,34 @@
-//! The only door to the kernel, and the only place that says `unsafe`.
+//! System calls. This is the only crate that contains `unsafe`, and it contains no policy: nothing here knows
+//! what a primary is.
 //!
-//! [`monitor`] watches one namespace over one netlink socket and speaks in
-//! [`Observation`](vipwatch_core::Observation)s; [`survey`] asks it once for everything;
-//! [`fleet`] does both for all namespaces of a node;
-//! [`netlink`] is the codec and the socket under both; [`announce`] speaks to the network; [`netns`] finds and enters namespaces; [`process`], [`signal`] and
-//! [`privilege`] are what a daemon is made of; [`directory`] tells when a file appears or
-//! goes, and [`notice`] does so for thousands of directories; [`mod@file`] reads with care; [`account`] knows users by name; [`listen`] makes sockets that can be met; [`peer`] who is at the other end of one; [`clock`] is the time;
-//! [`inbox`] is how threads tell one who waits for many; [`worker`] starts threads that the watchdog watches.
-//!
-//! There is no policy here: nothing in this crate knows what a primary is.
+//! - Netlink: [`monitor`] follows one namespace over one socket, [`netns_watcher`] follows all namespaces of a
+//!   node, [`snapshot`] and [`netns_query`] read the links and addresses of a namespace once, [`netlink`] is the codec
+//!   and the socket.
+//! - Network: [`announce`] builds and sends ARP and neighbour discovery frames, [`netns`] opens and enters
+//!   namespaces, [`sysctl`] writes kernel parameters.
+//! - Files: [`dnotify`] watches few directories (drop-in), [`inotify`] watches thousands (node), [`mod@file`] reads and
+//!   replaces files.
+//! - Sockets: [`listen`] opens unix sockets, [`peer`] reads the credentials of the other end.
+//! - Processes and threads: [`process`], [`signal`], [`privilege`], [`account`], [`worker`] (threads that the watchdog
+//!   supervises), [`wake_queue`] (a queue that wakes a `poll`), [`clock`].
 
 pub mod account;
 pub mod announce;
 pub mod clock;
-pub mod directory;
+pub mod dnotify;
 pub mod file;
-pub mod fleet;
-pub mod inbox;
+pub mod inotify;
 pub mod listen;
 pub mod monitor;
 pub mod netlink;
 pub mod netns;
-pub mod notice;
+pub mod netns_query;
+pub mod netns_watcher;
 pub mod peer;
 pub mod privilege;
 pub mod process;
 pub mod signal;
-pub mod survey;
+pub mod snapshot;
 pub mod sysctl;
+pub mod wake_queue;
 pub mod worker;

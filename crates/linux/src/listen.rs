@@ -81,7 +81,7 @@ impl SocketFile {
     }
 
     /// Changes mode and owner of the file, unless it is another process's by now.
-    pub fn set_permissions(&self, looks: Looks) -> Result<(), ListenError> {
+    pub fn set_permissions(&self, looks: SocketOptions) -> Result<(), ListenError> {
         self.check().map_err(ListenError::Lost)?;
         let failed = |source| ListenError::Listen { path: self.path.clone(), source };
         dress(&self.path, looks).map_err(failed)
@@ -90,7 +90,7 @@ impl SocketFile {
 
 /// A socket that listens, and its file.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundSocket {
     /// The socket.
     pub listener: OwnedFd,
     /// Its file.
@@ -102,7 +102,7 @@ const PATH_TOO_LONG: &str = "the path is longer than 107 bytes";
 
 /// How it is to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Looks {
+pub struct SocketOptions {
     /// Its permissions.
     pub mode: u32,
     /// Its user, if not ours.
@@ -114,7 +114,7 @@ pub struct Looks {
 }
 
 /// Listens at `path`. A socket that nobody serves is replaced, one that somebody does is respected.
-pub fn listen_at(path: &Path, looks: Looks) -> Result<Bound, ListenError> {
+pub fn listen_at(path: &Path, looks: SocketOptions) -> Result<BoundSocket, ListenError> {
     let failed = |source| ListenError::Listen { path: path.to_owned(), source };
     check_path(path)?;
     if path.symlink_metadata().is_ok() && is_served(path) {
@@ -130,7 +130,7 @@ pub fn listen_at(path: &Path, looks: Looks) -> Result<Bound, ListenError> {
         let made = std::fs::symlink_metadata(&staged)?;
         std::fs::rename(&staged, path)?;
         let (path, device, inode) = (path.to_owned(), made.dev(), made.ino());
-        Ok(Bound { listener, file: SocketFile { path, device, inode } })
+        Ok(BoundSocket { listener, file: SocketFile { path, device, inode } })
     });
     if made.is_err() {
         let _ = std::fs::remove_file(&staged);
@@ -173,7 +173,7 @@ pub fn inherited() -> Option<OwnedFd> {
     Some(socket)
 }
 
-fn dress(path: &Path, looks: Looks) -> io::Result<()> {
+fn dress(path: &Path, looks: SocketOptions) -> io::Result<()> {
     std::os::unix::fs::chown(path, looks.user, looks.group).map_err(|error| {
         let whose = looks.user.or(looks.group).map(|id| id.to_string()).unwrap_or_default();
         io::Error::new(error.kind(), format!("it cannot be given to {whose}: {error}"))
@@ -181,7 +181,7 @@ fn dress(path: &Path, looks: Looks) -> io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(looks.mode))
 }
 
-fn make(path: &Path, looks: Looks) -> io::Result<OwnedFd> {
+fn make(path: &Path, looks: SocketOptions) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind_at(&socket, path)?;
@@ -223,7 +223,7 @@ fn is_served(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const LOOKS: Looks = Looks { mode: 0o640, user: None, group: None, backlog: 8 };
+    const LOOKS: SocketOptions = SocketOptions { mode: 0o640, user: None, group: None, backlog: 8 };
 
     /// 107 bytes are the longest path that a client can connect to.
     #[test]

@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ipnet::IpNet;
-use vipwatch_core::{Inventory, Look, Observation};
+use vipwatch_core::{Inventory, Observation, SnapshotReason};
 
 use crate::netlink::decode::{Header, Malformed, Message, messages};
 use crate::netlink::socket::{Received, Scratch, Socket};
@@ -70,16 +70,16 @@ pub enum Loss {
 
 /// What a read brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum MonitorEvent {
     /// A fact.
-    Seen(Observation),
+    Observed(Observation),
     /// A gap; an inventory will follow.
     Lost(Loss),
 }
 
 /// Whether a read emptied the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Queue {
+pub enum QueueState {
     /// Nothing is left.
     Empty,
     /// The batch was full; read again before waiting.
@@ -88,7 +88,7 @@ pub enum Queue {
 
 /// A picture being taken.
 #[derive(Debug)]
-struct Exposure {
+struct PendingInventory {
     sequence: u32,
     /// `RTM_GETLINK` first, then `RTM_GETADDR`.
     part: u16,
@@ -105,7 +105,7 @@ struct Exposure {
     meanwhile: Vec<Observation>,
 }
 
-impl Exposure {
+impl PendingInventory {
     /// The look that follows this one.
     fn again(&self) -> Begin {
         Begin { look: self.inventory.look, is_disturbed: self.has_overrun }
@@ -136,7 +136,7 @@ pub struct Monitor {
     socket: Socket,
     vip: IpNet,
     scope: Scope,
-    exposure: Option<Exposure>,
+    exposure: Option<PendingInventory>,
     sequence: u32,
 }
 
@@ -153,14 +153,14 @@ impl Monitor {
     }
 
     /// Starts to take an inventory; [`Self::read`] will bring it.
-    pub fn look(&mut self, look: Look) -> Result<(), WatchError> {
+    pub fn look(&mut self, look: SnapshotReason) -> Result<(), WatchError> {
         self.begin_look(Begin { look, is_disturbed: false })
     }
 
     fn begin_look(&mut self, begin: Begin) -> Result<(), WatchError> {
         let Begin { look, is_disturbed } = begin;
         self.sequence = self.sequence.wrapping_add(1);
-        self.exposure = Some(Exposure {
+        self.exposure = Some(PendingInventory {
             sequence: self.sequence,
             part: libc::RTM_GETLINK,
             inventory: Inventory { look, links: Vec::new(), addresses: Vec::new() },
@@ -178,40 +178,40 @@ impl Monitor {
     }
 
     /// Takes what is queued, without waiting. After an error, look again later.
-    pub fn read(&mut self, heard: &mut Vec<Heard>) -> Result<Queue, WatchError> {
+    pub fn read(&mut self, heard: &mut Vec<MonitorEvent>) -> Result<QueueState, WatchError> {
         let mut scratch: Scratch = [0; _];
         for _ in 0..BATCH {
             let (vip, scope) = (self.vip, self.scope);
-            let mut facts = Facts { exposure: &mut self.exposure, vip, scope, heard };
+            let mut facts = AuditFacts { exposure: &mut self.exposure, vip, scope, heard };
             let port = self.socket.port();
             let verdict = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
                 Received::Quiet => match facts.begin_again_without_end() {
-                    Some(begin) => Verdict::LookAgain(begin),
-                    None => return Ok(Queue::Empty),
+                    Some(begin) => DebounceDecision::LookAgain(begin),
+                    None => return Ok(QueueState::Empty),
                 },
                 Received::Overrun => facts.lose(Loss::Overrun),
                 Received::Truncated => facts.lose(Loss::Truncated),
                 Received::Datagram(bytes) => facts.take(bytes, port),
             };
             match verdict {
-                Verdict::Carry => {}
-                Verdict::NextPart(sequence) => self
+                DebounceDecision::Carry => {}
+                DebounceDecision::NextPart(sequence) => self
                     .socket
                     .request_dump(libc::RTM_GETADDR, sequence)
                     .map_err(WatchError::Request)?,
-                Verdict::LookAgain(begin) => self.begin_look(begin)?,
-                Verdict::Garbled(malformed) => {
+                DebounceDecision::LookAgain(begin) => self.begin_look(begin)?,
+                DebounceDecision::Garbled(malformed) => {
                     self.exposure = None;
                     return Err(WatchError::Garbled(malformed));
                 }
-                Verdict::Refused(errno) => {
+                DebounceDecision::Refused(errno) => {
                     self.exposure = None;
                     let source = io::Error::from_raw_os_error(errno);
                     return Err(WatchError::Dump(source));
                 }
             }
         }
-        Ok(Queue::MoreToCome)
+        Ok(QueueState::MoreToCome)
     }
 
     /// The socket's address, for a test that forges messages.
@@ -234,7 +234,7 @@ impl AsFd for Monitor {
 }
 
 /// What a datagram asks the monitor to do next.
-enum Verdict {
+enum DebounceDecision {
     Carry,
     NextPart(u32),
     LookAgain(Begin),
@@ -245,7 +245,7 @@ enum Verdict {
 /// How a look begins.
 #[derive(Debug, Clone, Copy)]
 struct Begin {
-    look: Look,
+    look: SnapshotReason,
     /// Its result is known to be out of date: after it, another is taken.
     is_disturbed: bool,
 }
@@ -261,38 +261,41 @@ fn is_reply(header: Header, message: &Message, port: u32) -> bool {
 }
 
 /// One datagram's worth of work: the borrowed halves of a [`Monitor`].
-struct Facts<'a> {
-    exposure: &'a mut Option<Exposure>,
+struct AuditFacts<'a> {
+    exposure: &'a mut Option<PendingInventory>,
     vip: IpNet,
     scope: Scope,
-    heard: &'a mut Vec<Heard>,
+    heard: &'a mut Vec<MonitorEvent>,
 }
 
-impl Facts<'_> {
-    fn lose(&mut self, loss: Loss) -> Verdict {
+impl AuditFacts<'_> {
+    fn lose(&mut self, loss: Loss) -> DebounceDecision {
         // LIMIT: a socket can run one dump at a time, so the one under way is read to its
         // end before the next is begun.
         if let Some(exposure) = self.exposure {
             exposure.is_disturbed = true;
             exposure.has_overrun |= loss == Loss::Overrun;
             exposure.has_lost_part |= loss == Loss::Truncated;
-            if exposure.inventory.look == Look::Audit {
-                exposure.inventory.look = Look::Resync;
+            if exposure.inventory.look == SnapshotReason::Audit {
+                exposure.inventory.look = SnapshotReason::Resync;
             }
-            return Verdict::Carry;
+            return DebounceDecision::Carry;
         }
-        self.heard.push(Heard::Lost(loss));
+        self.heard.push(MonitorEvent::Lost(loss));
         let is_disturbed = loss == Loss::Overrun;
-        Verdict::LookAgain(Begin { look: Look::Resync, is_disturbed })
+        DebounceDecision::LookAgain(Begin { look: SnapshotReason::Resync, is_disturbed })
     }
 
     /// Begins a look again that has lost a part of its answer, now that nothing is queued. The kernel queues the next part
     /// before it hands one over, so an empty queue means that the lost part was the last one.
     fn begin_again_without_end(&self) -> Option<Begin> {
-        self.exposure.as_ref().filter(|exposure| exposure.has_lost_part).map(Exposure::again)
+        self.exposure
+            .as_ref()
+            .filter(|exposure| exposure.has_lost_part)
+            .map(PendingInventory::again)
     }
 
-    fn take(&mut self, datagram: &[u8], port: u32) -> Verdict {
+    fn take(&mut self, datagram: &[u8], port: u32) -> DebounceDecision {
         for message in messages(datagram) {
             let verdict = match message {
                 Ok((header, message)) if is_reply(header, &message, port) => {
@@ -300,18 +303,20 @@ impl Facts<'_> {
                 }
                 Ok((_, Message::Fact(fact))) => {
                     self.notification(fact);
-                    Verdict::Carry
+                    DebounceDecision::Carry
                 }
-                Ok((_, Message::Done | Message::Error(_) | Message::Unrelated)) => Verdict::Carry,
+                Ok((_, Message::Done | Message::Error(_) | Message::Unrelated)) => {
+                    DebounceDecision::Carry
+                }
                 // While we look, asking again at once could go on for ever.
-                Err(malformed) if self.exposure.is_some() => Verdict::Garbled(malformed),
+                Err(malformed) if self.exposure.is_some() => DebounceDecision::Garbled(malformed),
                 Err(malformed) => self.lose(Loss::Malformed(malformed)),
             };
-            if !matches!(verdict, Verdict::Carry) {
+            if !matches!(verdict, DebounceDecision::Carry) {
                 return verdict;
             }
         }
-        Verdict::Carry
+        DebounceDecision::Carry
     }
 
     fn notification(&mut self, fact: Observation) {
@@ -320,17 +325,17 @@ impl Facts<'_> {
                 if let Some(exposure) = self.exposure {
                     exposure.overhear(&fact);
                 }
-                self.heard.push(Heard::Seen(fact));
+                self.heard.push(MonitorEvent::Observed(fact));
             }
             return;
         }
         if let Some(exposure) = self.exposure {
             exposure.is_disturbed = true;
-            if exposure.inventory.look != Look::Audit {
+            if exposure.inventory.look != SnapshotReason::Audit {
                 return;
             }
         }
-        self.heard.push(Heard::Seen(fact));
+        self.heard.push(MonitorEvent::Observed(fact));
     }
 
     /// Link news always is: which name is ours is not known here.
@@ -347,12 +352,12 @@ impl Facts<'_> {
         }
     }
 
-    fn reply(&mut self, header: Header, message: &Message) -> Verdict {
+    fn reply(&mut self, header: Header, message: &Message) -> DebounceDecision {
         let Some(exposure) = self.exposure else {
-            return Verdict::Carry;
+            return DebounceDecision::Carry;
         };
         if header.sequence != exposure.sequence {
-            return Verdict::Carry;
+            return DebounceDecision::Carry;
         }
         // The tables changed between two parts of the dump.
         if i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0 {
@@ -361,28 +366,28 @@ impl Facts<'_> {
         match *message {
             Message::Fact(Observation::LinkSeen { link, name }) => {
                 exposure.inventory.links.push((link, name));
-                Verdict::Carry
+                DebounceDecision::Carry
             }
             Message::Fact(Observation::AddressSeen { link, cidr, usability }) => {
                 if cidr == self.vip || self.scope == Scope::All {
                     exposure.inventory.addresses.push((link, cidr, usability));
                 }
-                Verdict::Carry
+                DebounceDecision::Carry
             }
             Message::Done if exposure.part == libc::RTM_GETLINK => {
                 exposure.part = libc::RTM_GETADDR;
-                Verdict::NextPart(exposure.sequence)
+                DebounceDecision::NextPart(exposure.sequence)
             }
-            Message::Done if exposure.is_disturbed => Verdict::LookAgain(exposure.again()),
+            Message::Done if exposure.is_disturbed => DebounceDecision::LookAgain(exposure.again()),
             Message::Done => {
                 if let Some(done) = self.exposure.take() {
-                    self.heard.push(Heard::Seen(Observation::Inventory(done.inventory)));
-                    self.heard.extend(done.meanwhile.into_iter().map(Heard::Seen));
+                    self.heard.push(MonitorEvent::Observed(Observation::Inventory(done.inventory)));
+                    self.heard.extend(done.meanwhile.into_iter().map(MonitorEvent::Observed));
                 }
-                Verdict::Carry
+                DebounceDecision::Carry
             }
-            Message::Error(0) | Message::Unrelated | Message::Fact(_) => Verdict::Carry,
-            Message::Error(errno) => Verdict::Refused(errno),
+            Message::Error(0) | Message::Unrelated | Message::Fact(_) => DebounceDecision::Carry,
+            Message::Error(errno) => DebounceDecision::Refused(errno),
         }
     }
 }
@@ -394,10 +399,14 @@ mod tests {
     /// Some kernels put `NLMSG_DONE` into the last part, and parts can be larger than a page where pages are.
     #[test]
     fn a_truncated_part_may_have_held_the_end_of_the_answer() {
-        let mut exposure = Some(Exposure {
+        let mut exposure = Some(PendingInventory {
             sequence: 1,
             part: libc::RTM_GETADDR,
-            inventory: Inventory { look: Look::First, links: Vec::new(), addresses: Vec::new() },
+            inventory: Inventory {
+                look: SnapshotReason::First,
+                links: Vec::new(),
+                addresses: Vec::new(),
+            },
             is_disturbed: false,
             has_overrun: false,
             has_lost_part: false,
@@ -406,10 +415,10 @@ mod tests {
         let mut heard = Vec::new();
         let vip = "169.254.0.1/24".parse().unwrap();
         let mut facts =
-            Facts { exposure: &mut exposure, vip, scope: Scope::Vip, heard: &mut heard };
+            AuditFacts { exposure: &mut exposure, vip, scope: Scope::Vip, heard: &mut heard };
         assert!(facts.begin_again_without_end().is_none(), "the next part may come later");
-        assert!(matches!(facts.lose(Loss::Truncated), Verdict::Carry));
+        assert!(matches!(facts.lose(Loss::Truncated), DebounceDecision::Carry));
         let again = facts.begin_again_without_end().expect("an empty queue is the end");
-        assert_eq!((again.look, again.is_disturbed), (Look::First, false));
+        assert_eq!((again.look, again.is_disturbed), (SnapshotReason::First, false));
     }
 }

@@ -53,7 +53,7 @@ pub enum PrivilegeError {
 
 /// What becoming another user left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remaining {
+pub struct RetainedPrivileges {
     /// The bounding set could not be emptied, because this process lacks `CAP_SETPCAP`. `no_new_privs` keeps its
     /// capabilities out of reach.
     pub has_bounding_set: bool,
@@ -70,7 +70,10 @@ pub fn permitted() -> Result<CapabilitySet, PrivilegeError> {
 /// no way to gain more.
 ///
 /// ORDER: groups, then group, then user: each step needs a right that the next gives up.
-pub fn become_only(identity: Identity, keep: CapabilitySet) -> Result<Remaining, PrivilegeError> {
+pub fn become_only(
+    identity: Identity,
+    keep: CapabilitySet,
+) -> Result<RetainedPrivileges, PrivilegeError> {
     let Identity { user, group } = identity;
     let is_other = identity != Identity::current();
     if let Err(errno) = rustix::thread::set_thread_groups(&[]) {
@@ -100,7 +103,7 @@ pub fn become_only(identity: Identity, keep: CapabilitySet) -> Result<Remaining,
         .map_err(|errno| PrivilegeError::Capabilities(errno.into()))?;
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| PrivilegeError::NoNewPrivileges(errno.into()))?;
-    Ok(Remaining { has_bounding_set })
+    Ok(RetainedPrivileges { has_bounding_set })
 }
 
 /// Removes all but `keep` from the capabilities that a program run from here could get; false if this process lacks the

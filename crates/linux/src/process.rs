@@ -12,7 +12,7 @@ use crate::clock;
 
 /// Which side of a fork this is.
 #[derive(Debug)]
-pub enum Side {
+pub enum ForkSide {
     /// The one that forked.
     Parent(Child),
     /// The new one.
@@ -27,14 +27,15 @@ pub struct Child {
 }
 
 /// Forks. The caller has one thread, so the child may do anything the parent could.
-pub fn fork() -> io::Result<Side> {
+pub fn fork() -> io::Result<ForkSide> {
     // SAFETY: with a single thread there is no lock another thread could hold in the child;
     // both programs that fork do so before anything could have started one.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Pid::from_raw(pid).map_or(Side::Child, |pid| Side::Parent(Child { pid, is_reaped: false })))
+    Ok(Pid::from_raw(pid)
+        .map_or(ForkSide::Child, |pid| ForkSide::Parent(Child { pid, is_reaped: false })))
 }
 
 /// Ends this process at once, without running anything that belongs to the parent's copy.

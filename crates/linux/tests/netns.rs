@@ -10,16 +10,16 @@ use std::process::Command;
 
 use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vipwatch_core::{Inventory, Look, Observation, Usability};
-use vipwatch_linux::monitor::{Heard, Loss, Monitor, Queue, Scope};
+use vipwatch_core::{Inventory, Observation, SnapshotReason, Usability};
+use vipwatch_linux::monitor::{Loss, Monitor, MonitorEvent, QueueState, Scope};
 use vipwatch_linux::netns::NetnsId;
-use vipwatch_testkit::{Lab, Netns, run};
+use vipwatch_testkit::{Lab, TestNetns, run};
 
 fn vip() -> IpNet {
     "169.254.0.1/24".parse().unwrap()
 }
 
-fn stage() -> (Lab, Netns, Monitor) {
+fn stage() -> (Lab, TestNetns, Monitor) {
     let lab = Lab::new();
     let netns = lab.netns("m");
     netns.add_link("ha-1");
@@ -29,12 +29,13 @@ fn stage() -> (Lab, Netns, Monitor) {
 
 /// Reads until something was heard, and the queue is empty. Links tell of their carrier when
 /// they like; that is no part of any test.
-fn hear(monitor: &mut Monitor) -> Vec<Heard> {
+fn hear(monitor: &mut Monitor) -> Vec<MonitorEvent> {
     let mut heard = Vec::new();
     loop {
         let queue = monitor.read(&mut heard).unwrap();
-        heard.retain(|heard| !matches!(heard, Heard::Seen(Observation::LinkSeen { .. })));
-        if queue == Queue::Empty && !heard.is_empty() && !monitor.is_looking() {
+        heard
+            .retain(|heard| !matches!(heard, MonitorEvent::Observed(Observation::LinkSeen { .. })));
+        if queue == QueueState::Empty && !heard.is_empty() && !monitor.is_looking() {
             return heard;
         }
         let mut waiting = [PollFd::from_borrowed_fd(monitor.as_fd(), PollFlags::IN)];
@@ -43,11 +44,11 @@ fn hear(monitor: &mut Monitor) -> Vec<Heard> {
     }
 }
 
-fn inventory(monitor: &mut Monitor, look: Look) -> Inventory {
+fn inventory(monitor: &mut Monitor, look: SnapshotReason) -> Inventory {
     monitor.look(look).unwrap();
     let heard = hear(monitor);
     match heard.as_slice() {
-        [Heard::Seen(Observation::Inventory(inventory))] => inventory.clone(),
+        [MonitorEvent::Observed(Observation::Inventory(inventory))] => inventory.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -57,10 +58,10 @@ fn a_look_lists_the_links_and_the_watched_address_only() {
     let (_lab, netns, mut monitor) = stage();
     netns.ip("address add 169.254.0.1/24 dev ha-1");
     netns.ip("address add 10.0.0.1/24 dev ha-1");
-    let seen = inventory(&mut monitor, Look::First);
+    let seen = inventory(&mut monitor, SnapshotReason::First);
     let names: Vec<String> = seen.links.iter().map(|(_, name)| name.to_string()).collect();
     assert!(names.contains(&"lo".to_owned()) && names.contains(&"ha-1".to_owned()), "{names:?}");
-    let link = netns.hand().link("ha-1");
+    let link = netns.editor().link("ha-1");
     assert_eq!(seen.addresses.len(), 1);
     assert_eq!((seen.addresses[0].0.0, seen.addresses[0].1), (link, vip()));
 }
@@ -68,29 +69,29 @@ fn a_look_lists_the_links_and_the_watched_address_only() {
 #[test]
 fn a_large_namespace_is_listed_whole() {
     let (_lab, netns, mut monitor) = stage();
-    let hand = netns.hand();
-    let link = hand.link("ha-1");
+    let editor = netns.editor();
+    let link = editor.link("ha-1");
     for n in 0..3_000_u32 {
-        hand.add(link, format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap());
+        editor.add(link, format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap());
     }
-    hand.add(link, vip());
-    let seen = inventory(&mut monitor, Look::First);
+    editor.add(link, vip());
+    let seen = inventory(&mut monitor, SnapshotReason::First);
     assert_eq!(seen.addresses.len(), 1);
 }
 
 #[test]
 fn an_event_is_heard_once_and_others_are_not_passed_on() {
     let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, Look::First);
-    let hand = netns.hand();
-    let link = hand.link("ha-1");
-    hand.add(link, "10.0.0.1/24".parse().unwrap());
-    hand.add(link, vip());
+    inventory(&mut monitor, SnapshotReason::First);
+    let editor = netns.editor();
+    let link = editor.link("ha-1");
+    editor.add(link, "10.0.0.1/24".parse().unwrap());
+    editor.add(link, vip());
     let heard = hear(&mut monitor);
     assert!(
         matches!(
             heard.as_slice(),
-            [Heard::Seen(Observation::AddressSeen { cidr, usability: Usability::Usable, .. })] if *cidr == vip()
+            [MonitorEvent::Observed(Observation::AddressSeen { cidr, usability: Usability::Usable, .. })] if *cidr == vip()
         ),
         "{heard:?}"
     );
@@ -99,56 +100,64 @@ fn an_event_is_heard_once_and_others_are_not_passed_on() {
 #[test]
 fn what_happened_before_a_look_is_not_replayed_after_it() {
     let (_lab, netns, mut monitor) = stage();
-    let hand = netns.hand();
-    let link = hand.link("ha-1");
+    let editor = netns.editor();
+    let link = editor.link("ha-1");
     // Subscribed already: all of this is in the queue when the look begins.
     for _ in 0..10 {
-        hand.add(link, vip());
-        hand.remove(link, vip());
+        editor.add(link, vip());
+        editor.remove(link, vip());
     }
-    let seen = inventory(&mut monitor, Look::First);
+    let seen = inventory(&mut monitor, SnapshotReason::First);
     assert!(seen.addresses.is_empty());
     let mut rest = Vec::new();
     monitor.read(&mut rest).unwrap();
-    rest.retain(|heard| !matches!(heard, Heard::Seen(Observation::LinkSeen { .. })));
+    rest.retain(|heard| !matches!(heard, MonitorEvent::Observed(Observation::LinkSeen { .. })));
     assert_eq!(rest, []);
 }
 
 #[test]
 fn an_overrun_is_said_and_followed_by_an_inventory() {
     let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, Look::First);
+    inventory(&mut monitor, SnapshotReason::First);
     monitor.shrink_queue(1).unwrap();
-    let hand = netns.hand();
-    let link = hand.link("ha-1");
+    let editor = netns.editor();
+    let link = editor.link("ha-1");
     for n in 0..500_u32 {
-        hand.add(link, format!("10.1.{}.{}/32", n / 250, n % 250).parse().unwrap());
+        editor.add(link, format!("10.1.{}.{}/32", n / 250, n % 250).parse().unwrap());
     }
-    hand.add(link, vip());
+    editor.add(link, vip());
     let heard = hear(&mut monitor);
-    assert!(heard.contains(&Heard::Lost(Loss::Overrun)), "{heard:?}");
-    let Some(Heard::Seen(Observation::Inventory(seen))) = heard.last() else { panic!("{heard:?}") };
-    assert_eq!((seen.look, seen.addresses.len()), (Look::Resync, 1));
+    assert!(heard.contains(&MonitorEvent::Lost(Loss::Overrun)), "{heard:?}");
+    let Some(MonitorEvent::Observed(Observation::Inventory(seen))) = heard.last() else {
+        panic!("{heard:?}")
+    };
+    assert_eq!((seen.look, seen.addresses.len()), (SnapshotReason::Resync, 1));
 }
 
 #[test]
 fn an_audit_passes_on_what_it_hears_meanwhile() {
     let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, Look::First);
-    let hand = netns.hand();
-    hand.add(hand.link("ha-1"), vip());
-    monitor.look(Look::Audit).unwrap();
+    inventory(&mut monitor, SnapshotReason::First);
+    let editor = netns.editor();
+    editor.add(editor.link("ha-1"), vip());
+    monitor.look(SnapshotReason::Audit).unwrap();
     let heard = hear(&mut monitor);
-    assert!(matches!(heard[0], Heard::Seen(Observation::AddressSeen { .. })), "{heard:?}");
-    assert!(matches!(heard.last(), Some(Heard::Seen(Observation::Inventory(_)))), "{heard:?}");
+    assert!(
+        matches!(heard[0], MonitorEvent::Observed(Observation::AddressSeen { .. })),
+        "{heard:?}"
+    );
+    assert!(
+        matches!(heard.last(), Some(MonitorEvent::Observed(Observation::Inventory(_)))),
+        "{heard:?}"
+    );
 }
 
 #[test]
 fn a_message_from_another_process_is_not_believed() {
     let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, Look::First);
+    inventory(&mut monitor, SnapshotReason::First);
     // A well-formed RTM_NEWADDR, sent to the monitor's own port by somebody with the right to.
-    let link = netns.hand().link("ha-1");
+    let link = netns.editor().link("ha-1");
     let mut forged = vec![0_u8; 40];
     forged[0..4].copy_from_slice(&40_u32.to_ne_bytes());
     forged[4..6].copy_from_slice(&20_u16.to_ne_bytes());
@@ -163,9 +172,9 @@ fn a_message_from_another_process_is_not_believed() {
         sendto(&sender, &forged, SendFlags::empty(), &SocketAddrNetlink::new(monitor.port(), 0))
             .unwrap();
     });
-    let hand = netns.hand();
-    hand.add(link, vip());
-    hand.remove(link, vip());
+    let editor = netns.editor();
+    editor.add(link, vip());
+    editor.remove(link, vip());
     let heard = hear(&mut monitor);
     assert_eq!(heard.len(), 2, "the forged one is not among them: {heard:?}");
 }
@@ -177,14 +186,14 @@ fn what_is_heard_while_looking_is_told_again_behind_the_picture() {
     // begun anew, with all that was heard before it in its picture.
     let netns = lab.netns("m");
     let mut monitor = netns.visit(|| Monitor::open(vip(), Scope::All).unwrap());
-    monitor.look(Look::First).unwrap();
+    monitor.look(SnapshotReason::First).unwrap();
     let other: IpNet = "10.0.0.9/32".parse().unwrap();
-    netns.hand().add(netns.hand().link("lo"), other);
+    netns.editor().add(netns.editor().link("lo"), other);
     let heard = hear(&mut monitor);
-    let is_other = |heard: &Heard| matches!(heard, Heard::Seen(Observation::AddressSeen { cidr, .. }) if *cidr == other);
+    let is_other = |heard: &MonitorEvent| matches!(heard, MonitorEvent::Observed(Observation::AddressSeen { cidr, .. }) if *cidr == other);
     let picture = heard
         .iter()
-        .position(|heard| matches!(heard, Heard::Seen(Observation::Inventory(_))))
+        .position(|heard| matches!(heard, MonitorEvent::Observed(Observation::Inventory(_))))
         .unwrap();
     assert!(heard[picture..].iter().any(is_other), "{heard:?}");
 }
@@ -194,23 +203,25 @@ fn what_is_heard_while_looking_is_told_again_behind_the_picture() {
 #[test]
 fn a_link_deleted_while_the_kernel_drops_messages_is_not_in_the_picture() {
     let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, Look::First);
-    let hand = netns.hand();
-    let loopback = hand.link("lo");
+    inventory(&mut monitor, SnapshotReason::First);
+    let editor = netns.editor();
+    let loopback = editor.link("lo");
     // Room for 1,000 messages or so.
     monitor.shrink_queue(512 << 10).unwrap();
     for n in 0..4_000_u32 {
-        hand.add(loopback, format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap());
+        editor.add(loopback, format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap());
     }
     // Read until the list of links is behind the messages in the queue, which is when half of it is free.
     let mut heard = Vec::new();
     for _ in 0..3 {
-        assert_eq!(monitor.read(&mut heard).unwrap(), Queue::MoreToCome);
+        assert_eq!(monitor.read(&mut heard).unwrap(), QueueState::MoreToCome);
     }
-    assert!(heard.contains(&Heard::Lost(Loss::Overrun)), "{heard:?}");
+    assert!(heard.contains(&MonitorEvent::Lost(Loss::Overrun)), "{heard:?}");
     netns.ip("link del ha-1");
     let heard = hear(&mut monitor);
-    let Some(Heard::Seen(Observation::Inventory(seen))) = heard.last() else { panic!("{heard:?}") };
+    let Some(MonitorEvent::Observed(Observation::Inventory(seen))) = heard.last() else {
+        panic!("{heard:?}")
+    };
     let names: Vec<String> = seen.links.iter().map(|(_, name)| name.to_string()).collect();
     assert_eq!(names, ["lo"], "the link is gone");
 }

@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use vipwatch_core::announce::Survey;
-use vipwatch_core::audit::{Facts, FileSays, Finding, Process, Reported};
-use vipwatch_core::standing::{Holding, holding, standing};
-use vipwatch_core::{InstanceId, Role, Standing};
-use vipwatch_engine::discovery::{Found, Origin};
-use vipwatch_engine::look::Looker;
+use crate::discovery::{InstanceConfig, Origin};
+use crate::watch::look::Looker;
+use vipwatch_core::audit::{AuditFacts, Finding, MonitorReport, Process, StateFileContent};
+use vipwatch_core::role::{AddressState, address_state, role_of};
+use vipwatch_core::snapshot::Snapshot;
+use vipwatch_core::{InstanceId, NeutronState, Role};
 use vipwatch_linux::file::read_head;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
-use crate::board::{Board, Entry};
-use crate::reception::Front;
+use crate::receiver::ReceiverHandle;
+use crate::state::{InstanceEntry, StateStore};
 
 /// How old a disagreement must be to be more than somebody who is not there yet.
 pub const GRACE: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// A disagreement, and its age.
 #[derive(Debug, Clone)]
-pub struct Aged {
+pub struct DatedFinding {
     /// What.
     pub finding: Finding,
     /// Since when.
@@ -40,33 +40,33 @@ pub struct Aged {
 
 /// Remembers since when there are disagreements.
 #[derive(Debug, Default)]
-pub struct Auditor {
+pub struct AuditState {
     /// Few have any, and those who do have few.
     since: Mutex<BTreeMap<InstanceId, Vec<(&'static str, SystemTime)>>>,
     /// What monitors claim.
-    front: Front,
+    receiver_handle: ReceiverHandle,
 }
 
-impl Auditor {
-    /// One who compares with what is claimed at `front`.
-    pub fn new(front: Front) -> Self {
-        Self { front, ..Self::default() }
+impl AuditState {
+    /// One who compares with what is claimed at `receiver_handle`.
+    pub fn new(receiver_handle: ReceiverHandle) -> Self {
+        Self { receiver_handle, ..Self::default() }
     }
 
     /// Looks at one instance, and compares what everybody says about it. A view that seems to be
     /// behind is looked at twice: the kernel's word may be on its way to us.
     pub fn look_at(
         &self,
-        board: &Board,
+        store: &StateStore,
         id: &InstanceId,
-        looker: &mut Looker,
-    ) -> Option<(Arc<Entry>, Vec<Aged>)> {
+        query: &mut Looker,
+    ) -> Option<(Arc<InstanceEntry>, Vec<DatedFinding>)> {
         let mut last = None;
         for _ in 0..2 {
-            let survey = looker.survey(board.entry(id)?.found.netns.as_ref());
+            let snapshot = query.snapshot(store.entry(id)?.found.netns.as_ref());
             // ORDER: what we believe is asked after the kernel was.
-            let entry = board.entry(id)?;
-            let aged = self.examine(&entry, &survey);
+            let entry = store.entry(id)?;
+            let aged = self.examine(&entry, &snapshot);
             let is_behind = aged.iter().any(|aged| aged.finding.name == "view-behind");
             last = Some((entry, aged));
             if !is_behind {
@@ -77,10 +77,14 @@ impl Auditor {
         last
     }
 
-    /// Compares what everybody says about an instance; `survey` is what the kernel says, or why it
+    /// Compares what everybody says about an instance; `snapshot` is what the kernel says, or why it
     /// says nothing.
-    pub fn examine(&self, entry: &Entry, survey: &Result<Survey, Standing>) -> Vec<Aged> {
-        let mut facts = facts(entry, survey);
+    pub fn examine(
+        &self,
+        entry: &InstanceEntry,
+        snapshot: &Result<Snapshot, Role>,
+    ) -> Vec<DatedFinding> {
+        let mut facts = facts(entry, snapshot);
         facts.claim = self.claimed(entry);
         let findings = facts.findings();
         let now = SystemTime::now();
@@ -96,7 +100,7 @@ impl Auditor {
                 if since.is_none() {
                     known.push((finding.name, now));
                 }
-                Aged { finding, since: since.unwrap_or(now) }
+                DatedFinding { finding, since: since.unwrap_or(now) }
             })
             .collect();
         if known.is_empty() {
@@ -106,14 +110,12 @@ impl Auditor {
     }
 
     /// What the monitor of an instance has reported. Only Neutron's routers have one that must.
-    fn claimed(&self, entry: &Entry) -> Option<Reported> {
-        let claims = self.front.claims()?;
+    fn claimed(&self, entry: &InstanceEntry) -> Option<MonitorReport> {
+        let claims = self.receiver_handle.claims()?;
         let view = claims.view.lock().ok()?;
         match view.instances.get(&entry.found.id) {
-            Some(standing) => {
-                Some(Reported::Claim(standing.claim, standing.at + SLACK >= entry.since))
-            }
-            None => (entry.found.origin == Origin::Neutron).then_some(Reported::Nothing),
+            Some(role) => Some(MonitorReport::State(role.state, role.at + SLACK >= entry.since)),
+            None => (entry.found.origin == Origin::Neutron).then_some(MonitorReport::Nothing),
         }
     }
 
@@ -128,12 +130,12 @@ impl Auditor {
 /// Looks for disagreements on a thread of its own: some seconds after each change, and at
 /// everybody now and then. What is new, and what is over, is logged.
 #[derive(Debug)]
-pub(crate) struct Watchman {
-    shared: Arc<Rounds>,
+pub(crate) struct AuditWorker {
+    shared: Arc<UpstreamWorker>,
 }
 
 #[derive(Debug)]
-struct Rounds {
+struct UpstreamWorker {
     /// Who is to be looked at soon.
     soon: Mutex<BTreeMap<InstanceId, Instant>>,
     bell: Condvar,
@@ -148,16 +150,17 @@ const SECOND_LOOK: rustix::event::Timespec =
 /// How often he goes on with his round.
 const STEP: Duration = Duration::from_secs(10);
 
-impl Watchman {
+impl AuditWorker {
     pub(crate) fn start(
-        board: Arc<Board>,
-        auditor: Arc<Auditor>,
+        store: Arc<StateStore>,
+        audit: Arc<AuditState>,
         every: Duration,
     ) -> std::io::Result<Self> {
         let every = AtomicU64::new(every.as_secs());
-        let shared = Arc::new(Rounds { soon: Mutex::default(), bell: Condvar::new(), every });
+        let shared =
+            Arc::new(UpstreamWorker { soon: Mutex::default(), bell: Condvar::new(), every });
         let rounds = Arc::clone(&shared);
-        spawn_worker("audit", move |heartbeat| rounds.go(&board, &auditor, heartbeat))?;
+        spawn_worker("audit", move |heartbeat| rounds.go(&store, &audit, heartbeat))?;
         Ok(Self { shared })
     }
 
@@ -175,15 +178,15 @@ impl Watchman {
     }
 }
 
-impl Rounds {
-    fn go(&self, board: &Board, auditor: &Auditor, heartbeat: &Heartbeat) -> ! {
+impl UpstreamWorker {
+    fn go(&self, store: &StateStore, audit: &AuditState, heartbeat: &Heartbeat) -> ! {
         let mut said = Said::new();
-        let mut looker = Looker::new();
+        let mut query = Looker::new();
         let mut reached: Option<InstanceId> = None;
         let mut next = Instant::now() + STEP;
         loop {
             let mut due = self.due(next, heartbeat);
-            let view = board.view();
+            let view = store.view();
             if next <= Instant::now() {
                 next = Instant::now() + STEP;
                 let every = Duration::from_secs(self.every.load(Ordering::Relaxed));
@@ -197,13 +200,13 @@ impl Rounds {
                     .collect();
                 reached = part.last().filter(|_| part.len() >= share).cloned();
                 due.extend(part);
-                auditor.keep_only(|id| view.entries.contains_key(id));
+                audit.keep_only(|id| view.entries.contains_key(id));
                 said.retain(|id, _| view.entries.contains_key(id));
             }
             drop(view);
             for id in due {
                 heartbeat.beat();
-                if let Some((_, aged)) = auditor.look_at(board, &id, &mut looker) {
+                if let Some((_, aged)) = audit.look_at(store, &id, &mut query) {
                     tell(&id, &aged, &mut said);
                 }
             }
@@ -240,10 +243,10 @@ pub(crate) fn share(all: usize, step: Duration, every: Duration) -> usize {
 type Said = BTreeMap<InstanceId, Vec<&'static str>>;
 
 /// Logs what is new, and what is over.
-fn tell(id: &InstanceId, aged: &[Aged], said: &mut Said) {
+fn tell(id: &InstanceId, aged: &[DatedFinding], said: &mut Said) {
     let before = said.remove(id).unwrap_or_default();
     let mut now = Vec::new();
-    for Aged { finding, .. } in aged {
+    for DatedFinding { finding, .. } in aged {
         let (name, severity) = (finding.name, finding.severity.word());
         if now.contains(&name) {
             continue;
@@ -261,24 +264,24 @@ fn tell(id: &InstanceId, aged: &[Aged], said: &mut Said) {
     }
 }
 
-fn facts(entry: &Entry, survey: &Result<Survey, Standing>) -> Facts {
+fn facts(entry: &InstanceEntry, snapshot: &Result<Snapshot, Role>) -> AuditFacts {
     let found = &entry.found;
     let watched = found.watched();
-    let stands = match survey {
-        Ok(survey) => standing(&watched, survey),
+    let stands = match snapshot {
+        Ok(snapshot) => role_of(&watched, snapshot),
         Err(why) => why.clone(),
     };
-    let mut facts = Facts::new(stands);
-    if facts.standing != entry.standing && survey.is_ok() {
-        facts.believed = Some(entry.standing.clone());
+    let mut facts = AuditFacts::new(stands);
+    if facts.role != entry.role && snapshot.is_ok() {
+        facts.believed = Some(entry.role.clone());
     }
-    if let Ok(survey) = survey {
+    if let Ok(snapshot) = snapshot {
         facts.misplaced = watched
             .iter()
-            .map(|(link, cidr)| (*cidr, holding(survey, *link, *cidr)))
-            .filter(|(_, holding)| !matches!(holding, Holding::Held | Holding::Absent))
+            .map(|(link, cidr)| (*cidr, address_state(snapshot, *link, *cidr)))
+            .filter(|(_, holding)| !matches!(holding, AddressState::Held | AddressState::Absent))
             .collect();
-        facts.floating = floating(found, survey);
+        facts.floating = floating(found, snapshot);
     }
     facts.agent.clone_from(&entry.agent);
     if found.origin == Origin::Neutron {
@@ -289,33 +292,33 @@ fn facts(entry: &Entry, survey: &Result<Survey, Standing>) -> Facts {
 }
 
 /// Floating addresses of a router: how many are held, of how many.
-fn floating(found: &Found, survey: &Survey) -> (usize, usize) {
+fn floating(found: &InstanceConfig, snapshot: &Snapshot) -> (usize, usize) {
     if found.origin != Origin::Neutron {
         return (0, 0);
     }
     // There may be a thousand: they are looked up, not searched for.
-    let held: BTreeSet<_> = survey.addresses.iter().map(|address| address.target.ip).collect();
+    let held: BTreeSet<_> = snapshot.addresses.iter().map(|address| address.target.ip).collect();
     let floating = found.vrrp.addresses.iter().filter(|address| address.is_excluded);
     let is_held: Vec<bool> = floating.map(|address| held.contains(&address.cidr.addr())).collect();
     (is_held.iter().filter(|is_held| **is_held).count(), is_held.len())
 }
 
 /// What the file beside keepalived's configuration says, which Neutron's monitor writes.
-fn state_file(conf: &Path) -> FileSays {
+fn state_file(conf: &Path) -> StateFileContent {
     match read_head(&conf.with_file_name("state"), 64) {
         Ok(text) => match text.trim_ascii() {
             // Neutron's words, of all releases.
-            b"primary" | b"master" => FileSays::Role(Role::Primary),
-            b"backup" => FileSays::Role(Role::Backup),
-            other => FileSays::Nonsense(String::from_utf8_lossy(other).into_owned()),
+            b"primary" | b"master" => StateFileContent::NeutronState(NeutronState::Primary),
+            b"backup" => StateFileContent::NeutronState(NeutronState::Backup),
+            other => StateFileContent::Nonsense(String::from_utf8_lossy(other).into_owned()),
         },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => FileSays::Missing,
-        Err(error) => FileSays::Unreadable(error.to_string()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => StateFileContent::Missing,
+        Err(error) => StateFileContent::Unreadable(error.to_string()),
     }
 }
 
 /// keepalived and the monitor of a router, by the pid files that its agent writes.
-fn processes(found: &Found) -> (Process, Process) {
+fn processes(found: &InstanceConfig) -> (Process, Process) {
     // <state_path>/ha_confs/ID/keepalived.conf
     let confs = found.file.parent().and_then(Path::parent);
     let Some((confs, base)) = confs.and_then(|confs| Some((confs, confs.parent()?))) else {

@@ -4,10 +4,10 @@
 //! [`Config::read`] finds every fault at once, each with its line; a key that does not exist is
 //! answered with the one that was probably meant.
 
-mod agent;
 mod credentials;
 mod document;
-mod outlet;
+mod notify;
+mod receiver;
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::discovery::{ConfigLocations, InstanceConfig, Origin};
 use ipnet::IpNet;
-use vipwatch_core::keepalived::{Place, VirtualAddress, VrrpInstance};
-use vipwatch_core::{Chain, InstanceId, LinkName, NetnsName};
-use vipwatch_engine::discovery::{Found, Origin, Places};
-use vipwatch_history::Keep;
-use vipwatch_linux::account::{Kind, id};
+use vipwatch_core::keepalived::{FilePosition, VirtualAddress, VrrpInstance};
+use vipwatch_core::{ErrorChain, InstanceId, LinkName, NetnsName};
+use vipwatch_history::Retention;
+use vipwatch_linux::account::{AccountKind, id};
 use vipwatch_linux::file::TextFile;
 use vipwatch_linux::listen::{ListenError, check_path};
 
-pub use self::agent::{AgentConfig, Allow, CLAIMS, UnknownAccount, Upstream, octal};
-pub use self::document::{Fault, nearest, span};
-use self::document::{Faults, Table};
-pub use self::outlet::{AgentRule, Deliver, Hook, Rule, Target, Template, Webhook};
-use crate::outlet::hook::examine;
+pub use self::document::{SettingError, nearest, span};
+use self::document::{SettingErrors, Table};
+pub use self::notify::{AgentRule, DeliveryMode, Hook, Rule, Target, Template, Webhook};
+pub use self::receiver::{AgentConfig, AllowedAccounts, CLAIMS, UnknownAccount, Upstream, octal};
+use crate::notify::hook::examine;
 
 /// Where the file is if nobody says otherwise; it need not exist.
 pub const FILE: &str = "/etc/vipwatch/vipwatch.toml";
@@ -85,13 +85,13 @@ pub struct Config {
     /// How often each namespace is looked into, whatever was heard.
     pub audit_every: Duration,
     /// Where instances are found.
-    pub places: Places,
+    pub places: ConfigLocations,
     /// How much history is kept.
-    pub keep: Keep,
+    pub keep: Retention,
     /// Runs of one hook at a time.
     pub hooks_at_once: usize,
     /// Instances that are in no file of keepalived's.
-    pub instances: Vec<Arc<Found>>,
+    pub instances: Vec<Arc<InstanceConfig>>,
     /// Who is told what; in order.
     pub rules: Vec<Rule>,
     /// How monitors are received; `None` if they are not.
@@ -107,8 +107,8 @@ impl Default for Config {
             listen: Listen::default(),
             log: LogFormat::default(),
             audit_every: Duration::from_mins(30),
-            places: Places::default(),
-            keep: Keep::default(),
+            places: ConfigLocations::default(),
+            keep: Retention::default(),
             hooks_at_once: 8,
             instances: Vec::new(),
             rules: Vec::new(),
@@ -147,7 +147,7 @@ pub enum ConfigError {
     Socket(#[from] ListenError),
     /// It can, and is wrong.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Wrong(Vec<Fault>),
+    Wrong(Vec<SettingError>),
 }
 
 impl ConfigError {
@@ -185,7 +185,7 @@ impl Config {
     }
 
     /// As [`Self::load`], for a command that only asks: of a wrong file what can be understood, and what is wrong.
-    pub fn load_for_asking(file: Option<&Path>) -> Result<(Self, Vec<Fault>), ConfigError> {
+    pub fn load_for_asking(file: Option<&Path>) -> Result<(Self, Vec<SettingError>), ConfigError> {
         let path = file.unwrap_or(Path::new(FILE));
         match read_file(file)? {
             Some(file) => Ok(Self::understand(path, &file.text)),
@@ -208,7 +208,7 @@ impl Config {
         let of_agent = self.agent.iter().flat_map(|agent| &agent.hooks);
         let hooks = of_rules.chain(of_agent).filter_map(|hook| {
             let error = examine(Path::new(&hook.program[0])).err()?;
-            Some(format!("hook {}: {}", hook.program[0], Chain(&error)))
+            Some(format!("hook {}: {}", hook.program[0], ErrorChain(&error)))
         });
         hooks.collect()
     }
@@ -234,14 +234,14 @@ impl Config {
     }
 
     /// Understands `text`, which is in `file`.
-    pub fn read(file: &Path, text: &str) -> Result<Self, Vec<Fault>> {
+    pub fn read(file: &Path, text: &str) -> Result<Self, Vec<SettingError>> {
         let (config, faults) = Self::understand(file, text);
         if faults.is_empty() { Ok(config) } else { Err(faults) }
     }
 
     /// What can be understood of `text`, and what cannot.
-    fn understand(file: &Path, text: &str) -> (Self, Vec<Fault>) {
-        let mut faults = Faults::of(file, text);
+    fn understand(file: &Path, text: &str) -> (Self, Vec<SettingError>) {
+        let mut faults = SettingErrors::of(file, text);
         let (document, errors) = toml::de::DeTable::parse_recoverable(text);
         for error in errors {
             let offset = error.span().map_or(0, |span| span.start);
@@ -287,11 +287,11 @@ impl Config {
         (config, faults.list)
     }
 
-    fn take_node(&mut self, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {
+    fn take_node(&mut self, mut table: Table<'_, '_>, faults: &mut SettingErrors<'_>) {
         set(&mut self.state_dir, table.parsed("state_dir", faults, absolute));
         set(&mut self.socket, table.parsed("socket", faults, absolute));
         self.group = table.parsed("socket_group", faults, |name| {
-            id(name, Kind::Group).ok_or_else(|| format!("there is no group {name:?}"))
+            id(name, AccountKind::Group).ok_or_else(|| format!("there is no group {name:?}"))
         });
         set(
             &mut self.listen,
@@ -326,7 +326,7 @@ impl Config {
         table.finish(faults);
     }
 
-    fn take_places(&mut self, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {
+    fn take_places(&mut self, mut table: Table<'_, '_>, faults: &mut SettingErrors<'_>) {
         set(&mut self.places.neutron, table.parsed("neutron_state_path", faults, absolute));
         set(&mut self.places.keepalived, table.parsed("keepalived_conf", faults, absolute));
         self.places.config_id = table.parsed("config_id", faults, |id| match id {
@@ -337,7 +337,7 @@ impl Config {
         table.finish(faults);
     }
 
-    fn take_history(&mut self, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {
+    fn take_history(&mut self, mut table: Table<'_, '_>, faults: &mut SettingErrors<'_>) {
         let days = table.number("keep_days", 1, 3650, faults);
         set(&mut self.keep.age, days.map(|days| Duration::from_secs(days * 86_400)));
         set(&mut self.keep.changes, table.number("keep_changes", 1, u64::MAX, faults));
@@ -346,7 +346,12 @@ impl Config {
         table.finish(faults);
     }
 
-    fn take_instance(&mut self, file: &Path, mut table: Table<'_, '_>, faults: &mut Faults<'_>) {
+    fn take_instance(
+        &mut self,
+        file: &Path,
+        mut table: Table<'_, '_>,
+        faults: &mut SettingErrors<'_>,
+    ) {
         let offset = table.offset;
         let parse = |text: &str| text.parse::<InstanceId>().map_err(|error| error.to_string());
         let id = table.parsed("id", faults, parse);
@@ -377,7 +382,7 @@ impl Config {
         };
         let Some(first) = addresses.first() else { return };
         let vrrp = VrrpInstance {
-            place: Place { file: 0, line: faults.line(offset) },
+            place: FilePosition { file: 0, line: faults.line(offset) },
             name: id.to_string(),
             interface: link.unwrap_or(first.link),
             vrid,
@@ -387,7 +392,7 @@ impl Config {
             has_ipv6_gateway: false,
         };
         let (origin, file, vrrp) = (Origin::Own, file.into(), Arc::new(vrrp));
-        self.instances.push(Arc::new(Found { id, origin, netns, file, vrrp }));
+        self.instances.push(Arc::new(InstanceConfig { id, origin, netns, file, vrrp }));
     }
 }
 

@@ -1,39 +1,37 @@
-//! One process per node: every instance followed, told of, remembered and answered for.
+//! The node service: one process that follows every instance of a node.
 //!
 //! ```text
-//!            follow ──▶ Change ──▶ node ──┬──▶ dispatch ──▶ outlets of the instance
-//!   (finds, listens)                      ├──▶ history     (vipwatch-history)
-//!                                         └──▶ board ──┬──▶ desk ──▶ whoever asks: client
-//!                                                      └──▶ audit ──▶ log
+//!   watch (discovery, netns events) ──▶ RoleChange ──▶ node ──┬──▶ notify   ──▶ targets of the instance
+//!                                                             ├──▶ history  (vipwatch-history)
+//!                                                             └──▶ state ──┬──▶ query_server ──▶ clients
+//!                                                                          └──▶ audit ──▶ log
 //! ```
 //!
-//! [`node`] is the loop, on one thread; everything that may wait has a thread of its own and
-//! reports back. [`config`] is what an operator says, [`transition`] what a change is.
+//! [`node`] is the main loop, on one thread. Work that can block has a thread of its own and reports back
+//! through a queue.
 
 pub mod audit;
-pub mod board;
-pub mod client;
 pub mod config;
-pub mod desk;
 pub mod direct;
-mod dispatch;
-pub mod duty;
-pub mod follow;
-mod lane;
+pub mod discovery;
 pub mod log;
 pub mod node;
-mod outlet;
+pub mod notify;
 pub mod panic;
-pub mod reception;
+pub mod query_client;
+pub mod query_server;
+pub mod receiver;
 pub mod selection;
 pub mod service;
+pub mod state;
 pub mod transition;
+pub mod watch;
 
 pub use config::Config;
-pub use dispatch::describe;
 pub use node::{Node, NodeError};
+pub use notify::notifier::describe;
 
-/// This node's name, which is the first thing one asks of an answer from many nodes.
+/// The name of this node, from `uname`.
 pub fn name() -> std::sync::Arc<str> {
     rustix::system::uname().nodename().to_string_lossy().into_owned().into()
 }

@@ -8,8 +8,8 @@
 //! Whoever says something never waits for whoever reads it. A thousand routers that fail over at once say
 //! more than journald takes at once, and a journald that is stuck takes nothing.
 
-mod native;
-mod scribe;
+mod journald;
+mod writer;
 
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -20,13 +20,13 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use vipwatch_core::{escape_untrusted, escape_untrusted_json};
 
-use self::native::Native;
-use self::scribe::{Outlet, Scribe};
+use self::journald::JournaldFields;
+use self::writer::{LogDestination, LogWriter};
 use crate::config::LogFormat;
 
 /// How much is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Level {
+pub enum LogLevel {
     /// Changes and problems.
     #[default]
     Info,
@@ -35,18 +35,18 @@ pub enum Level {
 }
 
 /// The log of this process, for [`flush`].
-static OPEN: OnceLock<Scribe> = OnceLock::new();
+static OPEN: OnceLock<LogWriter> = OnceLock::new();
 
 /// Waits a moment until what was said is written; false if it is not, or if no log is open.
 pub(crate) fn flush() -> bool {
-    OPEN.get().is_some_and(Scribe::finish)
+    OPEN.get().is_some_and(LogWriter::finish)
 }
 
 /// An open log. What was said is written when this is dropped, if somebody takes it.
 #[derive(Debug)]
-pub struct Log(Scribe);
+pub struct NodeLog(LogWriter);
 
-impl Drop for Log {
+impl Drop for NodeLog {
     fn drop(&mut self) {
         self.0.finish();
     }
@@ -54,25 +54,25 @@ impl Drop for Log {
 
 /// Opens the log, once, after signals are held: it has a thread. Without journald it is standard error
 /// after all, and said.
-pub fn open(format: LogFormat, level: Level) -> std::io::Result<Log> {
+pub fn open(format: LogFormat, level: LogLevel) -> std::io::Result<NodeLog> {
     let filter = match level {
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
     };
     let wants_journald = match format {
         LogFormat::Auto => is_read_by_journald(),
         LogFormat::Journald => true,
         LogFormat::Text | LogFormat::Json => false,
     };
-    let journald = wants_journald.then(native::connect).transpose();
+    let journald = wants_journald.then(journald::connect).transpose();
     if let Ok(Some(socket)) = journald {
-        let scribe = Scribe::start(Outlet::Journald(socket))?;
+        let scribe = LogWriter::start(LogDestination::Journald(socket))?;
         let _ = OPEN.set(scribe.clone());
-        let layer = Native::new(scribe.clone());
+        let layer = JournaldFields::new(scribe.clone());
         let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
-        return Ok(Log(scribe));
+        return Ok(NodeLog(scribe));
     }
-    let scribe = Scribe::start(Outlet::stderr()?)?;
+    let scribe = LogWriter::start(LogDestination::stderr()?)?;
     let _ = OPEN.set(scribe.clone());
     let escape = if format == LogFormat::Json { escape_untrusted_json } else { escape_untrusted };
     let lines = scribe.clone();
@@ -89,12 +89,12 @@ pub fn open(format: LogFormat, level: Level) -> std::io::Result<Log> {
     if let Err(error) = journald {
         tracing::warn!(%error, "journald cannot be reached: the log goes to standard error");
     }
-    Ok(Log(scribe))
+    Ok(NodeLog(scribe))
 }
 
 /// Writes lines in which values from outside are escaped: one event is one line.
 struct EscapedLines {
-    scribe: Scribe,
+    scribe: LogWriter,
     escape: fn(&str) -> String,
 }
 

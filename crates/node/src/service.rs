@@ -9,24 +9,24 @@ use vipwatch_linux::clock;
 use vipwatch_linux::listen::inherited;
 use vipwatch_linux::signal::Signals;
 use vipwatch_linux::worker::{stalled, watchdog_period};
-use vipwatch_receiver::Entrance;
+use vipwatch_receiver::ListenSource;
 
 /// What a process is born with, taken before anything else.
 #[derive(Debug)]
-pub struct Inheritance {
+pub struct StartupFds {
     /// A socket from a service manager, perhaps.
-    pub entrance: Entrance,
+    pub listen_source: ListenSource,
     /// What we are told with.
     pub signals: Signals,
 }
 
-impl Inheritance {
+impl StartupFds {
     /// Takes it. Call while there is one thread.
     pub fn take() -> io::Result<Self> {
         // ORDER: before anything is opened that could stand in its place.
-        let entrance = inherited().map_or(Entrance::New, Entrance::Given);
+        let listen_source = inherited().map_or(ListenSource::New, ListenSource::Given);
         // ORDER: signals before any thread, so that no thread is killed by them.
-        Ok(Self { entrance, signals: Signals::hold_for_service()? })
+        Ok(Self { listen_source, signals: Signals::hold_for_service()? })
     }
 }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::discovery::InstanceConfig;
+use crate::watch::instance_table::Cause;
 use serde_json::{Map, Value, json};
-use vipwatch_core::{InstanceId, Moment, Standing};
-use vipwatch_engine::discovery::Found;
-use vipwatch_engine::roster::Cause;
+use vipwatch_core::{InstanceId, Moment, Role};
 use vipwatch_history::{Latencies, Record, Stage};
 use vipwatch_linux::clock::{LocalTime, local_time_of};
 
-use crate::outlet::Letter;
+use crate::notify::outlet::Notification;
 
 /// A change of role.
 #[derive(Debug, Clone)]
@@ -22,12 +22,12 @@ pub struct Transition {
     /// The same, on the clock that only goes forward.
     pub heard: Moment,
     /// Whose.
-    pub found: Arc<Found>,
+    pub found: Arc<InstanceConfig>,
     /// What it was, by our own word or that of the node before us; `None` if nobody knows, or if
     /// it is as it was.
     pub from: Option<String>,
     /// What it is.
-    pub to: Standing,
+    pub to: Role,
     /// What told.
     pub cause: Cause,
     /// Whether programs and addresses are to be told: not if it is as the node before us knew it, and
@@ -69,7 +69,7 @@ impl Transition {
     }
 }
 
-impl Letter for Transition {
+impl Notification for Transition {
     fn instance(&self) -> &InstanceId {
         &self.found.id
     }

@@ -6,8 +6,8 @@
 //! A file that cannot be opened or written ends nothing: reports are refused with the reason, and the
 //! thread tries to open the file again. A damaged file is renamed, and a new one is begun.
 
-mod clerk;
 mod store;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use vipwatch_core::claim::Claim;
-use vipwatch_core::{Chain, InstanceId};
-use vipwatch_linux::inbox::Inbox;
+use vipwatch_core::debounce::ReportedState;
+use vipwatch_core::{ErrorChain, InstanceId};
+use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::spawn_worker;
 
-use self::clerk::Clerk;
 use self::store::Store;
+use self::writer::JournalWriter;
 
 /// The file's name in the state directory.
 pub const FILE: &str = "claims.sqlite";
@@ -82,24 +82,24 @@ impl JournalError {
 }
 
 /// What is remembered of each instance.
-pub type Memories = BTreeMap<InstanceId, Memory>;
+pub type StoredReports = BTreeMap<InstanceId, StoredReport>;
 
 /// What is remembered of one instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct StoredReport {
     /// What holds.
-    pub settled: Option<Holds>,
+    pub settled: Option<SettledRow>,
     /// Who was told, and of which report.
     pub told: BTreeMap<String, i64>,
     /// Reports that were promised and not settled, in order.
-    pub open: Vec<(i64, Claim)>,
+    pub open: Vec<(i64, ReportedState)>,
 }
 
 /// What holds of one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holds {
+pub struct SettledRow {
     /// What.
-    pub claim: Claim,
+    pub state: ReportedState,
     /// The last report that was considered.
     pub seq: i64,
     /// The last one that was acted on; zero if none ever was.
@@ -110,16 +110,16 @@ pub struct Holds {
 
 /// What is to be written.
 #[derive(Debug)]
-enum Note {
+enum JournalEntry {
     Report {
         ticket: u64,
         instance: InstanceId,
-        claim: Claim,
+        state: ReportedState,
     },
-    Settled {
+    SettledReport {
         instance: InstanceId,
         seq: i64,
-        claim: Claim,
+        state: ReportedState,
         /// The last report that was acted on; 0 leaves it as it is.
         acted: i64,
     },
@@ -127,25 +127,25 @@ enum Note {
     Again {
         instance: InstanceId,
         seq: i64,
-        claim: Claim,
+        state: ReportedState,
     },
     Forget(InstanceId),
     /// There is something in the ledger.
-    Told,
+    DeliveredReports,
     End,
 }
 
 /// Who was told about whom, and of which report.
-type Told = BTreeMap<(Arc<str>, InstanceId), i64>;
+type DeliveredReports = BTreeMap<(Arc<str>, InstanceId), i64>;
 
 /// Where it is noted who was told. Handed to those who tell; they may outlive the journal.
 #[derive(Debug, Clone)]
-pub struct Ledger {
-    told: Arc<Mutex<Told>>,
-    sender: SyncSender<Vec<Note>>,
+pub struct DeliveryStore {
+    told: Arc<Mutex<DeliveredReports>>,
+    sender: SyncSender<Vec<JournalEntry>>,
 }
 
-impl Ledger {
+impl DeliveryStore {
     /// `party` knows what holds of `instance` by the report `seq`. What is lost of this with the process is
     /// told once more by the next.
     pub fn told(&self, party: &Arc<str>, instance: &InstanceId, seq: i64) {
@@ -155,21 +155,21 @@ impl Ledger {
         drop(told);
         // A thread that has too much to do to be woken looks here when it has done it.
         if is_first {
-            let _ = self.sender.try_send(vec![Note::Told]);
+            let _ = self.sender.try_send(vec![JournalEntry::DeliveredReports]);
         }
     }
 }
 
 /// What became of a report: its number, or why it could not be kept.
-pub type Kept = (u64, Result<i64, String>);
+pub type StoreResult = (u64, Result<i64, String>);
 
 /// What the thread has to say.
 #[derive(Debug)]
 pub enum Completion {
     /// A report was written, or could not be.
-    Kept(Kept),
+    Stored(StoreResult),
     /// The file could be opened at last; this is what it remembers.
-    Opened(Memories),
+    Opened(StoredReports),
     /// A new file was begun in the place of a damaged one: it does not have what holds. It does have which
     /// targets were told.
     Replaced,
@@ -179,14 +179,14 @@ pub enum Completion {
 #[derive(Debug)]
 pub struct Journal {
     /// What is handed over next.
-    bundle: Vec<Note>,
+    bundle: Vec<JournalEntry>,
     /// Reports that were taken and have not come back.
     waiting: usize,
-    sender: SyncSender<Vec<Note>>,
-    told: Arc<Mutex<Told>>,
+    sender: SyncSender<Vec<JournalEntry>>,
+    told: Arc<Mutex<DeliveredReports>>,
     /// Where the thread leaves what it has written.
     /// BOUND: one entry for each report that waits to be written, and `keep` takes no more than `LONGEST` of those.
-    shelf: Inbox<Completion>,
+    shelf: WakeQueue<Completion>,
     thread: Option<JoinHandle<()>>,
     /// Why the file could not be opened at the start.
     problem: Option<String>,
@@ -195,25 +195,25 @@ pub struct Journal {
 impl Journal {
     /// Opens the journal in `directory`, and tells what it remembers. If the disk is full, read-only or
     /// broken, the journal refuses every report until it could be opened: see [`Self::problem`].
-    pub fn open(directory: &Path) -> Result<(Self, Memories), JournalError> {
+    pub fn open(directory: &Path) -> Result<(Self, StoredReports), JournalError> {
         let (store, found, problem) = match Store::open(directory) {
             Ok((store, found)) => (Some(store), Some(found), None),
             Err(error) if error.is_final() => return Err(error),
-            Err(error) => (None, None, Some(Chain(&error).to_string())),
+            Err(error) => (None, None, Some(ErrorChain(&error).to_string())),
         };
         if let Some(error) = &problem {
             tracing::error!(error, "journal cannot be opened; reports are answered with 503");
         }
-        let shelf = Inbox::new()?;
+        let shelf = WakeQueue::new()?;
         let (sender, receiver) = sync_channel(BUNDLES);
-        let told = Arc::<Mutex<Told>>::default();
+        let told = Arc::<Mutex<DeliveredReports>>::default();
         let found = found.unwrap_or_default();
-        let mut clerk = Clerk::new(directory, shelf.clone(), Arc::clone(&told));
+        let mut writer = JournalWriter::new(directory, shelf.clone(), Arc::clone(&told));
         match store {
-            Some(store) => clerk.begin(store, &found.memories, found.last),
-            None => clerk.refuse(problem.clone().unwrap_or_default()),
+            Some(store) => writer.begin(store, &found.memories, found.last),
+            None => writer.refuse(problem.clone().unwrap_or_default()),
         }
-        let thread = spawn_worker("journal", move |heartbeat| clerk.work(&receiver, heartbeat))?;
+        let thread = spawn_worker("journal", move |heartbeat| writer.work(&receiver, heartbeat))?;
         let (bundle, waiting, thread) = (Vec::new(), 0, Some(thread));
         let journal = Self { bundle, waiting, sender, told, shelf, thread, problem };
         Ok((journal, found.memories))
@@ -225,36 +225,42 @@ impl Journal {
     }
 
     /// Takes a report that is to be written; false if there is no room, and nothing can be promised.
-    pub fn keep(&mut self, ticket: u64, instance: InstanceId, claim: Claim) -> bool {
+    pub fn keep(&mut self, ticket: u64, instance: InstanceId, state: ReportedState) -> bool {
         let has_room = self.waiting < LONGEST;
         if has_room {
             self.waiting += 1;
-            self.bundle.push(Note::Report { ticket, instance, claim });
+            self.bundle.push(JournalEntry::Report { ticket, instance, state });
         }
         has_room
     }
 
     /// Notes what holds, and whether it was acted on or was so already. What is lost of this with the
     /// process is considered once more by the next.
-    pub fn settle(&mut self, instance: InstanceId, seq: i64, claim: Claim, is_acted_on: bool) {
+    pub fn settle(
+        &mut self,
+        instance: InstanceId,
+        seq: i64,
+        state: ReportedState,
+        is_acted_on: bool,
+    ) {
         let acted = if is_acted_on { seq } else { 0 };
-        self.bundle.push(Note::Settled { instance, seq, claim, acted });
+        self.bundle.push(JournalEntry::SettledReport { instance, seq, state, acted });
     }
 
     /// Notes what holds once more, in a new file: `acted` is the last report that was acted on.
-    pub fn restore(&mut self, instance: InstanceId, seq: i64, claim: Claim, acted: i64) {
-        self.bundle.push(Note::Settled { instance, seq, claim, acted });
+    pub fn restore(&mut self, instance: InstanceId, seq: i64, state: ReportedState, acted: i64) {
+        self.bundle.push(JournalEntry::SettledReport { instance, seq, state, acted });
     }
 
     /// Writes a report that is held back once more, in a new file, with the number it has. Settling that
     /// number then settles this report.
-    pub fn restore_report(&mut self, instance: InstanceId, seq: i64, claim: Claim) {
-        self.bundle.push(Note::Again { instance, seq, claim });
+    pub fn restore_report(&mut self, instance: InstanceId, seq: i64, state: ReportedState) {
+        self.bundle.push(JournalEntry::Again { instance, seq, state });
     }
 
     /// Nothing is remembered of this one any more.
     pub fn forget(&mut self, instance: InstanceId) {
-        self.bundle.push(Note::Forget(instance));
+        self.bundle.push(JournalEntry::Forget(instance));
     }
 
     /// Hands over what was taken, without waiting: all at once, so that it is written at once. What finds no
@@ -281,14 +287,14 @@ impl Journal {
     }
 
     /// For those who tell.
-    pub fn ledger(&self) -> Ledger {
-        Ledger { told: Arc::clone(&self.told), sender: self.sender.clone() }
+    pub fn ledger(&self) -> DeliveryStore {
+        DeliveryStore { told: Arc::clone(&self.told), sender: self.sender.clone() }
     }
 
     /// The completions since the last call, in order.
     pub fn completions(&mut self) -> Vec<Completion> {
         let completions = self.shelf.take();
-        let is_kept = |one: &&Completion| matches!(one, Completion::Kept(_));
+        let is_kept = |one: &&Completion| matches!(one, Completion::Stored(_));
         let kept = completions.iter().filter(is_kept).count();
         self.waiting = self.waiting.saturating_sub(kept);
         completions
@@ -304,7 +310,7 @@ impl AsFd for Journal {
 impl Drop for Journal {
     /// Everything that was handed over is written before this returns.
     fn drop(&mut self) {
-        self.bundle.push(Note::End);
+        self.bundle.push(JournalEntry::End);
         // Others may still have a ledger, so that the line is not cut.
         let _ = self.sender.send(std::mem::take(&mut self.bundle));
         if let Some(thread) = self.thread.take() {

@@ -12,10 +12,10 @@
 //! [`simulate`] is the same socket in the manner of Neutron's own servers, and of every way in which they
 //! can fail, for whoever wants to test a monitor without OpenStack.
 
-mod books;
+mod control;
 pub mod journal;
-mod orders;
 pub mod reply;
+mod report_states;
 pub mod request;
 mod server;
 pub mod simulate;
@@ -27,38 +27,38 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use vipwatch_core::InstanceId;
-use vipwatch_linux::listen::{Bound, ListenError, Looks, SocketFile, listen_at};
+use vipwatch_linux::listen::{BoundSocket, ListenError, SocketFile, SocketOptions, listen_at};
 use vipwatch_linux::process::make_room_for_files;
 use vipwatch_linux::worker::spawn_worker;
 
-pub use crate::books::Standing;
-pub use crate::journal::Ledger;
+use crate::control::{ControlMessage, ControlQueue};
+pub use crate::journal::DeliveryStore;
 use crate::journal::{Journal, JournalError};
-use crate::orders::{Order, Orders};
+pub use crate::report_states::RouterReport;
 use crate::server::Server;
-pub use crate::server::{Audience, Policy, Settled, View};
+pub use crate::server::{ReceiverPolicy, ReceiverView, ReportSink, SettledReport};
 
 /// The name of the problem that the socket's file is not the receiver's any more.
 const SOCKET_PROBLEM: &str = "socket";
 
 /// Where and how to listen.
 #[derive(Debug)]
-pub struct Settings {
+pub struct ReceiverSettings {
     /// The socket's name.
     pub socket: PathBuf,
     /// Where the socket comes from.
-    pub entrance: Entrance,
+    pub listen_source: ListenSource,
     /// How the socket looks.
-    pub looks: Looks,
+    pub options: SocketOptions,
     /// Who may report, and how soon it is acted on.
-    pub policy: Policy,
+    pub policy: ReceiverPolicy,
     /// Where the journal is kept.
     pub directory: PathBuf,
 }
 
 /// Where a socket that listens comes from.
 #[derive(Debug)]
-pub enum Entrance {
+pub enum ListenSource {
     /// It is made.
     New,
     /// From a service manager, whose it stays.
@@ -82,8 +82,8 @@ pub enum ReceiverError {
 /// A receiver that runs.
 #[derive(Debug)]
 pub struct Receiver {
-    view: Arc<Mutex<View>>,
-    orders: Orders,
+    view: Arc<Mutex<ReceiverView>>,
+    control: ControlQueue,
     thread: Option<JoinHandle<()>>,
     /// `None`: the socket is a service manager's, who removes it.
     socket: Option<SocketFile>,
@@ -93,25 +93,25 @@ impl Receiver {
     /// Begins to receive. `audience` makes those who are told, and what was promised before is told
     /// first.
     pub fn start(
-        settings: Settings,
-        audience: impl FnOnce(Ledger) -> io::Result<Box<dyn Audience>>,
+        settings: ReceiverSettings,
+        audience: impl FnOnce(DeliveryStore) -> io::Result<Box<dyn ReportSink>>,
     ) -> Result<Self, ReceiverError> {
-        let Settings { socket, entrance, looks, policy, directory } = settings;
+        let ReceiverSettings { socket, listen_source, options, policy, directory } = settings;
         // ORDER: what takes time and can be done before the socket. Whoever connects finds somebody who can promise,
         // and soon. But nobody is told what holds before the socket is ours.
         let (journal, memory) = Journal::open(&directory)?;
         // Each connection, and what a process has besides.
         make_room_for_files(policy.connections as u64 + 64);
-        let orders = Orders::new().map_err(ReceiverError::Start)?;
+        let control = ControlQueue::new().map_err(ReceiverError::Start)?;
         let audience = audience(journal.ledger()).map_err(ReceiverError::Start)?;
-        let (listener, ours) = match entrance {
-            Entrance::New => {
-                let Bound { listener, file } = listen_at(&socket, looks)?;
+        let (listener, ours) = match listen_source {
+            ListenSource::New => {
+                let BoundSocket { listener, file } = listen_at(&socket, options)?;
                 (listener, Some(file))
             }
-            Entrance::Given(listener) => (listener, None),
+            ListenSource::Given(listener) => (listener, None),
         };
-        let server = Server::new(listener, orders.clone(), policy, (journal, memory), audience);
+        let server = Server::new(listener, control.clone(), policy, (journal, memory), audience);
         let server = server.map_err(ReceiverError::Start)?;
         let view = server.view();
         let thread = spawn_worker("receiver", move |heartbeat| {
@@ -120,31 +120,31 @@ impl Receiver {
             }
         });
         let thread = thread.map_err(ReceiverError::Start)?;
-        Ok(Self { view, orders, thread: Some(thread), socket: ours })
+        Ok(Self { view, control, thread: Some(thread), socket: ours })
     }
 
     /// What is counted and known.
-    pub fn view(&self) -> Arc<Mutex<View>> {
+    pub fn view(&self) -> Arc<Mutex<ReceiverView>> {
         Arc::clone(&self.view)
     }
 
     /// From now on, this holds.
-    pub fn set_policy(&self, policy: Policy) {
-        self.orders.put(Order::Policy(policy));
+    pub fn set_policy(&self, policy: ReceiverPolicy) {
+        self.control.put(ControlMessage::ReceiverPolicy(policy));
     }
 
     /// From now on, monitors report at `socket`, which looks so; whoever is being served is served. What cannot
     /// be had leaves it as it was.
-    pub fn move_to(&mut self, socket: &Path, looks: Looks) -> Result<(), ListenError> {
+    pub fn move_to(&mut self, socket: &Path, options: SocketOptions) -> Result<(), ListenError> {
         match &self.socket {
             // Not ours to move.
             None => Ok(()),
-            Some(before) if before.path() == socket => before.set_permissions(looks),
+            Some(before) if before.path() == socket => before.set_permissions(options),
             Some(before) => {
-                let Bound { listener, file } = listen_at(socket, looks)?;
+                let BoundSocket { listener, file } = listen_at(socket, options)?;
                 // ORDER: the file goes before the listener, which keeps its inode from being used again.
                 before.remove();
-                self.orders.put(Order::Listen(listener));
+                self.control.put(ControlMessage::Listen(listener));
                 self.socket = Some(file);
                 Ok(())
             }
@@ -174,7 +174,7 @@ impl Receiver {
 
     /// Forgets what was claimed of these.
     pub fn forget(&self, instances: Vec<InstanceId>) {
-        self.orders.put(Order::Forget(instances));
+        self.control.put(ControlMessage::Forget(instances));
     }
 
     /// Whether it still receives.
@@ -189,7 +189,7 @@ impl Drop for Receiver {
         if let Some(file) = &self.socket {
             file.remove();
         }
-        self.orders.put(Order::Stop);
+        self.control.put(ControlMessage::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

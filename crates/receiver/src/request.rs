@@ -5,7 +5,7 @@
 //! blank line, and says what is wrong.
 
 use vipwatch_core::InstanceId;
-use vipwatch_core::claim::Claim;
+use vipwatch_core::debounce::ReportedState;
 
 /// The longest head that is read: Neutron's server reads 4 KiB of it.
 pub const LONGEST: usize = 8 << 10;
@@ -19,14 +19,14 @@ pub struct Report {
     /// About whom.
     pub instance: InstanceId,
     /// What is claimed.
-    pub claim: Claim,
+    pub state: ReportedState,
     /// Whether more may come on this connection.
     pub is_kept: bool,
 }
 
 /// Why a request is not a report; each is counted by its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RequestError {
     /// The first line is not that of a request.
     #[error("the first line is not METHOD TARGET VERSION")]
     StartLine,
@@ -56,7 +56,7 @@ pub enum Refusal {
     Word,
 }
 
-impl Refusal {
+impl RequestError {
     /// One word for it, to count by.
     pub fn name(&self) -> &'static str {
         match self {
@@ -75,33 +75,35 @@ impl Refusal {
 
 /// What has come so far.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum RequestProgress {
     /// More is to come.
     Incomplete,
     /// A report, of so many bytes.
     Report(Report, usize),
     /// Not a report.
-    Refused(Refusal),
+    Refused(RequestError),
 }
 
 const ID: &str = "X-Neutron-Router-Id";
 const STATE: &str = "X-Neutron-State";
 
 /// Reads `bytes`, which begin where a request does.
-pub fn read(bytes: &[u8]) -> Progress {
+pub fn read(bytes: &[u8]) -> RequestProgress {
     let Some(head) = head_length(bytes) else {
         return match bytes.len() {
-            length if length >= LONGEST => Progress::Refused(Refusal::TooLong),
-            _ => Progress::Incomplete,
+            length if length >= LONGEST => RequestProgress::Refused(RequestError::TooLong),
+            _ => RequestProgress::Incomplete,
         };
     };
     if head > LONGEST {
-        return Progress::Refused(Refusal::TooLong);
+        return RequestProgress::Refused(RequestError::TooLong);
     }
     match parse(&bytes[..head]) {
-        Ok((report, body)) if bytes.len() >= head + body => Progress::Report(report, head + body),
-        Ok(_) => Progress::Incomplete,
-        Err(refusal) => Progress::Refused(refusal),
+        Ok((report, body)) if bytes.len() >= head + body => {
+            RequestProgress::Report(report, head + body)
+        }
+        Ok(_) => RequestProgress::Incomplete,
+        Err(refusal) => RequestProgress::Refused(refusal),
     }
 }
 
@@ -119,19 +121,19 @@ fn head_length(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-fn parse(head: &[u8]) -> Result<(Report, usize), Refusal> {
-    let text = std::str::from_utf8(head).map_err(|_error| Refusal::NotText)?;
+fn parse(head: &[u8]) -> Result<(Report, usize), RequestError> {
+    let text = std::str::from_utf8(head).map_err(|_error| RequestError::NotText)?;
     let mut lines = text.lines().skip_while(|line| line.is_empty());
     let start: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
-    let [_, _, version] = *start.as_slice() else { return Err(Refusal::StartLine) };
+    let [_, _, version] = *start.as_slice() else { return Err(RequestError::StartLine) };
     if !version.starts_with("HTTP/") {
-        return Err(Refusal::StartLine);
+        return Err(RequestError::StartLine);
     }
     let (mut id, mut state, mut body) = (None, None, 0);
     // As HTTP has it: kept open from 1.1 on, unless one side says otherwise.
     let mut is_kept = version == "HTTP/1.1";
     for line in lines.filter(|line| !line.is_empty()) {
-        let (name, value) = line.split_once(':').ok_or(Refusal::HeaderLine)?;
+        let (name, value) = line.split_once(':').ok_or(RequestError::HeaderLine)?;
         let value = value.trim();
         if name.eq_ignore_ascii_case(ID) {
             once(&mut id, value, ID)?;
@@ -141,26 +143,26 @@ fn parse(head: &[u8]) -> Result<(Report, usize), Refusal> {
             is_kept = !value.eq_ignore_ascii_case("close");
         } else if name.eq_ignore_ascii_case("Content-Length") {
             let length = value.parse().ok().filter(|length| *length <= LONGEST_BODY);
-            body = length.ok_or(Refusal::Body)?;
+            body = length.ok_or(RequestError::Body)?;
         } else if name.eq_ignore_ascii_case("Transfer-Encoding") {
-            return Err(Refusal::Body);
+            return Err(RequestError::Body);
         }
     }
-    let id = id.ok_or(Refusal::Missing(ID))?;
-    let state = state.ok_or(Refusal::Missing(STATE))?;
-    let instance = id.parse().map_err(|error| Refusal::Id(format!("{error}")))?;
-    let claim = Claim::of_word(state).ok_or(Refusal::Word)?;
-    Ok((Report { instance, claim, is_kept }, body))
+    let id = id.ok_or(RequestError::Missing(ID))?;
+    let state = state.ok_or(RequestError::Missing(STATE))?;
+    let instance = id.parse().map_err(|error| RequestError::Id(format!("{error}")))?;
+    let state = ReportedState::of_word(state).ok_or(RequestError::Word)?;
+    Ok((Report { instance, state, is_kept }, body))
 }
 
 fn once<'t>(
     place: &mut Option<&'t str>,
     value: &'t str,
     name: &'static str,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Refusal::Twice(name)),
+        Some(_) => Err(RequestError::Twice(name)),
     }
 }
 
@@ -176,32 +178,41 @@ mod tests {
                             x-neutron-state: master\r\nuser-agent: Python-httplib2/0.9 (gzip)\r\n\
                             accept-encoding: gzip, deflate\r\n\r\n";
 
-    fn report(claim: Claim, is_kept: bool) -> Report {
-        Report { instance: "5c7d-1".parse().unwrap(), claim, is_kept }
+    fn report(state: ReportedState, is_kept: bool) -> Report {
+        Report { instance: "5c7d-1".parse().unwrap(), state, is_kept }
     }
 
     #[test]
     fn every_generation_of_monitors_is_understood() {
         let read = |text: &str| read(text.as_bytes());
-        assert_eq!(read(CURL), Progress::Report(report(Claim::Primary, false), CURL.len()));
-        assert_eq!(read(HTTPLIB2), Progress::Report(report(Claim::Primary, true), HTTPLIB2.len()));
+        assert_eq!(
+            read(CURL),
+            RequestProgress::Report(report(ReportedState::Primary, false), CURL.len())
+        );
+        assert_eq!(
+            read(HTTPLIB2),
+            RequestProgress::Report(report(ReportedState::Primary, true), HTTPLIB2.len())
+        );
         let bare = HTTPLIB2.replace("\r\n", "\n").replace("master", "backup");
-        assert_eq!(read(&bare), Progress::Report(report(Claim::Backup, true), bare.len()));
+        assert_eq!(
+            read(&bare),
+            RequestProgress::Report(report(ReportedState::Backup, true), bare.len())
+        );
     }
 
     #[test]
     fn a_request_in_pieces_is_waited_for_and_a_second_one_is_left() {
         for length in 0..CURL.len() {
-            assert_eq!(read(&CURL.as_bytes()[..length]), Progress::Incomplete, "{length}");
+            assert_eq!(read(&CURL.as_bytes()[..length]), RequestProgress::Incomplete, "{length}");
         }
-        let first = || report(Claim::Primary, false);
+        let first = || report(ReportedState::Primary, false);
         // Another router's report behind it changes nothing.
         let two = format!("{CURL}{}", HTTPLIB2.replace("5c7d-1", "5c7d-2"));
-        assert_eq!(read(two.as_bytes()), Progress::Report(first(), CURL.len()));
+        assert_eq!(read(two.as_bytes()), RequestProgress::Report(first(), CURL.len()));
         let body = CURL.replace("Accept: */*", "Content-Length: 3");
-        assert_eq!(read(body.as_bytes()), Progress::Incomplete);
+        assert_eq!(read(body.as_bytes()), RequestProgress::Incomplete);
         let whole = format!("{body}abc");
-        assert_eq!(read(whole.as_bytes()), Progress::Report(first(), whole.len()));
+        assert_eq!(read(whole.as_bytes()), RequestProgress::Report(first(), whole.len()));
     }
 
     #[test]
@@ -220,13 +231,15 @@ mod tests {
         ];
         for (text, expected) in cases {
             match read(text.as_bytes()) {
-                Progress::Refused(refusal) => assert_eq!(refusal.name(), expected, "{text:?}"),
+                RequestProgress::Refused(refusal) => {
+                    assert_eq!(refusal.name(), expected, "{text:?}");
+                }
                 other => panic!("{text:?}: {other:?}"),
             }
         }
         let endless = vec![b'x'; LONGEST];
-        assert_eq!(read(&endless), Progress::Refused(Refusal::TooLong));
-        assert_eq!(read(b"\xff\xfe\n\n"), Progress::Refused(Refusal::NotText));
+        assert_eq!(read(&endless), RequestProgress::Refused(RequestError::TooLong));
+        assert_eq!(read(b"\xff\xfe\n\n"), RequestProgress::Refused(RequestError::NotText));
     }
 
     /// One damaged byte outside the id and the characters that enclose it, and any truncation.
@@ -241,10 +254,10 @@ mod tests {
                 let mut bytes = original.to_vec();
                 bytes[at] = byte;
                 for cut in [bytes.len(), bytes.len() - 1, at + 1] {
-                    if let Progress::Report(read, length) = read(&bytes[..cut]) {
+                    if let RequestProgress::Report(read, length) = read(&bytes[..cut]) {
                         assert!(length <= cut);
                         assert_eq!(read.instance.as_str(), "5c7d-1", "{at} {byte}");
-                        assert_eq!(read.claim, Claim::Primary, "{at} {byte}");
+                        assert_eq!(read.state, ReportedState::Primary, "{at} {byte}");
                     }
                 }
             }
@@ -269,7 +282,7 @@ mod tests {
             let begin = CURL.find("5c7d-1").unwrap();
             let mut bytes = CURL.as_bytes().to_vec();
             bytes[begin + at] = byte;
-            if let Progress::Report(read, _) = read(&bytes) {
+            if let RequestProgress::Report(read, _) = read(&bytes) {
                 let rest = std::str::from_utf8(&bytes[begin..]).unwrap();
                 prop_assert_eq!(read.instance.as_str(), rest.split('\n').next().unwrap().trim());
             }

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! One thread, one `epoll`. A report is answered when the journal has it. What follows from it is decided
-//! by [`Books`], and told to whoever wants to know ([`Settled`]).
+//! by [`ReportStates`], and told to whoever wants to know ([`SettledReport`]).
 
-mod door;
+mod accept;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -23,16 +23,16 @@ use std::time::{Duration, SystemTime};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use vipwatch_core::claim::Claim;
+use vipwatch_core::debounce::ReportedState;
 use vipwatch_core::{InstanceId, Moment};
 use vipwatch_linux::clock;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
-use crate::books::{Books, Consequence, Standing};
-use crate::journal::{Completion, Journal, Memories};
-use crate::orders::{Order, Orders};
+use crate::control::{ControlMessage, ControlQueue};
+use crate::journal::{Completion, Journal, StoredReports};
 use crate::reply::Reply;
-use crate::request::{LONGEST, Progress, Report, read};
+use crate::report_states::{ReportOutcome, ReportStates, RouterReport};
+use crate::request::{LONGEST, Report, RequestProgress, read};
 
 /// Instances that are kept apart; a node has a thousand.
 const INSTANCES: usize = 100_000;
@@ -53,13 +53,13 @@ const FIRST: u64 = 16;
 
 /// What holds of an instance from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
+pub struct SettledReport {
     /// Whose.
     pub instance: InstanceId,
     /// What.
-    pub claim: Claim,
+    pub state: ReportedState,
     /// What held before; `None` if nothing did, or nobody knows any more.
-    pub from: Option<Claim>,
+    pub from: Option<ReportedState>,
     /// The number of the report that it rests on.
     pub seq: i64,
     /// When it was settled.
@@ -67,12 +67,12 @@ pub struct Settled {
 }
 
 /// Those who are told what holds. Nothing here may wait.
-pub trait Audience: Send {
+pub trait ReportSink: Send {
     /// This holds from now on.
-    fn tell(&mut self, settled: &Settled);
+    fn tell(&mut self, settled: &SettledReport);
 
     /// This holds since the receiver before us; `told` is who was told, and of which report.
-    fn recall(&mut self, settled: &Settled, told: &BTreeMap<String, i64>);
+    fn recall(&mut self, settled: &SettledReport, told: &BTreeMap<String, i64>);
 
     /// This instance is not there any more.
     fn forget(&mut self, _instance: &InstanceId) {}
@@ -83,7 +83,7 @@ pub trait Audience: Send {
 
 /// Who may report, and how soon it is acted on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct ReceiverPolicy {
     /// Users that are believed; root and ours among them, if at all.
     pub users: Vec<u32>,
     /// Groups whose members are believed, by their effective group or a supplementary one.
@@ -96,7 +96,7 @@ pub struct Policy {
     pub connections: usize,
 }
 
-impl Default for Policy {
+impl Default for ReceiverPolicy {
     /// Nobody, as soon as Neutron's agent would.
     fn default() -> Self {
         let (interval, deadline) = (Duration::from_secs(2), Duration::from_secs(5));
@@ -106,9 +106,9 @@ impl Default for Policy {
 
 /// What is counted, and what is known.
 #[derive(Debug, Clone, Default)]
-pub struct View {
+pub struct ReceiverView {
     /// Everybody of whom something was claimed.
-    pub instances: BTreeMap<InstanceId, Standing>,
+    pub instances: BTreeMap<InstanceId, RouterReport>,
     /// Reports that were promised.
     pub accepted: u64,
     /// Reports that changed nothing: repeated, held back, or taken back in time.
@@ -125,7 +125,7 @@ pub struct View {
     pub problems: BTreeMap<&'static str, String>,
 }
 
-impl View {
+impl ReceiverView {
     /// Notes a problem, or that it is over.
     pub(crate) fn set_problem(&mut self, name: &'static str, problem: Option<String>) {
         match problem {
@@ -152,18 +152,18 @@ struct Connection {
 /// A server that runs until it is told to stop.
 pub(crate) struct Server {
     listener: OwnedFd,
-    orders: Orders,
+    control: ControlQueue,
     waiting: OwnedFd,
-    policy: Policy,
+    policy: ReceiverPolicy,
     journal: Journal,
-    audience: Box<dyn Audience>,
-    view: Arc<Mutex<View>>,
+    audience: Box<dyn ReportSink>,
+    view: Arc<Mutex<ReceiverView>>,
     connections: BTreeMap<u64, Connection>,
     /// Reports that wait for the disk, by the connection they came over, which may be gone by then.
     promises: BTreeMap<u64, Report>,
     /// In the order of their deadlines.
     deadlines: VecDeque<(Moment, u64)>,
-    books: Books,
+    states: ReportStates,
     /// Until when nobody is let in.
     closed_until: Option<Moment>,
     /// Nobody could be let in, and that was said.
@@ -177,10 +177,10 @@ impl Server {
     /// Serves `listener`, which does not wait.
     pub(crate) fn new(
         listener: OwnedFd,
-        orders: Orders,
-        policy: Policy,
-        (journal, memory): (Journal, Memories),
-        audience: Box<dyn Audience>,
+        control: ControlQueue,
+        policy: ReceiverPolicy,
+        (journal, memory): (Journal, StoredReports),
+        audience: Box<dyn ReportSink>,
     ) -> io::Result<Self> {
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |source: &dyn AsFd, mark| {
@@ -189,11 +189,11 @@ impl Server {
         };
         add(&listener, LISTENER)?;
         add(&journal, JOURNAL)?;
-        add(&orders, ORDERS)?;
-        let books = Books::new(policy.interval);
+        add(&control, ORDERS)?;
+        let states = ReportStates::new(policy.interval);
         let mut server = Self {
             listener,
-            orders,
+            control,
             waiting,
             policy,
             journal,
@@ -202,7 +202,7 @@ impl Server {
             connections: BTreeMap::new(),
             promises: BTreeMap::new(),
             deadlines: VecDeque::new(),
-            books,
+            states,
             closed_until: None,
             is_full: false,
             known_strangers: BTreeSet::new(),
@@ -215,21 +215,21 @@ impl Server {
     }
 
     /// What is counted and known, for whoever asks.
-    pub(crate) fn view(&self) -> Arc<Mutex<View>> {
+    pub(crate) fn view(&self) -> Arc<Mutex<ReceiverView>> {
         Arc::clone(&self.view)
     }
 
     /// What was promised before is kept.
-    fn remember(&mut self, memory: Memories) {
+    fn remember(&mut self, memory: StoredReports) {
         for (instance, memory) in memory {
-            if let Some(settled) = self.books.recall(&instance, &memory) {
+            if let Some(settled) = self.states.recall(&instance, &memory) {
                 self.audience.recall(&settled, &memory.told);
             }
             self.show(&instance);
-            for (seq, claim) in memory.open {
+            for (seq, state) in memory.open {
                 let now = (clock::now(), SystemTime::now());
-                let consequence = self.books.hear_again(&instance, claim, seq, now);
-                self.follow(&instance, claim, seq, &consequence);
+                let consequence = self.states.hear_again(&instance, state, seq, now);
+                self.follow(&instance, state, seq, &consequence);
             }
         }
     }
@@ -249,7 +249,7 @@ impl Server {
         // Whoever waits to be let in is the next one's.
         self.closed_until = None;
         let _ = epoll::delete(&self.waiting, &self.listener);
-        epoll::delete(&self.waiting, &self.orders)?;
+        epoll::delete(&self.waiting, &self.control)?;
         // Whoever has begun to speak is heard out.
         let end = clock::now() + FAREWELL;
         for token in self.connections.keys().copied().collect::<Vec<u64>>() {
@@ -266,26 +266,30 @@ impl Server {
     /// Does what it is told to; false if that is to stop.
     fn obey(&mut self) -> bool {
         let mut goes_on = true;
-        for order in self.orders.take() {
+        for order in self.control.take() {
             match order {
-                Order::Policy(policy) => {
-                    self.books.set_interval(policy.interval);
+                ControlMessage::ReceiverPolicy(policy) => {
+                    self.states.set_interval(policy.interval);
                     self.policy = policy;
                 }
-                Order::Listen(listener) => {
+                ControlMessage::Listen(listener) => {
                     let _ = epoll::delete(&self.waiting, &self.listener);
                     self.listener = listener;
                     self.closed_until = Some(clock::now());
                 }
-                Order::Forget(instances) => instances.iter().for_each(|one| self.forget(one)),
-                Order::Stop => goes_on = false,
+                ControlMessage::Forget(instances) => {
+                    for instance in &instances {
+                        self.forget(instance);
+                    }
+                }
+                ControlMessage::Stop => goes_on = false,
             }
         }
         goes_on
     }
 
     fn forget(&mut self, instance: &InstanceId) {
-        self.books.forget(instance);
+        self.states.forget(instance);
         self.journal.forget(instance.clone());
         self.audience.forget(instance);
         self.amend(|view| {
@@ -324,7 +328,7 @@ impl Server {
         let deadline = self.deadlines.front().map(|(at, _)| *at);
         // What found no room is handed over soon.
         let behind = self.journal.is_behind().then(|| clock::now() + SOON);
-        [deadline, self.books.due(), self.closed_until, behind].into_iter().flatten().min()
+        [deadline, self.states.due(), self.closed_until, behind].into_iter().flatten().min()
     }
 
     /// Reads what is there.
@@ -386,13 +390,13 @@ impl Server {
             return self.answer(token, &Reply::Forbidden, false);
         }
         match read(&connection.bytes) {
-            Progress::Incomplete => {}
-            Progress::Refused(refusal) => {
+            RequestProgress::Incomplete => {}
+            RequestProgress::Refused(refusal) => {
                 tracing::debug!("refused: {refusal}");
                 self.count(refusal.name());
                 self.answer(token, &Reply::Refused(refusal.to_string()), false);
             }
-            Progress::Report(report, length) => {
+            RequestProgress::Report(report, length) => {
                 connection.bytes.drain(..length);
                 self.promise(token, report);
             }
@@ -400,10 +404,10 @@ impl Server {
     }
 
     fn promise(&mut self, token: u64, report: Report) {
-        let is_new = !self.books.has(&report.instance);
-        let reason = if is_new && self.books.len() >= INSTANCES {
+        let is_new = !self.states.has(&report.instance);
+        let reason = if is_new && self.states.len() >= INSTANCES {
             Some("too many instances")
-        } else if self.journal.keep(token, report.instance.clone(), report.claim) {
+        } else if self.journal.keep(token, report.instance.clone(), report.state) {
             None
         } else {
             Some("the disk is too far behind")
@@ -432,7 +436,7 @@ impl Server {
     fn take_completions(&mut self) {
         for completion in self.journal.completions() {
             match completion {
-                Completion::Kept((token, result)) => self.keep_promise(token, result),
+                Completion::Stored((token, result)) => self.keep_promise(token, result),
                 Completion::Opened(memories) => {
                     self.amend(|view| view.set_problem(JOURNAL_PROBLEM, None));
                     self.remember(memories);
@@ -455,7 +459,7 @@ impl Server {
         match result {
             Ok(seq) => {
                 self.amend(|view| view.accepted += 1);
-                self.hear(&report.instance, report.claim, seq);
+                self.hear(&report.instance, report.state, seq);
                 self.answer(token, &Reply::Taken, report.is_kept);
             }
             Err(why) => {
@@ -482,12 +486,12 @@ impl Server {
 
     /// Writes what holds into a new journal, whose predecessor was damaged.
     fn restore(&mut self) {
-        for kept in self.books.kept() {
-            if let Some(claim) = kept.settled {
-                self.journal.restore(kept.instance.clone(), kept.seq, claim, kept.acted);
+        for kept in self.states.kept() {
+            if let Some(state) = kept.settled {
+                self.journal.restore(kept.instance.clone(), kept.seq, state, kept.acted);
             }
-            if let Some((seq, claim)) = kept.held {
-                self.journal.restore_report(kept.instance, seq, claim);
+            if let Some((seq, state)) = kept.held {
+                self.journal.restore_report(kept.instance, seq, state);
             }
         }
     }
@@ -507,35 +511,41 @@ impl Server {
     }
 
     /// A report that is in the journal.
-    fn hear(&mut self, instance: &InstanceId, claim: Claim, seq: i64) {
-        let consequence = self.books.hear(instance, claim, seq, (clock::now(), SystemTime::now()));
-        self.follow(instance, claim, seq, &consequence);
+    fn hear(&mut self, instance: &InstanceId, state: ReportedState, seq: i64) {
+        let consequence = self.states.hear(instance, state, seq, (clock::now(), SystemTime::now()));
+        self.follow(instance, state, seq, &consequence);
     }
 
-    fn follow(&mut self, instance: &InstanceId, claim: Claim, seq: i64, consequence: &Consequence) {
+    fn follow(
+        &mut self,
+        instance: &InstanceId,
+        state: ReportedState,
+        seq: i64,
+        consequence: &ReportOutcome,
+    ) {
         // ORDER: shown before it is told. Who begins to be told meanwhile reads what is shown.
         self.show(instance);
-        if let Consequence::Tell(settled) = consequence {
+        if let ReportOutcome::Tell(settled) = consequence {
             return self.tell(settled);
         }
         self.amend(|view| view.coalesced += 1);
         // Nobody is told, and yet it is settled: it must not be thought of again.
-        if *consequence == Consequence::Note {
-            self.journal.settle(instance.clone(), seq, claim, false);
+        if *consequence == ReportOutcome::Note {
+            self.journal.settle(instance.clone(), seq, state, false);
         }
     }
 
     /// What follows is told, and noted.
-    fn tell(&mut self, settled: &Settled) {
+    fn tell(&mut self, settled: &SettledReport) {
         self.audience.tell(settled);
-        self.journal.settle(settled.instance.clone(), settled.seq, settled.claim, true);
+        self.journal.settle(settled.instance.clone(), settled.seq, settled.state, true);
     }
 
     /// Does what is due.
     fn tick(&mut self) {
         let now = clock::now();
         self.open_again(now);
-        for settled in self.books.tick((now, SystemTime::now())) {
+        for settled in self.states.tick((now, SystemTime::now())) {
             self.show(&settled.instance);
             self.tell(&settled);
         }
@@ -557,9 +567,9 @@ impl Server {
     }
 
     fn show(&self, instance: &InstanceId) {
-        let Some(standing) = self.books.standing(instance) else { return };
+        let Some(report) = self.states.router_report(instance) else { return };
         self.amend(|view| {
-            view.instances.insert(instance.clone(), standing);
+            view.instances.insert(instance.clone(), report);
         });
     }
 
@@ -567,7 +577,7 @@ impl Server {
         self.amend(|view| *view.rejected.entry(reason).or_default() += 1);
     }
 
-    fn amend(&self, change: impl FnOnce(&mut View)) {
+    fn amend(&self, change: impl FnOnce(&mut ReceiverView)) {
         if let Ok(mut view) = self.view.lock() {
             change(&mut view);
         }

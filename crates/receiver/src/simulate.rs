@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use vipwatch_linux::listen::{Looks, listen_at};
+use vipwatch_linux::listen::{SocketOptions, listen_at};
 
 use crate::ReceiverError;
 
 /// In which manner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum Behaviour {
     /// Neutron 27 to 29: one read, a thread for each connection, and an answer that is not quite HTTP.
     Threaded,
     /// Neutron up to 26: proper HTTP, and connections that are kept open unless told otherwise.
@@ -43,7 +43,7 @@ pub enum Manner {
     Restarting,
 }
 
-impl Manner {
+impl Behaviour {
     /// All, with their names.
     pub const ALL: [(&'static str, Self); 12] = [
         ("threaded", Self::Threaded),
@@ -72,41 +72,41 @@ const THREADED: &[u8] = b"HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF
                           Connection: close\nContent-Location': http://127.0.0.1/";
 
 /// Is told what was said, and in which manner it is answered.
-pub type Heard = dyn Fn(&[u8], Manner) + Send + Sync;
+pub type RequestCallback = dyn Fn(&[u8], Behaviour) + Send + Sync;
 
 /// Plays an agent at `socket`, until the process ends.
 pub fn play(
     socket: &Path,
-    looks: Looks,
-    manner: Manner,
-    heard: &Arc<Heard>,
+    options: SocketOptions,
+    behaviour: Behaviour,
+    heard: &Arc<RequestCallback>,
 ) -> Result<(), ReceiverError> {
     let start = ReceiverError::Start;
-    match manner {
-        Manner::Absent => {
+    match behaviour {
+        Behaviour::Absent => {
             // A live one is respected, a dead one removed.
-            listen_at(socket, looks)?.file.remove();
+            listen_at(socket, options)?.file.remove();
             wait_for_ever();
         }
-        Manner::Refusing => {
-            listen_at(socket, looks)?.file.remove();
+        Behaviour::Refusing => {
+            listen_at(socket, options)?.file.remove();
             let _bound = bind_only(socket).map_err(start)?;
             wait_for_ever();
         }
-        Manner::Restarting => loop {
-            let bound = listen_at(socket, looks)?;
+        Behaviour::Restarting => loop {
+            let bound = listen_at(socket, options)?;
             let listener = UnixListener::from(bound.listener);
             listener.set_nonblocking(false).map_err(start)?;
             let (stream, _) = listener.accept().map_err(start)?;
             // Whoever hangs up has had enough.
-            let _ = attend(stream, &Mood::new(Manner::Threaded), &**heard);
+            let _ = attend(stream, &CurrentBehaviour::new(Behaviour::Threaded), &**heard);
             bound.file.remove();
             drop(listener);
             wait(GONE);
         },
         _ => {
-            let mood = Arc::new(Mood::new(manner));
-            serve(listen_at(socket, looks)?.listener, &mood, heard).map_err(start)
+            let behaviour = Arc::new(CurrentBehaviour::new(behaviour));
+            serve(listen_at(socket, options)?.listener, &behaviour, heard).map_err(start)
         }
     }
 }
@@ -121,57 +121,65 @@ fn bind_only(path: &Path) -> io::Result<OwnedFd> {
 
 /// In which manner the next one is answered; it may change.
 #[derive(Debug)]
-pub struct Mood {
-    manner: Mutex<Manner>,
+pub struct CurrentBehaviour {
+    behaviour: Mutex<Behaviour>,
     /// Rung when it changes, for those who are kept waiting.
     bell: Condvar,
 }
 
-impl Mood {
+impl CurrentBehaviour {
     /// As of now.
-    pub fn new(manner: Manner) -> Self {
-        Self { manner: Mutex::new(manner), bell: Condvar::new() }
+    pub fn new(behaviour: Behaviour) -> Self {
+        Self { behaviour: Mutex::new(behaviour), bell: Condvar::new() }
     }
 
     /// From now on; who was kept waiting is let go.
-    pub fn change(&self, manner: Manner) {
-        if let Ok(mut now) = self.manner.lock() {
-            *now = manner;
+    pub fn change(&self, behaviour: Behaviour) {
+        if let Ok(mut now) = self.behaviour.lock() {
+            *now = behaviour;
         }
         self.bell.notify_all();
     }
 
-    /// Waits for as long as it is `manner`.
-    fn outlast(&self, manner: Manner) {
-        if let Ok(now) = self.manner.lock() {
-            drop(self.bell.wait_while(now, |now| *now == manner));
+    /// Waits for as long as it is `behaviour`.
+    fn outlast(&self, behaviour: Behaviour) {
+        if let Ok(now) = self.behaviour.lock() {
+            drop(self.bell.wait_while(now, |now| *now == behaviour));
         }
     }
 
     /// As it is.
-    pub fn manner(&self) -> Manner {
-        self.manner.lock().map_or(Manner::Closing, |manner| *manner)
+    pub fn behaviour(&self) -> Behaviour {
+        self.behaviour.lock().map_or(Behaviour::Closing, |behaviour| *behaviour)
     }
 }
 
 /// Serves `listener`, until it is shut down. `heard` is told what was said.
-pub fn serve(listener: OwnedFd, mood: &Arc<Mood>, heard: &Arc<Heard>) -> io::Result<()> {
+pub fn serve(
+    listener: OwnedFd,
+    behaviour: &Arc<CurrentBehaviour>,
+    heard: &Arc<RequestCallback>,
+) -> io::Result<()> {
     let listener = UnixListener::from(listener);
     listener.set_nonblocking(false)?;
     loop {
         let (stream, _) = listener.accept()?;
-        let (mood, heard) = (Arc::clone(mood), Arc::clone(heard));
+        let (current, heard) = (Arc::clone(behaviour), Arc::clone(heard));
         let served = std::thread::Builder::new().spawn(move || {
             // Whoever hangs up has had enough.
-            let _ = attend(stream, &mood, &*heard);
+            let _ = attend(stream, &current, &*heard);
         });
         // Without a thread this one is not served, as it would not be there.
         drop(served);
     }
 }
 
-fn attend(mut stream: UnixStream, mood: &Mood, heard: &Heard) -> io::Result<()> {
-    if mood.manner() == Manner::Resetting {
+fn attend(
+    mut stream: UnixStream,
+    current: &CurrentBehaviour,
+    heard: &RequestCallback,
+) -> io::Result<()> {
+    if current.behaviour() == Behaviour::Resetting {
         // Until something has come, and unread.
         let mut polled = [PollFd::new(&stream, PollFlags::IN)];
         poll(&mut polled, None)?;
@@ -184,26 +192,26 @@ fn attend(mut stream: UnixStream, mood: &Mood, heard: &Heard) -> io::Result<()> 
         if length == 0 {
             return Ok(());
         }
-        let manner = mood.manner();
-        heard(&buffer[..length], manner);
-        match manner {
-            Manner::Slow => {
+        let behaviour = current.behaviour();
+        heard(&buffer[..length], behaviour);
+        match behaviour {
+            Behaviour::Slow => {
                 wait(SLOW);
                 return stream.write_all(THREADED);
             }
-            Manner::Garbage => return stream.write_all(b"\x00\xffnot http at all\n"),
-            Manner::Status(code) => {
+            Behaviour::Garbage => return stream.write_all(b"\x00\xffnot http at all\n"),
+            Behaviour::Status(code) => {
                 return stream.write_all(&eventlet(&format!("{code} Whatever"), true));
             }
-            Manner::Hanging => {
-                mood.outlast(Manner::Hanging);
+            Behaviour::Hanging => {
+                current.outlast(Behaviour::Hanging);
                 return Ok(());
             }
-            Manner::Dribbling => {
+            Behaviour::Dribbling => {
                 let answer = eventlet("200 OK", true);
                 return answer.iter().try_for_each(|byte| stream.write_all(&[*byte]));
             }
-            Manner::Eventlet => {
+            Behaviour::Eventlet => {
                 let text = String::from_utf8_lossy(&buffer[..length]).to_lowercase();
                 let is_closed = text.contains("connection: close");
                 let has_both =
@@ -214,8 +222,11 @@ fn attend(mut stream: UnixStream, mood: &Mood, heard: &Heard) -> io::Result<()> 
                     return Ok(());
                 }
             }
-            Manner::Resetting | Manner::Closing => return Ok(()),
-            Manner::Threaded | Manner::Restarting | Manner::Absent | Manner::Refusing => {
+            Behaviour::Resetting | Behaviour::Closing => return Ok(()),
+            Behaviour::Threaded
+            | Behaviour::Restarting
+            | Behaviour::Absent
+            | Behaviour::Refusing => {
                 return stream.write_all(THREADED);
             }
         }

@@ -8,23 +8,23 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use vipwatch_receiver::simulate::Manner;
-use vipwatch_receiver::simulate::{Heard, Mood, serve};
+pub use vipwatch_receiver::simulate::Behaviour;
+use vipwatch_receiver::simulate::{CurrentBehaviour, RequestCallback, serve};
 
 use crate::wait::wait_showing;
 
 /// One request, as it was heard.
 #[derive(Debug, Clone)]
-pub struct Letter {
+pub struct AgentRequest {
     /// When it was read.
     pub at: Instant,
     /// The whole request.
     pub request: String,
     /// How it was answered.
-    pub manner: Manner,
+    pub manner: Behaviour,
 }
 
-impl Letter {
+impl AgentRequest {
     /// A header's value, by its name in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.request.lines().find_map(|line| {
@@ -46,32 +46,32 @@ impl Letter {
 
 #[derive(Debug, Default)]
 struct Shared {
-    letters: Mutex<Vec<Letter>>,
+    letters: Mutex<Vec<AgentRequest>>,
     arrived: Condvar,
 }
 
 /// A listener on `<directory>/keepalived-state-change`, until dropped.
 #[derive(Debug)]
-pub struct Agent {
+pub struct FakeAgent {
     path: PathBuf,
     listener: UnixListener,
     shared: Arc<Shared>,
-    mood: Arc<Mood>,
+    mood: Arc<CurrentBehaviour>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What becomes of the socket file when the agent goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leftover {
+pub enum SocketRemains {
     /// Removed, as a tidy agent does.
     Nothing,
     /// Left behind, refusing connections, as a killed agent does.
     DeadSocket,
 }
 
-impl Agent {
+impl FakeAgent {
     /// Starts to listen in `directory`, replacing a dead socket.
-    pub fn listen(directory: &Path, manner: Manner) -> Self {
+    pub fn listen(directory: &Path, manner: Behaviour) -> Self {
         let path = directory.join("keepalived-state-change");
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("the agent's socket");
@@ -81,15 +81,15 @@ impl Agent {
     /// An agent that nobody can reach, to stand where one is missing.
     pub fn nowhere() -> Self {
         let directory = tempfile::tempdir().expect("a scratch directory");
-        Self::listen(directory.path(), Manner::Threaded)
+        Self::listen(directory.path(), Behaviour::Threaded)
     }
 
-    fn serve(path: PathBuf, listener: UnixListener, manner: Manner) -> Self {
-        let (shared, mood) = (Arc::<Shared>::default(), Arc::new(Mood::new(manner)));
+    fn serve(path: PathBuf, listener: UnixListener, manner: Behaviour) -> Self {
+        let (shared, mood) = (Arc::<Shared>::default(), Arc::new(CurrentBehaviour::new(manner)));
         let theirs = Arc::clone(&shared);
-        let heard: Arc<Heard> = Arc::new(move |bytes: &[u8], manner| {
+        let heard: Arc<RequestCallback> = Arc::new(move |bytes: &[u8], manner| {
             let request = String::from_utf8_lossy(bytes).into_owned();
-            let letter = Letter { at: Instant::now(), request, manner };
+            let letter = AgentRequest { at: Instant::now(), request, manner };
             theirs.letters.lock().expect("no panic holds this lock").push(letter);
             theirs.arrived.notify_all();
         });
@@ -103,12 +103,12 @@ impl Agent {
     }
 
     /// From now on it behaves like this; who was kept waiting is let go.
-    pub fn behave(&self, manner: Manner) {
+    pub fn behave(&self, manner: Behaviour) {
         self.mood.change(manner);
     }
 
     /// Everything heard so far.
-    pub fn letters(&self) -> Vec<Letter> {
+    pub fn letters(&self) -> Vec<AgentRequest> {
         self.shared.letters.lock().expect("no panic holds this lock").clone()
     }
 
@@ -118,15 +118,16 @@ impl Agent {
     }
 
     /// The last request heard.
-    pub fn last(&self) -> Option<Letter> {
+    pub fn last(&self) -> Option<AgentRequest> {
         self.shared.letters.lock().expect("no panic holds this lock").last().cloned()
     }
 
     /// Waits, without looking, for the next request that says `word`.
-    pub fn wait_for_next(&self, word: &str, limit: Duration) -> Option<Letter> {
+    pub fn wait_for_next(&self, word: &str, limit: Duration) -> Option<AgentRequest> {
         let letters = self.shared.letters.lock().expect("no panic holds this lock");
-        let is_there =
-            |letters: &mut Vec<Letter>| letters.last().is_none_or(|letter| letter.word() != word);
+        let is_there = |letters: &mut Vec<AgentRequest>| {
+            letters.last().is_none_or(|letter| letter.word() != word)
+        };
         let (letters, _) = self
             .shared
             .arrived
@@ -152,7 +153,7 @@ impl Agent {
 
     /// Waits until the last word heard is `word`.
     #[track_caller]
-    pub fn wait_for_word(&self, word: &str) -> Letter {
+    pub fn wait_for_word(&self, word: &str) -> AgentRequest {
         wait_showing(
             &format!("the agent to hear {word}"),
             || self.heard(),
@@ -166,9 +167,9 @@ impl Agent {
     }
 
     /// Ends it, and says what becomes of its socket.
-    pub fn stop(mut self, leftover: Leftover) {
+    pub fn stop(mut self, leftover: SocketRemains) {
         self.end();
-        if leftover == Leftover::DeadSocket {
+        if leftover == SocketRemains::DeadSocket {
             // The path must outlive the drop.
             self.path = PathBuf::new();
         }
@@ -177,14 +178,14 @@ impl Agent {
     fn end(&mut self) {
         // Wakes the thread from its wait for the next caller.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        self.mood.change(Manner::Closing);
+        self.mood.change(Behaviour::Closing);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-impl Drop for Agent {
+impl Drop for FakeAgent {
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.end();

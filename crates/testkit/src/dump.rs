@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::keepalived::signal;
 use crate::monitor::read_pid;
-use crate::{Lab, Netns, run};
+use crate::{Lab, TestNetns, run};
 
 /// How long keepalived may take to dump its configuration before it counts as stuck.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -24,7 +24,7 @@ pub const LINKS: [&str; 4] = ["eth0", "eth1", "eth2", "bond0"];
 #[derive(Debug)]
 pub struct DumpLab {
     lab: Lab,
-    netns: Netns,
+    netns: TestNetns,
 }
 
 /// What keepalived says about a configuration.

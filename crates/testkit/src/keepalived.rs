@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::{Lab, Netns, run, wait_for};
+use crate::{Lab, TestNetns, run, wait_for};
 
 /// One keepalived process, with the configuration Neutron's agent would write; killed with
 /// its children when dropped.
@@ -16,7 +16,7 @@ pub struct Keepalived {
 
 impl Keepalived {
     /// Writes `keepalived.conf` for `vip` on `link` into `directory` and starts keepalived.
-    pub fn start(netns: &Netns, directory: &Path, link: &str, vip: &str, priority: u8) -> Self {
+    pub fn start(netns: &TestNetns, directory: &Path, link: &str, vip: &str, priority: u8) -> Self {
         Self::start_with(netns, directory, &Self::router(link, vip, priority))
     }
 
@@ -32,7 +32,7 @@ impl Keepalived {
 
     /// Writes `config` into `directory` and starts keepalived with it. What it says is in
     /// `keepalived.log`, for whoever wonders why a test failed.
-    pub fn start_with(netns: &Netns, directory: &Path, config: &str) -> Self {
+    pub fn start_with(netns: &TestNetns, directory: &Path, config: &str) -> Self {
         let path = directory.join("keepalived.conf");
         let staged = directory.join("keepalived.conf.new");
         std::fs::File::create(&staged)
@@ -86,11 +86,11 @@ pub(crate) fn signal(pid: impl Display, name: &str) {
 /// A bridge in a namespace of its own, into which nodes are plugged: cutting one node off
 /// leaves the others connected.
 #[derive(Debug)]
-pub struct Switch {
-    netns: Netns,
+pub struct BridgeSwitch {
+    netns: TestNetns,
 }
 
-impl Switch {
+impl BridgeSwitch {
     /// A switch with nothing plugged in.
     pub fn new(lab: &Lab) -> Self {
         let netns = lab.netns("switch");
@@ -100,7 +100,7 @@ impl Switch {
     }
 
     /// Gives `node` a link called `link` that leads to `port`.
-    pub fn plug(&self, node: &Netns, link: &str, port: &str) {
+    pub fn plug(&self, node: &TestNetns, link: &str, port: &str) {
         let switch = self.netns.name();
         node.ip(&format!("link add {link} type veth peer name {port} netns {switch}"));
         self.netns.ip(&format!("link set {port} master br0"));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 
-use crate::Hand;
+use crate::AddressEditor;
 
 /// Set by `cargo xtask` for whatever it runs inside its own namespaces.
 pub const MARK: &str = "VIPWATCH_LAB";
@@ -45,8 +45,8 @@ impl Lab {
     }
 
     /// A new namespace, loopback up.
-    pub fn netns(&self, name: &str) -> Netns {
-        Netns::create(&format!("vw{}-{}-{name}", std::process::id(), self.number))
+    pub fn netns(&self, name: &str) -> TestNetns {
+        TestNetns::create(&format!("vw{}-{}-{name}", std::process::id(), self.number))
     }
 }
 
@@ -58,11 +58,11 @@ impl Default for Lab {
 
 /// A network namespace; deleted, with every process in it, when dropped.
 #[derive(Debug)]
-pub struct Netns {
+pub struct TestNetns {
     name: String,
 }
 
-impl Netns {
+impl TestNetns {
     /// Makes a namespace called `name`.
     pub fn create(name: &str) -> Self {
         run(Command::new("ip").args(["netns", "add", name]));
@@ -132,8 +132,8 @@ impl Netns {
     }
 
     /// A hand that changes addresses in it.
-    pub fn hand(&self) -> Hand {
-        self.visit(Hand::new)
+    pub fn editor(&self) -> AddressEditor {
+        self.visit(AddressEditor::new)
     }
 
     /// Processes in it.
@@ -147,7 +147,7 @@ impl Netns {
     pub fn delete(self) {}
 }
 
-impl Drop for Netns {
+impl Drop for TestNetns {
     fn drop(&mut self) {
         if self.name.is_empty() {
             return;
@@ -160,7 +160,7 @@ impl Drop for Netns {
     }
 }
 
-/// The other end of a link made by [`Netns::add_link`].
+/// The other end of a link made by [`TestNetns::add_link`].
 pub fn peer_of(name: &str) -> String {
     let mut peer = name.chars().take(14).collect::<String>();
     peer.push('p');

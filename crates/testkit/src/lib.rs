@@ -7,9 +7,9 @@
 //! The codec used here is not ours: what the tests see and do is independent of what they
 //! test.
 
+pub mod address_editor;
 pub mod agent;
 pub mod dump;
-pub mod hand;
 pub mod keepalived;
 pub mod lab;
 pub mod monitor;
@@ -20,13 +20,13 @@ pub mod routers;
 pub mod wait;
 pub mod wire;
 
-pub use agent::{Agent, Manner};
+pub use address_editor::AddressEditor;
+pub use agent::{Behaviour, FakeAgent};
 pub use dump::{Dump, DumpInstance, DumpLab};
-pub use hand::Hand;
-pub use lab::{Lab, Netns, peer_of, run, script};
-pub use monitor::{Monitor, Router};
-pub use node::{NodeProcess, Place};
-pub use recorder::Recorder;
+pub use lab::{Lab, TestNetns, peer_of, run, script};
+pub use monitor::{MonitorProcess, Router};
+pub use node::{NodeFixture, NodeProcess};
+pub use recorder::AddressRecorder;
 pub use release::Release;
 pub use routers::Routers;
 pub use wait::{pause, stays, wait_for, wait_showing};

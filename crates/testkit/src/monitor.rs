@@ -7,9 +7,9 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use rustix::process::{Pid, Signal};
 
-use crate::release::{Call, Release};
+use crate::release::{MonitorCall, Release};
 use crate::wait::{wait_for, wait_showing, wait_within_showing};
-use crate::{Hand, Lab, Netns};
+use crate::{AddressEditor, Lab, TestNetns};
 
 /// One HA router: a namespace with a link, and the agent's directories.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Router {
     /// Its id.
     pub id: String,
     /// Its namespace.
-    pub netns: Netns,
+    pub netns: TestNetns,
     /// Its link.
     pub link: String,
     /// Its virtual address, as the agent writes it.
@@ -86,10 +86,10 @@ impl Router {
     }
 
     /// A hand in its namespace, and the index of its link.
-    pub fn hand(&self) -> (Hand, u32) {
-        let hand = self.netns.hand();
-        let link = hand.link(&self.link);
-        (hand, link)
+    pub fn editor(&self) -> (AddressEditor, u32) {
+        let editor = self.netns.editor();
+        let link = editor.link(&self.link);
+        (editor, link)
     }
 
     /// Puts the address on the link.
@@ -132,7 +132,7 @@ impl Router {
     }
 
     /// Starts the monitor the way the release's agent does.
-    pub fn start(&self, program: &Path) -> Monitor {
+    pub fn start(&self, program: &Path) -> MonitorProcess {
         let mut command = self.command(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let pid_file = self.pid_file();
@@ -154,7 +154,7 @@ impl Router {
             Some(child)
         };
         let pid = wait_for("the pid file", || read_pid(&pid_file));
-        Monitor { pid, spawned, pid_file }
+        MonitorProcess { pid, spawned, pid_file }
     }
 
     /// Ends the monitor that the pid file names, for tests that started it by a command of their own.
@@ -210,8 +210,8 @@ impl Router {
         );
     }
 
-    fn call(&self) -> Call<'_> {
-        Call {
+    fn call(&self) -> MonitorCall<'_> {
+        MonitorCall {
             router: &self.id,
             netns: self.netns.name(),
             conf_dir: &self.conf_dir,
@@ -229,7 +229,7 @@ impl Router {
 
 /// A monitor that was started; killed when dropped.
 #[derive(Debug)]
-pub struct Monitor {
+pub struct MonitorProcess {
     /// Its process id, as the agent knows it.
     pub pid: i32,
     /// What the agent holds on to, from 29 on.
@@ -237,7 +237,7 @@ pub struct Monitor {
     pid_file: PathBuf,
 }
 
-impl Monitor {
+impl MonitorProcess {
     /// Sends it a signal, as the agent does.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid) {
@@ -269,7 +269,7 @@ impl Monitor {
     }
 }
 
-impl Drop for Monitor {
+impl Drop for MonitorProcess {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         if let Some(mut child) = self.spawned.take() {

@@ -14,7 +14,7 @@ use crate::wait::{wait_showing, wait_within_showing};
 
 /// Where everything of one node is.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct NodeFixture {
     program: PathBuf,
     directory: PathBuf,
     socket: PathBuf,
@@ -26,7 +26,7 @@ pub struct Place {
     watchdog: Option<Duration>,
 }
 
-impl Place {
+impl NodeFixture {
     /// A node below `directory`, run by `program`.
     pub fn new(program: &Path, directory: &Path) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Place {
 
     /// The same, on a machine for which `netns` stands.
     #[must_use]
-    pub fn on(mut self, netns: &crate::Netns) -> Self {
+    pub fn on(mut self, netns: &crate::TestNetns) -> Self {
         self.netns = Some(netns.name().to_owned());
         self
     }

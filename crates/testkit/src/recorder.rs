@@ -14,11 +14,11 @@ use rustix::net::{
     AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with, sockopt,
 };
 
-use crate::Netns;
+use crate::TestNetns;
 
 /// Records how often an address came and went on the link of one name.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct AddressRecorder {
     socket: OwnedFd,
     /// The name, and who bears it now.
     name: String,
@@ -31,9 +31,9 @@ pub struct Recorder {
     pub changes: Vec<bool>,
 }
 
-impl Recorder {
+impl AddressRecorder {
     /// Starts recording `vip` on the link called `name`, which exists and does not hold it yet.
-    pub fn start(netns: &Netns, name: &str, vip: IpNet) -> Self {
+    pub fn start(netns: &TestNetns, name: &str, vip: IpNet) -> Self {
         let socket = netns.visit(|| {
             let socket =
                 socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::NONBLOCK, None)
@@ -46,7 +46,7 @@ impl Recorder {
         Self {
             socket,
             name: name.to_owned(),
-            bearer: Some(netns.hand().link(name)),
+            bearer: Some(netns.editor().link(name)),
             vip,
             holders: HashSet::new(),
             is_held: false,

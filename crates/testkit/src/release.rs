@@ -42,7 +42,7 @@ pub enum Release {
 
 /// What an agent knows about the router.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct MonitorCall<'a> {
     /// Router id.
     pub router: &'a str,
     /// Namespace.
@@ -94,7 +94,7 @@ impl Release {
 
     /// What stands before the program: up to 15 it is started inside the namespace, from 22
     /// to 28 with a mark in its environment.
-    pub fn wrapper(self, call: &Call<'_>) -> Vec<String> {
+    pub fn wrapper(self, call: &MonitorCall<'_>) -> Vec<String> {
         let words = |text: String| text.split(' ').map(str::to_owned).collect();
         if self < Self::V16 {
             words(format!("ip netns exec {}", call.netns))
@@ -109,7 +109,7 @@ impl Release {
     }
 
     /// The arguments after the program's name.
-    pub fn arguments(self, call: &Call<'_>) -> Vec<String> {
+    pub fn arguments(self, call: &MonitorCall<'_>) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();
         let pid_file = call.pids.join(self.pid_file(call.router));
         let log_file = call.conf_dir.join("neutron-keepalived-state-change.log");
@@ -159,7 +159,7 @@ mod tests {
 
     /// The whole command line, with `MONITOR` for the program.
     fn line(release: Release) -> String {
-        let call = Call {
+        let call = MonitorCall {
             router: "R",
             netns: "qrouter-R",
             conf_dir: Path::new("/c/R"),

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use ipnet::IpNet;
 
-use crate::{Hand, Netns};
+use crate::{AddressEditor, TestNetns};
 
 /// The address that makes a router primary.
 pub const VIP: &str = "169.254.0.1/24";
@@ -20,17 +20,17 @@ pub const LINK: &str = "ha-1";
 pub struct Routers {
     directory: PathBuf,
     /// Each of them.
-    pub each: Vec<Router>,
+    pub each: Vec<HaRouter>,
 }
 
 /// One router: its namespace, and a hand in it.
 #[derive(Debug)]
-pub struct Router {
+pub struct HaRouter {
     /// What it is called.
     pub id: String,
     /// Where it lives.
-    pub netns: Netns,
-    hand: Hand,
+    pub netns: TestNetns,
+    editor: AddressEditor,
     link: u32,
     floating: Vec<IpNet>,
 }
@@ -45,7 +45,7 @@ impl Routers {
         batch(&mut Command::new("ip"), &add.concat());
         let mut routers = Self { directory: directory.to_owned(), each: Vec::new() };
         for (id, name) in ids.into_iter().zip(names) {
-            let netns = Netns::adopt(&name);
+            let netns = TestNetns::adopt(&name);
             let peer = crate::peer_of(LINK);
             let links = format!(
                 "link add {LINK} type veth peer name {peer}\nlink set lo up\n\
@@ -57,9 +57,9 @@ impl Routers {
                 .map(|text| text.parse().expect("an address"))
                 .collect();
             write_conf(directory, &id, &floating);
-            let hand = netns.hand();
-            let link = hand.link(LINK);
-            routers.each.push(Router { id, netns, hand, link, floating });
+            let editor = netns.editor();
+            let link = editor.link(LINK);
+            routers.each.push(HaRouter { id, netns, editor, link, floating });
         }
         routers
     }
@@ -82,26 +82,26 @@ impl Drop for Routers {
     }
 }
 
-impl Router {
+impl HaRouter {
     /// The addresses come, as keepalived adds them: the one that decides first.
     pub fn take(&self) {
-        self.hand.add(self.link, vip());
+        self.editor.add(self.link, vip());
         for address in &self.floating {
-            self.hand.add(self.link, *address);
+            self.editor.add(self.link, *address);
         }
     }
 
     /// They go.
     pub fn give_up(&self) {
         for address in &self.floating {
-            self.hand.remove(self.link, *address);
+            self.editor.remove(self.link, *address);
         }
-        self.hand.remove(self.link, vip());
+        self.editor.remove(self.link, vip());
     }
 
     /// The hand in its namespace, and the link.
-    pub fn hand(&self) -> (&Hand, u32) {
-        (&self.hand, self.link)
+    pub fn editor(&self) -> (&AddressEditor, u32) {
+        (&self.editor, self.link)
     }
 }
 

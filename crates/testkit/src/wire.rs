@@ -8,7 +8,7 @@ use std::time::Duration;
 use etherparse::{ArpOperation, Icmpv6Type, NetSlice, SlicedPacket, TransportSlice};
 use tempfile::NamedTempFile;
 
-use crate::Netns;
+use crate::TestNetns;
 use crate::wait::wait_showing;
 
 /// A recording, until dropped.
@@ -29,7 +29,7 @@ pub struct Captured {
 
 /// How an address was announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Means {
+pub enum AnnounceKind {
     /// A gratuitous ARP request.
     Request,
     /// A gratuitous ARP reply.
@@ -40,7 +40,7 @@ pub enum Means {
 
 impl Wire {
     /// Records ARP and neighbour advertisements on `link` of `netns`.
-    pub fn tap(netns: &Netns, link: &str) -> Self {
+    pub fn tap(netns: &TestNetns, link: &str) -> Self {
         let file = NamedTempFile::new().expect("a scratch file");
         let mut command = netns.command("tcpdump");
         // Running as the caller: inside a user namespace there is nobody else to be. Short
@@ -81,7 +81,7 @@ impl Wire {
     }
 
     /// The announcements of `ip` so far.
-    pub fn announcements(&self, ip: &str) -> Vec<(Means, Captured)> {
+    pub fn announcements(&self, ip: &str) -> Vec<(AnnounceKind, Captured)> {
         let ip: IpAddr = ip.parse().expect("an address");
         let said = |frame: Captured| frame.means(ip).map(|means| (means, frame));
         self.frames().into_iter().filter_map(said).collect()
@@ -89,7 +89,7 @@ impl Wire {
 
     /// Waits until `ip` was announced in `count` frames.
     #[track_caller]
-    pub fn wait_for(&self, ip: &str, count: usize) -> Vec<(Means, Captured)> {
+    pub fn wait_for(&self, ip: &str, count: usize) -> Vec<(AnnounceKind, Captured)> {
         let diagnostics = || format!("there were {}", self.announcements(ip).len());
         wait_showing(&format!("{count} announcements of {ip}"), diagnostics, || {
             Some(self.announcements(ip)).filter(|frames| frames.len() >= count)
@@ -106,7 +106,7 @@ impl Captured {
     }
 
     /// How it announces `ip`, if it does.
-    fn means(&self, ip: IpAddr) -> Option<Means> {
+    fn means(&self, ip: IpAddr) -> Option<AnnounceKind> {
         let sliced = SlicedPacket::from_ethernet(&self.bytes).ok()?;
         match (sliced.net?, sliced.transport, ip) {
             (NetSlice::Arp(arp), _, IpAddr::V4(ip)) => {
@@ -115,9 +115,9 @@ impl Captured {
                     && arp.target_protocol_addr() == ip.octets()
                     && arp.sender_hw_addr() == &self.bytes[6..12];
                 is_ours.then_some(if arp.operation == ArpOperation::REQUEST {
-                    Means::Request
+                    AnnounceKind::Request
                 } else {
-                    Means::Reply
+                    AnnounceKind::Reply
                 })
             }
             (NetSlice::Ipv6(_), Some(TransportSlice::Icmpv6(icmp)), IpAddr::V6(ip)) => {
@@ -127,7 +127,7 @@ impl Captured {
                 let is_ours = flags.r#override
                     && !flags.solicited
                     && icmp.payload().get(..16) == Some(&ip.octets());
-                is_ours.then_some(Means::Advertisement)
+                is_ours.then_some(AnnounceKind::Advertisement)
             }
             _ => None,
         }
@@ -142,6 +142,6 @@ impl Drop for Wire {
 }
 
 /// The MAC of a link.
-pub fn mac_of(netns: &Netns, link: &str) -> String {
+pub fn mac_of(netns: &TestNetns, link: &str) -> String {
     crate::run(netns.command("cat").arg(format!("/sys/class/net/{link}/address"))).trim().to_owned()
 }

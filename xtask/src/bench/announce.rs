@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
-use vipwatch_testkit::keepalived::Switch;
+use vipwatch_testkit::keepalived::BridgeSwitch;
 use vipwatch_testkit::monitor::{output_of, read_pid};
 use vipwatch_testkit::wait::wait_within;
-use vipwatch_testkit::{Agent, Lab, Manner, Netns, Release, Router, Wire};
+use vipwatch_testkit::{Behaviour, FakeAgent, Lab, Release, Router, TestNetns, Wire};
 
 use super::measure::{cpu, machine, ms};
-use super::report::{Report, Row, Target};
+use super::report::{BenchReport, BenchTarget, Row};
 
 /// Long enough for a thousand addresses and two thousand processes.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -22,10 +22,10 @@ const LIMIT: Duration = Duration::from_mins(2);
 struct Stage {
     router: Router,
     wire: Wire,
-    agent: Agent,
+    agent: FakeAgent,
     addresses: Vec<IpNet>,
-    _peer: Netns,
-    _switch: Switch,
+    _peer: TestNetns,
+    _switch: BridgeSwitch,
     lab: Lab,
 }
 
@@ -41,9 +41,9 @@ struct Burst {
 impl Stage {
     fn new(count: usize) -> Self {
         let lab = Lab::new();
-        let agent = Agent::listen(lab.path(), Manner::Threaded);
+        let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
         let router = Router::new(&lab, Release::V29);
-        let switch = Switch::new(&lab);
+        let switch = BridgeSwitch::new(&lab);
         let peer = lab.netns("peer");
         // What the kernel adds by itself would be announced too.
         vipwatch_testkit::run(
@@ -54,10 +54,10 @@ impl Stage {
         let addresses: Vec<IpNet> = (0..count)
             .map(|n| format!("10.7.{}.{}/32", n / 200, n % 200 + 1).parse().expect("an address"))
             .collect();
-        let hand = router.netns.hand();
-        let link = hand.link("qg-1");
+        let editor = router.netns.editor();
+        let link = editor.link("qg-1");
         for address in &addresses {
-            hand.add(link, *address);
+            editor.add(link, *address);
         }
         let wire = Wire::tap(&peer, "eth0");
         Self { router, wire, agent, addresses, _peer: peer, _switch: switch, lab }
@@ -97,20 +97,20 @@ impl Stage {
         assert!(output.status.success(), "{output:?}");
         self.agent.wait_for_words(&["backup"]);
         let pid = read_pid(&self.router.pid_file()).expect("a pid");
-        let (hand, link) = self.router.hand();
+        let (editor, link) = self.router.editor();
         let vip = self.router.cidr.parse().expect("an address");
         let cpu_of = || cpu(&[pid]);
         let finish = || self.router.wait_for_log("Announced addresses of router");
         let [one] = *self.addresses else {
-            return self.time(|| hand.add(link, vip), finish, cpu_of);
+            return self.time(|| editor.add(link, vip), finish, cpu_of);
         };
         // A change of role costs more than announcing one address: here the role is there
         // already, and the address is new.
-        let link_of_one = hand.link("qg-1");
-        hand.remove(link_of_one, one);
-        hand.add(link, vip);
+        let link_of_one = editor.link("qg-1");
+        editor.remove(link_of_one, one);
+        editor.add(link, vip);
         self.agent.wait_for_word("primary");
-        self.time(|| hand.add(link_of_one, one), finish, cpu_of)
+        self.time(|| editor.add(link_of_one, one), finish, cpu_of)
     }
 
     /// `arping`, as Neutron's monitor ran it.
@@ -130,7 +130,7 @@ impl Stage {
     }
 }
 
-fn arping(netns: &Netns, kind: &str, address: &IpNet) {
+fn arping(netns: &TestNetns, kind: &str, address: &IpNet) {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", netns.name(), "arping", kind, "-I", "qg-1"]);
     command.args(["-c", "1", "-w", "2"]).arg(address.addr().to_string());
@@ -146,7 +146,7 @@ fn children_cpu() -> f64 {
 
 /// Measures, and reports.
 #[expect(clippy::cast_precision_loss, reason = "a count of addresses")]
-pub fn run(subject: &Path, is_quick: bool) -> Report {
+pub fn run(subject: &Path, is_quick: bool) -> BenchReport {
     let counts: &[usize] = if is_quick { &[1, 20] } else { &[1, 100, 1000] };
     let mut rows = Vec::new();
     for count in counts {
@@ -168,12 +168,12 @@ pub fn run(subject: &Path, is_quick: bool) -> Report {
             rows.push(row);
         };
         row("cause → first frame on the wire", "ms", |burst| burst.first, 1.0, None);
-        let soon = (*count == 1000).then_some(Target::AtMost(50.0));
+        let soon = (*count == 1000).then_some(BenchTarget::AtMost(50.0));
         row("cause → last frame of the round", "ms", |burst| burst.last, 1.0, soon);
         let per_address = 1000.0 / *count as f64;
-        let less = Some(Target::TimesLess(100.0));
+        let less = Some(BenchTarget::TimesLess(100.0));
         row("CPU per address", "µs", |burst| burst.cpu, per_address, less);
     }
     let title = "announce: one round, IPv4, a request and a reply for each address".to_owned();
-    Report { title, machine: machine(), peers: &["arping -U, -A"], rows }
+    BenchReport { title, machine: machine(), peers: &["arping -U, -A"], rows }
 }

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::read_pid;
-use vipwatch_testkit::{Agent, Hand, Lab, Manner, Release, Router, pause};
+use vipwatch_testkit::{AddressEditor, Behaviour, FakeAgent, Lab, Release, Router, pause};
 
 use super::measure::{Samples, cpu, family, machine, ms};
-use super::report::{Report, Row, Target};
+use super::report::{BenchReport, BenchTarget, Row};
 use crate::Stop;
 
 /// Where the programs are.
-pub struct Homes {
+pub struct PeerPrograms {
     pub subject: PathBuf,
     pub script: PathBuf,
     pub daemon: PathBuf,
@@ -59,7 +59,7 @@ impl Who {
     }
 }
 
-impl Homes {
+impl PeerPrograms {
     fn command(&self, who: Who, router: &Router) -> Command {
         let (program, extra): (PathBuf, &[&str]) = match who {
             Who::Ours => (self.subject.clone(), &[]),
@@ -91,7 +91,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(homes: &Homes, who: Who, router: &Router) -> Self {
+    fn start(homes: &PeerPrograms, who: Who, router: &Router) -> Self {
         let spawned = homes.command(who, router).spawn().expect("the program starts");
         let pid =
             spin(Duration::from_mins(1), || read_pid(&router.pid_file())).expect("a pid file");
@@ -131,8 +131,8 @@ fn spin<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
 /// One router with an agent and a program that runs.
 struct Stage {
     running: Running,
-    agent: Agent,
-    hand: Hand,
+    agent: FakeAgent,
+    editor: AddressEditor,
     link: u32,
     vip: IpNet,
     router: Router,
@@ -147,18 +147,18 @@ fn router_for(who: Who, lab: &Lab, number: u32) -> Router {
     router
 }
 
-fn stage(homes: &Homes, who: Who) -> Stage {
+fn stage(homes: &PeerPrograms, who: Who) -> Stage {
     stage_with(who, |router| Running::start(homes, who, router))
 }
 
 fn stage_with(who: Who, start: impl FnOnce(&Router) -> Running) -> Stage {
     let lab = Lab::new();
     let router = router_for(who, &lab, 1);
-    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     let running = start(&router);
-    let (hand, link) = router.hand();
+    let (editor, link) = router.editor();
     let vip = router.cidr.parse().expect("an address");
-    let stage = Stage { running, agent, hand, link, vip, router, _lab: lab };
+    let stage = Stage { running, agent, editor, link, vip, router, _lab: lab };
     // The script says nothing until something happens, so something happens; and what it
     // says first is no part of any figure.
     spin(Duration::from_secs(30), || stage.router.state());
@@ -173,9 +173,9 @@ fn stage_with(who: Who, start: impl FnOnce(&Router) -> Running) -> Stage {
 impl Stage {
     fn change(&self, is_primary: bool) {
         if is_primary {
-            self.hand.add(self.link, self.vip);
+            self.editor.add(self.link, self.vip);
         } else {
-            self.hand.remove(self.link, self.vip);
+            self.editor.remove(self.link, self.vip);
         }
     }
 
@@ -212,7 +212,7 @@ impl Stage {
 }
 
 /// Measures everything.
-pub fn run(homes: &Homes, is_quick: bool) -> Result<Report, Stop> {
+pub fn run(homes: &PeerPrograms, is_quick: bool) -> Result<BenchReport, Stop> {
     let pace = |full: usize| if is_quick { (full / 5).max(2) } else { full };
     let mut rows = Vec::new();
     binary(homes, &mut rows)?;
@@ -235,7 +235,7 @@ pub fn run(homes: &Homes, is_quick: bool) -> Result<Report, Stop> {
     memory::wrapped(homes, if is_quick { 2 } else { 10 }, &mut rows);
     let title = if is_quick { "bench dropin (quick: no figures to quote)" } else { "bench dropin" };
     let peers = &["script 29.0.0", "daemon 28.0.2", "limit"];
-    Ok(Report { title: title.to_owned(), machine: machine(), peers, rows })
+    Ok(BenchReport { title: title.to_owned(), machine: machine(), peers, rows })
 }
 
 fn say(what: &str, who: Who) {
@@ -252,19 +252,19 @@ fn set(row: &mut Row, who: Who, value: Option<f64>) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a file size")]
-fn binary(homes: &Homes, rows: &mut Vec<Row>) -> Result<(), Stop> {
+fn binary(homes: &PeerPrograms, rows: &mut Vec<Row>) -> Result<(), Stop> {
     let mut row = Row::new("binary", "KiB");
     row.ours = Some(std::fs::metadata(&homes.subject)?.len() as f64 / 1024.0);
-    row.target = Some(Target::AtMost(760.0));
+    row.target = Some(BenchTarget::AtMost(760.0));
     rows.push(row);
     Ok(())
 }
 
 /// Spawn to the first state, in the file and at the agent.
-fn start(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+fn start(homes: &PeerPrograms, count: usize, rows: &mut Vec<Row>) {
     let mut written = Row::new("spawn → first state written, p50", "ms");
     let mut told = Row::new("spawn → first state received, p50", "ms");
-    written.target = Some(Target::AtMost(3.0));
+    written.target = Some(BenchTarget::AtMost(3.0));
     for who in Who::ALL {
         say("start", who);
         let mut files = Vec::new();
@@ -272,7 +272,7 @@ fn start(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
         for _ in 0..who.samples(count) {
             let lab = Lab::new();
             let router = router_for(who, &lab, 1);
-            let agent = Agent::listen(lab.path(), Manner::Threaded);
+            let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
             let state = router.conf_dir.join("state");
             let mut command = homes.command(who, &router);
             let began = Instant::now();
@@ -297,7 +297,7 @@ fn start(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
 }
 
 /// A change of the address to the file and to the agent.
-fn change(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+fn change(homes: &PeerPrograms, count: usize, rows: &mut Vec<Row>) {
     let names = [
         "VIP change → file, p50",
         "VIP change → file, p99",
@@ -305,7 +305,7 @@ fn change(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
         "VIP change → agent, p99",
     ];
     let mut table = names.map(|name| Row::new(name, "ms"));
-    table[2].target = Some(Target::TimesLess(50.0));
+    table[2].target = Some(BenchTarget::TimesLess(50.0));
     for who in Who::ALL.into_iter().chain([Who::Limit]) {
         say("change", who);
         let stage = stage(homes, who);
@@ -333,18 +333,18 @@ fn change(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
 }
 
 /// The agent's socket comes back after a while: how long until it is told.
-fn agent_returns(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+fn agent_returns(homes: &PeerPrograms, count: usize, rows: &mut Vec<Row>) {
     let mut row = Row::new("agent back after 2 s → told, p50", "ms");
     say("agent returns", Who::Ours);
     let mut stage = stage(homes, Who::Ours);
     let mut samples = Vec::new();
     for turn in 0..count {
-        let gone = std::mem::replace(&mut stage.agent, Agent::nowhere());
+        let gone = std::mem::replace(&mut stage.agent, FakeAgent::nowhere());
         drop(gone);
         stage.change(turn % 2 == 0);
         pause(Duration::from_secs(2));
         let began = Instant::now();
-        stage.agent = Agent::listen(&stage.router.state_path, Manner::Threaded);
+        stage.agent = FakeAgent::listen(&stage.router.state_path, Behaviour::Threaded);
         let word = if turn % 2 == 0 { "primary" } else { "backup" };
         let letter = stage.agent.wait_for_next(word, Duration::from_secs(10));
         samples.extend(letter.map(|letter| ms(letter.at - began)));
@@ -353,9 +353,9 @@ fn agent_returns(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
     rows.push(row);
 }
 
-fn stop(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+fn stop(homes: &PeerPrograms, count: usize, rows: &mut Vec<Row>) {
     let mut row = Row::new("SIGTERM → gone, max", "ms");
-    row.target = Some(Target::AtMost(100.0));
+    row.target = Some(BenchTarget::AtMost(100.0));
     for who in [Who::Ours, Who::Script] {
         say("stop", who);
         let mut samples = Vec::new();
@@ -376,9 +376,9 @@ fn stop(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
 
 /// CPU time for a thousand changes, one after the other.
 #[expect(clippy::cast_precision_loss, reason = "a count of changes")]
-fn cost(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+fn cost(homes: &PeerPrograms, count: usize, rows: &mut Vec<Row>) {
     let mut time = Row::new("CPU per 1,000 changes", "ms");
-    time.target = Some(Target::TimesLess(200.0));
+    time.target = Some(BenchTarget::TimesLess(200.0));
     for who in Who::ALL {
         say("cost", who);
         let stage = stage(homes, who);
@@ -398,7 +398,7 @@ fn cost(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
 }
 
 /// A thousand changes as fast as the kernel takes them.
-fn burst(homes: &Homes, rows: &mut Vec<Row>) {
+fn burst(homes: &PeerPrograms, rows: &mut Vec<Row>) {
     let mut row = Row::new("1,000 changes in one burst → right", "ms");
     for who in Who::ALL {
         say("burst", who);
@@ -413,9 +413,9 @@ fn burst(homes: &Homes, rows: &mut Vec<Row>) {
 }
 
 /// Five thousand events of other addresses, with twenty changes among them.
-fn unrelated(homes: &Homes, rows: &mut Vec<Row>) {
+fn unrelated(homes: &PeerPrograms, rows: &mut Vec<Row>) {
     let mut row = Row::new("5,000 unrelated events, 20 changes → right", "ms");
-    row.target = Some(Target::AtMost(100.0));
+    row.target = Some(BenchTarget::AtMost(100.0));
     for who in Who::ALL {
         say("unrelated events", who);
         let stage = stage(homes, who);
@@ -423,8 +423,8 @@ fn unrelated(homes: &Homes, rows: &mut Vec<Row>) {
         for n in 0..2_500_u32 {
             let other: IpNet =
                 format!("10.{}.{}.7/32", n / 250, n % 250).parse().expect("an address");
-            stage.hand.add(stage.link, other);
-            stage.hand.remove(stage.link, other);
+            stage.editor.add(stage.link, other);
+            stage.editor.remove(stage.link, other);
             if n % 120 == 60 {
                 is_held = !is_held;
                 stage.change(is_held);
@@ -460,19 +460,19 @@ fn until_right(stage: &Stage, began: Instant, word: &str) -> Option<f64> {
 }
 
 /// The address appears in many namespaces at once.
-fn at_once(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
+fn at_once(homes: &PeerPrograms, count: u32, rows: &mut Vec<Row>) {
     let mut half = Row::new(format!("VIP in {count} namespaces at once → told, p50"), "ms");
     let mut last = Row::new(format!("VIP in {count} namespaces at once → told, last"), "ms");
     let mut missing = Row::new(format!("VIP in {count} namespaces at once: never told"), "routers");
     if count >= 40 {
-        half.target = (count >= 200).then_some(Target::TimesLess(20.0));
+        half.target = (count >= 200).then_some(BenchTarget::TimesLess(20.0));
     }
     for who in [Who::Ours, Who::Script] {
         say(&format!("{count} at once"), who);
         let lab = Lab::new();
-        let agent = Agent::listen(lab.path(), Manner::Threaded);
+        let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
         let routers: Vec<_> = (1..=count).map(|number| router_for(who, &lab, number)).collect();
-        let hands: Vec<_> = routers.iter().map(Router::hand).collect();
+        let hands: Vec<_> = routers.iter().map(Router::editor).collect();
         let running: Vec<_> =
             routers.iter().map(|router| Running::start(homes, who, router)).collect();
         for router in &routers {
@@ -480,10 +480,10 @@ fn at_once(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
         }
         pause(Duration::from_secs(1));
         let began = Instant::now();
-        for ((hand, link), router) in hands.iter().zip(&routers) {
-            hand.add(*link, router.cidr.parse().expect("an address"));
+        for ((editor, link), router) in hands.iter().zip(&routers) {
+            editor.add(*link, router.cidr.parse().expect("an address"));
         }
-        let is_primary = |letter: &vipwatch_testkit::agent::Letter| {
+        let is_primary = |letter: &vipwatch_testkit::agent::AgentRequest| {
             letter.at >= began && letter.word() == "primary"
         };
         let first_words = || {

@@ -61,15 +61,15 @@ pub fn families(pids: &[i32]) -> Vec<i32> {
 
 /// Memory in KiB.
 #[derive(Clone, Copy, Default)]
-pub struct Memory {
+pub struct MemoryUse {
     pub rss: f64,
     pub pss: f64,
     pub uss: f64,
 }
 
 /// The memory of all `pids` together.
-pub fn memory(pids: &[i32]) -> Memory {
-    let mut sum = Memory::default();
+pub fn memory(pids: &[i32]) -> MemoryUse {
+    let mut sum = MemoryUse::default();
     for pid in pids {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
         for line in text.lines() {

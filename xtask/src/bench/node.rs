@@ -9,12 +9,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal};
 use vipwatch_history::Reader;
 use vipwatch_testkit::monitor::read_pid;
-use vipwatch_testkit::release::Call;
-use vipwatch_testkit::routers::{LINK, Router, VIP, vip};
-use vipwatch_testkit::{Agent, Lab, Manner, NodeProcess, Place, Release, Routers, pause};
+use vipwatch_testkit::release::MonitorCall;
+use vipwatch_testkit::routers::{HaRouter, LINK, VIP, vip};
+use vipwatch_testkit::{
+    Behaviour, FakeAgent, Lab, NodeFixture, NodeProcess, Release, Routers, pause,
+};
 
 use super::measure::{Samples, cpu, families, fds, machine, memory, ms, slab, thread_cpu};
-use super::report::{Report, Row, Target};
+use super::report::{BenchReport, BenchTarget, Row};
 
 /// Long enough for a thousand scripts to start.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -23,7 +25,7 @@ const LIMIT: Duration = Duration::from_mins(10);
 const SCRIPTS: usize = 1000;
 
 /// The programs, and how thorough to be.
-pub struct Bench {
+pub struct NodeBench {
     pub subject: PathBuf,
     pub script: PathBuf,
     pub is_quick: bool,
@@ -45,9 +47,9 @@ struct Figures {
     sockets: Option<f64>,
 }
 
-impl Bench {
+impl NodeBench {
     /// Measures everything.
-    pub fn run(&self) -> Report {
+    pub fn run(&self) -> BenchReport {
         let counts: &[usize] = if self.is_quick { &[10, 100] } else { &[10, 1000, 5000] };
         let said = std::env::var("VIPWATCH_NAMESPACES").ok().and_then(|text| text.parse().ok());
         let counts = said.map_or_else(|| counts.to_vec(), |count| vec![count]);
@@ -66,7 +68,7 @@ impl Bench {
         let title =
             if self.is_quick { "bench node (quick: no figures to quote)" } else { "bench node" };
         let peers = &["scripts 29.0.0, one for each namespace"];
-        Report { title: title.to_owned(), machine: machine(), peers, rows }
+        BenchReport { title: title.to_owned(), machine: machine(), peers, rows }
     }
 
     fn idle_span(&self) -> Duration {
@@ -76,7 +78,7 @@ impl Bench {
     fn ours(&self, lab: &Lab, routers: &Routers) -> Figures {
         let count = routers.each.len();
         let say = |what: &str| eprintln!("bench: {count} namespaces: vipwatch: {what}");
-        let place = Place::new(&self.subject, lab.path());
+        let place = NodeFixture::new(&self.subject, lab.path());
         // Where a node keeps them by its own example: in memory.
         let states = PathBuf::from("/run/vipwatch/state");
         place.configure(&format!(
@@ -123,7 +125,7 @@ impl Bench {
         let say = |what: &str| eprintln!("bench: {count} namespaces: scripts: {what}");
         let confs = lab.path().join("ha_confs");
         // A script that finds no agent ends its work at the first change.
-        let _agent = Agent::listen(lab.path(), Manner::Threaded);
+        let _agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
         let mut figures = Figures::default();
         say("start");
         let before = slab();
@@ -163,11 +165,11 @@ struct Script {
 }
 
 impl Script {
-    fn start(home: &Path, lab: &Lab, router: &Router) -> Self {
+    fn start(home: &Path, lab: &Lab, router: &HaRouter) -> Self {
         let pids = lab.path().join("external/pids");
         std::fs::create_dir_all(&pids).expect("a directory");
         let conf_dir = lab.path().join("ha_confs").join(&router.id);
-        let call = Call {
+        let call = MonitorCall {
             router: &router.id,
             netns: router.netns.name(),
             conf_dir: &conf_dir,
@@ -244,16 +246,16 @@ fn wait_for_all(directory: &Path, routers: &Routers, word: &str) -> bool {
 }
 
 /// The address comes or goes.
-fn change(router: &Router, word: &str) {
-    let (hand, link) = router.hand();
+fn change(router: &HaRouter, word: &str) {
+    let (editor, link) = router.editor();
     match word {
-        "primary" => hand.add(link, vip()),
-        _ => hand.remove(link, vip()),
+        "primary" => editor.add(link, vip()),
+        _ => editor.remove(link, vip()),
     }
 }
 
 /// So many routers, here and there, each to primary and back.
-fn changes(routers: &Routers, count: usize) -> impl Iterator<Item = (&Router, &'static str)> {
+fn changes(routers: &Routers, count: usize) -> impl Iterator<Item = (&HaRouter, &'static str)> {
     let chosen = (0..count).map(|number| &routers.each[number * 7 % routers.each.len()]);
     chosen.flat_map(|router| [(router, "primary"), (router, "backup")])
 }
@@ -280,7 +282,7 @@ fn event_to_file(directory: &Path, routers: &Routers, count: usize) -> Option<Sa
 }
 
 /// One change after the other, from the kernel's call to the line that a watcher reads.
-fn event_to_line(place: &Place, routers: &Routers, count: usize) -> Option<Samples> {
+fn event_to_line(place: &NodeFixture, routers: &Routers, count: usize) -> Option<Samples> {
     let mut stream = UnixStream::connect(place.socket()).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     stream.write_all(b"{\"ask\":\"watch\"}\n").ok()?;
@@ -311,7 +313,7 @@ fn at_once(directory: &Path, routers: &Routers) -> Option<f64> {
     let chosen = &routers.each[..routers.each.len().min(SCRIPTS)];
     let began = Instant::now();
     std::thread::scope(|scope| {
-        scope.spawn(|| chosen.iter().for_each(Router::take));
+        scope.spawn(|| chosen.iter().for_each(HaRouter::take));
         let mut left: Vec<&str> = chosen.iter().map(|router| router.id.as_str()).collect();
         until(Duration::from_mins(2), || {
             left.retain(|id| !holds(directory, id, "primary"));
@@ -324,7 +326,7 @@ fn at_once(directory: &Path, routers: &Routers) -> Option<f64> {
 }
 
 /// Until so many have become primary since `since`, by the history on the disk.
-fn recorded(place: &Place, since: i64, count: usize, began: Instant) -> Option<f64> {
+fn recorded(place: &NodeFixture, since: i64, count: usize, began: Instant) -> Option<f64> {
     let reader = Reader::open(&place.state_dir()).ok()?;
     until(Duration::from_mins(1), || {
         let flaps = reader.flaps(since).ok()?;
@@ -339,10 +341,10 @@ fn resync(node: &NodeProcess, directory: &Path, routers: &Routers) -> Option<f64
     let (first, last) = (routers.each.first()?, routers.each.last()?);
     let other = "10.9.9.9/32".parse().expect("an address");
     node.signal(Signal::STOP);
-    let (hand, link) = first.hand();
+    let (editor, link) = first.editor();
     for _ in 0..40_000 {
-        hand.add(link, other);
-        hand.remove(link, other);
+        editor.add(link, other);
+        editor.remove(link, other);
     }
     let is_primary = holds(directory, &last.id, "primary");
     let (before, word) = if is_primary { ("primary", "backup") } else { ("backup", "primary") };
@@ -389,7 +391,7 @@ fn report(count: usize, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {
         row.target = target;
         rows.push(row);
     };
-    let at_most = |limit: f64| Some(Target::AtMost(limit));
+    let at_most = |limit: f64| Some(BenchTarget::AtMost(limit));
     let large = count >= 5000;
     let kib = |value: Option<f64>| value.map(|value| value / 1024.0);
     row("resident memory", "MiB", &|f| kib(f.rss), if large { at_most(24.0) } else { None });

@@ -11,9 +11,9 @@ use std::time::Duration;
 use vipwatch_testkit::{Lab, pause, wait_for};
 
 use self::disk::Disk;
-use self::load::{Load, Outcome};
+use self::load::{Load, LoadOutcome};
 use super::measure::{Samples, machine, memory, ms, thread_cpu};
-use super::report::{Report, Row, Target};
+use super::report::{BenchReport, BenchTarget, Row};
 
 /// Reports at the same time.
 const ALL: u32 = 1000;
@@ -31,7 +31,7 @@ const MINUTE_FDATASYNCS: f64 = 10.0;
 const PEER: &str = include_str!("receiver/peer.py");
 
 /// The programs, and how thorough to be.
-pub struct Bench {
+pub struct ReceiverBench {
     pub subject: PathBuf,
     /// Where Neutron is installed.
     pub neutron: PathBuf,
@@ -40,12 +40,12 @@ pub struct Bench {
 
 /// Whether somebody keeps the interpreter busy; or, beside ours, a processor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum CurrentBehaviour {
     Idle,
     Busy,
 }
 
-impl Mood {
+impl CurrentBehaviour {
     fn word(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -74,8 +74,8 @@ impl Drop for Running {
 
 /// What one of both reached.
 struct Figures {
-    bursts: Vec<Outcome>,
-    minute: Outcome,
+    bursts: Vec<LoadOutcome>,
+    minute: LoadOutcome,
     /// In the minute, in microseconds of processor time for each report.
     cpu: f64,
     /// The same, of those who report.
@@ -83,13 +83,13 @@ struct Figures {
     rss: f64,
 }
 
-impl Bench {
+impl ReceiverBench {
     /// Measures everything.
-    pub fn run(&self) -> Report {
+    pub fn run(&self) -> BenchReport {
         let mut rows = Vec::new();
         let disk = Disk::measure(if self.is_quick { 50 } else { 500 });
         disk.report(&mut rows);
-        for mood in [Mood::Idle, Mood::Busy] {
+        for mood in [CurrentBehaviour::Idle, CurrentBehaviour::Busy] {
             let ours = self.measure("vipwatch agent", mood, |directory| self.ours(directory, mood));
             let theirs =
                 self.measure("Neutron 29.0.0", mood, |directory| self.theirs(directory, mood));
@@ -97,10 +97,15 @@ impl Bench {
         }
         let quick = if self.is_quick { " (quick: no figures to quote)" } else { "" };
         let peers = &["receiver of Neutron 29.0.0"];
-        Report { title: format!("bench receiver{quick}"), machine: machine(), peers, rows }
+        BenchReport { title: format!("bench receiver{quick}"), machine: machine(), peers, rows }
     }
 
-    fn measure(&self, who: &str, mood: Mood, start: impl Fn(&Path) -> Running) -> Figures {
+    fn measure(
+        &self,
+        who: &str,
+        mood: CurrentBehaviour,
+        start: impl Fn(&Path) -> Running,
+    ) -> Figures {
         let say = |what: &str| eprintln!("bench: {who}, {}: {what}", mood.word());
         let lab = Lab::new();
         let running = start(lab.path());
@@ -126,7 +131,7 @@ impl Bench {
     }
 
     /// Ours, with its journal on the disk; and beside it, if it shall be busy, an interpreter that is.
-    fn ours(&self, directory: &Path, mood: Mood) -> Running {
+    fn ours(&self, directory: &Path, mood: CurrentBehaviour) -> Running {
         let config = directory.join("vipwatch.toml");
         std::fs::File::create(&config).expect("a configuration");
         let child = Command::new(&self.subject)
@@ -144,7 +149,7 @@ impl Bench {
         let mut running = Running(vec![child]);
         let socket = directory.join("keepalived-state-change");
         wait_for("the receiver", || socket.exists().then_some(()));
-        if mood == Mood::Busy {
+        if mood == CurrentBehaviour::Busy {
             let mut python = Command::new(self.neutron.join("bin/python"));
             python.args(["-c", "while True: sum(range(10000))"]);
             running.0.push(python.spawn().expect("python runs"));
@@ -152,7 +157,7 @@ impl Bench {
         running
     }
 
-    fn theirs(&self, directory: &Path, mood: Mood) -> Running {
+    fn theirs(&self, directory: &Path, mood: CurrentBehaviour) -> Running {
         let mut child = Command::new(self.neutron.join("bin/python"))
             .args(["-c", PEER])
             .arg(directory)
@@ -174,7 +179,13 @@ fn own_pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
-fn report(mood: Mood, ours: &Figures, theirs: &Figures, disk: &Disk, rows: &mut Vec<Row>) {
+fn report(
+    mood: CurrentBehaviour,
+    ours: &Figures,
+    theirs: &Figures,
+    disk: &Disk,
+    rows: &mut Vec<Row>,
+) {
     let mood = mood.word();
     let mut add = |metric: &str, unit, of: &dyn Fn(&Figures) -> Option<f64>, target| {
         let mut row = Row::new(format!("{mood}: {metric}"), unit);
@@ -201,7 +212,7 @@ fn report(mood: Mood, ours: &Figures, theirs: &Figures, disk: &Disk, rows: &mut 
         "lost of 1,000 at once",
         "reports",
         &|f| Some(lost(f) / rounds(f)),
-        Some(Target::AtMost(0.0)),
+        Some(BenchTarget::AtMost(0.0)),
     );
     add("1,000 at once, p50", "ms", &|f| burst(f, 0.5), None);
     let target = Some(disk.multiple(AT_ONCE_FDATASYNCS));
@@ -214,10 +225,15 @@ fn report(mood: Mood, ours: &Figures, theirs: &Figures, disk: &Disk, rows: &mut 
         "a minute: lost",
         "reports",
         &|f| Some(f64::from(f.minute.lost)),
-        Some(Target::AtMost(0.0)),
+        Some(BenchTarget::AtMost(0.0)),
     );
     add("a minute: reports", "1/s", &|f| Some(rate(f)), None);
-    add("a minute: time for one", "µs", &|f| Some(1e6 / rate(f)), Some(Target::TimesLess(20.0)));
+    add(
+        "a minute: time for one",
+        "µs",
+        &|f| Some(1e6 / rate(f)),
+        Some(BenchTarget::TimesLess(20.0)),
+    );
     add("a minute: p50", "ms", &|f| minute(f, 0.5), None);
     let target = Some(disk.multiple(MINUTE_FDATASYNCS));
     add("a minute: p99", "ms", &|f| minute(f, 0.99), target);

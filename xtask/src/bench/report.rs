@@ -12,14 +12,14 @@ pub struct Row {
     pub metric: String,
     pub unit: &'static str,
     pub ours: Option<f64>,
-    /// In the order of [`Report::peers`]; the first one is who a target is about.
+    /// In the order of [`BenchReport::peers`]; the first one is who a target is about.
     pub peers: Vec<Option<f64>>,
-    pub target: Option<Target>,
+    pub target: Option<BenchTarget>,
 }
 
 /// What was promised.
 #[derive(Clone, Copy)]
-pub enum Target {
+pub enum BenchTarget {
     /// Ours is at most this.
     AtMost(f64),
     /// Ours is at least so many times smaller than the first peer's.
@@ -52,11 +52,11 @@ impl Row {
 
     fn is_met(&self) -> Option<bool> {
         Some(match self.target? {
-            Target::AtMost(limit) => self.ours.is_some_and(|ours| ours <= limit),
-            Target::Multiple { times, measured, at_least, .. } => {
+            BenchTarget::AtMost(limit) => self.ours.is_some_and(|ours| ours <= limit),
+            BenchTarget::Multiple { times, measured, at_least, .. } => {
                 self.ours.is_some_and(|ours| ours <= (times * measured).max(at_least))
             }
-            Target::TimesLess(times) => match (self.ours, self.first_peer()) {
+            BenchTarget::TimesLess(times) => match (self.ours, self.first_peer()) {
                 (Some(ours), Some(peer)) => ours * times <= peer,
                 // The peer never got there.
                 (Some(_), None) => true,
@@ -67,9 +67,9 @@ impl Row {
 
     fn target_text(&self) -> String {
         match self.target {
-            Some(Target::AtMost(limit)) => format!("≤ {}", number(limit)),
-            Some(Target::TimesLess(times)) => format!("≥ {times:.0}×"),
-            Some(Target::Multiple { times, of, measured, at_least }) => {
+            Some(BenchTarget::AtMost(limit)) => format!("≤ {}", number(limit)),
+            Some(BenchTarget::TimesLess(times)) => format!("≥ {times:.0}×"),
+            Some(BenchTarget::Multiple { times, of, measured, at_least }) => {
                 let limit = number((times * measured).max(at_least));
                 format!("≤ {limit} ({times:.0}× {of}, or {})", number(at_least))
             }
@@ -79,7 +79,7 @@ impl Row {
 }
 
 /// All figures of one run.
-pub struct Report {
+pub struct BenchReport {
     pub title: String,
     /// Who is measured beside us.
     pub peers: &'static [&'static str],
@@ -87,7 +87,7 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-impl Report {
+impl BenchReport {
     pub fn print(&self) {
         println!("\n{}\n{}\n", self.title, self.machine);
         let first = self.peers.first().and_then(|name| name.split(' ').next()).unwrap_or("peer");

@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use vipwatch_linux::clock::local_time;
 
-use super::{Machine, SERVICES};
+use super::{DemoNode, SERVICES};
 
 /// How many lines of the past are kept in view.
 const LINES: usize = 18;
@@ -62,7 +62,7 @@ impl Screen {
     }
 
     /// Draws all of it, on a terminal.
-    pub fn draw(&self, machines: &[Machine]) {
+    pub fn draw(&self, machines: &[DemoNode]) {
         if !self.is_terminal {
             return;
         }
@@ -88,7 +88,7 @@ impl Screen {
     }
 
     /// Gives the terminal back, with the sum of it all.
-    pub fn end(&self, machines: &[Machine]) {
+    pub fn end(&self, machines: &[DemoNode]) {
         if self.is_terminal {
             print!("\x1b[?25h\x1b[?1049l");
         }
@@ -101,7 +101,7 @@ impl Screen {
 }
 
 /// Who is what, where.
-fn table(machines: &[Machine]) -> Vec<String> {
+fn table(machines: &[DemoNode]) -> Vec<String> {
     let mut head = format!("{:<8}", "");
     let mut below = format!("{:<8}", "");
     for machine in machines {

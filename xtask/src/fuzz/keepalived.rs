@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use vipwatch_engine::discovery::{Discovery, Places, discover};
+use vipwatch_node::discovery::{ConfigLocations, DiscoveryResult, discover};
 use vipwatch_testkit::{Dump, DumpInstance, DumpLab};
 
 use super::mutation::{Random, mutated};
@@ -73,9 +73,11 @@ pub fn inside(words: &[&str]) -> Task {
     while !is_over(compared) {
         let sample = mutated(&mut random);
         match difference(&lab, &sample) {
-            Verdict::Agree => {}
-            Verdict::Broken => broken += 1,
-            Verdict::Differ(first) => return Err(report(&lab, sample, seed, compared, &first)),
+            DebounceDecision::Agree => {}
+            DebounceDecision::Broken => broken += 1,
+            DebounceDecision::Differ(first) => {
+                return Err(report(&lab, sample, seed, compared, &first));
+            }
         }
         compared += 1;
         if told.elapsed() >= PROGRESS_EVERY {
@@ -90,7 +92,7 @@ pub fn inside(words: &[&str]) -> Task {
 }
 
 /// What came of a comparison.
-enum Verdict {
+enum DebounceDecision {
     Agree,
     Differ(String),
     /// keepalived crashed, hung or missed a link: there is nothing to compare with.
@@ -101,7 +103,7 @@ enum Verdict {
 fn report(lab: &DumpLab, sample: Sample, seed: u64, compared: u64, first: &str) -> Stop {
     println!("file {compared} differs; making it smaller");
     let sample = smallest(lab, sample);
-    let Verdict::Differ(text) = difference(lab, &sample) else {
+    let DebounceDecision::Differ(text) = difference(lab, &sample) else {
         return Stop(format!(
             "file {compared} of seed {seed} differed once, and does not again\n{first}"
         ));
@@ -120,7 +122,7 @@ fn report(lab: &DumpLab, sample: Sample, seed: u64, compared: u64, first: &str) 
 
 /// Removes lines while both still differ.
 fn smallest(lab: &DumpLab, mut sample: Sample) -> Sample {
-    let differs = |sample: &Sample| matches!(difference(lab, sample), Verdict::Differ(_));
+    let differs = |sample: &Sample| matches!(difference(lab, sample), DebounceDecision::Differ(_));
     for lines in [16, 8, 4, 2, 1, 1] {
         for is_main in [true, false] {
             let mut at = 0;
@@ -155,44 +157,44 @@ fn write(directory: &Path, sample: &Sample) -> Result<(), String> {
     write("included.conf", &sample.included)
 }
 
-fn difference(lab: &DumpLab, sample: &Sample) -> Verdict {
+fn difference(lab: &DumpLab, sample: &Sample) -> DebounceDecision {
     let directory: PathBuf = lab.path().join("sample");
     if let Err(error) = write(&directory, sample) {
-        return Verdict::Differ(error);
+        return DebounceDecision::Differ(error);
     }
     let file = directory.join("keepalived.conf");
-    let discovery = discover(&Places {
+    let discovery = discover(&ConfigLocations {
         neutron: directory.join("neutron"),
         keepalived: file.clone(),
         config_id: Some(CONFIG_ID.to_owned()),
     });
     let problems: Vec<&str> =
-        discovery.troubles.iter().map(|trouble| trouble.text.as_str()).collect();
+        discovery.problems.iter().map(|problem| problem.text.as_str()).collect();
     let is_refused = problems.iter().any(|text| text.contains("keepalived does not start"));
     let ours = ours(&discovery);
     let said = || format!("discovery: {}\nproblems: {problems:#?}", ours.join("\n  "));
     match lab.dump(&file, Some(CONFIG_ID)) {
-        Dump::Broken(_) => Verdict::Broken,
-        Dump::Refused(_) if is_refused => Verdict::Agree,
+        Dump::Broken(_) => DebounceDecision::Broken,
+        Dump::Refused(_) if is_refused => DebounceDecision::Agree,
         // Discovery cannot know which links exist.
-        Dump::Refused(why) if why.contains("Non-existent interface") => Verdict::Broken,
+        Dump::Refused(why) if why.contains("Non-existent interface") => DebounceDecision::Broken,
         Dump::Refused(why) => {
-            Verdict::Differ(format!("keepalived does not start:\n{why}\n{}", said()))
+            DebounceDecision::Differ(format!("keepalived does not start:\n{why}\n{}", said()))
         }
         Dump::Instances(theirs) => {
             let theirs = theirs.into_iter().filter(|theirs| !theirs.addresses.is_empty());
             let mut theirs: Vec<String> = theirs.map(|theirs| theirs.to_string()).collect();
             theirs.sort();
             if theirs == ours && !is_refused {
-                return Verdict::Agree;
+                return DebounceDecision::Agree;
             }
-            Verdict::Differ(format!("keepalived: {}\n{}", theirs.join("\n  "), said()))
+            DebounceDecision::Differ(format!("keepalived: {}\n{}", theirs.join("\n  "), said()))
         }
     }
 }
 
 /// What discovery found, in the words of keepalived's dump.
-fn ours(discovery: &Discovery) -> Vec<String> {
+fn ours(discovery: &DiscoveryResult) -> Vec<String> {
     let number =
         |number: Option<u8>| number.map_or("unknown".to_owned(), |number| number.to_string());
     let each = discovery.instances.iter().map(|found| {

@@ -1,23 +1,25 @@
 //! `vipwatch announce`: by hand, once, with proof.
 
 use serde_json::{Value, json};
-use vipwatch_core::announce::Rate;
-use vipwatch_core::{AnnouncePlan, Chain};
-use vipwatch_engine::outlet::announce::OpenError;
-use vipwatch_engine::outlet::announce::once::{AnnounceError, Report, Request, Which, announce};
+use vipwatch_core::RateLimit;
+use vipwatch_core::{AnnouncePlan, ErrorChain};
 use vipwatch_linux::netns::NetnsError;
+use vipwatch_outlets::announce::AnnouncerError;
+use vipwatch_outlets::announce::once::{
+    AddressSelection, AnnounceError, AnnounceReport, AnnounceRequest, announce,
+};
 
 use super::node_name;
-use crate::args::{Announce, Format};
-use crate::failure::{Code, Failure};
+use crate::args::{AnnounceArgs, Format};
+use crate::failure::{CommandError, ExitStatus};
 use crate::show;
 
-pub(crate) fn run(options: &Announce) -> Result<(), Failure> {
+pub(crate) fn run(options: &AnnounceArgs) -> Result<(), CommandError> {
     let which = match options.addresses.as_slice() {
-        [] => Which::All,
-        addresses => Which::These(addresses.to_vec()),
+        [] => AddressSelection::All,
+        addresses => AddressSelection::These(addresses.to_vec()),
     };
-    let request = Request {
+    let request = AnnounceRequest {
         netns: options.netns.clone(),
         which,
         link: options.link,
@@ -27,7 +29,7 @@ pub(crate) fn run(options: &Announce) -> Result<(), Failure> {
             gap: options.gap,
             second_burst: None,
             refresh: None,
-            rate: Rate::DEFAULT,
+            rate: RateLimit::DEFAULT,
             check: options.check,
         },
     };
@@ -39,26 +41,28 @@ pub(crate) fn run(options: &Announce) -> Result<(), Failure> {
     verdict(&report)
 }
 
-fn failure(error: &AnnounceError) -> Failure {
-    let message = Chain(error);
+fn failure(error: &AnnounceError) -> CommandError {
+    let message = ErrorChain(error);
     match error {
         AnnounceError::Netns(NetnsError::Missing(_)) => {
-            Failure::new(Code::Missing, message).hint("`ip netns list` shows those there are")
+            CommandError::new(ExitStatus::Missing, message)
+                .hint("`ip netns list` shows those there are")
         }
         AnnounceError::Netns(NetnsError::Enter { .. }) => {
-            Failure::new(Code::NotPermitted, message).hint("run it as root")
+            CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
         }
-        AnnounceError::Open(OpenError::Port(_)) => {
-            Failure::new(Code::NotPermitted, message).hint("run it as root, or with CAP_NET_RAW")
+        AnnounceError::Open(AnnouncerError::PacketSocket(_)) => {
+            CommandError::new(ExitStatus::NotPermitted, message)
+                .hint("run it as root, or with CAP_NET_RAW")
         }
         AnnounceError::Netns(_)
         | AnnounceError::Open(_)
-        | AnnounceError::Survey(_)
-        | AnnounceError::Work(_) => Failure::new(Code::Missing, message),
+        | AnnounceError::Snapshot(_)
+        | AnnounceError::Work(_) => CommandError::new(ExitStatus::Missing, message),
     }
 }
 
-fn as_table(report: &Report) -> String {
+fn as_table(report: &AnnounceReport) -> String {
     let mut rows = Vec::new();
     for said in &report.announced {
         let what = format!("announced {} times as {}", said.rounds, said.mac);
@@ -80,7 +84,7 @@ fn as_table(report: &Report) -> String {
     show::table(&["ADDRESS", "LINK", "RESULT"], &rows)
 }
 
-fn as_json(report: &Report) -> Value {
+fn as_json(report: &AnnounceReport) -> Value {
     let link = |link: &vipwatch_core::LinkName| link.to_string();
     let announced = report.announced.iter().map(|said| {
         json!({
@@ -106,12 +110,12 @@ fn as_json(report: &Report) -> Value {
 }
 
 /// What was asked for by name and not announced, and a second holder, are worth an exit code.
-fn verdict(report: &Report) -> Result<(), Failure> {
+fn verdict(report: &AnnounceReport) -> Result<(), CommandError> {
     if !report.duplicates.is_empty() {
-        return Err(Failure::new(Code::No, "another station holds an address of ours"));
+        return Err(CommandError::new(ExitStatus::No, "another station holds an address of ours"));
     }
     if !report.refused.is_empty() || !report.failed.is_empty() {
-        return Err(Failure::new(Code::No, "not everything was announced"));
+        return Err(CommandError::new(ExitStatus::No, "not everything was announced"));
     }
     Ok(())
 }

@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vipwatch_engine::discovery::Scout;
 use vipwatch_node::config::{EXAMPLE, FILE};
-use vipwatch_node::duty::parties;
+use vipwatch_node::discovery::ConfigScanner;
+use vipwatch_node::notify::report_notifier::parties;
 use vipwatch_node::{Config, describe};
 
 use super::node_name;
-use crate::args::{ConfigCommand, Format, Where, wrong};
-use crate::failure::Failure;
+use crate::args::{ConfigCommand, Format, QueryTarget, wrong};
+use crate::failure::CommandError;
 use crate::show;
 
-pub(crate) fn run(command: &ConfigCommand) -> Result<(), Failure> {
+pub(crate) fn run(command: &ConfigCommand) -> Result<(), CommandError> {
     match command {
         ConfigCommand::Example => show::print(EXAMPLE),
         ConfigCommand::Check { file } => check(file.as_deref())?,
@@ -22,7 +22,7 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check(file: Option<&Path>) -> Result<(), Failure> {
+fn check(file: Option<&Path>) -> Result<(), CommandError> {
     let config = Config::load_trusted(file).map_err(|error| wrong(&error))?;
     config.check_places().map_err(|error| wrong(&error))?;
     for warning in config.warnings() {
@@ -43,7 +43,7 @@ fn check(file: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn effective(place: &Where) -> Result<(), Failure> {
+fn effective(place: &QueryTarget) -> Result<(), CommandError> {
     let config = place.settings()?;
     let settings = [
         ("node.state_dir", config.state_dir.display().to_string()),
@@ -63,13 +63,14 @@ fn effective(place: &Where) -> Result<(), Failure> {
     let agent = config.agent.as_ref();
     let agent = [
         ("agent.socket", agent.map(|agent| agent.socket.display().to_string())),
-        ("agent.mode", agent.map(|agent| format!("{:o}", agent.looks.mode))),
+        ("agent.mode", agent.map(|agent| format!("{:o}", agent.options.mode))),
         ("agent.interval", agent.map(|agent| format!("{}ms", agent.interval.as_millis()))),
         ("agent tells", agent.map(|agent| parties(agent).join("; "))),
     ];
     let agent = agent.into_iter().filter_map(|(key, value)| Some((key, value?)));
     let settings: Vec<(&str, String)> = settings.into_iter().chain(agent).collect();
-    let found = Scout::new(config.places.clone(), config.instances.clone()).look().instances;
+    let found =
+        ConfigScanner::new(config.places.clone(), config.instances.clone()).look().instances;
     let told = found.iter().map(|found| (found.id.to_string(), describe(found, &config.rules)));
     match place.format {
         Format::Json => {

@@ -1,17 +1,17 @@
 //! `vipwatch discover`: what there is to watch, and what is wrong with it.
 
 use serde_json::{Value, json};
-use vipwatch_engine::discovery::{Discovery, Found, Scout};
-use vipwatch_node::desk::troubles_json;
+use vipwatch_node::discovery::{ConfigScanner, DiscoveryResult, InstanceConfig};
+use vipwatch_node::query_server::troubles_json;
 
 use super::{node_name, troubles_text};
-use crate::args::{Discover, Format};
-use crate::failure::{Code, Failure};
+use crate::args::{DiscoverArgs, Format};
+use crate::failure::{CommandError, ExitStatus};
 use crate::show;
 
-pub(crate) fn run(options: &Discover) -> Result<(), Failure> {
+pub(crate) fn run(options: &DiscoverArgs) -> Result<(), CommandError> {
     let config = options.place.settings()?;
-    let discovery = Scout::new(config.places, config.instances).look();
+    let discovery = ConfigScanner::new(config.places, config.instances).look();
     match options.place.format {
         Format::Json => show::json(&as_json(&discovery)),
         Format::Table => {
@@ -24,18 +24,18 @@ pub(crate) fn run(options: &Discover) -> Result<(), Failure> {
                     ["ID", "ORIGIN", "NETNS", "LINK", "VRID", "PRIORITY", "ADDRESSES", "FILE"];
                 show::print(&show::table(&head, &rows));
             }
-            show::print(&troubles_text(&discovery.troubles));
+            show::print(&troubles_text(&discovery.problems));
         }
     }
-    match discovery.troubles.len() {
+    match discovery.problems.len() {
         0 => Ok(()),
-        1 => Err(Failure::new(Code::No, "there is a problem")),
-        count => Err(Failure::new(Code::No, format!("there are {count} problems"))),
+        1 => Err(CommandError::new(ExitStatus::No, "there is a problem")),
+        count => Err(CommandError::new(ExitStatus::No, format!("there are {count} problems"))),
     }
 }
 
-fn row(found: &Found) -> Vec<String> {
-    let Found { id, origin, netns, file, vrrp } = found;
+fn row(found: &InstanceConfig) -> Vec<String> {
+    let InstanceConfig { id, origin, netns, file, vrrp } = found;
     let number = |number: Option<u8>| number.map(|number| number.to_string()).unwrap_or_default();
     vec![
         id.to_string(),
@@ -49,9 +49,9 @@ fn row(found: &Found) -> Vec<String> {
     ]
 }
 
-fn as_json(discovery: &Discovery) -> Value {
+fn as_json(discovery: &DiscoveryResult) -> Value {
     let instances = discovery.instances.iter().map(|found| {
-        let Found { id, origin, netns, file, vrrp } = &**found;
+        let InstanceConfig { id, origin, netns, file, vrrp } = &**found;
         let addresses = vrrp.addresses.iter().map(|address| {
             json!({
                 "cidr": address.cidr.to_string(), "link": address.link.to_string(),
@@ -69,6 +69,6 @@ fn as_json(discovery: &Discovery) -> Value {
     });
     json!({
         "schema": "vipwatch.discover/1", "node": node_name(),
-        "instances": instances.collect::<Value>(), "problems": troubles_json(&discovery.troubles),
+        "instances": instances.collect::<Value>(), "problems": troubles_json(&discovery.problems),
     })
 }

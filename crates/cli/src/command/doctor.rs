@@ -5,12 +5,12 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::{each, text};
-use crate::args::{Doctor, Format};
+use crate::args::{DoctorArgs, Format};
 use crate::ask::ask;
-use crate::failure::{Code, Failure};
+use crate::failure::{CommandError, ExitStatus};
 use crate::show;
 
-pub(crate) fn run(options: &Doctor) -> Result<(), Failure> {
+pub(crate) fn run(options: &DoctorArgs) -> Result<(), CommandError> {
     let answer = ask(&options.place, &json!({ "ask": "doctor" }))?;
     match options.place.format {
         Format::Json => show::json(&answer),
@@ -19,8 +19,8 @@ pub(crate) fn run(options: &Doctor) -> Result<(), Failure> {
     let serious = each(&answer["findings"]).filter(|one| one["severity"] != "odd").count();
     match serious {
         0 => Ok(()),
-        1 => Err(Failure::new(Code::No, "one thing is wrong")),
-        count => Err(Failure::new(Code::No, format!("{count} things are wrong"))),
+        1 => Err(CommandError::new(ExitStatus::No, "one thing is wrong")),
+        count => Err(CommandError::new(ExitStatus::No, format!("{count} things are wrong"))),
     }
 }
 

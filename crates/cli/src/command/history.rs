@@ -8,16 +8,16 @@ use vipwatch_node::transition::{millis, time_text};
 
 use super::show::latencies;
 use super::{each, text};
-use crate::args::{Format, History};
+use crate::args::{Format, HistoryArgs};
 use crate::ask::{ask, ask_directly};
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::show;
 
 /// The columns of [`row`].
 pub(super) const HEAD: [&str; 8] =
     ["SEQ", "TIME", "ID", "FROM", "TO", "CAUSE", "REASON", "TOLD AFTER"];
 
-pub(crate) fn run(options: &History) -> Result<(), Failure> {
+pub(crate) fn run(options: &HistoryArgs) -> Result<(), CommandError> {
     let since = options
         .since
         .map(|span| millis(SystemTime::now().checked_sub(span).unwrap_or(SystemTime::UNIX_EPOCH)));

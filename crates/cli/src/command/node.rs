@@ -2,29 +2,29 @@
 
 use std::path::PathBuf;
 
-use vipwatch_core::Chain;
+use vipwatch_core::ErrorChain;
 use vipwatch_history::HistoryError;
 use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::share_heaps;
 use vipwatch_node::config::{ConfigError, LogFormat};
-use vipwatch_node::log::{self, Level};
-use vipwatch_node::service::Inheritance;
+use vipwatch_node::log::{self, LogLevel};
+use vipwatch_node::service::StartupFds;
 use vipwatch_node::{Config, NodeError};
 
-use crate::args::{LogTo, Node, wrong};
-use crate::failure::{Code, Failure};
+use crate::args::{LogTo, NodeArgs, wrong};
+use crate::failure::{CommandError, ExitStatus};
 
-pub(crate) fn run(options: &Node) -> Result<(), Failure> {
+pub(crate) fn run(options: &NodeArgs) -> Result<(), CommandError> {
     vipwatch_node::panic::exit_on_panic();
-    let inheritance = Inheritance::take().map_err(|error| failure(&NodeError::Signals(error)))?;
+    let startup_fds = StartupFds::take().map_err(|error| failure(&NodeError::Signals(error)))?;
     // ORDER: before the log, which has a thread.
     share_heaps();
     let said = Said::of(options);
     let config = said.load().map_err(|error| wrong(&error))?;
-    let level = if options.debug { Level::Debug } else { Level::Info };
+    let level = if options.debug { LogLevel::Debug } else { LogLevel::Info };
     let _log = log::open(config.log, level).map_err(|error| failure(&NodeError::Start(error)))?;
     let reload = Box::new(move || said.load());
-    let node = vipwatch_node::Node::start(config, reload, inheritance);
+    let node = vipwatch_node::Node::start(config, reload, startup_fds);
     let node = node.map_err(|error| failure(&error))?;
     node.run().map_err(|error| failure(&error))
 }
@@ -40,7 +40,7 @@ struct Said {
 }
 
 impl Said {
-    fn of(options: &Node) -> Self {
+    fn of(options: &NodeArgs) -> Self {
         let log = options.log.map(|log| match log {
             LogTo::Text => LogFormat::Text,
             LogTo::Json => LogFormat::Json,
@@ -77,32 +77,38 @@ impl Said {
     }
 }
 
-fn failure(error: &NodeError) -> Failure {
+fn failure(error: &NodeError) -> CommandError {
     use std::io::ErrorKind::PermissionDenied;
-    let message = Chain(error);
+    let message = ErrorChain(error);
     match error {
-        NodeError::Taken(_) | NodeError::Desk(ListenError::Taken(_)) => {
-            Failure::new(Code::No, message).hint("one node process is enough for a machine")
+        NodeError::Taken(_) | NodeError::QueryServer(ListenError::Taken(_)) => {
+            CommandError::new(ExitStatus::No, message)
+                .hint("one node process is enough for a machine")
         }
         NodeError::StateDir { source, .. }
-        | NodeError::Desk(ListenError::Listen { source, .. })
+        | NodeError::QueryServer(ListenError::Listen { source, .. })
             if source.kind() == PermissionDenied =>
         {
-            Failure::new(Code::NotPermitted, message)
+            CommandError::new(ExitStatus::NotPermitted, message)
                 .hint("run it as root, or give other places with --state-dir and --socket")
         }
-        NodeError::StateDir { .. } => {
-            Failure::new(Code::Missing, message).hint("give another one with --state-dir")
+        NodeError::StateDir { .. } => CommandError::new(ExitStatus::Missing, message)
+            .hint("give another one with --state-dir"),
+        NodeError::Listen(_) => {
+            CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
         }
-        NodeError::Listen(_) => Failure::new(Code::NotPermitted, message).hint("run it as root"),
-        NodeError::Desk(ListenError::NotASocket(_)) => Failure::new(Code::Missing, message)
-            .hint("remove it, or give another place with --socket"),
-        NodeError::History(HistoryError::TooNew { .. }) => Failure::new(Code::Missing, message)
-            .hint("use the program that wrote it, or another --state-dir"),
+        NodeError::QueryServer(ListenError::NotASocket(_)) => {
+            CommandError::new(ExitStatus::Missing, message)
+                .hint("remove it, or give another place with --socket")
+        }
+        NodeError::History(HistoryError::TooNew { .. }) => {
+            CommandError::new(ExitStatus::Missing, message)
+                .hint("use the program that wrote it, or another --state-dir")
+        }
         NodeError::Signals(_)
         | NodeError::History(_)
-        | NodeError::Desk(ListenError::Listen { .. } | ListenError::Lost(_))
+        | NodeError::QueryServer(ListenError::Listen { .. } | ListenError::Lost(_))
         | NodeError::Start(_)
-        | NodeError::Wait(_) => Failure::new(Code::Missing, message),
+        | NodeError::Wait(_) => CommandError::new(ExitStatus::Missing, message),
     }
 }

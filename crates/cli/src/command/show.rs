@@ -7,12 +7,12 @@ use vipwatch_history::Stage;
 
 use super::doctor::age;
 use super::{each, text};
-use crate::args::{Format, Show};
+use crate::args::{Format, ShowArgs};
 use crate::ask::ask;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::show;
 
-pub(crate) fn run(options: &Show) -> Result<(), Failure> {
+pub(crate) fn run(options: &ShowArgs) -> Result<(), CommandError> {
     let answer = ask(&options.place, &json!({ "ask": "show", "id": options.id }))?;
     match options.place.format {
         Format::Json => show::json(&answer),

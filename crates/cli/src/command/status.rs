@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{each, problems_text, text};
-use crate::args::{Expected, Format, Status};
+use crate::args::{ExpectedRole, Format, StatusArgs};
 use crate::ask::ask;
-use crate::failure::{Code, Failure};
+use crate::failure::{CommandError, ExitStatus};
 use crate::show;
 
-pub(crate) fn run(options: &Status) -> Result<(), Failure> {
+pub(crate) fn run(options: &StatusArgs) -> Result<(), CommandError> {
     let answer = ask(&options.place, &json!({ "ask": "status", "ids": options.ids }))?;
     match options.place.format {
         Format::Json => show::json(&answer),
@@ -50,22 +50,24 @@ fn row(instance: &Value) -> Vec<String> {
     ]
 }
 
-fn verdict(instances: &Value, expected: Option<Expected>) -> Result<(), Failure> {
+fn verdict(instances: &Value, expected: Option<ExpectedRole>) -> Result<(), CommandError> {
     let is_forbidden = |instance: &Value| {
         instance["role"] == "unknown" && text(&instance["reason"]).contains("not permitted")
     };
     if each(instances).any(is_forbidden) {
         let message = "some namespaces could not be entered";
-        return Err(Failure::new(Code::NotPermitted, message).hint("run it as root"));
+        return Err(CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root"));
     }
     let Some(expected) = expected else { return Ok(()) };
     let others = each(instances).filter(|one| one["role"] != expected.word()).count();
     match (each(instances).count(), others) {
-        (0, _) => Err(Failure::new(Code::No, "there is nothing that could be as expected")),
+        (0, _) => {
+            Err(CommandError::new(ExitStatus::No, "there is nothing that could be as expected"))
+        }
         (_, 0) => Ok(()),
         (all, others) => {
             let message = format!("{others} of {all} are not {}", expected.word());
-            Err(Failure::new(Code::No, message))
+            Err(CommandError::new(ExitStatus::No, message))
         }
     }
 }

@@ -6,32 +6,32 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 use vipwatch_history::Latencies;
 use vipwatch_linux::clock;
-use vipwatch_node::client::{AskError, Line};
 use vipwatch_node::config::Listen;
-use vipwatch_node::follow::Follower;
+use vipwatch_node::query_client::{QueryError, QueryLine};
 use vipwatch_node::selection::Selection;
 use vipwatch_node::transition::Transition;
+use vipwatch_node::watch::follower::Follower;
 
 use super::show::latencies;
 use super::{each, node_name, text, troubles_text};
-use crate::args::{Format, Watch};
+use crate::args::{Format, WatchArgs};
 use crate::ask::failure;
-use crate::failure::{Code, Failure};
+use crate::failure::{CommandError, ExitStatus};
 use crate::show;
 
 /// How long a line waits for those who are still to be told.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(options: &Watch) -> Result<(), Failure> {
+pub(crate) fn run(options: &WatchArgs) -> Result<(), CommandError> {
     let screen = Screen::of(options);
     if options.place.is_direct() {
         return follow(options, screen);
     }
     let asking = options.place.settings_for_asking()?;
     let question = json!({ "ask": "watch", "ids": options.ids });
-    match Line::ask(&asking.config.socket, &question) {
+    match QueryLine::ask(&asking.config.socket, &question) {
         Ok(line) => listen(line, screen),
-        Err(AskError::Nobody(_)) => match asking.unread() {
+        Err(QueryError::Nobody(_)) => match asking.unread() {
             Some(failure) => Err(failure),
             None => follow(options, screen),
         },
@@ -52,11 +52,11 @@ struct Screen {
 #[derive(PartialEq, Eq)]
 enum Go {
     On,
-    Home,
+    NetnsEntry,
 }
 
 impl Screen {
-    fn of(options: &Watch) -> Self {
+    fn of(options: &WatchArgs) -> Self {
         Self { format: options.place.format, left: options.changes, waiting: VecDeque::new() }
     }
 
@@ -67,7 +67,7 @@ impl Screen {
             (_, "vipwatch.pulse/1" | "vipwatch.live/1") => Go::On,
             (Format::Json, "vipwatch.change/1") => self.print_change(&line),
             (Format::Json, _) => print(&show::json_line(&line)),
-            (Format::Table, "vipwatch.standing/1") => print(&standing(&line)),
+            (Format::Table, "vipwatch.standing/1") => print(&role_of(&line)),
             (Format::Table, "vipwatch.gap/1") => {
                 print(&format!("({} lines were missed)", line["missed"]))
             }
@@ -112,8 +112,8 @@ impl Screen {
             if !open.is_empty() {
                 change["open"] = open.into();
             }
-            if self.print_change(&change) == Go::Home {
-                return Go::Home;
+            if self.print_change(&change) == Go::NetnsEntry {
+                return Go::NetnsEntry;
             }
         }
         Go::On
@@ -124,13 +124,13 @@ impl Screen {
             Format::Json => show::json_line(change),
             Format::Table => change_line(change),
         };
-        if print(&line) == Go::Home {
-            return Go::Home;
+        if print(&line) == Go::NetnsEntry {
+            return Go::NetnsEntry;
         }
         if let Some(left) = &mut self.left {
             *left -= 1;
             if *left == 0 {
-                return Go::Home;
+                return Go::NetnsEntry;
             }
         }
         Go::On
@@ -139,11 +139,11 @@ impl Screen {
 
 /// Prints a line, as long as somebody reads.
 fn print(line: &str) -> Go {
-    if show::is_read(&format!("{line}\n")) { Go::On } else { Go::Home }
+    if show::is_read(&format!("{line}\n")) { Go::On } else { Go::NetnsEntry }
 }
 
 /// Shows what the node says.
-fn listen(mut line: Line, mut screen: Screen) -> Result<(), Failure> {
+fn listen(mut line: QueryLine, mut screen: Screen) -> Result<(), CommandError> {
     loop {
         let heard = match screen.waiting.front() {
             None => line.next_within(None),
@@ -156,22 +156,22 @@ fn listen(mut line: Line, mut screen: Screen) -> Result<(), Failure> {
             Some(Some(value)) => screen.take(value),
             Some(None) => {
                 let message = "the node has stopped";
-                return Err(Failure::new(Code::Missing, message));
+                return Err(CommandError::new(ExitStatus::Missing, message));
             }
             None => screen.flush(Instant::now()),
         };
-        if go == Go::Home {
+        if go == Go::NetnsEntry {
             return Ok(());
         }
     }
 }
 
 /// Follows by himself, where no node runs.
-fn follow(options: &Watch, mut screen: Screen) -> Result<(), Failure> {
+fn follow(options: &WatchArgs, mut screen: Screen) -> Result<(), CommandError> {
     let config = options.place.settings()?;
     let refused = |error: std::io::Error| {
         let message = format!("cannot listen to all namespaces: {error}");
-        Failure::new(Code::NotPermitted, message).hint("run it as root")
+        CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
     };
     let mut follower =
         Follower::open(config.places, config.instances, Listen::Auto).map_err(refused)?;
@@ -180,8 +180,8 @@ fn follow(options: &Watch, mut screen: Screen) -> Result<(), Failure> {
     let mut selection = Selection::new(&options.ids, ids);
     let mut seq = 0;
     loop {
-        if let Some(troubles) = news.troubles.filter(|_| screen.format == Format::Table) {
-            show::print(&troubles_text(&troubles));
+        if let Some(problems) = news.problems.filter(|_| screen.format == Format::Table) {
+            show::print(&troubles_text(&problems));
         }
         for change in news.heard.into_iter().chain(news.changes) {
             selection.notice(change.found.id.as_str());
@@ -207,12 +207,12 @@ fn follow(options: &Watch, mut screen: Screen) -> Result<(), Failure> {
                 (true, Format::Table) => print(&change_line(&line)),
                 (false, _) => screen.print_change(&line),
             };
-            if go == Go::Home {
+            if go == Go::NetnsEntry {
                 return Ok(());
             }
         }
         news = follower.wait().map_err(|error| {
-            Failure::new(Code::Missing, format!("cannot wait for events: {error}"))
+            CommandError::new(ExitStatus::Missing, format!("cannot wait for events: {error}"))
         })?;
     }
 }
@@ -234,7 +234,7 @@ fn change_line(change: &Value) -> String {
 }
 
 /// Where an instance stands, in one line.
-fn standing(instance: &Value) -> String {
+fn role_of(instance: &Value) -> String {
     let since = text(&instance["since_time"]).replace('T', " ");
     let reason = Some(text(&instance["reason"])).filter(|reason| !reason.is_empty());
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::process::{Gid, Uid};
 use vipwatch_testkit::monitor::{end_of, output_of};
-use vipwatch_testkit::{Agent, Lab, Manner, Place, run, wait_for};
+use vipwatch_testkit::{Behaviour, FakeAgent, Lab, NodeFixture, run, wait_for};
 
-use crate::outlets::{NO_VIP, VIP};
+use crate::notify::{NO_VIP, VIP};
 use crate::server::Server;
 use crate::{PROGRAM, one, place, stage};
 
@@ -74,7 +74,7 @@ fn text(output: &Output) -> String {
 
 /// A node that `GROUP` may ask, whose configuration only root may read, and whose socket has the
 /// default name.
-fn node_with_a_closed_configuration(lab: &Lab) -> (vipwatch_testkit::Netns, Place) {
+fn node_with_a_closed_configuration(lab: &Lab) -> (vipwatch_testkit::TestNetns, NodeFixture) {
     open_to_all(lab);
     let (netns, place) = stage(lab, &[one()]);
     place.configure(&format!("[node]\nsocket_group = \"{GROUP}\"\n[agent]\ninterval = \"0s\"\n"));
@@ -136,7 +136,7 @@ fn databases_are_closed_to_other_users() {
     let (netns, place) = stage(&lab, &[one()]);
     place.configure("[agent]\ninterval = \"0s\"\n");
     let _node = place.start();
-    assert_eq!(crate::agent::report(lab.path(), "r1", "primary"), Some(200));
+    assert_eq!(crate::receiver::report(lab.path(), "r1", "primary"), Some(200));
     netns.ip(VIP);
     for name in ["history.sqlite", "claims.sqlite"] {
         for suffix in ["", "-wal", "-shm"] {
@@ -237,7 +237,8 @@ fn an_agent_of_another_user_is_refused_unless_the_configuration_names_it() {
     let directory = lab.path().join("agent");
     std::fs::create_dir(&directory).unwrap();
     set_mode(&directory, 0o777);
-    let agent = on_a_thread_of_another_user(&[], || Agent::listen(&directory, Manner::Threaded));
+    let agent =
+        on_a_thread_of_another_user(&[], || FakeAgent::listen(&directory, Behaviour::Threaded));
     let socket = directory.join("keepalived-state-change").display().to_string();
     let configure = |more: &str| {
         place.configure(&format!("[[outlet]]\nagent = {{ socket = \"{socket}\"{more} }}\n"));
@@ -273,9 +274,9 @@ fn a_member_of_an_allowed_group_reports_and_other_users_do_not() {
     open_to_all(&lab);
     let group = format!("@{GROUP}");
     let words = ["--interval", "0s", "--mode", "666", "--allow", &group];
-    let agent = crate::agent::Agent::start(lab.path(), &words);
+    let agent = crate::receiver::ReceiverProcess::start(lab.path(), &words);
     let report = |groups: &[u32]| {
-        on_a_thread_of_another_user(groups, || crate::agent::report(lab.path(), "r1", "primary"))
+        on_a_thread_of_another_user(groups, || crate::receiver::report(lab.path(), "r1", "primary"))
     };
     assert_eq!(report(&[]), Some(403));
     assert_eq!(report(&[GROUP]), Some(200));

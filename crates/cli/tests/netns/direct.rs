@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use vipwatch_testkit::keepalived::{Keepalived, Switch};
+use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::wire::mac_of;
-use vipwatch_testkit::{Lab, Netns, Wire, wait_for};
+use vipwatch_testkit::{Lab, TestNetns, Wire, wait_for};
 
 use crate::instance;
 
@@ -57,7 +57,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-fn netns_conf(netns: &Netns, rest: &str) -> String {
+fn netns_conf(netns: &TestNetns, rest: &str) -> String {
     format!("net_namespace {}\n{rest}", netns.name())
 }
 
@@ -152,7 +152,7 @@ fn a_file_of_the_command_line_that_cannot_be_read_is_an_error() {
 fn real_keepalived_is_found_by_its_own_file_and_followed() {
     let node = Node::new();
     let (a, b) = (node.lab.netns("a"), node.lab.netns("b"));
-    let switch = Switch::new(&node.lab);
+    let switch = BridgeSwitch::new(&node.lab);
     let directories = ["one", "two"].map(|name| {
         let directory = node.lab.path().join("ha_confs").join(name);
         std::fs::create_dir_all(&directory).unwrap();
@@ -212,7 +212,7 @@ fn changes_are_shown_as_they_happen() {
     netns.delete();
     wait_for_line("fault");
     // The name comes back, and with it what there is to watch.
-    let again = Netns::create(&name);
+    let again = TestNetns::create(&name);
     again.add_link("eth0");
     let status = vipwatch_testkit::monitor::end_of(&mut child);
     assert!(status.is_some_and(|status| status.success()), "it ends by itself: {:?}", lines());
@@ -234,7 +234,7 @@ fn changes_are_shown_as_they_happen() {
 fn announcing_by_hand_is_proved() {
     let node = Node::new();
     let (router, peer) = (node.lab.netns("r"), node.lab.netns("p"));
-    let switch = Switch::new(&node.lab);
+    let switch = BridgeSwitch::new(&node.lab);
     switch.plug(&router, "qg-1", "port-r");
     switch.plug(&peer, "eth0", "port-p");
     router.ip("address add 192.0.2.9/32 dev qg-1");

@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 use vipwatch_testkit::{Lab, wait_for};
 
-use crate::agent::{Agent, command, configure, report};
+use crate::receiver::{ReceiverProcess, command, configure, report};
 use crate::{one, role, stage};
 
 #[test]
@@ -92,7 +92,7 @@ fn report_while_nobody_reads(flags: OFlags) {
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
     rustix::fs::fcntl_setfl(&writer, flags).unwrap();
     let child = command(lab.path(), &[]).stderr(writer).stdout(Stdio::null()).spawn().unwrap();
-    let agent = Agent::of(child, lab.path());
+    let agent = ReceiverProcess::of(child, lab.path());
     for number in 0..300 {
         assert_eq!(report(lab.path(), &format!("r{number}"), "primary"), Some(200));
     }

@@ -3,15 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod access;
-mod agent;
 mod direct;
-mod duties;
 mod log;
 mod missing;
 mod monitors;
 mod node;
-mod outlets;
-mod reception;
+mod node_receiver;
+mod notify;
+mod receiver;
+mod report_notifier;
 mod scale;
 mod selection;
 mod server;
@@ -27,24 +27,24 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::Value;
-use vipwatch_testkit::{Lab, Netns, Place};
+use vipwatch_testkit::{Lab, NodeFixture, TestNetns};
 
 /// The program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vipwatch");
 
 /// A node in a lab.
-fn place(lab: &Lab) -> Place {
-    Place::new(Path::new(PROGRAM), lab.path())
+fn place(lab: &Lab) -> NodeFixture {
+    NodeFixture::new(Path::new(PROGRAM), lab.path())
 }
 
 /// The answer to a question, as scripts get it.
-fn json(place: &Place, words: &[&str]) -> Value {
+fn json(place: &NodeFixture, words: &[&str]) -> Value {
     let output = place.ask(&[words, &["--format", "json"]].concat());
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 /// The role of the instance with this id.
-fn role(place: &Place, id: &str) -> String {
+fn role(place: &NodeFixture, id: &str) -> String {
     json(place, &["status", id])["instances"][0]["role"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -91,7 +91,7 @@ fn one() -> String {
 }
 
 /// A namespace with a link, and a keepalived.conf that is about it.
-fn stage(lab: &Lab, instances: &[String]) -> (Netns, Place) {
+fn stage(lab: &Lab, instances: &[String]) -> (TestNetns, NodeFixture) {
     let netns = lab.netns("k");
     netns.add_link("eth0");
     let place = place(lab);

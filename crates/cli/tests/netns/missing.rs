@@ -3,9 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use vipwatch_testkit::{Lab, Place, Routers, wait_for};
+use vipwatch_testkit::{Lab, NodeFixture, Routers, wait_for};
 
-use crate::outlets::{VIP, program, read, wait_for_text};
+use crate::notify::{VIP, program, read, wait_for_text};
 use crate::{json, one, place, stage, write};
 
 /// A node that follows one instance, writes its state file, and runs a hook.
@@ -15,7 +15,7 @@ struct Outlets {
 }
 
 impl Outlets {
-    fn configure(lab: &Lab, place: &Place) -> Self {
+    fn configure(lab: &Lab, place: &NodeFixture) -> Self {
         let (states, said) = (lab.path().join("states"), lab.path().join("said"));
         let text = format!("echo $VIPWATCH_TO >> {}", said.display());
         let hook = program(&lab.path().join("hook"), &text);
@@ -34,7 +34,7 @@ impl Outlets {
 }
 
 /// Waits until the node has noticed that a file is missing, whatever it concludes.
-fn wait_until_noticed(place: &Place) {
+fn wait_until_noticed(place: &NodeFixture) {
     wait_for("the node to notice", || {
         let log = place.log();
         let is_noticed =
@@ -44,19 +44,25 @@ fn wait_until_noticed(place: &Place) {
 }
 
 /// Waits until the node has nothing to say about any file.
-fn wait_until_content(place: &Place) {
+fn wait_until_content(place: &NodeFixture) {
     wait_for("no problem with a file", || {
         let problems = json(place, &["status"])["problems"].as_array()?.len();
         (problems == 0).then_some(())
     });
 }
 
-fn instances(place: &Place) -> usize {
+fn instances(place: &NodeFixture) -> usize {
     json(place, &["status"])["instances"].as_array().unwrap().len()
 }
 
 /// Removes with `remove`, restores with `restore`, and sees that nothing came of it.
-fn survives(place: &Place, outlets: &Outlets, id: &str, remove: impl Fn(), restore: impl Fn()) {
+fn survives(
+    place: &NodeFixture,
+    outlets: &Outlets,
+    id: &str,
+    remove: impl Fn(),
+    restore: impl Fn(),
+) {
     let file = outlets.state_file(id);
     wait_for_text(&file, "backup");
     wait_for_text(&outlets.said, "backup");

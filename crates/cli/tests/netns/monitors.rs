@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use vipwatch_testkit::release::Call;
+use vipwatch_testkit::release::MonitorCall;
 use vipwatch_testkit::routers::{LINK, VIP};
 use vipwatch_testkit::wait::wait_within;
 use vipwatch_testkit::{Lab, Release, Routers};
 
 use crate::PROGRAM;
-use crate::agent::{Agent, socket};
+use crate::receiver::{ReceiverProcess, socket};
 
 const ALL: usize = 1000;
 
@@ -42,7 +42,7 @@ fn dropin() -> PathBuf {
 fn monitor(directory: &Path, id: &str, netns: &str) -> Child {
     let (conf_dir, pids) = (directory.join("ha_confs").join(id), directory.join("external/pids"));
     std::fs::create_dir_all(&pids).unwrap();
-    let call = Call {
+    let call = MonitorCall {
         router: id,
         netns,
         conf_dir: &conf_dir,
@@ -69,12 +69,12 @@ fn monitor(directory: &Path, id: &str, netns: &str) -> Child {
 fn a_thousand_of_our_monitors_report_at_once_and_the_receiver_is_killed_meanwhile() {
     let lab = Lab::new();
     let routers = Routers::new(lab.path(), &format!("t{}", lab.number()), ALL, 0);
-    let mut agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    let mut agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     let mut crowd = Crowd::default();
     for router in &routers.each {
         crowd.0.push(monitor(lab.path(), &router.id, router.netns.name()));
     }
-    let settled = |agent: &Agent, word: &str| (agent.settled(word) == ALL).then_some(());
+    let settled = |agent: &ReceiverProcess, word: &str| (agent.settled(word) == ALL).then_some(());
     wait_within(LONG, "all to be backup", || settled(&agent, "backup"));
     for (word, is_taken, is_killed) in
         [("primary", true, false), ("backup", false, true), ("primary", true, true)]
@@ -85,7 +85,7 @@ fn a_thousand_of_our_monitors_report_at_once_and_the_receiver_is_killed_meanwhil
         if is_killed {
             wait_within(LONG, "some", || (agent.settled(word) > ALL / 10).then_some(()));
             agent.kill();
-            agent = Agent::start(lab.path(), &["--interval", "0s"]);
+            agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
         }
         wait_within(LONG, word, || settled(&agent, word));
     }
@@ -94,7 +94,7 @@ fn a_thousand_of_our_monitors_report_at_once_and_the_receiver_is_killed_meanwhil
 #[test]
 fn a_thousand_curls_report_at_once_and_none_is_lost() {
     let lab = Lab::new();
-    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    let agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     for word in ["backup", "primary"] {
         let mut crowd = Crowd::default();
         for number in 0..ALL {

@@ -6,25 +6,25 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use vipwatch_testkit::keepalived::{Keepalived, Switch};
+use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::monitor::{end_of, output_of};
 use vipwatch_testkit::routers::{VIP, write_conf};
-use vipwatch_testkit::{Lab, Place, Routers, wait_for};
+use vipwatch_testkit::{Lab, NodeFixture, Routers, wait_for};
 
 use crate::{PROGRAM, instance, json, one, place, role, stage, write};
 
 /// What was recorded, in short.
-fn recorded(place: &Place) -> Vec<String> {
+fn recorded(place: &NodeFixture) -> Vec<String> {
     let answer = json(place, &["history"]);
     let each = answer["changes"].as_array().unwrap().iter();
     each.map(|change| format!("{} {}", change["id"], change["to"]).replace('"', "")).collect()
 }
 
-fn wait_for_record(place: &Place, what: &str) {
+fn wait_for_record(place: &NodeFixture, what: &str) {
     wait_for(what, || recorded(place).iter().any(|line| line == what).then_some(()));
 }
 
-fn wait_for_role(place: &Place, id: &str, expected: &str) {
+fn wait_for_role(place: &NodeFixture, id: &str, expected: &str) {
     wait_for(expected, || (role(place, id) == expected).then_some(()));
 }
 
@@ -187,7 +187,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(place: &Place, words: &[&str]) -> Self {
+    fn new(place: &NodeFixture, words: &[&str]) -> Self {
         let mut command = Command::new(PROGRAM);
         command.arg("watch").args(words).arg("--socket").arg(place.socket());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -281,8 +281,8 @@ fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
     deaf.take();
     half.take();
     write(&lab.path().join("ha_confs").join(&half.id).join("state"), "primary");
-    let (hand, link) = half.hand();
-    hand.remove(link, "10.0.0.2/32".parse().unwrap());
+    let (editor, link) = half.editor();
+    editor.remove(link, "10.0.0.2/32".parse().unwrap());
     // Nobody has this pid: it is above every limit.
     write(&lab.path().join(format!("ha_confs/{}.pid.keepalived", headless.id)), "99999999");
     let findings = || -> Vec<String> {
@@ -498,7 +498,7 @@ fn noise_and_idlers_at_the_socket_keep_nobody_from_asking() {
 #[test]
 fn real_keepalived_fails_over_and_both_nodes_know() {
     let lab = Lab::new();
-    let switch = Switch::new(&lab);
+    let switch = BridgeSwitch::new(&lab);
     let sides: Vec<_> = ["a", "b"]
         .into_iter()
         .map(|name| {
@@ -524,7 +524,7 @@ fn real_keepalived_fails_over_and_both_nodes_know() {
         }
         let conf = std::fs::read_to_string(directory.join("keepalived.conf")).unwrap();
         // The node has a directory of its own: keepalived was started with the file as it is.
-        let place = Place::new(std::path::Path::new(PROGRAM), &directory.join("node"));
+        let place = NodeFixture::new(std::path::Path::new(PROGRAM), &directory.join("node"));
         write(&place.keepalived_conf(), &format!("net_namespace {}\n{conf}", netns.name()));
         nodes.push((place.start(), place));
     }

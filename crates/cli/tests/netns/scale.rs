@@ -8,7 +8,7 @@ use serde_json::Value;
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::routers::{LINK, VIP, vip, write_conf};
 use vipwatch_testkit::wait::{wait_within, wait_within_showing};
-use vipwatch_testkit::{Lab, Place, Routers};
+use vipwatch_testkit::{Lab, NodeFixture, Routers};
 
 use crate::{json, place};
 
@@ -23,14 +23,14 @@ fn many() -> usize {
 }
 
 /// The role of everybody, by what the node says.
-fn roles(place: &Place) -> BTreeMap<String, String> {
+fn roles(place: &NodeFixture) -> BTreeMap<String, String> {
     let answer = json(place, &["status"]);
     let each = answer["instances"].as_array().unwrap().iter();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     each.map(|one| (text(&one["id"]), text(&one["role"]))).collect()
 }
 
-fn count(place: &Place, role: &str) -> usize {
+fn count(place: &NodeFixture, role: &str) -> usize {
     roles(place).values().filter(|one| *one == role).count()
 }
 
@@ -41,12 +41,12 @@ fn state_of(directory: &Path, id: &str) -> String {
 /// Has every namespace audited as often as can be configured.
 const AUDITED: &str = "[node]\naudit_every = \"10s\"\n";
 
-fn metric(place: &Place, name: &str) -> Option<u64> {
+fn metric(place: &NodeFixture, name: &str) -> Option<u64> {
     json(place, &["status"])["metrics"][name].as_u64()
 }
 
 /// Waits until all namespaces have been audited since this call.
-fn wait_for_audit_of(place: &Place, namespaces: usize) {
+fn wait_for_audit_of(place: &NodeFixture, namespaces: usize) {
     let audits = || metric(place, "vipwatch_audits_total").unwrap();
     let enough = audits() + u64::try_from(namespaces).unwrap();
     let shown = || format!("{} of {enough}", audits());
@@ -54,7 +54,7 @@ fn wait_for_audit_of(place: &Place, namespaces: usize) {
 }
 
 /// The changes that are recorded, oldest first.
-fn history(place: &Place) -> Vec<Value> {
+fn history(place: &NodeFixture) -> Vec<Value> {
     let answer = json(place, &["history", "--limit", "1000000"]);
     answer["changes"].as_array().unwrap().clone()
 }
@@ -131,9 +131,9 @@ fn a_node_that_is_killed_at_random_points_loses_only_what_it_had_not_written() {
         // Between nothing and a storm, and then, without a warning, the end.
         for _ in 0..random.below(400) {
             let router = &routers.each[random.below(routers.each.len())];
-            let (hand, link) = router.hand();
-            hand.add(link, vip());
-            hand.remove(link, vip());
+            let (editor, link) = router.editor();
+            editor.add(link, vip());
+            editor.remove(link, vip());
         }
         node.kill();
         let state = place.state_dir();

@@ -5,15 +5,15 @@ use std::process::Command;
 
 use serde_json::Value;
 use vipwatch_testkit::monitor::end_of;
-use vipwatch_testkit::{Lab, Netns, Place, wait_for};
+use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
-use crate::outlets::{VIP, read};
+use crate::notify::{VIP, read};
 use crate::{PROGRAM, instance, json, one, stage};
 
 const VIP_10: &str = "address add 192.0.2.10/24 dev eth0";
 
 /// `VI_1` is primary, `VI_10` is backup.
-fn two(lab: &Lab) -> (Netns, Place) {
+fn two(lab: &Lab) -> (TestNetns, NodeFixture) {
     let (netns, place) = stage(lab, &[one(), instance("VI_10", "eth0", &["192.0.2.10/24"])]);
     netns.ip(VIP);
     (netns, place)
@@ -73,7 +73,7 @@ fn a_watch_of_an_exact_id_leaves_longer_ids_out() {
         [watch("asked", &[]), watch("direct", &["--keepalived-conf", conf.to_str().unwrap()])];
     netns.ip(VIP_10);
     wait_for("VI_10", || (crate::role(&place, "VI_10") == "primary").then_some(()));
-    netns.ip(crate::outlets::NO_VIP);
+    netns.ip(crate::notify::NO_VIP);
     for (mut child, shown) in watches {
         assert!(end_of(&mut child).is_some_and(|status| status.success()));
         assert!(!read(&shown).contains("VI_10"), "{}", read(&shown));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use vipwatch_testkit::{Lab, stays, wait_for};
 
-use crate::agent::{command, configure, socket};
+use crate::receiver::{command, configure, socket};
 
 /// An agent that is played; killed when dropped.
 struct Played(Child);

@@ -5,10 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use vipwatch_testkit::{Lab, Place, run, wait_for};
+use vipwatch_testkit::{Lab, NodeFixture, run, wait_for};
 
-use crate::agent::{Agent, report};
-use crate::outlets::{NO_VIP, VIP, program, read};
+use crate::notify::{NO_VIP, VIP, program, read};
+use crate::receiver::{ReceiverProcess, report};
 use crate::{json, one, role, stage};
 
 /// A small disk of its own at a directory, until dropped.
@@ -59,13 +59,13 @@ fn set_aside(directory: &Path) -> usize {
     names.filter(is_aside).count()
 }
 
-fn recorded(place: &Place) -> Vec<String> {
+fn recorded(place: &NodeFixture) -> Vec<String> {
     let answer = json(place, &["history"]);
     let changes = answer["changes"].as_array().unwrap().iter();
     changes.map(|change| change["to"].as_str().unwrap().to_owned()).collect()
 }
 
-fn wait_for_role(place: &Place, expected: &str) {
+fn wait_for_role(place: &NodeFixture, expected: &str) {
     wait_for(expected, || (role(place, "VI_1") == expected).then_some(()));
 }
 
@@ -156,7 +156,7 @@ fn a_receiver_starts_on_a_full_disk_answers_503_and_promises_when_there_is_room(
     let lab = Lab::new();
     let disk = Disk::new(&lab.path().join("claims"));
     disk.fill();
-    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    let agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     assert_eq!(report(lab.path(), "a", "primary"), Some(503));
     let status = agent.status();
     assert_eq!(status["problems"][0]["name"], "journal", "{status}");
@@ -171,11 +171,11 @@ fn a_receiver_starts_on_a_full_disk_answers_503_and_promises_when_there_is_room(
 fn a_receiver_on_a_read_only_disk_remembers_when_it_can_be_written() {
     let lab = Lab::new();
     let disk = Disk::new(&lab.path().join("claims"));
-    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    let agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     assert_eq!(report(lab.path(), "a", "primary"), Some(200));
     agent.kill();
     disk.remount("ro");
-    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    let agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     assert_eq!(report(lab.path(), "b", "primary"), Some(503));
     disk.remount("rw");
     wait_for("what was promised before", || (agent.settled("primary") == 1).then_some(()));
@@ -189,7 +189,7 @@ fn a_receiver_whose_journal_is_damaged_sets_it_aside_and_goes_on() {
     let directory = lab.path().join("claims");
     std::fs::create_dir(&directory).unwrap();
     write_garbage(&directory.join("claims.sqlite"));
-    let agent = Agent::start(lab.path(), &["--interval", "0s"]);
+    let agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     assert_eq!(report(lab.path(), "a", "primary"), Some(200));
     agent.wait_for_log("journal file is damaged; a new one is begun");
     assert_eq!(set_aside(&directory), 1);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::{Lab, NodeProcess, stays, wait_for};
 
-use crate::agent::{command, configure};
+use crate::receiver::{command, configure};
 use crate::{one, stage};
 
 /// The exit code of a program that panicked.

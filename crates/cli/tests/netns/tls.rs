@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::{Lab, wait_for};
 
-use crate::outlets::{NO_VIP, VIP, read};
+use crate::notify::{NO_VIP, VIP, read};
 use crate::server::Server;
 use crate::{one, stage, write};
 

@@ -1,8 +1,8 @@
 //! Text from files and programs is escaped wherever an operator reads it.
 
-use vipwatch_testkit::{Lab, Place, wait_for};
+use vipwatch_testkit::{Lab, NodeFixture, wait_for};
 
-use crate::outlets::program;
+use crate::notify::program;
 use crate::{instance, stage};
 
 /// RIGHT-TO-LEFT OVERRIDE: what follows is shown from right to left.
@@ -10,7 +10,7 @@ const OVERRIDE: char = '\u{202e}';
 const ESCAPE: &str = "\\u{202e}";
 
 /// What a command prints; panics if an override character reaches the reader.
-fn said(place: &Place, words: &[&str]) -> String {
+fn said(place: &NodeFixture, words: &[&str]) -> String {
     let said = place.say(words);
     assert!(!said.contains(OVERRIDE), "{words:?}: {said:?}");
     said

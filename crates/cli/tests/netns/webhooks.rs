@@ -2,7 +2,7 @@
 
 use vipwatch_testkit::{Lab, stays, wait_for};
 
-use crate::outlets::{NO_VIP, VIP, program, read, wait_for_text};
+use crate::notify::{NO_VIP, VIP, program, read, wait_for_text};
 use crate::server::Server;
 use crate::{json, one, role, stage};
 

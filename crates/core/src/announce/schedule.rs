@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Allowance, AnnouncePlan, Target};
+use super::AnnouncePlan;
+use crate::{LinkAddress, RateLimiter};
 use crate::{LinkIndex, Moment};
 
 /// How long to wait when the rate limit is reached: long enough to let a batch gather.
@@ -14,7 +15,7 @@ const FAILURES: u8 = 3;
 /// One address under way.
 #[derive(Debug, Clone, Copy)]
 struct Item {
-    target: Target,
+    target: LinkAddress,
     /// Rounds that are over, and how many of them went out.
     rounds: u16,
     sent: u16,
@@ -27,16 +28,16 @@ struct Item {
 
 /// An address whose round is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Due {
+pub struct DueAnnouncement {
     /// Since when.
     pub since: Moment,
     /// Which.
-    pub target: Target,
+    pub target: LinkAddress,
 }
 
 /// A round that went out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Round {
+pub struct AnnounceRound {
     /// Its number in the plan; 1 is the first.
     pub number: u16,
     /// None went out before it.
@@ -47,7 +48,7 @@ pub struct Round {
 #[derive(Debug)]
 pub struct Schedule {
     plan: AnnouncePlan,
-    allowance: Allowance,
+    allowance: RateLimiter,
     /// Sorted by target.
     items: Vec<Item>,
     throttled_until: Option<Moment>,
@@ -58,12 +59,12 @@ pub struct Schedule {
 impl Schedule {
     /// A schedule of nothing.
     pub fn new(plan: AnnouncePlan) -> Self {
-        let allowance = Allowance::new(plan.rate);
+        let allowance = RateLimiter::new(plan.rate);
         Self { plan, allowance, items: Vec::new(), throttled_until: None, is_refreshing: true }
     }
 
     /// Begins with `target`, from its first round; one that is under way begins again.
-    pub fn start(&mut self, target: Target, now: Moment) {
+    pub fn start(&mut self, target: LinkAddress, now: Moment) {
         let item = Item { target, rounds: 0, sent: 0, failures: 0, next: Some(now) };
         match self.find(target) {
             Ok(at) => self.items[at] = item,
@@ -77,14 +78,14 @@ impl Schedule {
     }
 
     /// Forgets `target`.
-    pub fn cancel(&mut self, target: Target) {
+    pub fn cancel(&mut self, target: LinkAddress) {
         if let Ok(at) = self.find(target) {
             self.items.remove(at);
         }
     }
 
     /// Forgets all that is not in `kept`.
-    pub fn retain(&mut self, kept: impl Fn(Target) -> bool) {
+    pub fn retain(&mut self, kept: impl Fn(LinkAddress) -> bool) {
         self.items.retain(|item| kept(item.target));
     }
 
@@ -107,7 +108,7 @@ impl Schedule {
 
     /// What is due, longest overdue first. Each waits, until it is said to have been
     /// [sent](Self::sent), [put back](Self::put_back), [woken](Self::wake) or cancelled.
-    pub fn take_due(&mut self, now: Moment) -> Vec<Due> {
+    pub fn take_due(&mut self, now: Moment) -> Vec<DueAnnouncement> {
         if self.throttled_until.is_some_and(|until| until > now) {
             return Vec::new();
         }
@@ -115,7 +116,7 @@ impl Schedule {
         let mut taken = Vec::new();
         for item in &mut self.items {
             if let Some(since) = item.next.take_if(|next| *next <= now) {
-                taken.push(Due { since, target: item.target });
+                taken.push(DueAnnouncement { since, target: item.target });
             }
         }
         taken.sort_unstable();
@@ -132,27 +133,28 @@ impl Schedule {
     }
 
     /// What was taken was not touched: it is as due as before.
-    pub fn put_back(&mut self, due: Due) {
+    pub fn put_back(&mut self, due: DueAnnouncement) {
         if let Ok(at) = self.find(due.target) {
             self.items[at].next = Some(due.since);
         }
     }
 
     /// A round of `target` has gone out.
-    pub fn sent(&mut self, target: Target, now: Moment) -> Round {
+    pub fn sent(&mut self, target: LinkAddress, now: Moment) -> AnnounceRound {
         let Ok(at) = self.find(target) else {
-            return Round { number: 0, is_first: false };
+            return AnnounceRound { number: 0, is_first: false };
         };
         let item = &mut self.items[at];
         item.sent = item.sent.saturating_add(1);
-        let round = Round { number: item.rounds.saturating_add(1), is_first: item.sent == 1 };
+        let round =
+            AnnounceRound { number: item.rounds.saturating_add(1), is_first: item.sent == 1 };
         self.end_round(at, now);
         round
     }
 
     /// A round of `target` was not taken; it is due again soon. After a few times it is given
     /// up, and the next one has its turn; true then.
-    pub fn failed(&mut self, target: Target, now: Moment) -> bool {
+    pub fn failed(&mut self, target: LinkAddress, now: Moment) -> bool {
         let Ok(at) = self.find(target) else { return true };
         let item = &mut self.items[at];
         item.failures += 1;
@@ -191,13 +193,13 @@ impl Schedule {
     }
 
     /// Something about `target` changed: if it waits, it may try.
-    pub fn wake_target(&mut self, target: Target, now: Moment) {
+    pub fn wake_target(&mut self, target: LinkAddress, now: Moment) {
         if let Ok(at) = self.find(target) {
             self.items[at].next.get_or_insert(now);
         }
     }
 
-    fn find(&self, target: Target) -> Result<usize, usize> {
+    fn find(&self, target: LinkAddress) -> Result<usize, usize> {
         self.items.binary_search_by_key(&target, |item| item.target)
     }
 }
@@ -207,18 +209,18 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::announce::Rate;
+    use crate::RateLimit;
 
     fn at(millis: u64) -> Moment {
         Moment::new(Duration::from_millis(millis))
     }
 
-    fn target(n: u32) -> Target {
-        Target { link: LinkIndex(7), ip: IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n)) }
+    fn target(n: u32) -> LinkAddress {
+        LinkAddress { link: LinkIndex(7), ip: IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n)) }
     }
 
     /// Sends whatever is due until `end`; when, and what.
-    fn play(schedule: &mut Schedule, end: u64) -> Vec<(u64, Target)> {
+    fn play(schedule: &mut Schedule, end: u64) -> Vec<(u64, LinkAddress)> {
         let mut sent = Vec::new();
         while let Some(due) = schedule.due().filter(|due| *due <= at(end)) {
             for taken in schedule.take_due(due) {
@@ -234,7 +236,7 @@ mod tests {
         sent
     }
 
-    fn times(sent: &[(u64, Target)]) -> Vec<u64> {
+    fn times(sent: &[(u64, LinkAddress)]) -> Vec<u64> {
         sent.iter().map(|(time, _)| *time).collect()
     }
 
@@ -283,15 +285,18 @@ mod tests {
             schedule.take_due(at(time));
             schedule.failed(target(1), at(time));
         }
-        assert_eq!(schedule.sent(target(1), at(5000)), Round { number: 2, is_first: true });
-        assert_eq!(schedule.sent(target(1), at(7000)), Round { number: 3, is_first: false });
+        assert_eq!(schedule.sent(target(1), at(5000)), AnnounceRound { number: 2, is_first: true });
+        assert_eq!(
+            schedule.sent(target(1), at(7000)),
+            AnnounceRound { number: 3, is_first: false }
+        );
     }
 
     #[test]
     fn whoever_waits_for_a_link_keeps_its_round_and_goes_on_when_woken() {
         let mut schedule = Schedule::new(AnnouncePlan::LEGACY);
         schedule.start(target(1), at(0));
-        assert_eq!(schedule.take_due(at(0)), [Due { since: at(0), target: target(1) }]);
+        assert_eq!(schedule.take_due(at(0)), [DueAnnouncement { since: at(0), target: target(1) }]);
         assert_eq!(schedule.due(), None, "it waits for as long as it takes");
         schedule.wake_link(LinkIndex(8), at(500));
         assert_eq!(schedule.due(), None, "another link is none of its business");
@@ -315,7 +320,7 @@ mod tests {
 
     #[test]
     fn first_rounds_of_the_late_come_before_second_rounds_of_the_early() {
-        let rate = Rate { per_second: 10, burst: 1 };
+        let rate = RateLimit { per_second: 10, burst: 1 };
         let gap = Duration::from_millis(150);
         let plan =
             AnnouncePlan { count: 2, gap, second_burst: None, rate, ..AnnouncePlan::PRIMARY };

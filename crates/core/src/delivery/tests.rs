@@ -11,11 +11,11 @@ fn at(ms: u64) -> Moment {
 }
 
 fn delivery() -> Delivery {
-    Delivery::new(WINDOW, Dice::new(7))
+    Delivery::new(WINDOW, Jitter::new(7))
 }
 
 /// Says what is due at `ms` and has it acknowledged; returns what was said.
-fn say(delivery: &mut Delivery, ms: u64) -> Option<Role> {
+fn say(delivery: &mut Delivery, ms: u64) -> Option<NeutronState> {
     let role = delivery.begin(at(ms))?;
     delivery.finish(Outcome::Taken, at(ms));
     Some(role)
@@ -24,42 +24,42 @@ fn say(delivery: &mut Delivery, ms: u64) -> Option<Role> {
 #[test]
 fn the_first_role_is_said_at_once_and_once() {
     let mut delivery = delivery();
-    delivery.want(Role::Backup);
-    assert_eq!(say(&mut delivery, 0), Some(Role::Backup));
+    delivery.want(NeutronState::Backup);
+    assert_eq!(say(&mut delivery, 0), Some(NeutronState::Backup));
     assert_eq!(delivery.due(), None);
 }
 
 #[test]
 fn a_role_that_followed_another_too_closely_is_confirmed_once() {
     let mut delivery = delivery();
-    delivery.want(Role::Primary);
+    delivery.want(NeutronState::Primary);
     say(&mut delivery, 0);
-    delivery.want(Role::Backup);
-    assert_eq!(say(&mut delivery, 50), Some(Role::Backup));
+    delivery.want(NeutronState::Backup);
+    assert_eq!(say(&mut delivery, 50), Some(NeutronState::Backup));
 
     assert_eq!(say(&mut delivery, 2_000), None, "the window has not surely passed");
-    assert_eq!(say(&mut delivery, 3_000), Some(Role::Backup));
+    assert_eq!(say(&mut delivery, 3_000), Some(NeutronState::Backup));
     assert_eq!(delivery.due(), None);
 }
 
 #[test]
 fn a_slow_receiver_is_given_a_longer_window() {
     let mut delivery = delivery();
-    delivery.want(Role::Primary);
+    delivery.want(NeutronState::Primary);
     delivery.begin(at(0));
     delivery.finish(Outcome::Taken, at(1_000));
-    delivery.want(Role::Backup);
-    assert_eq!(say(&mut delivery, 4_000), Some(Role::Backup));
+    delivery.want(NeutronState::Backup);
+    assert_eq!(say(&mut delivery, 4_000), Some(NeutronState::Backup));
     assert!(delivery.due().is_some(), "its worker may have slept until then");
 }
 
 #[test]
 fn a_role_that_followed_at_leisure_is_not_confirmed() {
     let mut delivery = delivery();
-    delivery.want(Role::Primary);
+    delivery.want(NeutronState::Primary);
     say(&mut delivery, 0);
-    delivery.want(Role::Backup);
-    assert_eq!(say(&mut delivery, 60_000), Some(Role::Backup));
+    delivery.want(NeutronState::Backup);
+    assert_eq!(say(&mut delivery, 60_000), Some(NeutronState::Backup));
     assert_eq!(delivery.due(), None);
 }
 
@@ -67,7 +67,7 @@ fn a_role_that_followed_at_leisure_is_not_confirmed() {
 fn a_predecessors_word_counts_as_heard() {
     let mut delivery = delivery();
     delivery.heard_before(at(0));
-    delivery.want(Role::Primary);
+    delivery.want(NeutronState::Primary);
     say(&mut delivery, 100);
     assert!(delivery.due().is_some(), "to be confirmed");
 }
@@ -75,96 +75,105 @@ fn a_predecessors_word_counts_as_heard() {
 #[test]
 fn an_unanswered_attempt_makes_the_acknowledged_role_news_again() {
     let mut delivery = delivery();
-    delivery.want(Role::Backup);
+    delivery.want(NeutronState::Backup);
     say(&mut delivery, 0);
-    delivery.want(Role::Primary);
-    assert_eq!(delivery.begin(at(10_000)), Some(Role::Primary));
-    delivery.want(Role::Backup);
-    delivery.finish(Outcome::Failed(Setback::Unanswered), at(15_000));
+    delivery.want(NeutronState::Primary);
+    assert_eq!(delivery.begin(at(10_000)), Some(NeutronState::Primary));
+    delivery.want(NeutronState::Backup);
+    delivery.finish(Outcome::Failed(DeliveryFailure::Unanswered), at(15_000));
 
-    assert_eq!(say(&mut delivery, 16_000), Some(Role::Backup));
+    assert_eq!(say(&mut delivery, 16_000), Some(NeutronState::Backup));
 }
 
 #[test]
 fn an_attempt_that_reached_nobody_is_forgotten_when_the_role_returns() {
     let mut delivery = delivery();
-    delivery.want(Role::Backup);
+    delivery.want(NeutronState::Backup);
     say(&mut delivery, 0);
-    delivery.want(Role::Primary);
+    delivery.want(NeutronState::Primary);
     delivery.begin(at(10_000));
-    delivery.finish(Outcome::Failed(Setback::Absent), at(10_000));
-    delivery.want(Role::Backup);
+    delivery.finish(Outcome::Failed(DeliveryFailure::Absent), at(10_000));
+    delivery.want(NeutronState::Backup);
     assert_eq!(delivery.due(), None);
 }
 
 #[test]
 fn a_receiver_born_again_is_told_at_once_what_it_already_knew() {
     let mut delivery = delivery();
-    delivery.want(Role::Primary);
+    delivery.want(NeutronState::Primary);
     say(&mut delivery, 0);
     delivery.receiver_appeared();
-    assert_eq!(say(&mut delivery, 1), Some(Role::Primary));
+    assert_eq!(say(&mut delivery, 1), Some(NeutronState::Primary));
     // It may be the old one after all, whose window still runs.
-    assert_eq!(say(&mut delivery, 5_000), Some(Role::Primary));
+    assert_eq!(say(&mut delivery, 5_000), Some(NeutronState::Primary));
     assert_eq!(delivery.due(), None, "and then silence");
 }
 
 #[test]
 fn an_answer_from_the_receiver_before_does_not_count_for_the_new_one() {
     let mut delivery = delivery();
-    delivery.want(Role::Primary);
+    delivery.want(NeutronState::Primary);
     delivery.begin(at(0));
     delivery.receiver_appeared();
     delivery.finish(Outcome::Taken, at(1));
-    assert_eq!(say(&mut delivery, 2), Some(Role::Primary));
+    assert_eq!(say(&mut delivery, 2), Some(NeutronState::Primary));
 }
 
 #[test]
 fn a_new_role_does_not_wait_for_the_backoff_of_the_old() {
     let mut delivery = delivery();
-    delivery.want(Role::Primary);
+    delivery.want(NeutronState::Primary);
     delivery.begin(at(0));
-    delivery.finish(Outcome::Failed(Setback::Rejected), at(0));
+    delivery.finish(Outcome::Failed(DeliveryFailure::Rejected), at(0));
     assert!(delivery.due() > Some(at(20_000)), "a rejection is retried slowly");
-    delivery.want(Role::Backup);
-    assert_eq!(delivery.begin(at(1)), Some(Role::Backup));
+    delivery.want(NeutronState::Backup);
+    assert_eq!(delivery.begin(at(1)), Some(NeutronState::Backup));
 }
 
 #[test]
 fn a_role_wanted_during_a_failing_attempt_does_not_wait_for_its_backoff() {
     let mut delivery = delivery();
-    delivery.want(Role::Primary);
+    delivery.want(NeutronState::Primary);
     delivery.begin(at(0));
-    delivery.want(Role::Backup);
-    delivery.finish(Outcome::Failed(Setback::Unanswered), at(5_000));
-    assert_eq!(delivery.begin(at(5_000)), Some(Role::Backup));
+    delivery.want(NeutronState::Backup);
+    delivery.finish(Outcome::Failed(DeliveryFailure::Unanswered), at(5_000));
+    assert_eq!(delivery.begin(at(5_000)), Some(NeutronState::Backup));
 }
 
 #[test]
 fn a_confirmation_that_fails_waits_before_it_is_tried_again() {
-    for setback in [Setback::Absent, Setback::Refusing, Setback::Busy, Setback::Unanswered] {
+    for setback in [
+        DeliveryFailure::Absent,
+        DeliveryFailure::Refusing,
+        DeliveryFailure::Busy,
+        DeliveryFailure::Unanswered,
+    ] {
         let mut delivery = delivery();
-        delivery.want(Role::Primary);
+        delivery.want(NeutronState::Primary);
         say(&mut delivery, 0);
-        delivery.want(Role::Backup);
+        delivery.want(NeutronState::Backup);
         say(&mut delivery, 50);
-        assert_eq!(delivery.begin(at(10_000)), Some(Role::Backup), "the confirmation");
+        assert_eq!(delivery.begin(at(10_000)), Some(NeutronState::Backup), "the confirmation");
         delivery.finish(Outcome::Failed(setback), at(10_000));
         assert_eq!(delivery.begin(at(10_000)), None, "{setback:?}: not at once");
-        assert_eq!(delivery.begin(at(20_000)), Some(Role::Backup), "{setback:?}: but again");
+        assert_eq!(
+            delivery.begin(at(20_000)),
+            Some(NeutronState::Backup),
+            "{setback:?}: but again"
+        );
     }
 }
 
 #[test]
 fn a_receiver_that_stays_busy_is_asked_less_and_less() {
     let mut delivery = delivery();
-    delivery.want(Role::Backup);
+    delivery.want(NeutronState::Backup);
     let mut attempts = Vec::new();
     let mut now = at(0);
     while now < at(60_000) {
-        assert_eq!(delivery.begin(now), Some(Role::Backup));
+        assert_eq!(delivery.begin(now), Some(NeutronState::Backup));
         attempts.push(now);
-        delivery.finish(Outcome::Failed(Setback::Busy), now);
+        delivery.finish(Outcome::Failed(DeliveryFailure::Busy), now);
         now = delivery.due().unwrap();
     }
     let during = |from: u64, to: u64| {
@@ -178,37 +187,37 @@ fn a_receiver_that_stays_busy_is_asked_less_and_less() {
 #[test]
 fn nothing_is_said_while_the_role_is_withheld() {
     let mut delivery = delivery();
-    delivery.want(Role::Backup);
+    delivery.want(NeutronState::Backup);
     delivery.withhold();
     assert_eq!(delivery.due(), None);
-    delivery.want(Role::Primary);
-    assert_eq!(say(&mut delivery, 5), Some(Role::Primary));
+    delivery.want(NeutronState::Primary);
+    assert_eq!(say(&mut delivery, 5), Some(NeutronState::Primary));
 }
 
 /// Upstream's `enqueue_state_change`: one pending word per router, replaced while a worker
 /// sleeps on a primary, and nothing applied if it changed meanwhile.
 struct Receiver {
-    applied: Option<Role>,
+    applied: Option<NeutronState>,
     pending: Option<Pending>,
     /// What a busy interpreter adds to every wake-up.
     delay: Duration,
 }
 
 struct Pending {
-    begun_with: Role,
-    now: Role,
+    begun_with: NeutronState,
+    now: NeutronState,
     wakes: Moment,
 }
 
 impl Receiver {
     /// Takes a word; `slowness` is what this receiver needs to answer it.
-    fn hear(&mut self, role: Role, now: Moment, slowness: Duration) {
+    fn hear(&mut self, role: NeutronState, now: Moment, slowness: Duration) {
         self.settle(now);
         if let Some(pending) = &mut self.pending {
             pending.now = role;
             return;
         }
-        let sleep = if role == Role::Primary { WINDOW } else { Duration::ZERO };
+        let sleep = if role == NeutronState::Primary { WINDOW } else { Duration::ZERO };
         let wakes = now + sleep + self.delay + slowness;
         self.pending = Some(Pending { begun_with: role, now: role, wakes });
     }
@@ -231,22 +240,22 @@ struct Pace {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Want(Role),
+    Want(NeutronState),
     Reborn,
     /// The next attempt ends like this instead of being acknowledged.
-    Fail(Setback, WasHeard),
+    Fail(DeliveryFailure, WasHeard),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct WasHeard(bool);
 
 fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
-    let role = prop_oneof![Just(Role::Primary), Just(Role::Backup)];
+    let role = prop_oneof![Just(NeutronState::Primary), Just(NeutronState::Backup)];
     let setback = prop_oneof![
-        Just(Setback::Absent),
-        Just(Setback::Refusing),
-        Just(Setback::Busy),
-        Just(Setback::Unanswered),
+        Just(DeliveryFailure::Absent),
+        Just(DeliveryFailure::Refusing),
+        Just(DeliveryFailure::Busy),
+        Just(DeliveryFailure::Unanswered),
     ];
     let step = prop_oneof![
         5 => role.prop_map(Step::Want),
@@ -268,7 +277,7 @@ fn paces() -> impl Strategy<Value = Vec<Pace>> {
 
 /// An attempt that has begun: what its receiver hears and answers, and when.
 struct UnderWay {
-    role: Role,
+    role: NeutronState,
     outcome: Outcome,
     hears: Option<Moment>,
     ends: Moment,
@@ -281,10 +290,10 @@ struct World {
     receiver: Receiver,
     under_way: Option<UnderWay>,
     paces: std::iter::Cycle<std::vec::IntoIter<Pace>>,
-    failures: Vec<(Setback, WasHeard)>,
-    wanted: Option<Role>,
+    failures: Vec<(DeliveryFailure, WasHeard)>,
+    wanted: Option<NeutronState>,
     /// The role of the last attempt that failed, and when it did.
-    failed: Option<(Role, Moment)>,
+    failed: Option<(NeutronState, Moment)>,
     said: usize,
 }
 
@@ -323,7 +332,7 @@ impl World {
         Ok(())
     }
 
-    fn begin(&mut self, role: Role, now: Moment) {
+    fn begin(&mut self, role: NeutronState, now: Moment) {
         let pace = self.paces.next().expect("a cycle does not end");
         let (heard_after, takes) =
             (Duration::from_millis(pace.heard_after_ms), Duration::from_millis(pace.takes_ms));
@@ -364,7 +373,7 @@ proptest! {
         steps in steps(),
         paces in paces(),
         delay in 0_u64..400,
-        applied_before in prop_oneof![Just(None), Just(Some(Role::Primary)), Just(Some(Role::Backup))],
+        applied_before in prop_oneof![Just(None), Just(Some(NeutronState::Primary)), Just(Some(NeutronState::Backup))],
     ) {
         let delay = Duration::from_millis(delay);
         let mut world = World {

@@ -1,14 +1,14 @@
 //! Lines into statements, lists and blocks.
 
-use super::keywords::{Keyword, Kind};
+use super::keywords::{Keyword, KeywordKind};
 use super::lines::Line;
-use super::problem::{Place, Problem};
+use super::problem::{FilePosition, Problem};
 use super::text::words;
 
 /// The words of one line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Statement<'a> {
-    pub(super) place: Place,
+    pub(super) place: FilePosition,
     /// Never none.
     pub(super) words: &'a [String],
 }
@@ -62,7 +62,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// The words of the next line that has some.
-    fn next(&mut self) -> Option<(Place, Vec<String>)> {
+    fn next(&mut self) -> Option<(FilePosition, Vec<String>)> {
         loop {
             let line = self.lines.next().filter(|_| !self.has_ended)?;
             let words = words(&line.text);
@@ -135,16 +135,16 @@ impl Walk<'_> {
             return;
         }
         match keyword.kind {
-            Kind::Line => self.visitor.statement(statement),
-            Kind::List => self.list(keyword.name, statement),
-            Kind::Skipped => {
+            KeywordKind::Line => self.visitor.statement(statement),
+            KeywordKind::List => self.list(keyword.name, statement),
+            KeywordKind::Skipped => {
                 self.skipped = if statement.words.last().is_some_and(|word| word == "{") {
                     1
                 } else {
                     PENDING
                 };
             }
-            Kind::Block(keywords) => {
+            KeywordKind::Block(keywords) => {
                 // Only a brace in quotes is still on the line of its block.
                 let (words, needs_brace) = match statement.words {
                     [words @ .., last] if last == "{" => (words, false),
@@ -203,7 +203,7 @@ impl Walk<'_> {
         }
     }
 
-    fn brace_is_missing(&mut self, place: Place, head: Option<Statement<'_>>) {
+    fn brace_is_missing(&mut self, place: FilePosition, head: Option<Statement<'_>>) {
         let Some(head) = head else { return };
         let text = format!("{} needs a {{ before this line", head.words.join(" "));
         self.visitor.nesting(Problem::new(place, text));
@@ -212,7 +212,7 @@ impl Walk<'_> {
     /// Outside of all blocks it changes nothing.
     fn brace_opens_nothing(
         &mut self,
-        place: Place,
+        place: FilePosition,
         head: Option<Statement<'_>>,
         word: Option<String>,
     ) {

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::blocks::{Statement, Visitor, Wanted};
 use super::definitions::UNKNOWN;
 use super::numbers::{Rest, cidr, ip, mac, number, seconds};
-use super::problem::{Place, Problem};
+use super::problem::{FilePosition, Problem};
 use crate::LinkName;
 
 /// `priority` if it is not given, unless the state is `MASTER`.
@@ -40,7 +40,7 @@ pub(super) enum Given<T> {
 /// An address of an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DraftAddress {
-    pub(super) place: Place,
+    pub(super) place: FilePosition,
     pub(super) cidr: IpNet,
     /// `dev LINK`.
     pub(super) dev: Option<LinkName>,
@@ -57,7 +57,7 @@ impl DraftAddress {
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a statement that is there or not")]
 pub(super) struct Draft {
-    pub(super) place: Place,
+    pub(super) place: FilePosition,
     pub(super) name: String,
     pub(super) family: Option<Family>,
     pub(super) version: Option<u8>,
@@ -86,7 +86,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    fn new(place: Place, name: &str) -> Self {
+    fn new(place: FilePosition, name: &str) -> Self {
         Self {
             place,
             name: name.to_owned(),
@@ -241,7 +241,7 @@ impl Draft {
         }
     }
 
-    fn take_interface(&mut self, text: &str, place: Place) {
+    fn take_interface(&mut self, text: &str, place: FilePosition) {
         let name = &self.name;
         if text.contains(UNKNOWN) {
             return self.interface = Given::Unknown;
@@ -258,7 +258,7 @@ impl Draft {
         }
     }
 
-    fn take_vrid(&mut self, text: &str, place: Place) {
+    fn take_vrid(&mut self, text: &str, place: FilePosition) {
         if text.contains(UNKNOWN) {
             return self.vrid = Given::Unknown;
         }
@@ -358,7 +358,7 @@ impl Drafts {
 }
 
 /// The name of a link of an instance's own; one that keepalived ignores is a problem.
-fn link(word: &str, place: Place, problems: &mut Vec<Problem>) -> Option<LinkName> {
+fn link(word: &str, place: FilePosition, problems: &mut Vec<Problem>) -> Option<LinkName> {
     let ignored = |error| {
         let text = format!("keepalived ignores the name {word:?} of a VMAC: {error}");
         problems.push(Problem::note(place, text));

@@ -13,11 +13,11 @@ pub(super) struct Keyword {
     pub(super) name: &'static str,
     /// How many words the line must have: with fewer, keepalived ends.
     pub(super) least: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: KeywordKind,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum KeywordKind {
     /// A statement of one line.
     Line,
     /// Lines in braces that are no statements.
@@ -29,19 +29,19 @@ pub(super) enum Kind {
 }
 
 const fn line(name: &'static str, least: usize) -> Keyword {
-    Keyword { name, least, kind: Kind::Line }
+    Keyword { name, least, kind: KeywordKind::Line }
 }
 
 const fn list(name: &'static str) -> Keyword {
-    Keyword { name, least: 1, kind: Kind::List }
+    Keyword { name, least: 1, kind: KeywordKind::List }
 }
 
 const fn block(name: &'static str, least: usize, keywords: &'static [Keyword]) -> Keyword {
-    Keyword { name, least, kind: Kind::Block(keywords) }
+    Keyword { name, least, kind: KeywordKind::Block(keywords) }
 }
 
 const fn skipped(name: &'static str) -> Keyword {
-    Keyword { name, least: 1, kind: Kind::Skipped }
+    Keyword { name, least: 1, kind: KeywordKind::Skipped }
 }
 
 /// What the first process reads.

@@ -6,14 +6,14 @@
 //! beginning of a line is followed by both, which reads its files twice.
 
 use super::definitions::{Definitions, LINE_BYTES, Replaced};
-use super::problem::{Place, Problem};
-use super::repeat::{Repeat, Round};
+use super::problem::{FilePosition, Problem};
+use super::repeat::{Iteration, Repeat};
 use super::text::{BLANKS, split_at_brace, uncomment};
 
 /// A file that was opened.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Its number in every [`Place`].
+    /// Its number in every [`FilePosition`].
     pub file: usize,
     /// The directory it is in, without symbolic links.
     pub directory: String,
@@ -36,7 +36,7 @@ pub struct Include<'a> {
     /// The letter behind `include`, which says what is an error.
     pub letter: Option<char>,
     /// Where it is written.
-    pub place: Place,
+    pub place: FilePosition,
     /// The numbers of the files that led here; the last is the one that it is written in.
     pub above: &'a [usize],
 }
@@ -57,7 +57,7 @@ impl Files for () {
 /// A line for the parser; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
-    pub(super) place: Place,
+    pub(super) place: FilePosition,
     pub(super) text: String,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn read(
         files,
         problems,
         open: vec![Open { waiting: Vec::new(), current: Current::of(first) }],
-        place: Place { file: 0, line: 0 },
+        place: FilePosition { file: 0, line: 0 },
         definitions: Definitions::new(config_id),
         config_id,
         residue: None,
@@ -134,7 +134,7 @@ struct Reader<'a> {
     files: &'a mut dyn Files,
     problems: &'a mut Vec<Problem>,
     open: Vec<Open>,
-    place: Place,
+    place: FilePosition,
     definitions: Definitions,
     config_id: &'a str,
     /// What follows a brace on the same line.
@@ -207,7 +207,7 @@ impl Reader<'_> {
         if self.repeats.len() > self.repeats_outside
             && let Some(repeat) = self.repeats.last_mut()
         {
-            let Round { values, text, is_last } = repeat.next();
+            let Iteration { values, text, is_last } = repeat.next();
             if is_last {
                 self.repeats.pop();
             }
@@ -250,7 +250,7 @@ impl Reader<'_> {
                 }
                 continue;
             };
-            self.place = Place { file: open.current.source.file, line: open.current.line };
+            self.place = FilePosition { file: open.current.source.file, line: open.current.line };
             let line = self.count(line)?;
             let first = uncomment(&line);
             if first.has_open_quote {

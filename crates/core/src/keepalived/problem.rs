@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A line of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct FilePosition {
     /// The number of the file; the caller that opens files numbers them.
     pub file: usize,
     /// The line; 1 is the first.
@@ -15,7 +15,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Where it is written.
-    pub place: Place,
+    pub place: FilePosition,
     /// The message.
     pub text: String,
     /// What it means for the rest of the file.
@@ -35,18 +35,18 @@ pub enum Weight {
 
 impl Problem {
     /// A problem after which the file cannot be relied on.
-    pub fn new(place: Place, text: impl fmt::Display) -> Self {
+    pub fn new(place: FilePosition, text: impl fmt::Display) -> Self {
         Self { place, text: text.to_string(), weight: Weight::Grave }
     }
 
     /// A problem with which keepalived does not start.
-    pub fn refused(place: Place, text: impl fmt::Display) -> Self {
+    pub fn refused(place: FilePosition, text: impl fmt::Display) -> Self {
         let text = format!("{text}: keepalived does not start with this file");
         Self { place, text, weight: Weight::Refused }
     }
 
     /// A problem that concerns nothing else in the file.
-    pub fn note(place: Place, text: impl fmt::Display) -> Self {
+    pub fn note(place: FilePosition, text: impl fmt::Display) -> Self {
         Self { place, text: text.to_string(), weight: Weight::Note }
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct List {
 }
 
 /// What one more reading of the text needs.
-pub(super) struct Round {
+pub(super) struct Iteration {
     /// Names and their values.
     pub(super) values: Vec<(String, String)>,
     pub(super) text: String,
@@ -39,7 +39,7 @@ pub(super) struct Round {
 
 impl Repeat {
     /// The next values.
-    pub(super) fn next(&mut self) -> Round {
+    pub(super) fn next(&mut self) -> Iteration {
         match self {
             Self::Sequence(sequence) => sequence.next(),
             Self::List(list) => list.next(),
@@ -57,11 +57,11 @@ impl Repeat {
 }
 
 impl Sequence {
-    fn next(&mut self) -> Round {
+    fn next(&mut self) -> Iteration {
         let value = if self.is_hex { format!("{:x}", self.next) } else { self.next.to_string() };
         self.next = self.next.saturating_add(self.step);
         let is_last = if self.step > 0 { self.next > self.last } else { self.next < self.last };
-        Round { values: vec![(self.name.clone(), value)], text: self.text.clone(), is_last }
+        Iteration { values: vec![(self.name.clone(), value)], text: self.text.clone(), is_last }
     }
 
     fn parse(rest: &str, expand: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
@@ -111,9 +111,9 @@ fn number(text: &str) -> Option<i64> {
 }
 
 impl List {
-    fn next(&mut self) -> Round {
+    fn next(&mut self) -> Iteration {
         let values = self.sets.pop().unwrap_or_default();
-        Round {
+        Iteration {
             values: self.names.iter().cloned().zip(values).collect(),
             text: self.text.clone(),
             is_last: self.sets.is_empty(),
@@ -172,7 +172,7 @@ mod tests {
         let mut repeat = Repeat::parse(line, |text| Some(text.to_owned()))?;
         let mut rounds = Vec::new();
         loop {
-            let Round { values, text, is_last } = repeat.next();
+            let Iteration { values, text, is_last } = repeat.next();
             let values: Vec<String> =
                 values.iter().map(|(name, value)| format!("{name}={value}")).collect();
             rounds.push(format!("{} {text}", values.join(" ")));

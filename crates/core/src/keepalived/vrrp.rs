@@ -10,7 +10,7 @@ use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Given}
 use super::globals::Globals;
 use super::keywords::{FIRST, VRRP};
 use super::lines::{Files, Source, read};
-use super::problem::{Place, Problem, Weight};
+use super::problem::{FilePosition, Problem, Weight};
 use super::vmac::{Links, Placement};
 use crate::{LinkName, NetnsName};
 
@@ -37,7 +37,7 @@ pub struct VirtualAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VrrpInstance {
     /// Where it begins.
-    pub place: Place,
+    pub place: FilePosition,
     /// Its name.
     pub name: String,
     /// The link its advertisements go over; with a VMAC, the link that the VMAC is on.

@@ -33,7 +33,7 @@ fn linked(link: LinkIndex, text: &str) -> Observation {
     Observation::LinkSeen { link, name: name(text) }
 }
 
-fn inventory(look: Look, held: &[LinkIndex]) -> Observation {
+fn inventory(look: SnapshotReason, held: &[LinkIndex]) -> Observation {
     Observation::Inventory(Inventory {
         look,
         links: vec![(HA, name("ha-1")), (OTHER, name("qr-1"))],
@@ -42,24 +42,25 @@ fn inventory(look: Look, held: &[LinkIndex]) -> Observation {
 }
 
 fn informed(held: &[LinkIndex]) -> Tracker {
-    let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
-    tracker.apply(&inventory(Look::First, held), NOON);
+    let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
+    tracker.apply(&inventory(SnapshotReason::First, held), NOON);
     tracker
 }
 
 #[test]
 fn the_first_inventory_is_a_transition_whatever_it_says() {
-    for (held, role) in [(&[][..], Role::Backup), (&[HA][..], Role::Primary)] {
-        let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
-        let change = tracker.apply(&inventory(Look::First, held), NOON);
-        let expected = Transition { from: None, to: role, cause: Cause::FirstLook, at: NOON };
+    for (held, role) in [(&[][..], NeutronState::Backup), (&[HA][..], NeutronState::Primary)] {
+        let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
+        let change = tracker.apply(&inventory(SnapshotReason::First, held), NOON);
+        let expected =
+            StateChange { from: None, to: role, cause: ChangeCause::FirstLook, at: NOON };
         assert_eq!(change, Some(expected));
     }
 }
 
 #[test]
 fn an_event_before_the_first_inventory_says_nothing() {
-    let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
+    let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
     assert_eq!(tracker.apply(&added(HA), NOON), None);
     assert_eq!(tracker.role(), None);
 }
@@ -67,8 +68,8 @@ fn an_event_before_the_first_inventory_says_nothing() {
 #[test]
 fn an_address_comes_and_goes() {
     let mut tracker = informed(&[]);
-    assert_eq!(tracker.apply(&added(HA), NOON).unwrap().to, Role::Primary);
-    assert_eq!(tracker.apply(&removed(HA), NOON).unwrap().to, Role::Backup);
+    assert_eq!(tracker.apply(&added(HA), NOON).unwrap().to, NeutronState::Primary);
+    assert_eq!(tracker.apply(&removed(HA), NOON).unwrap().to, NeutronState::Backup);
 }
 
 #[test]
@@ -91,40 +92,40 @@ fn a_tentative_address_counts_only_when_detection_has_ended_well() {
     let mut tracker = informed(&[]);
     let seen = |usability| Observation::AddressSeen { link: HA, cidr: vip(), usability };
     assert_eq!(tracker.apply(&seen(Usability::NotUsable), NOON), None);
-    assert_eq!(tracker.apply(&seen(Usability::Usable), NOON).unwrap().to, Role::Primary);
-    assert_eq!(tracker.apply(&seen(Usability::NotUsable), NOON).unwrap().to, Role::Backup);
+    assert_eq!(tracker.apply(&seen(Usability::Usable), NOON).unwrap().to, NeutronState::Primary);
+    assert_eq!(tracker.apply(&seen(Usability::NotUsable), NOON).unwrap().to, NeutronState::Backup);
 }
 
 #[test]
 fn a_link_renamed_away_demotes_and_renamed_into_place_promotes() {
     let mut tracker = informed(&[HA, OTHER]);
-    assert_eq!(tracker.apply(&linked(HA, "old"), NOON).unwrap().to, Role::Backup);
-    assert_eq!(tracker.apply(&linked(OTHER, "ha-1"), NOON).unwrap().to, Role::Primary);
+    assert_eq!(tracker.apply(&linked(HA, "old"), NOON).unwrap().to, NeutronState::Backup);
+    assert_eq!(tracker.apply(&linked(OTHER, "ha-1"), NOON).unwrap().to, NeutronState::Primary);
 }
 
 #[test]
 fn a_link_recreated_under_the_same_name_starts_without_the_address() {
     let mut tracker = informed(&[HA]);
     let gone = Observation::LinkRemoved { link: HA };
-    assert_eq!(tracker.apply(&gone, NOON).unwrap().to, Role::Backup);
+    assert_eq!(tracker.apply(&gone, NOON).unwrap().to, NeutronState::Backup);
     assert_eq!(tracker.apply(&linked(LinkIndex(9), "ha-1"), NOON), None);
-    assert_eq!(tracker.apply(&added(LinkIndex(9)), NOON).unwrap().to, Role::Primary);
+    assert_eq!(tracker.apply(&added(LinkIndex(9)), NOON).unwrap().to, NeutronState::Primary);
 }
 
 #[test]
 fn an_inventory_without_the_vip_demotes() {
     let mut tracker = informed(&[HA]);
-    let change = tracker.apply(&inventory(Look::Resync, &[]), NOON).unwrap();
-    assert_eq!((change.to, change.cause), (Role::Backup, Cause::Resync));
+    let change = tracker.apply(&inventory(SnapshotReason::Resync, &[]), NOON).unwrap();
+    assert_eq!((change.to, change.cause), (NeutronState::Backup, ChangeCause::Resync));
 }
 
 #[test]
 fn an_overdue_first_look_is_assumed_backup_and_corrected_by_the_truth() {
-    let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
+    let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
     let change = tracker.apply(&Observation::FirstLookOverdue, NOON).unwrap();
-    assert_eq!((change.to, change.cause), (Role::Backup, Cause::Assumed));
-    let change = tracker.apply(&inventory(Look::First, &[HA]), NOON).unwrap();
-    assert_eq!((change.from, change.to), (Some(Role::Backup), Role::Primary));
+    assert_eq!((change.to, change.cause), (NeutronState::Backup, ChangeCause::Assumed));
+    let change = tracker.apply(&inventory(SnapshotReason::First, &[HA]), NOON).unwrap();
+    assert_eq!((change.from, change.to), (Some(NeutronState::Backup), NeutronState::Primary));
     assert_eq!(tracker.apply(&Observation::FirstLookOverdue, NOON), None);
 }
 
@@ -149,10 +150,10 @@ enum Step {
 }
 
 impl Kernel {
-    fn role(&self) -> Role {
+    fn role(&self) -> NeutronState {
         let holds =
             |(link, held): (&u32, &LinkName)| *held == name("ha-1") && self.holders.contains(link);
-        if self.links.iter().any(holds) { Role::Primary } else { Role::Backup }
+        if self.links.iter().any(holds) { NeutronState::Primary } else { NeutronState::Backup }
     }
 
     fn link_name(&self, is_watched: bool, link: u32) -> LinkName {
@@ -199,7 +200,7 @@ impl Kernel {
         }
     }
 
-    fn inventory(&self, look: Look) -> Observation {
+    fn inventory(&self, look: SnapshotReason) -> Observation {
         Observation::Inventory(Inventory {
             look,
             links: self.links.iter().map(|(link, name)| (LinkIndex(*link), *name)).collect(),
@@ -232,8 +233,8 @@ proptest! {
     #[test]
     fn the_role_said_last_is_the_kernels(steps in prop::collection::vec(step(), 0..60)) {
         let mut kernel = Kernel::default();
-        let mut tracker = Tracker::new(Watch { link: name("ha-1"), vip: vip() });
-        tracker.apply(&kernel.inventory(Look::First), NOON);
+        let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
+        tracker.apply(&kernel.inventory(SnapshotReason::First), NOON);
         let mut is_deaf = false;
 
         for step in steps {
@@ -241,7 +242,7 @@ proptest! {
                 Step::Overrun => is_deaf = true,
                 Step::Resync => {
                     is_deaf = false;
-                    tracker.apply(&kernel.inventory(Look::Resync), NOON);
+                    tracker.apply(&kernel.inventory(SnapshotReason::Resync), NOON);
                 }
                 Step::Add(_) | Step::Remove(_) | Step::Refresh(_) | Step::Create(..)
                 | Step::Delete(_) | Step::Rename(..) => {
@@ -259,7 +260,7 @@ proptest! {
                 prop_assert_eq!(tracker.role(), Some(kernel.role()));
             }
         }
-        tracker.apply(&kernel.inventory(Look::Resync), NOON);
+        tracker.apply(&kernel.inventory(SnapshotReason::Resync), NOON);
         prop_assert_eq!(tracker.role(), Some(kernel.role()));
     }
 }

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use vipwatch_testkit::agent::Leftover;
-use vipwatch_testkit::{Agent, Manner, Release, stays, wait_for};
+use vipwatch_testkit::agent::SocketRemains;
+use vipwatch_testkit::{Behaviour, FakeAgent, Release, stays, wait_for};
 
 use crate::{stage, subject};
 
@@ -22,15 +22,15 @@ fn the_request_is_one_that_every_server_understands() {
 }
 
 /// The agent misbehaves, then mends its ways: it is told, and the log names the fault.
-fn survives(manner: Manner, named: &str) {
+fn survives(manner: Behaviour, named: &str) {
     let (_lab, router, agent) = stage(Release::V29);
     agent.behave(manner);
     let _monitor = router.start(&subject());
     router.wait_for_state("backup");
     router.wait_for_log(named);
-    agent.behave(Manner::Threaded);
+    agent.behave(Behaviour::Threaded);
     wait_for("an answered word", || {
-        agent.letters().pop().filter(|letter| letter.manner == Manner::Threaded)
+        agent.letters().pop().filter(|letter| letter.manner == Behaviour::Threaded)
     });
     router.wait_for_log("Notified agent router");
     assert_eq!(agent.letters().pop().unwrap().word(), "backup");
@@ -38,33 +38,33 @@ fn survives(manner: Manner, named: &str) {
 
 #[test]
 fn an_agent_that_closes_without_an_answer_is_told_again() {
-    survives(Manner::Closing, "closed the connection without an answer");
+    survives(Behaviour::Closing, "closed the connection without an answer");
 }
 
 #[test]
 fn an_agent_that_resets_is_told_again() {
-    survives(Manner::Resetting, "the agent reset the connection");
+    survives(Behaviour::Resetting, "the agent reset the connection");
 }
 
 #[test]
 fn an_agent_that_answers_garbage_is_told_again() {
-    survives(Manner::Garbage, "answer is not HTTP");
+    survives(Behaviour::Garbage, "answer is not HTTP");
 }
 
 #[test]
 fn an_agent_that_answers_500_is_told_again() {
-    survives(Manner::Status(500), "status 500");
+    survives(Behaviour::Status(500), "status 500");
 }
 
 #[test]
 fn an_agent_that_hangs_is_told_again_after_the_deadline() {
-    survives(Manner::Hanging, "did not answer within");
+    survives(Behaviour::Hanging, "did not answer within");
 }
 
 #[test]
 fn an_agent_whose_queue_is_full_is_named_and_told_when_there_is_room() {
     let (lab, router, agent) = stage(Release::V29);
-    agent.stop(Leftover::Nothing);
+    agent.stop(SocketRemains::Nothing);
     let path = lab.path().join("keepalived-state-change");
     let listener = UnixListener::bind(&path).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
@@ -84,7 +84,7 @@ fn an_agent_whose_queue_is_full_is_named_and_told_when_there_is_room() {
 #[test]
 fn an_agent_that_answers_byte_by_byte_has_answered() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(Manner::Dribbling);
+    agent.behave(Behaviour::Dribbling);
     let _monitor = router.start(&subject());
     router.wait_for_log("Notified agent router");
     agent.wait_for_words(&["backup"]);
@@ -93,7 +93,7 @@ fn an_agent_that_answers_byte_by_byte_has_answered() {
 #[test]
 fn an_agent_of_the_eventlet_generations_is_understood() {
     let (_lab, router, agent) = stage(Release::V26);
-    agent.behave(Manner::Eventlet);
+    agent.behave(Behaviour::Eventlet);
     let _monitor = router.start(&subject());
     router.wait_for_log("Notified agent router");
     agent.wait_for_words(&["backup"]);
@@ -102,12 +102,12 @@ fn an_agent_of_the_eventlet_generations_is_understood() {
 #[test]
 fn a_rejection_is_called_a_defect_and_not_hammered() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(Manner::Status(404));
+    agent.behave(Behaviour::Status(404));
     let _monitor = router.start(&subject());
     router.wait_for_log("status 404; this is a defect");
     stays(Duration::from_millis(500), "one attempt", || agent.words().len() == 1);
     // News is not held back by it.
-    agent.behave(Manner::Threaded);
+    agent.behave(Behaviour::Threaded);
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
 }
@@ -115,21 +115,21 @@ fn a_rejection_is_called_a_defect_and_not_hammered() {
 #[test]
 fn an_agent_that_comes_late_is_told_when_it_comes() {
     let (lab, router, agent) = stage(Release::V29);
-    agent.stop(Leftover::Nothing);
+    agent.stop(SocketRemains::Nothing);
     router.take_vip();
     let _monitor = router.start(&subject());
     router.wait_for_log("there is no socket at");
-    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     agent.wait_for_words(&["primary"]);
 }
 
 #[test]
 fn an_agent_that_died_and_left_its_socket_is_named_and_its_successor_told() {
     let (lab, router, agent) = stage(Release::V29);
-    agent.stop(Leftover::DeadSocket);
+    agent.stop(SocketRemains::DeadSocket);
     let _monitor = router.start(&subject());
     router.wait_for_log("nobody listens on");
-    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     agent.wait_for_words(&["backup"]);
 }
 
@@ -139,8 +139,8 @@ fn an_agent_that_restarts_is_told_what_its_predecessor_knew() {
     router.take_vip();
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["primary"]);
-    agent.stop(Leftover::Nothing);
-    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    agent.stop(SocketRemains::Nothing);
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     agent.wait_for_words(&["primary"]);
 }
 
@@ -149,7 +149,7 @@ fn what_happened_while_the_agent_was_away_is_told_as_one_word() {
     let (lab, router, agent) = stage(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    agent.stop(Leftover::DeadSocket);
+    agent.stop(SocketRemains::DeadSocket);
     for _ in 0..5 {
         router.take_vip();
         router.wait_for_state("primary");
@@ -158,7 +158,7 @@ fn what_happened_while_the_agent_was_away_is_told_as_one_word() {
     }
     router.take_vip();
     router.wait_for_state("primary");
-    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     agent.wait_for_words(&["primary"]);
 }
 
@@ -199,15 +199,15 @@ fn an_attempt_without_an_answer_counts_as_possibly_heard() {
     let (_lab, router, agent) = stage(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    agent.behave(Manner::Hanging);
+    agent.behave(Behaviour::Hanging);
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
     router.drop_vip();
     router.wait_for_state("backup");
     // It never acknowledged the primary, and may act on it all the same.
-    agent.behave(Manner::Threaded);
+    agent.behave(Behaviour::Threaded);
     let letter = agent.wait_for_word("backup");
-    assert_eq!(letter.manner, Manner::Threaded);
+    assert_eq!(letter.manner, Behaviour::Threaded);
 }
 
 #[test]
@@ -274,13 +274,13 @@ fn a_socket_that_does_not_let_us_in_is_named_and_tried_again() {
 #[test]
 fn ten_thousand_failures_leak_no_descriptor() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(Manner::Closing);
+    agent.behave(Behaviour::Closing);
     let monitor = router.start(&subject());
     router.wait_for_state("backup");
     let open = || std::fs::read_dir(format!("/proc/{}/fd", monitor.pid)).unwrap().count();
     router.wait_for_log("without an answer");
     let before = open();
-    let (hand, link) = router.hand();
+    let (editor, link) = router.editor();
     let vip = router.cidr.parse().unwrap();
     // Every change is a new attempt, and every attempt fails. The next change comes when the
     // last attempt was heard: a pair within one batch would be no change at all.
@@ -289,9 +289,9 @@ fn ten_thousand_failures_leak_no_descriptor() {
     while agent.count() < 10_000 {
         let before = agent.count();
         if is_held {
-            hand.remove(link, vip);
+            editor.remove(link, vip);
         } else {
-            hand.add(link, vip);
+            editor.add(link, vip);
         }
         is_held = !is_held;
         while agent.count() == before {
@@ -300,10 +300,10 @@ fn ten_thousand_failures_leak_no_descriptor() {
         }
     }
     if is_held {
-        hand.remove(link, vip);
+        editor.remove(link, vip);
     }
     wait_for("the descriptors to be back", || (open() <= before).then_some(()));
-    agent.behave(Manner::Threaded);
+    agent.behave(Behaviour::Threaded);
     router.take_vip();
     agent.wait_for_word("primary");
 }

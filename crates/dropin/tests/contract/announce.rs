@@ -4,26 +4,26 @@ use std::io::Write;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use vipwatch_testkit::keepalived::Switch;
+use vipwatch_testkit::keepalived::BridgeSwitch;
 use vipwatch_testkit::monitor::{output_of, read_pid};
 use vipwatch_testkit::wire::mac_of;
-use vipwatch_testkit::{Agent, Lab, Netns, Release, Router, Wire, pause, run, wait_for};
+use vipwatch_testkit::{FakeAgent, Lab, Release, Router, TestNetns, Wire, pause, run, wait_for};
 
 use crate::{stage, subject};
 
 /// A router with a second link, `qg-1`, and a peer on it.
 struct Network {
-    agent: Agent,
+    agent: FakeAgent,
     router: Router,
-    switch: Switch,
-    peer: Netns,
+    switch: BridgeSwitch,
+    peer: TestNetns,
     lab: Lab,
 }
 
 impl Network {
     fn new(release: Release) -> Self {
         let (lab, router, agent) = stage(release);
-        let switch = Switch::new(&lab);
+        let switch = BridgeSwitch::new(&lab);
         let peer = lab.netns("peer");
         switch.plug(&router.netns, "qg-1", "port-r");
         switch.plug(&peer, "eth0", "port-p");

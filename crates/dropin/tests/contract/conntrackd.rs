@@ -6,12 +6,12 @@ use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 use vipwatch_testkit::monitor::{children, is_alive};
-use vipwatch_testkit::{Agent, Lab, Release, Router, wait_for, wait_showing};
+use vipwatch_testkit::{FakeAgent, Lab, Release, Router, wait_for, wait_showing};
 
 use crate::{stage, subject};
 
 /// A router whose agent has conntrackd enabled.
-fn stage_with_conntrackd() -> (Lab, Router, Agent) {
+fn stage_with_conntrackd() -> (Lab, Router, FakeAgent) {
     let (lab, mut router, agent) = stage(Release::V29);
     router.conntrackd = true;
     (lab, router, agent)

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
-use vipwatch_testkit::agent::{Leftover, Letter};
+use vipwatch_testkit::agent::{AgentRequest, SocketRemains};
 use vipwatch_testkit::monitor::{children, is_alive, read_pid};
-use vipwatch_testkit::{Agent, Manner, Release, Router, peer_of, stays, wait_for};
+use vipwatch_testkit::{Behaviour, FakeAgent, Release, Router, peer_of, stays, wait_for};
 
 use crate::{stage, subject};
 
@@ -20,10 +20,10 @@ fn d03_one_failed_notification_does_not_make_it_deaf() {
     let (lab, router, agent) = stage(Release::V26);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    agent.stop(Leftover::DeadSocket);
+    agent.stop(SocketRemains::DeadSocket);
     router.take_vip();
     router.wait_for_state("primary");
-    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     agent.wait_for_word("primary");
     router.drop_vip();
     router.wait_for_state("backup");
@@ -33,7 +33,7 @@ fn d03_one_failed_notification_does_not_make_it_deaf() {
 #[test]
 fn d04_and_d24_a_hung_agent_delays_neither_watching_nor_the_file() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(Manner::Hanging);
+    agent.behave(Behaviour::Hanging);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     for _ in 0..3 {
@@ -59,19 +59,19 @@ fn d05_a_stale_primary_in_the_file_is_corrected_at_start() {
 #[test]
 fn d06_and_d16_first_look_and_event_have_one_order() {
     let (_lab, router, agent) = stage(Release::V29);
-    let (hand, link) = router.hand();
+    let (editor, link) = router.editor();
     let vip = router.cidr.parse().unwrap();
     // The kernel lists IPv6 after IPv4: many addresses there keep the look under way for longer after the
     // watched one was listed.
-    let peer = hand.link(&peer_of(&router.link));
+    let peer = editor.link(&peer_of(&router.link));
     for number in 0..1_000 {
-        hand.add(peer, format!("fd00::{number:x}/128").parse().unwrap());
+        editor.add(peer, format!("fd00::{number:x}/128").parse().unwrap());
     }
     for round in 0..160 {
         let child = router.command(&subject()).stderr(Stdio::null()).spawn().unwrap();
         let flap = || {
-            hand.add(link, vip);
-            hand.remove(link, vip);
+            editor.add(link, vip);
+            editor.remove(link, vip);
         };
         // A million changes take longer than any start.
         let pid = (0..1_000_000).find_map(|_| {
@@ -83,7 +83,7 @@ fn d06_and_d16_first_look_and_event_have_one_order() {
         (0..round / 2 % 10).for_each(|_| flap());
         let word = if round % 2 == 0 { "primary" } else { "backup" };
         if word == "primary" {
-            hand.add(link, vip);
+            editor.add(link, vip);
         }
         router.wait_for_state(word);
         agent.wait_for_word(word);
@@ -92,7 +92,7 @@ fn d06_and_d16_first_look_and_event_have_one_order() {
         wait_for("its end", || (!is_alive(pid)).then_some(()));
         assert_eq!(router.state().as_deref(), Some(word), "in the end of round {round}");
         if word == "primary" {
-            hand.remove(link, vip);
+            editor.remove(link, vip);
         }
         let _ = std::fs::remove_file(router.pid_file());
     }
@@ -103,7 +103,7 @@ fn d11_no_reader_ever_sees_an_empty_state_file() {
     let (_lab, router, agent) = stage(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    let (hand, link) = router.hand();
+    let (editor, link) = router.editor();
     let vip = router.cidr.parse().unwrap();
     let is_over = AtomicBool::new(false);
     let path = router.conf_dir.join("state");
@@ -119,9 +119,9 @@ fn d11_no_reader_ever_sees_an_empty_state_file() {
             strange
         });
         for _ in 0..100 {
-            hand.add(link, vip);
+            editor.add(link, vip);
             router.wait_for_state("primary");
-            hand.remove(link, vip);
+            editor.remove(link, vip);
             router.wait_for_state("backup");
         }
         is_over.store(true, Ordering::Relaxed);
@@ -148,7 +148,7 @@ fn d12_each_monitor_has_little_memory_of_its_own() {
         router.wait_for_state("primary");
         wait_for("the agent to hear of each", || {
             let is_told =
-                |letter: &Letter| letter.router() == router.id && letter.word() == "primary";
+                |letter: &AgentRequest| letter.router() == router.id && letter.word() == "primary";
             agent.letters().iter().any(is_told).then_some(())
         });
     }
@@ -171,10 +171,10 @@ fn private_kib(pid: i32) -> Option<u32> {
 fn d15_and_d21_a_vip_that_appears_right_after_the_first_state_is_not_missed() {
     for _ in 0..20 {
         let (_lab, router, agent) = stage(Release::V29);
-        let (hand, link) = router.hand();
+        let (editor, link) = router.editor();
         let child = router.command(&subject()).stderr(Stdio::null()).spawn().unwrap();
         router.wait_for_state("backup");
-        hand.add(link, router.cidr.parse().unwrap());
+        editor.add(link, router.cidr.parse().unwrap());
         router.wait_for_state("primary");
         agent.wait_for_word("primary");
         crate::reap(child);
@@ -198,7 +198,7 @@ fn d22_the_first_state_is_told_without_waiting_for_an_event() {
 #[test]
 fn d23_an_absent_agent_does_not_keep_the_file_from_being_written() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.stop(Leftover::Nothing);
+    agent.stop(SocketRemains::Nothing);
     let monitor = router.start(&subject());
     router.take_vip();
     router.wait_for_state("primary");
@@ -250,12 +250,12 @@ fn d26_pipes_that_nobody_reads_do_not_fill() {
     // `start` keeps the pipes open and unread, as a 29 agent does.
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    let (hand, link) = router.hand();
+    let (editor, link) = router.editor();
     let vip = router.cidr.parse().unwrap();
     for _ in 0..150 {
-        hand.add(link, vip);
+        editor.add(link, vip);
         agent.wait_for_word("primary");
-        hand.remove(link, vip);
+        editor.remove(link, vip);
         agent.wait_for_word("backup");
     }
 }
@@ -265,11 +265,11 @@ fn d27_other_addresses_cost_no_process_and_no_truth() {
     let (_lab, router, agent) = stage(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    let (hand, link) = router.hand();
+    let (editor, link) = router.editor();
     for n in 0..500 {
-        hand.add(link, format!("10.7.{}.{}/32", n / 250, n % 250).parse().unwrap());
+        editor.add(link, format!("10.7.{}.{}/32", n / 250, n % 250).parse().unwrap());
     }
-    hand.add(link, router.cidr.parse().unwrap());
+    editor.add(link, router.cidr.parse().unwrap());
     agent.wait_for_words(&["backup", "primary"]);
     assert_eq!(children(monitor.pid), Vec::<i32>::new());
 }

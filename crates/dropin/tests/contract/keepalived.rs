@@ -1,7 +1,7 @@
 //! Two nodes with real keepalived: what the monitors say follows what the kernels hold.
 
-use vipwatch_testkit::keepalived::{Keepalived, Switch};
-use vipwatch_testkit::{Agent, Lab, Manner, Monitor, Release, Router};
+use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
+use vipwatch_testkit::{Behaviour, FakeAgent, Lab, MonitorProcess, Release, Router};
 
 use crate::subject;
 
@@ -10,8 +10,8 @@ const PORTS: [&str; 2] = ["port-a", "port-b"];
 
 struct Node {
     keepalived: Option<Keepalived>,
-    _monitor: Monitor,
-    agent: Agent,
+    _monitor: MonitorProcess,
+    agent: FakeAgent,
     router: Router,
     _lab: Lab,
 }
@@ -27,14 +27,14 @@ impl Node {
     }
 }
 
-fn nodes() -> ([Node; 2], Switch) {
+fn nodes() -> ([Node; 2], BridgeSwitch) {
     let labs = [Lab::new(), Lab::new()];
     let routers = labs.each_ref().map(|lab| {
         let router = Router::new(lab, Release::V29);
         router.netns.ip(&format!("link del {}", router.link));
         router
     });
-    let switch = Switch::new(&labs[0]);
+    let switch = BridgeSwitch::new(&labs[0]);
     for (router, port) in routers.iter().zip(PORTS) {
         switch.plug(&router.netns, &router.link, port);
     }
@@ -44,7 +44,7 @@ fn nodes() -> ([Node; 2], Switch) {
     let nodes = routers.map(|router| {
         let lab = labs.next().unwrap();
         router.netns.ip(&format!("address add {} dev {}", addresses.next().unwrap(), router.link));
-        let agent = Agent::listen(lab.path(), Manner::Threaded);
+        let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
         let monitor = router.start(&subject());
         agent.wait_for_words(&["backup"]);
         let keepalived = Keepalived::start(

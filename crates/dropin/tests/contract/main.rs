@@ -25,7 +25,7 @@ mod watching;
 
 use std::path::PathBuf;
 
-use vipwatch_testkit::{Agent, Lab, Manner, Release, Router};
+use vipwatch_testkit::{Behaviour, FakeAgent, Lab, Release, Router};
 
 /// The program under test.
 fn subject() -> PathBuf {
@@ -34,10 +34,10 @@ fn subject() -> PathBuf {
 }
 
 /// A lab with one router of `release` and an agent that behaves.
-fn stage(release: Release) -> (Lab, Router, Agent) {
+fn stage(release: Release) -> (Lab, Router, FakeAgent) {
     let lab = Lab::new();
     let router = Router::new(&lab, release);
-    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     (lab, router, agent)
 }
 

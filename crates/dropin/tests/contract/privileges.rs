@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::children;
-use vipwatch_testkit::{Agent, Manner, Release, Router, wait_for};
+use vipwatch_testkit::{Behaviour, FakeAgent, Release, Router, wait_for};
 
 use crate::{stage, subject};
 
@@ -191,7 +191,7 @@ fn the_agent_of_that_user_is_believed() {
             let uid = rustix::process::Uid::from_raw(NOBODY);
             rustix::thread::set_thread_res_uid(uid, uid, uid)
                 .expect("root, to become another user");
-            Agent::listen(lab.path(), Manner::Threaded)
+            FakeAgent::listen(lab.path(), Behaviour::Threaded)
         });
         other.join().unwrap()
     });

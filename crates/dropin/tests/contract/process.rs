@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use vipwatch_testkit::monitor::{children, command_line, end_of, is_alive, output_of, read_pid};
-use vipwatch_testkit::{Manner, Release, wait_for};
+use vipwatch_testkit::{Behaviour, Release, wait_for};
 
 use crate::{stage, subject};
 
@@ -95,7 +95,7 @@ fn sigterm_before_the_first_state_ends_it() {
 #[test]
 fn sigterm_with_a_hung_agent_ends_it() {
     let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(Manner::Hanging);
+    agent.behave(Behaviour::Hanging);
     let mut child = router.command(&subject()).arg("--foreground").spawn().unwrap();
     agent.wait_for_words(&["backup"]);
     let began = Instant::now();

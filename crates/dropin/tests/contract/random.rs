@@ -2,15 +2,17 @@
 
 use ipnet::IpNet;
 use rustix::process::Signal;
-use vipwatch_testkit::agent::Leftover;
-use vipwatch_testkit::{Agent, Hand, Manner, Recorder, Release, Router, wait_showing};
+use vipwatch_testkit::agent::SocketRemains;
+use vipwatch_testkit::{
+    AddressEditor, AddressRecorder, Behaviour, FakeAgent, Release, Router, wait_showing,
+};
 
 use crate::{stage, subject};
 
 /// `SplitMix64`: the same seed, the same run.
-struct Dice(u64);
+struct Jitter(u64);
 
-impl Dice {
+impl Jitter {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +24,7 @@ impl Dice {
 /// What the world can do to a router, and what it has done.
 struct World<'a> {
     router: &'a Router,
-    hand: Hand,
+    editor: AddressEditor,
     /// The watched link, or what was the watched link, by whatever name.
     link: Option<u32>,
     is_renamed: bool,
@@ -33,10 +35,10 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(router: &'a Router) -> Self {
-        let (hand, link) = router.hand();
+        let (editor, link) = router.editor();
         let vip = router.cidr.parse().unwrap();
         let noise = Vec::new();
-        Self { router, hand, link: Some(link), is_renamed: false, has_vip: false, vip, noise }
+        Self { router, editor, link: Some(link), is_renamed: false, has_vip: false, vip, noise }
     }
 
     fn is_primary(&self) -> bool {
@@ -46,29 +48,29 @@ impl<'a> World<'a> {
     fn move_vip(&mut self) {
         let Some(link) = self.link else { return };
         if self.has_vip {
-            self.hand.remove(link, self.vip);
+            self.editor.remove(link, self.vip);
         } else {
-            self.hand.add(link, self.vip);
+            self.editor.add(link, self.vip);
         }
         self.has_vip = !self.has_vip;
     }
 
     fn refresh(&self) {
         if let Some(link) = self.link.filter(|_| self.has_vip) {
-            self.hand.refresh(link, self.vip);
+            self.editor.refresh(link, self.vip);
         }
     }
 
     fn make_noise(&mut self, number: u32) {
         let Some(link) = self.link else { return };
         let other = format!("10.{}.{}.9/32", number / 200, number % 200).parse().unwrap();
-        self.hand.add(link, other);
+        self.editor.add(link, other);
         self.noise.push(other);
     }
 
     fn end_noise(&mut self) {
         if let Some((link, other)) = self.link.zip(self.noise.pop()) {
-            self.hand.remove(link, other);
+            self.editor.remove(link, other);
         }
     }
 
@@ -77,8 +79,8 @@ impl<'a> World<'a> {
         let Some(link) = self.link else { return };
         let other = "10.99.99.9/32".parse().unwrap();
         for turn in 0..12_000 {
-            self.hand.add(link, other);
-            self.hand.remove(link, other);
+            self.editor.add(link, other);
+            self.editor.remove(link, other);
             if turn % 50 == 0 {
                 read();
             }
@@ -104,7 +106,7 @@ impl<'a> World<'a> {
             netns.ip(&format!("link del {}", if self.is_renamed { "away" } else { name }));
         } else {
             netns.add_link(name);
-            self.link = Some(self.hand.link(name));
+            self.link = Some(self.editor.link(name));
         }
         (self.is_renamed, self.has_vip) = (false, false);
         self.noise.clear();
@@ -120,8 +122,8 @@ fn random_run(seed: u64) {
     agent.wait_for_words(&["backup"]);
     let mut agent = Some(agent);
     let mut world = World::new(&router);
-    let mut recorder = Recorder::start(&router.netns, &router.link, world.vip);
-    let mut dice = Dice(seed);
+    let mut recorder = AddressRecorder::start(&router.netns, &router.link, world.vip);
+    let mut dice = Jitter(seed);
     let mut is_stopped = false;
     for step in 0..400_u32 {
         match dice.roll(40) {
@@ -137,11 +139,11 @@ fn random_run(seed: u64) {
             }
             35..=36 => match agent.take() {
                 Some(gone) => gone.stop(if dice.roll(2) == 0 {
-                    Leftover::Nothing
+                    SocketRemains::Nothing
                 } else {
-                    Leftover::DeadSocket
+                    SocketRemains::DeadSocket
                 }),
-                None => agent = Some(Agent::listen(lab.path(), Manner::Threaded)),
+                None => agent = Some(FakeAgent::listen(lab.path(), Behaviour::Threaded)),
             },
             _ => {}
         }
@@ -160,7 +162,7 @@ fn random_run(seed: u64) {
         recorder.catch_up();
     }
     monitor.signal(Signal::CONT);
-    let agent = agent.unwrap_or_else(|| Agent::listen(lab.path(), Manner::Threaded));
+    let agent = agent.unwrap_or_else(|| FakeAgent::listen(lab.path(), Behaviour::Threaded));
     let is_primary = world.is_primary();
     assert_eq!(recorder.catch_up(), is_primary, "seed {seed}: the recorder and the hand disagree");
     let expected = if is_primary { "primary" } else { "backup" };

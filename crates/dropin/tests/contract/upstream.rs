@@ -1,7 +1,7 @@
 //! Neutron's own functional tests of its monitor, asked from outside. They look for the log
 //! lines of the Python generations.
 
-use vipwatch_testkit::{Agent, Manner, Release, peer_of, wait_for};
+use vipwatch_testkit::{Behaviour, FakeAgent, Release, peer_of, wait_for};
 
 use crate::{stage, subject};
 
@@ -121,7 +121,7 @@ fn test_parse_and_handle_event_fails_notifying_agent() {
     router.drop_vip();
     router.wait_for_state("backup");
     assert!(monitor.is_alive());
-    let agent = Agent::listen(lab.path(), Manner::Threaded);
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     agent.wait_for_words(&["backup"]);
 }
 
@@ -141,14 +141,14 @@ fn test_add_and_remove_multiple_ips() {
     let (_lab, router, agent) = stage(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    let (hand, link) = router.hand();
+    let (editor, link) = router.editor();
     let others: Vec<_> = (1..=100).map(|n| format!("10.9.8.{n}/32").parse().unwrap()).collect();
     for cidr in &others {
-        hand.add(link, *cidr);
+        editor.add(link, *cidr);
     }
     router.take_vip();
     for cidr in &others {
-        hand.remove(link, *cidr);
+        editor.remove(link, *cidr);
     }
     agent.wait_for_words(&["backup", "primary"]);
     assert_eq!(router.state().as_deref(), Some("primary"));
@@ -162,8 +162,8 @@ fn test_add_remove_ip_address_and_interface_for_both_families() {
         router.netns.ip(&format!("link set {} addrgenmode none", router.link));
         let _monitor = router.start(&subject());
         agent.wait_for_words(&["backup"]);
-        let (hand, link) = router.hand();
-        hand.add(link, cidr.parse().unwrap());
+        let (editor, link) = router.editor();
+        editor.add(link, cidr.parse().unwrap());
         agent.wait_for_words(&["backup", "primary"]);
         // A link that goes takes its addresses along.
         router.netns.ip(&format!("link del {}", router.link));

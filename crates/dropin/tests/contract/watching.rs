@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use vipwatch_testkit::wait::stays_showing;
-use vipwatch_testkit::{Agent, Monitor, Release, Router, peer_of, stays, wait_for};
+use vipwatch_testkit::{FakeAgent, MonitorProcess, Release, Router, peer_of, stays, wait_for};
 
 use crate::{stage, subject};
 
 const SETTLE: Duration = Duration::from_millis(300);
 
-fn watched(cidr: &str) -> (vipwatch_testkit::Lab, Router, Agent, Monitor) {
+fn watched(cidr: &str) -> (vipwatch_testkit::Lab, Router, FakeAgent, MonitorProcess) {
     let (lab, mut router, agent) = stage(Release::V29);
     cidr.clone_into(&mut router.cidr);
     let monitor = router.start(&subject());
@@ -19,7 +19,7 @@ fn watched(cidr: &str) -> (vipwatch_testkit::Lab, Router, Agent, Monitor) {
 }
 
 /// Everything the kernel has said until now was read, and the words are still these.
-fn still(router: &Router, agent: &Agent, words: &[&str]) {
+fn still(router: &Router, agent: &FakeAgent, words: &[&str]) {
     let diagnostics = || format!("{:?}; log:\n{}", agent.words(), router.log());
     stays_showing(SETTLE, &format!("{words:?}"), diagnostics, || agent.words() == words);
 }
@@ -45,14 +45,14 @@ fn any_spelling_of_an_ipv6_address_matches() {
 #[test]
 fn an_address_refresh_is_no_transition() {
     let (_lab, router, agent, _monitor) = watched("169.254.0.1/24");
-    let (hand, link) = router.hand();
+    let (editor, link) = router.editor();
     let vip = router.cidr.parse().unwrap();
-    hand.add(link, vip);
+    editor.add(link, vip);
     agent.wait_for_words(&["backup", "primary"]);
     // The confirmation of a role that came so soon after another is not a repetition.
     let confirmed = agent.words().len() + 1;
     for _ in 0..20 {
-        hand.refresh(link, vip);
+        editor.refresh(link, vip);
     }
     router.netns.ip(&format!(
         "address change {} dev {} valid_lft 500 preferred_lft 400",
@@ -159,7 +159,7 @@ fn a_port_that_leaves_a_bridge_is_still_there() {
 #[test]
 fn a_storm_larger_than_the_queue_ends_in_the_truth() {
     let (_lab, router, agent, monitor) = watched("169.254.0.1/24");
-    let (hand, link) = router.hand();
+    let (editor, link) = router.editor();
     let vip = router.cidr.parse().unwrap();
     // A reader that does not read: the kernel's queue overflows.
     monitor.signal(Signal::STOP);
@@ -168,15 +168,15 @@ fn a_storm_larger_than_the_queue_ends_in_the_truth() {
             .map(|n: u32| format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap())
             .collect();
         for cidr in &others {
-            hand.add(link, *cidr);
+            editor.add(link, *cidr);
         }
-        hand.add(link, vip);
+        editor.add(link, vip);
         for cidr in &others {
-            hand.remove(link, *cidr);
+            editor.remove(link, *cidr);
         }
-        hand.remove(link, vip);
+        editor.remove(link, vip);
     }
-    hand.add(link, vip);
+    editor.add(link, vip);
     monitor.signal(Signal::CONT);
     router.wait_for_state("primary");
     agent.wait_for_word("primary");

@@ -6,7 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-mod desk;
+mod receiver;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use vipwatch_testkit::monitor::read_pid;
 use vipwatch_testkit::wait::{wait_within, wait_within_showing};
-use vipwatch_testkit::{Hand, Lab, Monitor, Release, Router};
+use vipwatch_testkit::{AddressEditor, Lab, MonitorProcess, Release, Router};
 
-use crate::desk::{Desk, Neutron};
+use crate::receiver::{Neutron, QueryServer};
 
 /// Agents have seconds of their own: advert intervals, batches, busy interpreters.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -28,26 +28,26 @@ fn subject() -> PathBuf {
 }
 
 /// Many routers of one agent, each with its monitor.
-struct Fleet {
-    _monitors: Vec<Monitor>,
-    hands: Vec<(Hand, u32)>,
+struct NetnsWatcher {
+    _monitors: Vec<MonitorProcess>,
+    hands: Vec<(AddressEditor, u32)>,
     routers: Vec<Router>,
 }
 
-impl Fleet {
+impl NetnsWatcher {
     fn start(lab: &Lab, count: u32, program: &std::path::Path) -> Self {
         let routers: Vec<_> =
             (1..=count).map(|number| Router::numbered(lab, Release::V29, number)).collect();
-        let hands = routers.iter().map(Router::hand).collect();
+        let hands = routers.iter().map(Router::editor).collect();
         let monitors = routers.iter().map(|router| router.start(program)).collect();
         Self { _monitors: monitors, hands, routers }
     }
 
     /// All of them become primary, or backup, as fast as the kernel goes.
     fn change(&self, is_primary: bool) {
-        for ((hand, link), router) in self.hands.iter().zip(&self.routers) {
+        for ((editor, link), router) in self.hands.iter().zip(&self.routers) {
             let vip = router.cidr.parse().unwrap();
-            if is_primary { hand.add(*link, vip) } else { hand.remove(*link, vip) }
+            if is_primary { editor.add(*link, vip) } else { editor.remove(*link, vip) }
         }
     }
 
@@ -56,7 +56,7 @@ impl Fleet {
     }
 
     /// How many the agent has applied `word` to, in the end.
-    fn applied(&self, desk: &mut Desk, word: &str, patience: Duration) -> usize {
+    fn applied(&self, desk: &mut QueryServer, word: &str, patience: Duration) -> usize {
         let end = std::time::Instant::now() + patience;
         loop {
             let applied = desk.applied();
@@ -74,7 +74,7 @@ impl Fleet {
 }
 
 #[track_caller]
-fn wait_until_applied(desk: &mut Desk, router: &Router, word: &str) {
+fn wait_until_applied(desk: &mut QueryServer, router: &Router, word: &str) {
     let what = format!("the agent to apply {word}");
     let log = || format!("log of the monitor:\n{}", router.log());
     wait_within_showing(PATIENCE, &what, log, || {
@@ -85,7 +85,7 @@ fn wait_until_applied(desk: &mut Desk, router: &Router, word: &str) {
 fn is_started_found_and_stopped(neutron: Neutron) {
     let lab = Lab::new();
     let router = Router::new(&lab, Release::V29);
-    let mut desk = Desk::open(&lab, neutron, &subject(), &[&router]);
+    let mut desk = QueryServer::open(&lab, neutron, &subject(), &[&router]);
     desk.ask("enable", &router);
     wait_within(PATIENCE, "the agent to find it active", || {
         (desk.ask("active", &router) == true).then_some(())
@@ -123,21 +123,21 @@ fn release_29_starts_finds_and_stops_it() {
 fn survives_restarts(neutron: Neutron) {
     let lab = Lab::new();
     let router = Router::new(&lab, Release::V29);
-    let mut desk = Desk::open(&lab, neutron, &subject(), &[&router]);
+    let mut desk = QueryServer::open(&lab, neutron, &subject(), &[&router]);
     let _monitor = router.start(&subject());
     router.take_vip();
     wait_until_applied(&mut desk, &router, "primary");
 
     // Restarted: it must be told again, because it remembers nothing.
     drop(desk);
-    let mut desk = Desk::open(&lab, neutron, &subject(), &[&router]);
+    let mut desk = QueryServer::open(&lab, neutron, &subject(), &[&router]);
     wait_until_applied(&mut desk, &router, "primary");
 
     // Away while things change.
     drop(desk);
     router.drop_vip();
     router.wait_for_state("backup");
-    let mut desk = Desk::open(&lab, neutron, &subject(), &[&router]);
+    let mut desk = QueryServer::open(&lab, neutron, &subject(), &[&router]);
     wait_until_applied(&mut desk, &router, "backup");
 }
 
@@ -156,7 +156,7 @@ fn release_29_learns_after_a_restart_what_happened() {
 fn survives_a_respawn(neutron: Neutron) {
     let lab = Lab::new();
     let router = Router::new(&lab, Release::V29);
-    let mut desk = Desk::open(&lab, neutron, &subject(), &[&router]);
+    let mut desk = QueryServer::open(&lab, neutron, &subject(), &[&router]);
     for _ in 0..3 {
         router.take_vip();
         let mut monitor = router.start(&subject());
@@ -189,10 +189,10 @@ fn mass_failover(
     patience: Duration,
 ) -> usize {
     let lab = Lab::new();
-    let fleet = Fleet::start(&lab, count, program);
-    let mut desk = Desk::open(&lab, neutron, program, &fleet.all());
-    fleet.change(true);
-    fleet.applied(&mut desk, "primary", patience)
+    let watcher = NetnsWatcher::start(&lab, count, program);
+    let mut desk = QueryServer::open(&lab, neutron, program, &watcher.all());
+    watcher.change(true);
+    watcher.applied(&mut desk, "primary", patience)
 }
 
 #[test]
@@ -225,14 +225,14 @@ fn mass_failover_during_restart(
     patience: Duration,
 ) -> Restart {
     let lab = Lab::new();
-    let fleet = Fleet::start(&lab, count, program);
-    let mut desk = Desk::open(&lab, neutron, program, &fleet.all());
-    fleet.change(true);
-    let before = fleet.applied(&mut desk, "primary", patience);
+    let watcher = NetnsWatcher::start(&lab, count, program);
+    let mut desk = QueryServer::open(&lab, neutron, program, &watcher.all());
+    watcher.change(true);
+    let before = watcher.applied(&mut desk, "primary", patience);
     drop(desk);
-    fleet.change(false);
-    let mut desk = Desk::open(&lab, neutron, program, &fleet.all());
-    Restart { before, after: fleet.applied(&mut desk, "backup", patience) }
+    watcher.change(false);
+    let mut desk = QueryServer::open(&lab, neutron, program, &watcher.all());
+    Restart { before, after: watcher.applied(&mut desk, "backup", patience) }
 }
 
 #[test]

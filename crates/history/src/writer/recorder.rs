@@ -18,7 +18,7 @@ use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::damage::is_damaged;
-use super::{Health, Keep, Note, Opened, Restated, now, open_or_replace, reserve};
+use super::{Health, Note, OpenedHistory, Restated, Retention, now, open_or_replace, reserve};
 use crate::{HistoryError, Latencies, Record, Stage};
 
 /// Changes in one transaction.
@@ -38,7 +38,7 @@ pub(super) struct Recorder {
     path: PathBuf,
     /// `None`: the file cannot be opened.
     connection: Option<Connection>,
-    keep: Keep,
+    keep: Retention,
     /// The highest number that a change is known to have, also one that could not be written.
     last: i64,
     health: Arc<Health>,
@@ -52,7 +52,7 @@ impl Recorder {
     pub(super) fn new(
         path: PathBuf,
         connection: Option<Connection>,
-        keep: Keep,
+        keep: Retention,
         last: i64,
         health: Arc<Health>,
     ) -> Self {
@@ -146,7 +146,7 @@ impl Recorder {
             std::fs::create_dir_all(directory)?;
         }
         let (connection, opened) = open_or_replace(&self.path)?;
-        let Opened { set_aside, .. } = opened;
+        let OpenedHistory { set_aside, .. } = opened;
         if let (Some(aside), Ok(mut all)) = (set_aside, self.health.set_aside.lock()) {
             all.push(aside);
         }

@@ -38,8 +38,8 @@ fn left_behind(directory: &Path) -> tempfile::TempDir {
 #[test]
 fn what_was_recorded_is_there_when_it_has_ended() {
     let directory = tempfile::tempdir().unwrap();
-    let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
-    assert_eq!(opened, Opened::default());
+    let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
+    assert_eq!(opened, OpenedHistory::default());
     let time = now();
     let records: Vec<Record> = (0..3000).map(|n| record("a", time + n, "primary")).collect();
     for record in &records {
@@ -49,20 +49,20 @@ fn what_was_recorded_is_there_when_it_has_ended() {
     assert_eq!(read(directory.path()), records, "all of them, in order");
     let run = Reader::open(directory.path()).unwrap().runs().unwrap().remove(0);
     assert!(run.ended.is_some() && run.dropped == 0);
-    let (_writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (_writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     assert_eq!(opened.killed, None, "it had ended well");
 }
 
 #[test]
 fn a_recorder_that_was_killed_is_noticed_by_the_next() {
     let directory = tempfile::tempdir().unwrap();
-    let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     let copy = left_behind(directory.path());
     drop(writer);
-    let (writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
+    let (writer, opened) = Writer::open(copy.path(), Retention::default()).unwrap();
     assert!(opened.killed.is_some());
     drop(writer);
-    let (_writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
+    let (_writer, opened) = Writer::open(copy.path(), Retention::default()).unwrap();
     assert_eq!(opened.killed, None, "said once");
     let runs = Reader::open(copy.path()).unwrap().runs().unwrap();
     assert_eq!(runs.len(), 3);
@@ -72,7 +72,7 @@ fn a_recorder_that_was_killed_is_noticed_by_the_next() {
 #[test]
 fn what_is_too_old_or_too_much_is_cleared() {
     let directory = tempfile::tempdir().unwrap();
-    let keep = Keep { age: Duration::from_hours(1), changes: 10, ..Keep::default() };
+    let keep = Retention { age: Duration::from_hours(1), changes: 10, ..Retention::default() };
     let (writer, _) = Writer::open(directory.path(), keep).unwrap();
     writer.record(record("old", now() - 7_200_000, "primary"), Latencies::default());
     for _ in 0..25 {
@@ -87,7 +87,7 @@ fn what_is_too_old_or_too_much_is_cleared() {
 #[test]
 fn what_an_instance_was_last_outlives_its_changes() {
     let directory = tempfile::tempdir().unwrap();
-    let keep = Keep { age: Duration::from_hours(1), ..Keep::default() };
+    let keep = Retention { age: Duration::from_hours(1), ..Retention::default() };
     let (writer, _) = Writer::open(directory.path(), keep).unwrap();
     let old = now() - 7_200_000;
     writer.record(record("a", old, "primary"), Latencies::default());
@@ -102,7 +102,7 @@ fn what_an_instance_was_last_outlives_its_changes() {
 #[test]
 fn what_was_delivered_is_known_when_retention_has_removed_its_change() {
     let directory = tempfile::tempdir().unwrap();
-    let keep = Keep { age: Duration::from_hours(1), ..Keep::default() };
+    let keep = Retention { age: Duration::from_hours(1), ..Retention::default() };
     let (writer, _) = Writer::open(directory.path(), keep).unwrap();
     let old = now() - 7_200_000;
     let (told, untold) = (record("told", old, "primary"), record("untold", old, "primary"));
@@ -134,7 +134,7 @@ fn a_file_of_format_2_that_lost_a_change_to_retention_counts_it_as_delivered() {
                     VALUES ('kept', 'backup', 1, 7), ('removed', 'backup', 1, 6)";
     connection.execute(standing, []).unwrap();
     drop(connection);
-    drop(Writer::open(directory.path(), Keep::default()).unwrap());
+    drop(Writer::open(directory.path(), Retention::default()).unwrap());
     let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
     let of = |id: &str| [Stage::Hook, Stage::Webhook].map(|stage| roles[id].latencies.of(stage));
     assert_eq!(of("kept"), [Some(5), None]);
@@ -144,29 +144,29 @@ fn a_file_of_format_2_that_lost_a_change_to_retention_counts_it_as_delivered() {
 #[test]
 fn numbers_are_not_used_again_after_a_kill_or_a_loss() {
     let directory = tempfile::tempdir().unwrap();
-    let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     let copy = left_behind(directory.path());
     drop(writer);
-    let (writer, opened) = Writer::open(copy.path(), Keep::default()).unwrap();
+    let (writer, opened) = Writer::open(copy.path(), Retention::default()).unwrap();
     assert!(opened.last >= UNWRITTEN, "some may have been told of and not written");
     drop(writer);
     assert!(next_last(copy.path()) >= opened.last, "also if that writer has written none");
     let broken = tempfile::tempdir().unwrap();
     File::create(broken.path().join(FILE)).unwrap().write_all(&[7; 8192]).unwrap();
-    let (_writer, opened) = Writer::open(broken.path(), Keep::default()).unwrap();
+    let (_writer, opened) = Writer::open(broken.path(), Retention::default()).unwrap();
     assert!(opened.last > 1_000_000_000, "nobody knows how many there were");
 }
 
 /// The number above which the next writer counts.
 fn next_last(directory: &Path) -> i64 {
-    Writer::open(directory, Keep::default()).unwrap().1.last
+    Writer::open(directory, Retention::default()).unwrap().1.last
 }
 
 #[test]
 fn numbers_go_on_above_those_of_restated_instances() {
     let directory = tempfile::tempdir().unwrap();
-    let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
-    let last = Last { role: "primary".to_owned(), since: 1, latencies: Latencies::default() };
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
+    let last = LastRole { role: "primary".to_owned(), since: 1, latencies: Latencies::default() };
     writer.restate("a".to_owned(), 7_000_000, last);
     drop(writer);
     assert!(next_last(directory.path()) >= 7_000_000);
@@ -176,7 +176,7 @@ fn numbers_go_on_above_those_of_restated_instances() {
 fn numbers_go_on_when_a_damaged_file_was_replaced_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     File::create(directory.path().join(FILE)).unwrap().write_all(&[7; 8192]).unwrap();
-    let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     drop(writer);
     assert!(next_last(directory.path()) >= opened.last);
 }
@@ -185,12 +185,12 @@ fn numbers_go_on_when_a_damaged_file_was_replaced_at_the_start() {
 fn numbers_go_on_when_a_damaged_file_was_replaced_while_the_writer_ran() {
     let directory = tempfile::tempdir().unwrap();
     add_unused_table(directory.path());
-    let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     let change = Record { seq: 7_000_000, ..record("a", now(), "primary") };
     writer.record(change.clone(), Latencies::default());
     drop(writer);
     damage(directory.path(), "unused");
-    let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     assert_eq!(opened.last, change.seq);
     writer.examine();
     drop(writer);
@@ -201,13 +201,13 @@ fn numbers_go_on_when_a_damaged_file_was_replaced_while_the_writer_ran() {
 #[test]
 fn a_file_that_is_too_large_loses_its_oldest_part() {
     let directory = tempfile::tempdir().unwrap();
-    let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     for _ in 0..5000 {
         writer.record(record("a", now(), "primary"), Latencies::default());
     }
     drop(writer);
     let all = read(directory.path());
-    let keep = Keep { bytes: 64 << 10, ..Keep::default() };
+    let keep = Retention { bytes: 64 << 10, ..Retention::default() };
     drop(Writer::open(directory.path(), keep).unwrap());
     let left = read(directory.path());
     assert!(left.len() < all.len() && !left.is_empty(), "{} of {}", left.len(), all.len());
@@ -223,7 +223,7 @@ fn pretend_a_kill(directory: &Path) {
 #[test]
 fn retention_counts_rows_and_not_numbers_also_after_a_kill() {
     let directory = tempfile::tempdir().unwrap();
-    let keep = Keep { changes: 10, ..Keep::default() };
+    let keep = Retention { changes: 10, ..Retention::default() };
     let (writer, opened) = Writer::open(directory.path(), keep).unwrap();
     for seq in opened.last + 1..=opened.last + 8 {
         let change = Record { seq, ..record("a", now(), "primary") };
@@ -246,13 +246,13 @@ fn retention_counts_rows_and_not_numbers_also_after_a_kill() {
 #[test]
 fn a_file_that_is_too_large_loses_a_tenth_of_its_rows_also_after_a_kill() {
     let directory = tempfile::tempdir().unwrap();
-    let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     for seq in (1..=4999).chain([UNWRITTEN]) {
         let change = Record { seq, ..record("a", now(), "primary") };
         writer.record(change, Latencies::default());
     }
     drop(writer);
-    let keep = Keep { bytes: 64 << 10, ..Keep::default() };
+    let keep = Retention { bytes: 64 << 10, ..Retention::default() };
     // Retention runs twice: when the recorder starts and when it ends.
     drop(Writer::open(directory.path(), keep).unwrap());
     assert_eq!(read(directory.path()).len(), 4050);
@@ -261,7 +261,7 @@ fn a_file_that_is_too_large_loses_a_tenth_of_its_rows_also_after_a_kill() {
 #[test]
 fn a_stage_that_knows_later_is_added_and_numbers_go_on() {
     let directory = tempfile::tempdir().unwrap();
-    let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     let change = record("a", now(), "primary");
     let mut latencies = Latencies::default();
     latencies.set(Stage::File, 250);
@@ -273,7 +273,7 @@ fn a_stage_that_knows_later_is_added_and_numbers_go_on() {
     assert_eq!(entry.latencies.of(Stage::File), Some(250));
     assert_eq!(entry.latencies.of(Stage::Agent), Some(1_500));
     assert_eq!(entry.latencies.of(Stage::Hook), None);
-    let (_writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (_writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     assert_eq!(opened.last, change.seq);
 }
 
@@ -289,7 +289,7 @@ fn a_file_of_format_1_is_brought_up_and_keeps_what_it_has() {
     drop(connection);
     let error = Reader::open(directory.path()).unwrap_err();
     assert!(matches!(error, HistoryError::TooOld { found: 1, .. }), "{error}");
-    let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     assert_eq!(opened.last, 1);
     drop(writer);
     assert_eq!(read(directory.path())[0].to, "backup");
@@ -300,7 +300,7 @@ fn a_file_that_is_no_database_is_set_aside_and_kept() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE);
     File::create(&path).unwrap().write_all(&[7; 8192]).unwrap();
-    let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     let aside = opened.set_aside.unwrap();
     assert_eq!(std::fs::read(aside).unwrap(), [7; 8192]);
     writer.record(record("a", now(), "primary"), Latencies::default());
@@ -323,7 +323,7 @@ fn damage(directory: &Path, name: &str) {
 
 /// Begins a history with a table that no statement of the writer reads or writes.
 fn add_unused_table(directory: &Path) {
-    drop(Writer::open(directory, Keep::default()).unwrap());
+    drop(Writer::open(directory, Retention::default()).unwrap());
     let connection = Connection::open(directory.join(FILE)).unwrap();
     connection.execute("CREATE TABLE unused (x)", []).unwrap();
 }
@@ -337,11 +337,11 @@ fn files_set_aside(directory: &Path) -> usize {
 fn damage_that_is_met_at_the_start_or_while_writing_sets_the_file_aside() {
     for name in ["standing", "run", "change_by_instance"] {
         let directory = tempfile::tempdir().unwrap();
-        let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+        let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
         writer.record(record("a", now(), "primary"), Latencies::default());
         drop(writer);
         damage(directory.path(), name);
-        let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+        let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
         assert_eq!(opened.failed, None, "{name}");
         let change = record("b", now(), "primary");
         writer.record(change.clone(), Latencies::default());
@@ -356,7 +356,7 @@ fn damage_that_only_a_reader_meets_sets_the_file_aside_when_it_is_examined() {
     let directory = tempfile::tempdir().unwrap();
     add_unused_table(directory.path());
     damage(directory.path(), "unused");
-    let (writer, opened) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     assert_eq!(opened.set_aside, None);
     writer.examine();
     drop(writer);
@@ -367,7 +367,7 @@ fn damage_that_only_a_reader_meets_sets_the_file_aside_when_it_is_examined() {
 fn a_file_that_was_found_intact_is_not_examined_again_at_once() {
     let directory = tempfile::tempdir().unwrap();
     add_unused_table(directory.path());
-    let (writer, _) = Writer::open(directory.path(), Keep::default()).unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     writer.examine();
     // A batch is written after the examination that it asks for.
     writer.record(record("a", now(), "primary"), Latencies::default());
@@ -385,7 +385,7 @@ fn roles_and_numbers_are_read_where_nothing_can_be_written() {
     let directory = tempfile::tempdir().unwrap();
     let odd = directory.path().join("100%?#");
     std::fs::create_dir(&odd).unwrap();
-    let (writer, _) = Writer::open(&odd, Keep::default()).unwrap();
+    let (writer, _) = Writer::open(&odd, Retention::default()).unwrap();
     // Above every number that is derived from the clock.
     let change = Record { seq: 1 << 50, ..record("a", now(), "primary") };
     writer.record(change.clone(), Latencies::default());
@@ -395,7 +395,7 @@ fn roles_and_numbers_are_read_where_nothing_can_be_written() {
     assert_eq!(std::fs::read_dir(&odd).unwrap().count(), 1, "no file beside it");
     // A directory in its place: SQLite cannot make the file that it needs to write.
     std::fs::create_dir(odd.join(format!("{FILE}-shm"))).unwrap();
-    let (_writer, opened) = Writer::open(&odd, Keep::default()).unwrap();
+    let (_writer, opened) = Writer::open(&odd, Retention::default()).unwrap();
     assert!(opened.failed.is_some());
     assert_eq!(opened.roles["a"].role, "primary");
     assert!(opened.last >= change.seq, "{}", opened.last);
@@ -407,7 +407,7 @@ fn a_history_that_cannot_be_opened_drops_records_and_counts_them() {
     // A file where the directory should be, as root can open a directory without permissions.
     let state_dir = directory.path().join("state");
     File::create(&state_dir).unwrap();
-    let (writer, opened) = Writer::open(&state_dir, Keep::default()).unwrap();
+    let (writer, opened) = Writer::open(&state_dir, Retention::default()).unwrap();
     assert!(opened.failed.is_some() && opened.last > 1_000_000_000, "{opened:?}");
     writer.record(record("a", now(), "primary"), Latencies::default());
     assert!(writer.failing().is_some());
@@ -425,7 +425,7 @@ fn a_file_of_a_later_program_is_refused_and_left_alone() {
     drop(connection);
     let before = std::fs::read(&path).unwrap();
     assert!(!before.is_empty());
-    let error = Writer::open(directory.path(), Keep::default()).unwrap_err();
+    let error = Writer::open(directory.path(), Retention::default()).unwrap_err();
     assert!(matches!(error, HistoryError::TooNew { found: 99, .. }), "{error}");
     assert!(Reader::open(directory.path()).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), before);

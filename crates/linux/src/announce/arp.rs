@@ -7,9 +7,9 @@
 
 use std::net::Ipv4Addr;
 
-use vipwatch_core::announce::Mac;
+use vipwatch_core::snapshot::Mac;
 
-use super::{Claim, ETHERTYPE_ARP, Frame, array};
+use super::{AddressClaim, ETHERTYPE_ARP, Frame, array};
 
 const BROADCAST: Mac = Mac([0xff; 6]);
 
@@ -58,11 +58,11 @@ fn packet(operation: Operation, sender: (Mac, Ipv4Addr), target: (Mac, Ipv4Addr)
 
 /// Who claims what, in a request or in a reply: both tell where the sender is (RFC 826,
 /// "Packet Reception").
-pub(super) fn claim(body: &[u8]) -> Option<Claim> {
+pub(super) fn claim(body: &[u8]) -> Option<AddressClaim> {
     if body.get(..HEAD.len())? != HEAD {
         return None;
     }
     let mac = Mac(array(body, 8)?);
     let ip = Ipv4Addr::from(array(body, 14)?);
-    (!ip.is_unspecified()).then_some(Claim { ip: ip.into(), mac })
+    (!ip.is_unspecified()).then_some(AddressClaim { ip: ip.into(), mac })
 }

@@ -8,9 +8,9 @@
 
 use std::net::Ipv6Addr;
 
-use vipwatch_core::announce::Mac;
+use vipwatch_core::snapshot::Mac;
 
-use super::{Claim, ETHERTYPE_IPV6, Frame, array};
+use super::{AddressClaim, ETHERTYPE_IPV6, Frame, array};
 
 const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
@@ -87,7 +87,7 @@ fn checksum(source: Ipv6Addr, destination: Ipv6Addr, body: &[u8]) -> u16 {
 }
 
 /// Who claims what in an advertisement. `sender` is believed where the option is missing.
-pub(super) fn claim(body: &[u8], sender: Mac) -> Option<Claim> {
+pub(super) fn claim(body: &[u8], sender: Mac) -> Option<AddressClaim> {
     let (head, message) = body.split_at_checked(40)?;
     let [version, .., next, hops] = array::<8>(head, 0)?;
     if version >> 4 != 6 || next != ICMPV6 || hops != HOP_LIMIT {
@@ -98,7 +98,7 @@ pub(super) fn claim(body: &[u8], sender: Mac) -> Option<Claim> {
     }
     let ip = Ipv6Addr::from(array(message, 8)?);
     let mac = target_address(message.get(24..)?).unwrap_or(sender);
-    Some(Claim { ip: ip.into(), mac })
+    Some(AddressClaim { ip: ip.into(), mac })
 }
 
 /// The target link-layer address among the options.

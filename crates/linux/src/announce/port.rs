@@ -4,7 +4,7 @@
 //! give its privileges up.
 //!
 //! A port that may listen is bound from the start, with a filter that lets nothing through, and
-//! [`Port::listen`] swaps the filter. Binding it only then would wait for every packet under
+//! [`PacketSocket::listen`] swaps the filter. Binding it only then would wait for every packet under
 //! way on every CPU (`synchronize_net`), in the middle of a failover.
 
 use std::io::{self, IoSlice};
@@ -18,7 +18,7 @@ use rustix::net::{
 };
 use vipwatch_core::LinkIndex;
 
-use super::{Claim, ETHERTYPE_ARP, ETHERTYPE_IPV6, Frame, array, claim};
+use super::{AddressClaim, ETHERTYPE_ARP, ETHERTYPE_IPV6, Frame, array, claim};
 
 // The kernel's names, in the sizes that a `sockaddr_ll` has for them.
 const PACKET: libc::c_ushort = 17;
@@ -32,7 +32,7 @@ const HEARD: usize = 256;
 
 /// A packet socket in one namespace.
 #[derive(Debug)]
-pub struct Port {
+pub struct PacketSocket {
     fd: OwnedFd,
 }
 
@@ -85,7 +85,7 @@ unsafe impl SocketAddrArg for LinkAddress {
 
 /// Whether a port will ever be asked for claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hearing {
+pub enum ClaimFilter {
     /// It is deaf, and costs nobody anything.
     Never,
     /// It hears when told to. Every packet that comes in passes its filter.
@@ -94,22 +94,22 @@ pub enum Hearing {
 
 /// What was found when a claim was looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum ClaimScan {
     /// One, and where it came in.
-    Claim(LinkIndex, Claim),
+    AddressClaim(LinkIndex, AddressClaim),
     /// A frame that claims nothing.
     Other,
     /// Nothing more.
     Silence,
 }
 
-impl Port {
+impl PacketSocket {
     /// Opens a socket in the namespace of the calling thread.
-    pub fn open(hearing: Hearing) -> io::Result<Self> {
+    pub fn open(hearing: ClaimFilter) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Protocol 0: it hears nothing.
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
-        if hearing == Hearing::WhenAsked {
+        if hearing == ClaimFilter::WhenAsked {
             attach(&fd, &NOTHING)?;
             ignore_own(&fd);
             bind(&fd, &LinkAddress::new(LinkIndex(0), EVERY_PROTOCOL))?;
@@ -163,14 +163,16 @@ impl Port {
     }
 
     /// The next frame that was heard.
-    pub fn claim(&self) -> io::Result<Heard> {
+    pub fn claim(&self) -> io::Result<ClaimScan> {
         let mut bytes = [0; HEARD];
         let Some((from, length)) = self.read(&mut bytes)? else {
-            return Ok(Heard::Silence);
+            return Ok(ClaimScan::Silence);
         };
         let link = from.as_ref().and_then(LinkAddress::heard_on);
         let claim = claim(&bytes[..length]);
-        Ok(link.zip(claim).map_or(Heard::Other, |(link, claim)| Heard::Claim(link, claim)))
+        Ok(link
+            .zip(claim)
+            .map_or(ClaimScan::Other, |(link, claim)| ClaimScan::AddressClaim(link, claim)))
     }
 
     /// Who sent the next frame, and how much of it was read.
@@ -187,7 +189,7 @@ impl Port {
     }
 }
 
-impl AsFd for Port {
+impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -15,8 +15,8 @@ fn arp_of(frame: &Frame) -> etherparse::ArpPacket {
     arp.to_packet()
 }
 
-fn speaker(is_router: bool) -> Speaker {
-    Speaker { name: "qg-1".parse().unwrap(), mac: MAC, is_router }
+fn speaker(is_router: bool) -> AnnounceSource {
+    AnnounceSource { name: "qg-1".parse().unwrap(), mac: MAC, is_router }
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn an_advertisement_without_an_option_is_its_senders() {
     let ip: Ipv6Addr = "2001:db8::9".parse().unwrap();
     let frame = ndisc::unsolicited(MAC, ip, false);
     let bare = &frame.bytes()[..14 + 40 + 24];
-    assert_eq!(claim(bare), Some(Claim { ip: ip.into(), mac: MAC }));
+    assert_eq!(claim(bare), Some(AddressClaim { ip: ip.into(), mac: MAC }));
 }
 
 #[test]
@@ -122,8 +122,8 @@ proptest! {
         prop_assume!(four != [0; 4]);
         for ip in [IpAddr::from(four), IpAddr::from(six)] {
             let mac = Mac(mac);
-            for frame in announcement(ip, &Speaker { mac, ..speaker(false) }) {
-                prop_assert_eq!(claim(frame.bytes()), Some(Claim { ip, mac }));
+            for frame in announcement(ip, &AnnounceSource { mac, ..speaker(false) }) {
+                prop_assert_eq!(claim(frame.bytes()), Some(AddressClaim { ip, mac }));
             }
         }
     }

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 /// Something wrong in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}: {text}", file.display())]
-pub struct Fault {
+pub struct SettingError {
     /// The file.
     pub file: PathBuf,
     /// The line; 1 is the first.
@@ -21,13 +21,13 @@ pub struct Fault {
 
 /// Where faults gather.
 #[derive(Debug)]
-pub(super) struct Faults<'a> {
+pub(super) struct SettingErrors<'a> {
     file: &'a Path,
     text: &'a str,
-    pub(super) list: Vec<Fault>,
+    pub(super) list: Vec<SettingError>,
 }
 
-impl<'a> Faults<'a> {
+impl<'a> SettingErrors<'a> {
     pub(super) fn of(file: &'a Path, text: &'a str) -> Self {
         Self { file, text, list: Vec::new() }
     }
@@ -40,7 +40,7 @@ impl<'a> Faults<'a> {
 
     pub(super) fn add(&mut self, offset: usize, text: impl Into<String>) {
         let line = self.line(offset);
-        self.list.push(Fault { file: self.file.to_owned(), line, text: text.into() });
+        self.list.push(SettingError { file: self.file.to_owned(), line, text: text.into() });
     }
 }
 
@@ -63,7 +63,11 @@ impl<'t, 'a> Table<'t, 'a> {
     }
 
     /// The value itself, if it is a table.
-    pub(super) fn of(name: &str, value: &'t Value<'a>, faults: &mut Faults<'_>) -> Option<Self> {
+    pub(super) fn of(
+        name: &str,
+        value: &'t Value<'a>,
+        faults: &mut SettingErrors<'_>,
+    ) -> Option<Self> {
         let offset = value.span().start;
         match value.get_ref() {
             DeValue::Table(table) => Some(Self::new(name, table, offset)),
@@ -84,7 +88,7 @@ impl<'t, 'a> Table<'t, 'a> {
     pub(super) fn table(
         &mut self,
         key: &'static str,
-        faults: &mut Faults<'_>,
+        faults: &mut SettingErrors<'_>,
     ) -> Option<Table<'t, 'a>> {
         let value = self.take(key)?;
         Table::of(key, value, faults)
@@ -94,7 +98,7 @@ impl<'t, 'a> Table<'t, 'a> {
     pub(super) fn tables(
         &mut self,
         key: &'static str,
-        faults: &mut Faults<'_>,
+        faults: &mut SettingErrors<'_>,
     ) -> Vec<Table<'t, 'a>> {
         let Some(value) = self.take(key) else { return Vec::new() };
         match value.get_ref() {
@@ -109,7 +113,7 @@ impl<'t, 'a> Table<'t, 'a> {
     pub(super) fn texts(
         &mut self,
         key: &'static str,
-        faults: &mut Faults<'_>,
+        faults: &mut SettingErrors<'_>,
     ) -> Option<Vec<(usize, &'t str)>> {
         let value = self.take(key)?;
         let each = match value.get_ref() {
@@ -126,7 +130,7 @@ impl<'t, 'a> Table<'t, 'a> {
     pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
-        faults: &mut Faults<'_>,
+        faults: &mut SettingErrors<'_>,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
         let value = self.take(key)?;
@@ -145,7 +149,7 @@ impl<'t, 'a> Table<'t, 'a> {
         key: &'static str,
         lowest: u64,
         highest: u64,
-        faults: &mut Faults<'_>,
+        faults: &mut SettingErrors<'_>,
     ) -> Option<u64> {
         let value = self.take(key)?;
         let number = value.get_ref().as_integer();
@@ -160,12 +164,20 @@ impl<'t, 'a> Table<'t, 'a> {
     }
 
     /// A span of time: a string with a unit, such as `"1500ms"`, `"2s"`, `"7d"`.
-    pub(super) fn span(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Option<Duration> {
+    pub(super) fn span(
+        &mut self,
+        key: &'static str,
+        faults: &mut SettingErrors<'_>,
+    ) -> Option<Duration> {
         self.parsed(key, faults, span)
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Option<bool> {
+    pub(super) fn flag(
+        &mut self,
+        key: &'static str,
+        faults: &mut SettingErrors<'_>,
+    ) -> Option<bool> {
         let value = self.take(key)?;
         let flag = value.get_ref().as_bool();
         if flag.is_none() {
@@ -175,7 +187,7 @@ impl<'t, 'a> Table<'t, 'a> {
     }
 
     /// Complains about every key that nobody has asked for.
-    pub(super) fn finish(self, faults: &mut Faults<'_>) {
+    pub(super) fn finish(self, faults: &mut SettingErrors<'_>) {
         for (name, _) in self.keys {
             let key = name.get_ref().as_ref();
             if self.known.contains(&key) {
@@ -194,7 +206,7 @@ impl<'t, 'a> Table<'t, 'a> {
     }
 }
 
-fn text<'t>(key: &str, value: &'t Value<'_>, faults: &mut Faults<'_>) -> Option<&'t str> {
+fn text<'t>(key: &str, value: &'t Value<'_>, faults: &mut SettingErrors<'_>) -> Option<&'t str> {
     let text = value.get_ref().as_str();
     if text.is_none() {
         let what = kind(value.get_ref());

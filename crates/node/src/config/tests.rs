@@ -1,6 +1,6 @@
 //! What is understood, and what is said about the rest.
 
-use vipwatch_engine::outlet::agent::Trust;
+use vipwatch_outlets::agent::AgentTrust;
 
 use super::*;
 
@@ -139,13 +139,13 @@ fn the_agent_is_trusted_by_its_user_and_any_agent_only_where_it_says_so() {
     };
     let socket = directory.path().join("s").display().to_string();
     // Root's directory: the user `neutron` if there is one.
-    let neutron = id("neutron", Kind::User).unwrap_or(0);
+    let neutron = id("neutron", AccountKind::User).unwrap_or(0);
     let expected = if owner == 0 { neutron } else { owner };
-    assert_eq!(trust(&format!("{socket:?}")), Ok(Trust::User(expected)));
-    assert_eq!(trust(&format!("{{ socket = {socket:?} }}")), Ok(Trust::User(expected)));
-    assert_eq!(trust("\"/no/such/s\""), Ok(Trust::User(neutron)));
-    assert_eq!(trust("{ socket = \"/no/s\", user = \"17\" }"), Ok(Trust::User(17)));
-    assert_eq!(trust("{ socket = \"/no/s\", allow_any_agent = true }"), Ok(Trust::Anyone));
+    assert_eq!(trust(&format!("{socket:?}")), Ok(AgentTrust::User(expected)));
+    assert_eq!(trust(&format!("{{ socket = {socket:?} }}")), Ok(AgentTrust::User(expected)));
+    assert_eq!(trust("\"/no/such/s\""), Ok(AgentTrust::User(neutron)));
+    assert_eq!(trust("{ socket = \"/no/s\", user = \"17\" }"), Ok(AgentTrust::User(17)));
+    assert_eq!(trust("{ socket = \"/no/s\", allow_any_agent = true }"), Ok(AgentTrust::Anyone));
     let both = trust("{ socket = \"/no/s\", user = \"17\", allow_any_agent = true }");
     assert!(both.unwrap_err().contains("exclude each other"));
 }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use vipwatch_history::{Last, Opened, Stage};
+use vipwatch_history::{LastRole, OpenedHistory, Stage};
 
 use super::{Node, lock};
-use crate::board::Entry;
+use crate::state::InstanceEntry;
 use crate::transition::{millis, time_text};
 
 impl Node {
@@ -15,17 +15,17 @@ impl Node {
         if self.lock.is_none() {
             self.lock = lock(&self.config.state_dir).ok();
         }
-        if self.board.take_history_damage() {
+        if self.store.take_history_damage() {
             self.writer.examine();
         }
         for aside in self.writer.take_set_aside() {
             log_set_aside(&aside);
         }
         let failing = self.writer.failing();
-        let counters = &self.board.counters;
+        let counters = &self.store.counters;
         counters.history_dropped.store(self.writer.dropped(), Ordering::Relaxed);
         counters.history_up.store(u64::from(failing.is_none()), Ordering::Relaxed);
-        let was_failing = self.board.ailments().iter().any(|(name, ..)| *name == "history");
+        let was_failing = self.store.health_problems().iter().any(|(name, ..)| *name == "history");
         match &failing {
             Some(error) if !was_failing => log_failing(error),
             None if was_failing => {
@@ -34,7 +34,8 @@ impl Node {
             }
             _ => {}
         }
-        self.board.ail("history", failing.map(|error| format!("it cannot be written: {error}")));
+        self.store
+            .set_health("history", failing.map(|error| format!("it cannot be written: {error}")));
         if self.writer.take_outdated() {
             self.restate();
         }
@@ -43,27 +44,27 @@ impl Node {
     /// Writes the present state of every instance: the history has lost changes, or begins anew. The
     /// next node would otherwise compare with an old state, and repeat or omit deliveries.
     fn restate(&self) {
-        for (id, entry) in &self.board.view().entries {
-            let role = entry.standing.word().to_owned();
+        for (id, entry) in &self.store.view().entries {
+            let role = entry.role.word().to_owned();
             let mut latencies = entry.latencies;
             for stage in [Stage::Hook, Stage::Webhook] {
                 if is_concluded(entry, stage) {
                     latencies.set(stage, latencies.of(stage).unwrap_or(0));
                 }
             }
-            let last = Last { role, since: millis(entry.since), latencies };
+            let last = LastRole { role, since: millis(entry.since), latencies };
             self.writer.restate(id.to_string(), entry.seq, last);
         }
     }
 }
 
 /// Whether nothing is left to deliver: a start that finds a role unchanged delivers nothing.
-fn is_concluded(entry: &Entry, stage: Stage) -> bool {
+fn is_concluded(entry: &InstanceEntry, stage: Stage) -> bool {
     !entry.is_news || entry.latencies.of(stage).is_some()
 }
 
 /// Logs the findings of opening the history.
-pub(super) fn log_opened(opened: &Opened) {
+pub(super) fn log_opened(opened: &OpenedHistory) {
     if let Some(aside) = &opened.set_aside {
         log_set_aside(aside);
     }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use vipwatch_core::Chain;
+use vipwatch_core::ErrorChain;
 use vipwatch_linux::clock;
-use vipwatch_receiver::Entrance;
+use vipwatch_receiver::ListenSource;
 
 use super::Node;
 use crate::config::{AgentConfig, Config};
-use crate::follow::News;
-use crate::reception::{House, Reception};
+use crate::receiver::{ReceiverService, ServiceContext};
 use crate::service;
+use crate::watch::follower::FollowerUpdate;
 
 impl Node {
     /// Takes another configuration, if it is one; nothing that is followed is dropped.
@@ -19,9 +19,9 @@ impl Node {
         match (self.reload)() {
             Ok(config) => self.apply(config),
             Err(error) => {
-                let text = Chain(&error).to_string();
+                let text = ErrorChain(&error).to_string();
                 tracing::error!("the configuration is not taken, the one before stands: {text}");
-                self.board.ail("configuration", Some(text));
+                self.store.set_health("configuration", Some(text));
             }
         }
         service::notify("READY=1");
@@ -42,12 +42,12 @@ impl Node {
             }
         }
         config.log_warnings();
-        let configured = self.dispatch.configure(config.rules.clone());
+        let configured = self.notifier.configure(config.rules.clone());
         if let Err(error) = configured {
             tracing::error!(%error, "the outlets cannot be had");
         }
-        self.apply_agent(config.agent.as_ref(), Entrance::New);
-        self.watchman.set_every(config.audit_every);
+        self.apply_agent(config.agent.as_ref(), ListenSource::New);
+        self.audit_worker.set_every(config.audit_every);
         self.follower.redirect(config.places.clone(), config.instances.clone());
         self.config = Config {
             state_dir: self.config.state_dir.clone(),
@@ -59,43 +59,49 @@ impl Node {
         // Also those that are as they were may be told elsewhere now.
         let instances = self.follower.instances().to_vec();
         let heard = clock::now();
-        self.take(News { instances: Some(instances), ..news }, heard);
-        self.board.ail("configuration", None);
+        self.take(FollowerUpdate { instances: Some(instances), ..news }, heard);
+        self.store.set_health("configuration", None);
         tracing::info!("the configuration was read again");
     }
 
     /// Opens, changes or closes the place where monitors report.
-    pub(super) fn apply_agent(&mut self, config: Option<&AgentConfig>, entrance: Entrance) {
-        let applied = match (&mut self.reception, config) {
-            (Some(reception), Some(config)) if reception.config() == config => return,
-            (Some(reception), Some(config)) => reception.configure(config),
+    pub(super) fn apply_agent(
+        &mut self,
+        config: Option<&AgentConfig>,
+        listen_source: ListenSource,
+    ) {
+        let applied = match (&mut self.receiver, config) {
+            (Some(receiver), Some(config)) if receiver.config() == config => return,
+            (Some(receiver), Some(config)) => receiver.configure(config),
             (None, Some(_)) if self.closing.is_some() => {
                 tracing::info!(
                     "the receiver before is still shutting down; the new one starts after it"
                 );
                 return;
             }
-            (None, Some(config)) => Reception::open(config, &self.house(), entrance)
-                .map(|reception| self.receive(Some(reception))),
+            (None, Some(config)) => {
+                ReceiverService::open(config, &self.service_context(), listen_source)
+                    .map(|receiver| self.receive(Some(receiver)))
+            }
             (_, None) => {
                 self.receive(None);
                 Ok(())
             }
         };
         // What it is for goes on without.
-        let why = applied.err().map(|error| Chain(&error).to_string());
+        let why = applied.err().map(|error| ErrorChain(&error).to_string());
         if let Some(why) = &why {
             tracing::error!("[agent] is not taken: {why}");
         }
-        self.board.ail("agent", why);
+        self.store.set_health("agent", why);
     }
 
-    /// From now on, monitors report to `reception`, or to no receiver. The one before shuts down on a
+    /// From now on, monitors report to `receiver`, or to no receiver. The one before shuts down on a
     /// thread of its own: it waits some seconds for monitors and deliveries, and the loop does not.
-    pub(super) fn receive(&mut self, reception: Option<Reception>) {
-        self.front.set(reception.as_ref().map(Reception::claims));
-        let before = std::mem::replace(&mut self.reception, reception);
-        if let Some(closing) = before.and_then(Reception::close) {
+    pub(super) fn receive(&mut self, receiver: Option<ReceiverService>) {
+        self.receiver_handle.set(receiver.as_ref().map(ReceiverService::claims));
+        let before = std::mem::replace(&mut self.receiver, receiver);
+        if let Some(closing) = before.and_then(ReceiverService::close) {
             self.closing = Some(closing);
         }
     }
@@ -104,7 +110,7 @@ impl Node {
     pub(super) fn finish_closing(&mut self) {
         if self.closing.take_if(|closing| closing.has_ended()).is_some() {
             let agent = self.config.agent.clone();
-            self.apply_agent(agent.as_ref(), Entrance::New);
+            self.apply_agent(agent.as_ref(), ListenSource::New);
         }
     }
 
@@ -116,8 +122,8 @@ impl Node {
         }
     }
 
-    fn house(&self) -> House {
-        House {
+    fn service_context(&self) -> ServiceContext {
+        ServiceContext {
             directory: self.config.state_dir.clone(),
             node: Arc::clone(&self.name),
             hooks_at_once: self.config.hooks_at_once,

@@ -9,10 +9,10 @@ use rusqlite::{Connection, ErrorCode};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use vipwatch_core::InstanceId;
-use vipwatch_core::claim::Claim;
-use vipwatch_linux::file::{is_storage_trouble, set_aside};
+use vipwatch_core::debounce::ReportedState;
+use vipwatch_linux::file::{is_storage_error, set_aside};
 
-use super::{FILE, Holds, JournalError, Memories, VERSION, clerk};
+use super::{FILE, JournalError, SettledRow, StoredReports, VERSION, writer};
 
 /// Whose lock says that somebody writes.
 const LOCK: &str = "claims.lock";
@@ -59,15 +59,15 @@ pub(super) struct Store {
 
 /// The contents of a file when it was opened.
 #[derive(Default)]
-pub(super) struct Found {
-    pub(super) memories: Memories,
+pub(super) struct StoredState {
+    pub(super) memories: StoredReports,
     /// No report has a number above this one.
     pub(super) last: i64,
 }
 
 impl Store {
     /// Opens the journal in `directory`, or begins one; a damaged file is set aside.
-    pub(super) fn open(directory: &Path) -> Result<(Self, Found), JournalError> {
+    pub(super) fn open(directory: &Path) -> Result<(Self, StoredState), JournalError> {
         let lock = lock(directory)?;
         match open_file(&directory.join(FILE)) {
             Err(error) if error.is_damage() => Self::begin_anew(directory, lock),
@@ -76,24 +76,24 @@ impl Store {
     }
 
     /// Sets the file aside, which is damaged, and begins another one.
-    pub(super) fn replace(self, directory: &Path) -> Result<(Self, Found), JournalError> {
+    pub(super) fn replace(self, directory: &Path) -> Result<(Self, StoredState), JournalError> {
         // ORDER: a connection removes files by name when it is closed, so it goes before they are renamed.
         drop(self.connection);
         Self::begin_anew(directory, self.lock)
     }
 
-    fn begin_anew(directory: &Path, lock: OwnedFd) -> Result<(Self, Found), JournalError> {
+    fn begin_anew(directory: &Path, lock: OwnedFd) -> Result<(Self, StoredState), JournalError> {
         let path = directory.join(FILE);
         let aside = set_aside(&path)?;
         tracing::error!(kept_as = %aside.display(), "journal file is damaged; a new one is begun");
         let (connection, found) = open_file(&path)?;
         // The numbers that were given are not known: ten a second since the epoch is more.
-        let found = Found { last: clerk::now() / 100, ..found };
+        let found = StoredState { last: writer::now() / 100, ..found };
         Ok((Self { connection, lock }, found))
     }
 }
 
-fn open_file(path: &Path) -> Result<(Connection, Found), JournalError> {
+fn open_file(path: &Path) -> Result<(Connection, StoredState), JournalError> {
     let name = || path.display().to_string();
     let failed = |source| JournalError::Open { path: name(), source };
     vipwatch_linux::file::restrict_database(path);
@@ -109,7 +109,7 @@ fn open_file(path: &Path) -> Result<(Connection, Found), JournalError> {
             let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY);
             return Err(rusqlite::Error::SqliteFailure(code, None));
         }
-        Ok(Found { memories: recall(&connection)?, last: last_number(&connection)? })
+        Ok(StoredState { memories: recall(&connection)?, last: last_number(&connection)? })
     });
     Ok((connection, read.map_err(failed)?))
 }
@@ -127,7 +127,7 @@ fn lock(directory: &Path) -> Result<OwnedFd, JournalError> {
     let file = rustix::fs::open(&path, flags | OFlags::CREATE, mode).map_err(io::Error::from);
     let file = match file {
         // On a disk that cannot be written it may be there already.
-        Err(error) if is_storage_trouble(&error) => {
+        Err(error) if is_storage_error(&error) => {
             rustix::fs::open(&path, flags, mode).or(Err(error))?
         }
         file => file?,
@@ -158,14 +158,14 @@ fn prepare(connection: &Connection, found: i64) -> rusqlite::Result<()> {
 }
 
 /// What is to be remembered.
-fn recall(connection: &Connection) -> rusqlite::Result<Memories> {
-    let mut memories = Memories::new();
+fn recall(connection: &Connection) -> rusqlite::Result<StoredReports> {
+    let mut memories = StoredReports::new();
     let mut settled = connection.prepare("SELECT instance, seq, word, acted, at FROM settled")?;
     let mut rows = settled.query([])?;
     while let Some(row) = rows.next()? {
-        if let Some((instance, seq, claim)) = entry(row)? {
+        if let Some((instance, seq, state)) = entry(row)? {
             let at = Duration::from_millis(row.get::<_, i64>(4)?.try_into().unwrap_or(0));
-            let holds = Holds { claim, seq, acted: row.get(3)?, at: UNIX_EPOCH + at };
+            let holds = SettledRow { state, seq, acted: row.get(3)?, at: UNIX_EPOCH + at };
             memories.entry(instance).or_default().settled = Some(holds);
         }
     }
@@ -175,8 +175,8 @@ fn recall(connection: &Connection) -> rusqlite::Result<Memories> {
     )?;
     let mut rows = open.query([])?;
     while let Some(row) = rows.next()? {
-        if let Some((instance, seq, claim)) = entry(row)? {
-            memories.entry(instance).or_default().open.push((seq, claim));
+        if let Some((instance, seq, state)) = entry(row)? {
+            memories.entry(instance).or_default().open.push((seq, state));
         }
     }
     let mut told = connection.prepare("SELECT instance, seq, party FROM told")?;
@@ -198,11 +198,11 @@ fn last_number(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What only we have written is as we have written it; anything else is left alone.
-fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<(InstanceId, i64, Claim)>> {
+fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<(InstanceId, i64, ReportedState)>> {
     let (instance, seq, word): (String, i64, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
     Ok(instance
         .parse()
         .ok()
-        .zip(Claim::of_word(&word))
-        .map(|(instance, claim)| (instance, seq, claim)))
+        .zip(ReportedState::of_word(&word))
+        .map(|(instance, state)| (instance, seq, state)))
 }

@@ -13,19 +13,21 @@ fn what_was_promised_is_remembered_and_what_was_settled_is_settled() {
     let directory = tempfile::tempdir().unwrap();
     let (mut journal, memory) = Journal::open(directory.path()).unwrap();
     assert!(memory.is_empty());
-    for (ticket, claim) in [(1, Claim::Backup), (2, Claim::Primary), (3, Claim::Backup)] {
-        assert!(journal.keep(ticket, id("a"), claim));
+    for (ticket, state) in
+        [(1, ReportedState::Backup), (2, ReportedState::Primary), (3, ReportedState::Backup)]
+    {
+        assert!(journal.keep(ticket, id("a"), state));
     }
-    assert!(journal.keep(4, id("b"), Claim::Primary));
-    journal.settle(id("a"), 1, Claim::Backup, true);
+    assert!(journal.keep(4, id("b"), ReportedState::Primary));
+    journal.settle(id("a"), 1, ReportedState::Backup, true);
     drop(journal);
     let (mut journal, memory) = Journal::open(directory.path()).unwrap();
     let holds = memory[&id("a")].settled.unwrap();
-    assert_eq!((holds.claim, holds.seq, holds.acted), (Claim::Backup, 1, 1));
-    assert_eq!(memory[&id("a")].open, [(2, Claim::Primary), (3, Claim::Backup)]);
+    assert_eq!((holds.state, holds.seq, holds.acted), (ReportedState::Backup, 1, 1));
+    assert_eq!(memory[&id("a")].open, [(2, ReportedState::Primary), (3, ReportedState::Backup)]);
     assert_eq!(memory[&id("b")].settled, None);
-    assert_eq!(memory[&id("b")].open, [(4, Claim::Primary)]);
-    journal.settle(id("a"), 3, Claim::Backup, false);
+    assert_eq!(memory[&id("b")].open, [(4, ReportedState::Primary)]);
+    journal.settle(id("a"), 3, ReportedState::Backup, false);
     drop(journal);
     let (_journal, memory) = Journal::open(directory.path()).unwrap();
     assert_eq!(memory[&id("a")].open, []);
@@ -39,7 +41,7 @@ fn when_nobody_comes_the_file_is_put_in_order() {
     let (mut journal, _) = Journal::open(directory.path()).unwrap();
     // One row would not be worth it.
     for ticket in 0..1000 {
-        assert!(journal.keep(ticket, id("some-router"), Claim::Primary));
+        assert!(journal.keep(ticket, id("some-router"), ReportedState::Primary));
     }
     journal.hand_over().unwrap();
     let end = std::time::Instant::now() + std::time::Duration::from_mins(1);
@@ -59,7 +61,7 @@ fn when_nobody_comes_the_file_is_put_in_order() {
 fn who_was_told_is_remembered_and_a_ledger_that_is_still_held_holds_nobody_up() {
     let directory = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::open(directory.path()).unwrap();
-    journal.settle(id("a"), 7, Claim::Primary, true);
+    journal.settle(id("a"), 7, ReportedState::Primary, true);
     journal.hand_over().unwrap();
     let (ledger, party) = (journal.ledger(), Arc::from("hook"));
     ledger.told(&party, &id("a"), 5);
@@ -84,11 +86,11 @@ fn a_journal_of_the_format_before_is_taken_over() {
     drop(connection);
     let (mut journal, memory) = Journal::open(directory.path()).unwrap();
     let holds = memory[&id("a")].settled.unwrap();
-    assert_eq!((holds.claim, holds.seq, holds.acted), (Claim::Primary, 3, 3));
-    assert!(journal.keep(1, id("b"), Claim::Backup));
+    assert_eq!((holds.state, holds.seq, holds.acted), (ReportedState::Primary, 3, 3));
+    assert!(journal.keep(1, id("b"), ReportedState::Backup));
     drop(journal);
     let (_journal, memory) = Journal::open(directory.path()).unwrap();
-    assert_eq!(memory[&id("b")].open, [(4, Claim::Backup)], "no number is used again");
+    assert_eq!(memory[&id("b")].open, [(4, ReportedState::Backup)], "no number is used again");
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn every_ticket_comes_back_with_a_number() {
     let directory = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::open(directory.path()).unwrap();
     for ticket in 0..500 {
-        assert!(journal.keep(ticket, id("a"), Claim::Backup));
+        assert!(journal.keep(ticket, id("a"), ReportedState::Backup));
         journal.hand_over().unwrap();
     }
     let mut all = Vec::new();
@@ -124,8 +126,11 @@ fn one_receiver_writes_and_another_is_told_so() {
 fn whoever_is_forgotten_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::open(directory.path()).unwrap();
-    assert!(journal.keep(1, id("a"), Claim::Backup) && journal.keep(2, id("b"), Claim::Backup));
-    journal.settle(id("a"), 1, Claim::Backup, true);
+    assert!(
+        journal.keep(1, id("a"), ReportedState::Backup)
+            && journal.keep(2, id("b"), ReportedState::Backup)
+    );
+    journal.settle(id("a"), 1, ReportedState::Backup, true);
     journal.hand_over().unwrap();
     journal.ledger().told(&Arc::from("hook"), &id("a"), 1);
     journal.forget(id("a"));
@@ -166,8 +171,8 @@ fn a_journal_that_is_damaged_while_it_is_written_is_replaced_and_the_report_kept
 fn a_journal_that_is_replaced_remembers_which_targets_were_told() {
     let directory = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::open(directory.path()).unwrap();
-    journal.settle(id("a"), 7, Claim::Primary, true);
-    journal.settle(id("gone"), 8, Claim::Primary, true);
+    journal.settle(id("a"), 7, ReportedState::Primary, true);
+    journal.settle(id("gone"), 8, ReportedState::Primary, true);
     for (instance, seq) in [("a", 7), ("gone", 8)] {
         journal.ledger().told(&Arc::from("hook"), &id(instance), seq);
     }
@@ -179,7 +184,7 @@ fn a_journal_that_is_replaced_remembers_which_targets_were_told() {
     write_one(&mut journal, "b").1.unwrap();
     assert_eq!(set_aside(directory.path()), 1);
     journal.ledger().told(&Arc::from("webhook"), &id("a"), 7);
-    journal.restore(id("a"), 7, Claim::Primary, 7);
+    journal.restore(id("a"), 7, ReportedState::Primary, 7);
     drop(journal);
     let (_journal, memory) = Journal::open(directory.path()).unwrap();
     let told = [("hook".to_owned(), 7), ("webhook".to_owned(), 7)];
@@ -201,8 +206,8 @@ fn a_journal_that_cannot_be_opened_refuses_reports_with_the_reason() {
 }
 
 /// Hands one report over and waits for what becomes of it.
-fn write_one(journal: &mut Journal, instance: &str) -> Kept {
-    assert!(journal.keep(7, id(instance), Claim::Primary));
+fn write_one(journal: &mut Journal, instance: &str) -> StoreResult {
+    assert!(journal.keep(7, id(instance), ReportedState::Primary));
     journal.hand_over().unwrap();
     loop {
         let mut polled = [rustix::event::PollFd::new(&*journal, rustix::event::PollFlags::IN)];
@@ -214,9 +219,9 @@ fn write_one(journal: &mut Journal, instance: &str) -> Kept {
 }
 
 /// The reports among the completions.
-fn kept(journal: &mut Journal) -> Vec<Kept> {
+fn kept(journal: &mut Journal) -> Vec<StoreResult> {
     let kept = journal.completions().into_iter().filter_map(|completion| match completion {
-        Completion::Kept(kept) => Some(kept),
+        Completion::Stored(kept) => Some(kept),
         Completion::Opened(_) | Completion::Replaced => None,
     });
     kept.collect()

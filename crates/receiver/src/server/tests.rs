@@ -3,48 +3,53 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::mpsc::{Receiver as Ears, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver as Backend, SyncSender, sync_channel};
 use std::time::Duration;
 
-use vipwatch_linux::listen::Looks;
+use vipwatch_linux::listen::SocketOptions;
 
 use super::*;
 use crate::journal::FILE;
 use crate::journal::tests::{damage_while_open, set_aside};
-use crate::{Entrance, Receiver, Settings};
+use crate::{ListenSource, Receiver, ReceiverSettings};
 
 const LONG: Duration = Duration::from_secs(10);
 
 /// A receiver below a directory, and what it tells.
 struct Stage {
     receiver: Receiver,
-    told: Ears<Settled>,
+    told: Backend<SettledReport>,
     socket: std::path::PathBuf,
 }
 
 /// Writes down what it is told.
-struct Hall(SyncSender<Settled>);
+struct Hall(SyncSender<SettledReport>);
 
-impl Audience for Hall {
-    fn tell(&mut self, settled: &Settled) {
+impl ReportSink for Hall {
+    fn tell(&mut self, settled: &SettledReport) {
         self.0.send(settled.clone()).unwrap();
     }
 
-    fn recall(&mut self, _: &Settled, _: &BTreeMap<String, i64>) {}
+    fn recall(&mut self, _: &SettledReport, _: &BTreeMap<String, i64>) {}
 }
 
-fn policy() -> Policy {
+fn policy() -> ReceiverPolicy {
     let users = vec![rustix::process::geteuid().as_raw()];
-    Policy { users, interval: Duration::ZERO, ..Policy::default() }
+    ReceiverPolicy { users, interval: Duration::ZERO, ..ReceiverPolicy::default() }
 }
 
-fn start(directory: &Path, policy: Policy) -> Stage {
+fn start(directory: &Path, policy: ReceiverPolicy) -> Stage {
     let socket = directory.join("s");
-    let looks = Looks { mode: 0o600, user: None, group: None, backlog: 4096 };
+    let options = SocketOptions { mode: 0o600, user: None, group: None, backlog: 4096 };
     let (sender, told) = sync_channel(100_000);
     let directory = directory.to_owned();
-    let settings =
-        Settings { socket: socket.clone(), entrance: Entrance::New, looks, policy, directory };
+    let settings = ReceiverSettings {
+        socket: socket.clone(),
+        listen_source: ListenSource::New,
+        options,
+        policy,
+        directory,
+    };
     Stage {
         receiver: Receiver::start(settings, |_ledger| Ok(Box::new(Hall(sender)))).unwrap(),
         told,
@@ -87,9 +92,9 @@ impl Stage {
         self.say(request(id, word, "close").as_bytes())
     }
 
-    fn next(&self) -> (String, Claim) {
+    fn next(&self) -> (String, ReportedState) {
         let settled = self.told.recv_timeout(LONG).unwrap();
-        (settled.instance.to_string(), settled.claim)
+        (settled.instance.to_string(), settled.state)
     }
 
     fn rejected(&self, reason: &str) -> u64 {
@@ -102,9 +107,9 @@ fn a_report_is_taken_and_told() {
     let directory = tempfile::tempdir().unwrap();
     let stage = start(directory.path(), policy());
     assert!(stage.report("a", "primary").starts_with("HTTP/1.1 200 OK\r\n"));
-    assert_eq!(stage.next(), ("a".to_owned(), Claim::Primary));
+    assert_eq!(stage.next(), ("a".to_owned(), ReportedState::Primary));
     assert!(stage.report("a", "backup").starts_with("HTTP/1.1 200"));
-    assert_eq!(stage.next(), ("a".to_owned(), Claim::Backup));
+    assert_eq!(stage.next(), ("a".to_owned(), ReportedState::Backup));
     let view = stage.receiver.view();
     let view = view.lock().unwrap();
     assert_eq!((view.accepted, view.instances.len()), (2, 1));
@@ -115,7 +120,7 @@ fn a_journal_that_is_damaged_while_the_receiver_runs_is_replaced_and_has_what_ho
     let directory = tempfile::tempdir().unwrap();
     let stage = start(directory.path(), policy());
     assert!(stage.report("a", "primary").starts_with("HTTP/1.1 200"));
-    assert_eq!(stage.next(), ("a".to_owned(), Claim::Primary));
+    assert_eq!(stage.next(), ("a".to_owned(), ReportedState::Primary));
     let connection = rusqlite::Connection::open(directory.path().join(FILE)).unwrap();
     let damage = "PRAGMA writable_schema = ON; \
                   UPDATE sqlite_master SET rootpage = 1000000 WHERE name = 'report'; \
@@ -123,14 +128,14 @@ fn a_journal_that_is_damaged_while_the_receiver_runs_is_replaced_and_has_what_ho
     connection.execute_batch(damage).unwrap();
     drop(connection);
     assert!(stage.report("b", "backup").starts_with("HTTP/1.1 200"), "also this is promised");
-    assert_eq!(stage.next(), ("b".to_owned(), Claim::Backup));
+    assert_eq!(stage.next(), ("b".to_owned(), ReportedState::Backup));
     drop(stage);
     let stage = start(directory.path(), policy());
     let view = stage.receiver.view();
     let view = view.lock().unwrap();
     let settled: Vec<_> =
         view.instances.iter().map(|(id, one)| (id.as_str(), one.settled)).collect();
-    assert_eq!(settled, [("a", Some(Claim::Primary)), ("b", Some(Claim::Backup))]);
+    assert_eq!(settled, [("a", Some(ReportedState::Primary)), ("b", Some(ReportedState::Backup))]);
 }
 
 #[test]
@@ -177,7 +182,8 @@ fn what_is_no_report_is_answered_with_the_reason_and_the_service_goes_on() {
 #[test]
 fn one_that_never_ends_is_not_waited_for_for_ever() {
     let directory = tempfile::tempdir().unwrap();
-    let stage = start(directory.path(), Policy { deadline: Duration::from_secs(2), ..policy() });
+    let stage =
+        start(directory.path(), ReceiverPolicy { deadline: Duration::from_secs(2), ..policy() });
     let slow = stage.say(b"GET / HTTP/1.1\r\nX-Neutron");
     assert!(slow.starts_with("HTTP/1.1 408"), "{slow}");
     assert!(stage.report("a", "backup").starts_with("HTTP/1.1 200"));
@@ -187,7 +193,7 @@ fn one_that_never_ends_is_not_waited_for_for_ever() {
 fn a_member_of_an_allowed_group_may_report() {
     let directory = tempfile::tempdir().unwrap();
     let groups = vec![rustix::process::getegid().as_raw()];
-    let stage = start(directory.path(), Policy { users: Vec::new(), groups, ..policy() });
+    let stage = start(directory.path(), ReceiverPolicy { users: Vec::new(), groups, ..policy() });
     let answer = say(&stage.socket, request("a", "primary", "close").as_bytes());
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
@@ -195,7 +201,7 @@ fn a_member_of_an_allowed_group_may_report() {
 #[test]
 fn a_stranger_is_told_so() {
     let directory = tempfile::tempdir().unwrap();
-    let stage = start(directory.path(), Policy { users: vec![4_000_000], ..policy() });
+    let stage = start(directory.path(), ReceiverPolicy { users: vec![4_000_000], ..policy() });
     assert!(stage.report("a", "backup").starts_with("HTTP/1.1 403"));
     assert_eq!(stage.rejected("forbidden"), 1);
 }
@@ -203,7 +209,7 @@ fn a_stranger_is_told_so() {
 #[test]
 fn idlers_make_room_for_those_who_report() {
     let directory = tempfile::tempdir().unwrap();
-    let stage = start(directory.path(), Policy { connections: 20, ..policy() });
+    let stage = start(directory.path(), ReceiverPolicy { connections: 20, ..policy() });
     let idlers: Vec<UnixStream> = (0..200).map(|_| stage.connect()).collect();
     for number in 0..30 {
         assert!(stage.report(&format!("r{number}"), "backup").starts_with("HTTP/1.1 200"));
@@ -236,7 +242,7 @@ fn a_thousand_at_once_are_all_taken_and_each_ends_with_its_last_word() {
     assert_eq!((view.accepted, view.instances.len(), view.unable), (3000, 1000, 0));
     for (id, standing) in &view.instances {
         let is_even = id.as_str().rsplit('-').next().unwrap().parse::<u32>().unwrap() % 2 == 0;
-        let expected = if is_even { Claim::Primary } else { Claim::Backup };
+        let expected = if is_even { ReportedState::Primary } else { ReportedState::Backup };
         assert_eq!(standing.settled, Some(expected), "{id}");
     }
 }
@@ -251,20 +257,20 @@ fn crash(from: &Path, to: &Path) {
 #[test]
 fn what_was_promised_is_told_by_the_next_after_a_crash() {
     let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let held = Policy { interval: Duration::from_hours(1), ..policy() };
+    let held = ReceiverPolicy { interval: Duration::from_hours(1), ..policy() };
     let stage = start(before.path(), held);
     assert!(stage.report("a", "backup").starts_with("HTTP/1.1 200"));
-    assert_eq!(stage.next(), ("a".to_owned(), Claim::Backup));
+    assert_eq!(stage.next(), ("a".to_owned(), ReportedState::Backup));
     assert!(stage.report("a", "primary").starts_with("HTTP/1.1 200"));
     assert!(stage.report("b", "primary").starts_with("HTTP/1.1 200"));
     // Both are held back, and promised.
     crash(before.path(), after.path());
     let next = start(after.path(), policy());
-    let mut told: BTreeMap<String, Claim> = BTreeMap::new();
+    let mut told: BTreeMap<String, ReportedState> = BTreeMap::new();
     // What was told and could not be noted may be told again; the last word is what was promised.
-    while told.values().filter(|claim| **claim == Claim::Primary).count() < 2 {
-        let (instance, claim) = next.next();
-        told.insert(instance, claim);
+    while told.values().filter(|state| **state == ReportedState::Primary).count() < 2 {
+        let (instance, reported) = next.next();
+        told.insert(instance, reported);
     }
 }
 
@@ -272,20 +278,21 @@ fn what_was_promised_is_told_by_the_next_after_a_crash() {
 fn a_report_that_was_held_when_the_journal_was_replaced_is_acted_on_once() {
     let directory = tempfile::tempdir().unwrap();
     drop(Journal::open(directory.path()).unwrap());
-    let stage = start(directory.path(), Policy { interval: Duration::from_secs(2), ..policy() });
+    let stage =
+        start(directory.path(), ReceiverPolicy { interval: Duration::from_secs(2), ..policy() });
     damage_while_open(directory.path(), "settled");
     assert!(stage.report("a", "primary").starts_with("HTTP/1.1 200"));
     // What follows from this report meets the damage.
     assert!(stage.report("b", "backup").starts_with("HTTP/1.1 200"));
-    assert_eq!(stage.next(), ("b".to_owned(), Claim::Backup));
+    assert_eq!(stage.next(), ("b".to_owned(), ReportedState::Backup));
     while set_aside(directory.path()) == 0 {
         std::thread::yield_now();
     }
-    assert_eq!(stage.next(), ("a".to_owned(), Claim::Primary));
+    assert_eq!(stage.next(), ("a".to_owned(), ReportedState::Primary));
     drop(stage);
     let (_journal, memory) = Journal::open(directory.path()).unwrap();
     let a = &memory[&"a".parse().unwrap()];
-    assert_eq!(a.settled.unwrap().claim, Claim::Primary);
+    assert_eq!(a.settled.unwrap().state, ReportedState::Primary);
     assert_eq!(a.open, [], "the next receiver does not act on it again");
 }
 
@@ -296,5 +303,5 @@ fn whoever_hangs_up_before_the_answer_is_heard_all_the_same() {
     let mut stream = stage.connect();
     stream.write_all(request("a", "primary", "close").as_bytes()).unwrap();
     drop(stream);
-    assert_eq!(stage.next(), ("a".to_owned(), Claim::Primary));
+    assert_eq!(stage.next(), ("a".to_owned(), ReportedState::Primary));
 }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use vipwatch_testkit::pause;
 
 use super::limit::distance;
-use super::{Homes, Stage, Who, say, set, stage};
+use super::{PeerPrograms, Stage, Who, say, set, stage};
 use crate::bench::measure::Samples;
 use crate::bench::report::Row;
 
 /// How long nothing happens before a change.
-pub(super) struct Gap {
+pub(super) struct IdleGap {
     name: &'static str,
     milliseconds: RangeInclusive<u64>,
 }
 
-pub(super) const FREQUENT: Gap = Gap { name: "40 to 70 ms", milliseconds: 40..=70 };
-pub(super) const RARE: Gap = Gap { name: "2 s", milliseconds: 2_000..=2_000 };
+pub(super) const FREQUENT: IdleGap = IdleGap { name: "40 to 70 ms", milliseconds: 40..=70 };
+pub(super) const RARE: IdleGap = IdleGap { name: "2 s", milliseconds: 2_000..=2_000 };
 
 /// One of the two programs, and its samples in milliseconds.
 struct Measured {
@@ -29,7 +29,7 @@ struct Measured {
 }
 
 /// Ours and the limit by turns, so that both meet the same machine.
-pub(super) fn run(homes: &Homes, gap: &Gap, count: usize, rows: &mut Vec<Row>) {
+pub(super) fn run(homes: &PeerPrograms, gap: &IdleGap, count: usize, rows: &mut Vec<Row>) {
     let mut both = [Who::Ours, Who::Limit].map(|who| {
         say(&format!("change after {}", gap.name), who);
         Measured { who, stage: stage(homes, who), files: Vec::new(), letters: Vec::new() }
@@ -64,7 +64,7 @@ pub(super) fn run(homes: &Homes, gap: &Gap, count: usize, rows: &mut Vec<Row>) {
     }
 }
 
-impl Gap {
+impl IdleGap {
     /// Lets a time pass that differs from change to change, and is the same in every run.
     fn wait(&self, random: &mut u64) {
         *random ^= *random << 13;

@@ -6,7 +6,7 @@ use std::process::Command;
 use vipwatch_testkit::Router;
 
 use super::as_service;
-use crate::bench::report::{Row, Target};
+use crate::bench::report::{BenchTarget, Row};
 use crate::{Stop, Task, build};
 
 /// Ours takes at most so many times as long, at the median.
@@ -42,6 +42,6 @@ pub(super) fn distance(row: &Row) -> Row {
     let mut distance = Row::new(format!("{}: ours ÷ limit", row.metric), "×");
     let limit = row.peers.get(2).copied().flatten();
     distance.ours = row.ours.zip(limit).map(|(ours, limit)| ours / limit);
-    distance.target = Some(Target::AtMost(MAX_TIMES));
+    distance.target = Some(BenchTarget::AtMost(MAX_TIMES));
     distance
 }

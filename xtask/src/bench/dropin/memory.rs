@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::read_pid;
-use vipwatch_testkit::{Agent, Lab, Manner, pause};
+use vipwatch_testkit::{Behaviour, FakeAgent, Lab, pause};
 
-use super::{Homes, Running, Who, router_for, say, set, spin};
+use super::{PeerPrograms, Running, Who, router_for, say, set, spin};
 use crate::Stop;
 use crate::bench::measure::{family, memory};
-use crate::bench::report::{Row, Target};
+use crate::bench::report::{BenchTarget, Row};
 
 /// Memory and processes of each of many.
 #[expect(clippy::cast_precision_loss, reason = "a count of processes")]
-pub(super) fn footprint(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
+pub(super) fn footprint(homes: &PeerPrograms, count: u32, rows: &mut Vec<Row>) {
     let names = ["RSS", "PSS", "USS"];
     let mut table = names.map(|name| Row::new(format!("{name} each, {count} instances"), "KiB"));
     let mut processes = Row::new(format!("processes each, {count} instances"), "");
     if count == 50 {
-        table[1].target = Some(Target::AtMost(80.0));
-        table[2].target = Some(Target::AtMost(64.0));
+        table[1].target = Some(BenchTarget::AtMost(80.0));
+        table[2].target = Some(BenchTarget::AtMost(64.0));
     }
     for who in Who::ALL {
         if who == Who::Daemon && count > 1 {
@@ -30,7 +30,7 @@ pub(super) fn footprint(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
         }
         say(&format!("footprint of {count}"), who);
         let lab = Lab::new();
-        let _agent = Agent::listen(lab.path(), Manner::Threaded);
+        let _agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
         let routers: Vec<_> = (1..=count).map(|number| router_for(who, &lab, number)).collect();
         let running: Vec<_> =
             routers.iter().map(|router| Running::start(homes, who, router)).collect();
@@ -59,7 +59,7 @@ pub(super) fn footprint(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
 /// The same, with everything that stays alive when a 29 agent starts it through sudo and
 /// rootwrap.
 #[expect(clippy::cast_precision_loss, reason = "a count of processes")]
-pub(super) fn wrapped(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
+pub(super) fn wrapped(homes: &PeerPrograms, count: u32, rows: &mut Vec<Row>) {
     let mut memory_row =
         Row::new(format!("PSS each through sudo and rootwrap, {count} instances"), "KiB");
     let mut processes =
@@ -67,7 +67,7 @@ pub(super) fn wrapped(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
     for who in [Who::Ours, Who::Script] {
         say("through sudo and rootwrap", who);
         let lab = Lab::new();
-        let _agent = Agent::listen(lab.path(), Manner::Threaded);
+        let _agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
         let rootwrap = match rootwrap(homes, who, lab.path()) {
             Ok(rootwrap) => rootwrap,
             Err(Stop(reason)) => {
@@ -112,7 +112,7 @@ pub(super) fn wrapped(homes: &Homes, count: u32, rows: &mut Vec<Row>) {
 }
 
 /// A rootwrap configuration that finds `who` first.
-fn rootwrap(homes: &Homes, who: Who, directory: &Path) -> Result<PathBuf, Stop> {
+fn rootwrap(homes: &PeerPrograms, who: Who, directory: &Path) -> Result<PathBuf, Stop> {
     let bin = directory.join("bin");
     std::fs::create_dir(&bin)?;
     let program = match who {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use vipwatch_testkit::Router;
 use vipwatch_testkit::monitor::read_pid;
 
-use super::{Homes, Running, Who, as_service, say, set, spin, stage_with};
-use crate::bench::report::{Row, Target};
+use super::{PeerPrograms, Running, Who, as_service, say, set, spin, stage_with};
+use crate::bench::report::{BenchTarget, Row};
 
 /// Starts the monitor, then prints the last number for each line it reads. A shell's own `read` takes one
 /// byte at a time, and the kernel gives no more than the first.
@@ -35,9 +35,9 @@ impl Counter {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count of changes")]
-pub(super) fn started(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
+pub(super) fn started(homes: &PeerPrograms, count: usize, rows: &mut Vec<Row>) {
     let mut row = Row::new("processes started per 1,000 changes", "");
-    row.target = Some(Target::AtMost(0.0));
+    row.target = Some(BenchTarget::AtMost(0.0));
     for who in Who::ALL {
         say("processes", who);
         let mut counter = None;
@@ -60,7 +60,7 @@ pub(super) fn started(homes: &Homes, count: usize, rows: &mut Vec<Row>) {
     rows.push(row);
 }
 
-fn start(homes: &Homes, who: Who, router: &Router) -> (Running, Counter) {
+fn start(homes: &PeerPrograms, who: Who, router: &Router) -> (Running, Counter) {
     let monitor = homes.command(who, router);
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", COUNT, "sh"]);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use vipwatch_testkit::Lab;
 
 use crate::bench::measure::{Samples, ms};
-use crate::bench::report::{Row, Target};
+use crate::bench::report::{BenchTarget, Row};
 
 /// About what the journal writes for one bundle of reports, in bytes.
 const WRITE_BYTES: usize = 4096;
@@ -46,8 +46,8 @@ impl Disk {
     }
 
     /// A target of `times` the median.
-    pub(super) fn multiple(&self, times: f64) -> Target {
+    pub(super) fn multiple(&self, times: f64) -> BenchTarget {
         let measured = self.samples.quantile(0.5);
-        Target::Multiple { times, of: "fdatasync", measured, at_least: AT_LEAST_MS }
+        BenchTarget::Multiple { times, of: "fdatasync", measured, at_least: AT_LEAST_MS }
     }
 }

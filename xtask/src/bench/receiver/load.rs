@@ -21,7 +21,7 @@ const ROUTERS: u64 = 1000;
 
 /// What came of it.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct LoadOutcome {
     /// How long each report took that was taken, in milliseconds.
     pub(super) latencies: Vec<f64>,
     /// How many were not.
@@ -31,7 +31,7 @@ pub(super) struct Outcome {
 }
 
 /// One report under way.
-struct Letter {
+struct AgentRequest {
     began: Instant,
     socket: OwnedFd,
     answer: Vec<u8>,
@@ -41,7 +41,7 @@ struct Letter {
 pub(super) struct Load {
     address: SocketAddrUnix,
     waiting: OwnedFd,
-    open: HashMap<u64, Letter>,
+    open: HashMap<u64, AgentRequest>,
     next: u64,
 }
 
@@ -53,8 +53,8 @@ impl Load {
     }
 
     /// `count` at the same time, as curl does it: whoever is not let in at once is lost.
-    pub(super) fn burst(&mut self, count: u32) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub(super) fn burst(&mut self, count: u32) -> LoadOutcome {
+        let mut outcome = LoadOutcome::default();
         let began = Instant::now();
         for number in 0..count {
             if !self.report(Instant::now()) {
@@ -72,8 +72,8 @@ impl Load {
 
     /// `at_once` at a time, one after the other, for `span`, as our monitor does it: whoever is not
     /// let in waits until he is.
-    pub(super) fn sustained(&mut self, at_once: usize, span: Duration) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub(super) fn sustained(&mut self, at_once: usize, span: Duration) -> LoadOutcome {
+        let mut outcome = LoadOutcome::default();
         let began = Instant::now();
         // Those who are not let in yet, since when.
         let mut outside: Vec<Instant> = Vec::new();
@@ -117,11 +117,11 @@ impl Load {
         let data = epoll::EventData::new_u64(token);
         epoll::add(&self.waiting, &socket, data, epoll::EventFlags::IN)
             .expect("one more to wait for");
-        self.open.insert(token, Letter { began, socket, answer: Vec::new() });
+        self.open.insert(token, AgentRequest { began, socket, answer: Vec::new() });
         true
     }
 
-    fn finish(&mut self, outcome: &mut Outcome) {
+    fn finish(&mut self, outcome: &mut LoadOutcome) {
         let end = Instant::now() + PATIENCE;
         while !self.open.is_empty() && Instant::now() < end {
             self.collect(Duration::from_millis(100), outcome);
@@ -131,7 +131,7 @@ impl Load {
     }
 
     /// Takes the answers there are.
-    fn collect(&mut self, limit: Duration, outcome: &mut Outcome) {
+    fn collect(&mut self, limit: Duration, outcome: &mut LoadOutcome) {
         let mut ready = [MaybeUninit::<epoll::Event>::uninit(); 256];
         let limit = Timespec::try_from(limit).ok();
         let tokens: Vec<u64> = match epoll::wait(&self.waiting, &mut ready, limit.as_ref()) {

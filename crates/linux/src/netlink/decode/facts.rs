@@ -1,7 +1,7 @@
 //! Links and addresses in the detail that announcing needs.
 
 use vipwatch_core::LinkIndex;
-use vipwatch_core::announce::{AddressFacts, LinkFacts, LinkState, Mac, Target};
+use vipwatch_core::snapshot::{AddressFacts, LinkAddress, LinkFacts, LinkState, Mac};
 
 use super::{Malformed, address_of, attribute, attributes, link_name, u16_at, u32_at};
 
@@ -60,7 +60,7 @@ pub fn address_facts(body: &[u8]) -> Result<Option<AddressFacts>, Malformed> {
     let short = Malformed::Length { claimed: ADDRESS_HEAD, left: body.len() };
     let (head, rest) = body.split_at_checked(ADDRESS_HEAD).ok_or(short)?;
     Ok(address_of(head, rest)?.map(|(link, cidr, flags)| AddressFacts {
-        target: Target { link, ip: cidr.addr() },
+        target: LinkAddress { link, ip: cidr.addr() },
         prefix: cidr.prefix_len(),
         is_tentative: flags & libc::IFA_F_TENTATIVE != 0,
         is_duplicate: flags & libc::IFA_F_DADFAILED != 0,

@@ -1,0 +1,181 @@
+//! `vipwatch agent status`: who has reported what, what was made of it, and who was told.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use vipwatch_core::ErrorChain;
+use vipwatch_node::Config;
+use vipwatch_node::config::SOCKET;
+use vipwatch_node::query_client::{self, QueryError};
+
+use super::super::{each, text};
+use crate::args::{AGENT_SOCKET, Format, ReceiverStatusArgs};
+use crate::failure::{CommandError, ExitStatus};
+use crate::show;
+
+pub(super) fn run(options: &ReceiverStatusArgs) -> Result<(), CommandError> {
+    let answer = ask(options)?;
+    match options.format {
+        _ if options.metrics => show::print(&metrics(&answer)),
+        Format::Json => show::json(&answer),
+        Format::Table => show::print(&page(&answer)),
+    }
+    Ok(())
+}
+
+/// Asks whoever receives here.
+fn ask(options: &ReceiverStatusArgs) -> Result<Value, CommandError> {
+    let question = json!({ "ask": "agent" });
+    let answer = match &options.status_socket {
+        Some(socket) => query_client::ask(socket, &question),
+        None => match query_client::ask(AGENT_SOCKET.as_ref(), &question) {
+            Err(QueryError::Nobody(_)) => {
+                // A file that cannot be read leaves the default.
+                let configured = Config::load_for_asking(options.config.as_deref());
+                let configured = configured.map(|(config, _)| config.socket);
+                let usual = || configured.unwrap_or_else(|_| SOCKET.into());
+                let socket = options.socket.clone().unwrap_or_else(usual);
+                query_client::ask(&socket, &question)
+            }
+            answer => answer,
+        },
+    };
+    answer.map_err(|error| match error {
+        QueryError::Nobody(_) | QueryError::Talk { .. } => {
+            CommandError::new(ExitStatus::Missing, ErrorChain(&error)).hint(
+                "`vipwatch agent` receives, or a node whose configuration has [agent]; \
+                 --status-socket says where to ask",
+            )
+        }
+        error => crate::ask::failure(&error),
+    })
+}
+
+fn page(answer: &Value) -> String {
+    let rows: Vec<Vec<String>> = each(&answer["routers"]).map(row).collect();
+    let mut page = if rows.is_empty() {
+        "nobody has reported yet\n".to_owned()
+    } else {
+        show::table(&["ID", "CLAIM", "AGE", "SETTLED", "STATE", "REPORTS"], &rows)
+    };
+    for problem in each(&answer["problems"]) {
+        let line = format!("{}: {}", text(&problem["name"]), text(&problem["text"]));
+        let _ = writeln!(page, "problem: {}", show::escape_untrusted(&line));
+    }
+    let of = |key: &str| text(&answer[key]);
+    let _ = writeln!(
+        page,
+        "{} accepted, {} coalesced, {} pending, {} could not be promised",
+        of("accepted"),
+        of("coalesced"),
+        of("pending"),
+        of("unable")
+    );
+    for (reason, count) in answer["rejected"].as_object().into_iter().flatten() {
+        let _ = writeln!(page, "rejected: {} {count}", show::escape_untrusted(reason));
+    }
+    for duty in each(&answer["duties"]) {
+        let of = |key: &str| text(&duty[key]);
+        let party = show::escape_untrusted(&of("party"));
+        let (told, pending, failures) = (of("told"), of("pending"), of("failures"));
+        let _ = writeln!(page, "{party}: told {told}, {pending} pending, {failures} failures");
+        for failing in each(&duty["failing"]) {
+            let line = format!("{}: {}", text(&failing["id"]), text(&failing["error"]));
+            let _ = writeln!(page, "  {}", show::escape_untrusted(&line));
+        }
+    }
+    page
+}
+
+fn row(router: &Value) -> Vec<String> {
+    let held = if router["held"] == true { " (held back)" } else { "" };
+    vec![
+        text(&router["id"]),
+        format!("{}{held}", text(&router["claim"])),
+        format!("{} s", text(&router["age_seconds"])),
+        text(&router["settled"]),
+        text(&router["state"]),
+        text(&router["reports"]),
+    ]
+}
+
+/// Every number, in the text format of Prometheus.
+fn metrics(answer: &Value) -> String {
+    let mut text = String::new();
+    let mut add = |name: &str, kind: &str, samples: Vec<(String, u64)>| {
+        let _ = writeln!(text, "# TYPE vipwatch_agent_{name} {kind}");
+        for (labels, value) in samples {
+            let _ = writeln!(text, "vipwatch_agent_{name}{labels} {value}");
+        }
+    };
+    let one = |key: &str| vec![(String::new(), answer[key].as_u64().unwrap_or(0))];
+    let routers: Vec<&Value> = each(&answer["routers"]).collect();
+    let with =
+        |state: &str| routers.iter().filter(|router| router["state"] == state).count() as u64;
+    let states = ["active", "standby", "unknown"];
+    let states = states.map(|state| (label("state", state), with(state))).to_vec();
+    add("routers", "gauge", states);
+    let held = routers.iter().filter(|router| router["held"] == true).count() as u64;
+    add("held", "gauge", vec![(String::new(), held)]);
+    let age = |router: &&Value| {
+        let id = router["id"].as_str().unwrap_or_default();
+        (label("id", id), router["age_seconds"].as_u64().unwrap_or(0))
+    };
+    add("report_age_seconds", "gauge", routers.iter().map(age).collect());
+    add("reports_total", "counter", one("accepted"));
+    add("coalesced_total", "counter", one("coalesced"));
+    add("unable_total", "counter", one("unable"));
+    add("pending", "gauge", one("pending"));
+    add("connections", "gauge", one("connections"));
+    let problems = each(&answer["problems"]);
+    let problems = problems.map(|one| (label("name", one["name"].as_str().unwrap_or_default()), 1));
+    add("problem", "gauge", problems.collect());
+    let rejected = answer["rejected"].as_object().into_iter().flatten();
+    let rejected = rejected
+        .map(|(reason, count)| (label("reason", reason), count.as_u64().unwrap_or(0)))
+        .collect();
+    add("rejected_total", "counter", rejected);
+    for (name, kind, key) in [
+        ("duty_pending", "gauge", "pending"),
+        ("duty_told_total", "counter", "told"),
+        ("duty_failures_total", "counter", "failures"),
+    ] {
+        let of = |duty: &Value| {
+            let party = duty["party"].as_str().unwrap_or_default();
+            (label("party", party), duty[key].as_u64().unwrap_or(0))
+        };
+        add(name, kind, each(&answer["duties"]).map(of).collect());
+    }
+    text
+}
+
+/// `{NAME="VALUE"}`, with what could end it escaped.
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{{{name}=\"{value}\"}}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_a_metric_and_nothing_ends_a_label_early() {
+        let answer = json!({
+            "accepted": 7, "rejected": { "no_id": 2 }, "problems": [{ "name": "socket" }],
+            "routers": [{ "id": "a", "state": "active", "age_seconds": 3, "held": false }],
+            "duties": [{ "party": "hook /a \"b\\\n", "pending": 1, "told": 2, "failures": 3 }],
+        });
+        let text = metrics(&answer);
+        for line in [
+            "vipwatch_agent_reports_total 7",
+            "vipwatch_agent_routers{state=\"active\"} 1",
+            "vipwatch_agent_report_age_seconds{id=\"a\"} 3",
+            "vipwatch_agent_rejected_total{reason=\"no_id\"} 2",
+            "vipwatch_agent_problem{name=\"socket\"} 1",
+            r#"vipwatch_agent_duty_pending{party="hook /a \"b\\\n"} 1"#,
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The agent in `agent.py`, as a process to talk to.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+use vipwatch_testkit::{Lab, Router};
+
+/// A release of Neutron that is installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Neutron {
+    V28,
+    V29,
+}
+
+impl Neutron {
+    /// Where it is installed.
+    pub(crate) fn home(self) -> PathBuf {
+        let name = match self {
+            Self::V28 => "VIPWATCH_NEUTRON_28",
+            Self::V29 => "VIPWATCH_NEUTRON_29",
+        };
+        let home = std::env::var_os(name);
+        home.unwrap_or_else(|| panic!("{name} is not set; hint: run `cargo xtask test neutron`"))
+            .into()
+    }
+
+    fn number(self) -> &'static str {
+        match self {
+            Self::V28 => "28",
+            Self::V29 => "29",
+        }
+    }
+}
+
+/// A running agent; killed when dropped, leaving its socket behind as a killed agent does.
+pub(crate) struct QueryServer {
+    process: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl QueryServer {
+    /// Starts an agent that knows `routers` before anything can reach it, and whose monitors
+    /// are `program`.
+    pub(crate) fn open(lab: &Lab, neutron: Neutron, program: &Path, routers: &[&Router]) -> Self {
+        let bin = lab.path().join("bin");
+        let _ = std::fs::create_dir(&bin);
+        let _ = std::os::unix::fs::symlink(program, bin.join("neutron-keepalived-state-change"));
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display());
+        let log = std::fs::File::create(lab.path().join("agent.log")).unwrap();
+        let mut command = Command::new(neutron.home().join("bin/python"));
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neutron/agent.py"));
+        // One second of advert interval, and a root helper that helps by being none.
+        command.arg(lab.path()).args(["1", neutron.number(), "env"]);
+        command.env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let mut process = command.spawn().unwrap();
+        let commands = process.stdin.take().unwrap();
+        let answers = BufReader::new(process.stdout.take().unwrap());
+        let mut desk = Self { process, commands, answers };
+        let routers: Vec<Value> = routers
+            .iter()
+            .map(|router| json!({ "router": router.id, "conf_dir": router.conf_dir }))
+            .collect();
+        writeln!(desk.commands, "{}", Value::from(routers)).unwrap();
+        assert_eq!(desk.answer(), "ready");
+        desk
+    }
+
+    /// Asks the agent to do something with `router`.
+    pub(crate) fn ask(&mut self, what: &str, router: &Router) -> Value {
+        self.call(&json!({
+            "do": what,
+            "router": router.id,
+            "netns": router.netns.name(),
+            "conf_dir": router.conf_dir,
+            "link": router.link,
+            "cidr": router.cidr,
+        }))
+    }
+
+    /// The state of each router, as the agent believes it.
+    pub(crate) fn applied(&mut self) -> HashMap<String, String> {
+        let answer = self.call(&json!({ "do": "applied" }));
+        words(&answer)
+    }
+
+    /// The state of each router, as the agent told neutron-server.
+    pub(crate) fn reported(&mut self) -> HashMap<String, String> {
+        let answer = self.call(&json!({ "do": "reported" }));
+        words(&answer)
+    }
+
+    fn call(&mut self, call: &Value) -> Value {
+        writeln!(self.commands, "{call}").unwrap();
+        let answer = self.answer();
+        assert!(answer.get("error").is_none(), "{call}: {answer}");
+        answer
+    }
+
+    fn answer(&mut self) -> Value {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("the agent ended; see agent.log"))
+    }
+}
+
+impl Drop for QueryServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn words(answer: &Value) -> HashMap<String, String> {
+    let pairs = answer.as_object().into_iter().flatten();
+    pairs.filter_map(|(id, word)| Some((id.clone(), word.as_str()?.to_owned()))).collect()
+}

@@ -1,0 +1,282 @@
+//! Announces the addresses of instances that have become primary, on one thread for all.
+//!
+//! An order is one per instance, and a newer one replaces it; so nothing here grows. While an
+//! instance is announced, its namespace is kept open, for some seconds; an instance that is no
+//! longer primary is let go at once.
+//!
+//! keepalived adds addresses one by one, a link may get its carrier later, and duplicate address
+//! detection takes its time. So the namespace is looked at again some times ([`LOOKS`]), and what has
+//! come is announced too.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use vipwatch_core::snapshot::AddressFacts;
+use vipwatch_core::{
+    AnnouncePlan, ErrorChain, InstanceId, Inventory, Moment, NeutronState, Observation,
+    SnapshotReason, Usability,
+};
+use vipwatch_history::Stage;
+use vipwatch_linux::clock;
+use vipwatch_linux::netns::visit;
+use vipwatch_linux::snapshot::OwnNetnsQuery;
+use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
+use vipwatch_outlets::announce::{AnnounceNote, AnnounceTrigger, Announcer};
+
+use super::outlet::{DeliveryReport, ReportQueue};
+use crate::transition::Transition;
+
+/// When the namespace is looked at again after an instance became primary.
+const LOOKS: [Duration; 6] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
+
+/// What to do about one instance.
+#[derive(Debug)]
+enum AnnounceOrder {
+    Start(Arc<Transition>, AnnouncePlan),
+    Stop,
+}
+
+#[derive(Debug)]
+struct Shared {
+    orders: Mutex<BTreeMap<InstanceId, AnnounceOrder>>,
+    bell: OwnedFd,
+}
+
+/// Where orders are given.
+#[derive(Debug)]
+pub(crate) struct AnnounceHandle {
+    shared: Arc<Shared>,
+}
+
+impl AnnounceHandle {
+    /// Starts the thread.
+    pub(crate) fn start(tray: ReportQueue) -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { orders: Mutex::default(), bell });
+        let theirs = Arc::clone(&shared);
+        let street = AnnounceWorker { shared: theirs, tray, running: BTreeMap::new() };
+        spawn_worker("announce", move |heartbeat| street.walk(heartbeat))?;
+        Ok(Self { shared })
+    }
+
+    /// The instance has become primary.
+    pub(crate) fn announce(&self, transition: &Arc<Transition>, plan: AnnouncePlan) {
+        let order = AnnounceOrder::Start(Arc::clone(transition), plan);
+        self.order(&transition.found.id, order);
+    }
+
+    /// It is primary no longer.
+    pub(crate) fn stop(&self, id: &InstanceId) {
+        self.order(id, AnnounceOrder::Stop);
+    }
+
+    fn order(&self, id: &InstanceId, order: AnnounceOrder) {
+        if let Ok(mut orders) = self.shared.orders.lock() {
+            orders.insert(id.clone(), order);
+        }
+        let _ = rustix::io::write(&self.shared.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// An instance that is being announced.
+#[derive(Debug)]
+struct Running {
+    transition: Arc<Transition>,
+    announcer: Announcer,
+    query: OwnNetnsQuery,
+    /// When it was begun, and how often the namespace was looked at since.
+    began: Moment,
+    options: usize,
+    is_reported: bool,
+}
+
+impl Running {
+    fn next_look(&self) -> Option<Moment> {
+        LOOKS.get(self.options).map(|wait| self.began + *wait)
+    }
+
+    /// When there is something to do; `None` if it is over.
+    fn due(&self) -> Option<Moment> {
+        [self.announcer.due(), self.next_look()].into_iter().flatten().min()
+    }
+
+    /// Shows the announcer which of the instance's addresses there are.
+    fn look(&mut self) -> Result<(), String> {
+        let snapshot = self.query.snapshot().map_err(|error| ErrorChain(&error).to_string())?;
+        let wanted = &self.transition.found.vrrp.addresses;
+        let of_ours = |facts: &&AddressFacts| {
+            let name = snapshot.link(facts.target.link).map(|link| link.name);
+            wanted
+                .iter()
+                .any(|address| Some(address.link) == name && address.cidr.addr() == facts.target.ip)
+        };
+        let usability = |facts: &AddressFacts| {
+            let is_usable = !facts.is_tentative && !facts.is_duplicate;
+            if is_usable { Usability::Usable } else { Usability::NotUsable }
+        };
+        let inventory = Inventory {
+            look: SnapshotReason::Resync,
+            links: snapshot.links.iter().map(|facts| (facts.link, facts.name)).collect(),
+            addresses: snapshot
+                .addresses
+                .iter()
+                .filter(of_ours)
+                .filter_map(|facts| {
+                    let cidr = IpNet::new(facts.target.ip, facts.prefix).ok()?;
+                    Some((facts.target.link, cidr, usability(facts)))
+                })
+                .collect(),
+        };
+        self.announcer.observe(&Observation::Inventory(inventory), clock::now());
+        Ok(())
+    }
+}
+
+/// The thread's side.
+#[derive(Debug)]
+struct AnnounceWorker {
+    shared: Arc<Shared>,
+    tray: ReportQueue,
+    running: BTreeMap<InstanceId, Running>,
+}
+
+impl AnnounceWorker {
+    fn walk(mut self, heartbeat: &Heartbeat) -> ! {
+        loop {
+            let mut orders = self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = std::mem::take(&mut *orders);
+            drop(orders);
+            for (id, order) in taken {
+                heartbeat.beat();
+                self.running.remove(&id);
+                if let AnnounceOrder::Start(transition, plan) = order {
+                    self.begin(transition, plan);
+                    // Its first word does not wait for the beginnings of a thousand others.
+                    self.turn_one(&id);
+                }
+            }
+            heartbeat.beat();
+            self.turn();
+            self.wait();
+        }
+    }
+
+    fn begin(&mut self, transition: Arc<Transition>, plan: AnnouncePlan) {
+        let found = &transition.found;
+        let opened = visit(found.netns.as_ref(), || {
+            let query = OwnNetnsQuery::open().map_err(|error| ErrorChain(&error).to_string())?;
+            let announcer = Announcer::open(plan, AnnounceTrigger::Primary, None);
+            Ok((query, announcer.map_err(|error| ErrorChain(&error).to_string())?))
+        });
+        let (query, announcer) = match opened {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) => return self.report(&transition, Err(error)),
+            Err(error) => return self.report(&transition, Err(ErrorChain(&error).to_string())),
+        };
+        let (began, is_reported) = (clock::now(), false);
+        let mut running = Running { transition, announcer, query, began, options: 0, is_reported };
+        if let Err(error) = running.look() {
+            return self.report(&running.transition, Err(error));
+        }
+        running.announcer.follow(NeutronState::Primary, clock::now());
+        self.running.insert(running.transition.found.id.clone(), running);
+    }
+
+    /// Does what is due.
+    fn turn(&mut self) {
+        let now = clock::now();
+        let is_due = |running: &Running| {
+            running.announcer.waiting_on().is_some() || running.due().is_none_or(|due| due <= now)
+        };
+        let due: Vec<InstanceId> = self
+            .running
+            .iter()
+            .filter(|(_, running)| is_due(running))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in due {
+            self.turn_one(&id);
+        }
+    }
+
+    fn turn_one(&mut self, id: &InstanceId) {
+        let Some(running) = self.running.get_mut(id) else { return };
+        if running.next_look().is_some_and(|at| at <= clock::now()) {
+            running.options += 1;
+            // It is looked at again, and the announcer asks before each round.
+            let _ = running.look();
+        }
+        let mut notes = running.announcer.answered();
+        notes.extend(running.announcer.tick(clock::now()));
+        let transition = Arc::clone(&running.transition);
+        let outcomes = notes.iter().filter_map(|note| tell(&transition, note));
+        let outcomes: Vec<Result<(), String>> = outcomes.collect();
+        // Who has heard one of them has heard.
+        let best = outcomes.iter().find(|outcome| outcome.is_ok()).or(outcomes.first());
+        let is_news = !running.is_reported;
+        running.is_reported |= best.is_some();
+        if running.due().is_none() {
+            self.running.remove(id);
+        }
+        if let Some(outcome) = best.filter(|_| is_news) {
+            self.report(&transition, outcome.clone());
+        }
+    }
+
+    fn wait(&self) {
+        let now = clock::now();
+        let due: Option<Moment> = self.running.values().filter_map(Running::due).min();
+        let limit = due.map_or(Duration::MAX, |due| due.since(now)).min(beat_every());
+        let mut polled = vec![PollFd::new(&self.shared.bell, PollFlags::IN)];
+        let sockets = self.running.values().filter_map(|running| running.announcer.waiting_on());
+        polled.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
+        let _ = poll(&mut polled, Timespec::try_from(limit).ok().as_ref());
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.shared.bell, &mut count);
+    }
+
+    fn report(&self, transition: &Transition, outcome: Result<(), String>) {
+        let mut report = DeliveryReport::new(transition, Stage::Announce, "the network");
+        report.outcome = outcome;
+        self.tray.put(report);
+    }
+}
+
+/// Logs a note; tells what it means for the stage, if anything.
+fn tell(transition: &Transition, note: &AnnounceNote) -> Option<Result<(), String>> {
+    let id = &transition.found.id;
+    match note {
+        AnnounceNote::Sent { target, link, .. } => {
+            tracing::debug!(instance = %id, ip = %target.ip, %link, "announced");
+            Some(Ok(()))
+        }
+        AnnounceNote::Refused { target, reason, .. } => {
+            tracing::warn!(instance = %id, ip = %target.ip, "not announced: {reason}");
+            Some(Err(format!("{}: {reason}", target.ip)))
+        }
+        AnnounceNote::Failed { target, error, .. } => {
+            tracing::warn!(instance = %id, ip = %target.ip, %error, "cannot announce");
+            Some(Err(format!("{}: {error}", target.ip)))
+        }
+        AnnounceNote::Duplicate { target, link, mac } => {
+            let text = "somebody else has the address too";
+            tracing::error!(instance = %id, ip = %target.ip, %link, %mac, "{text}");
+            None
+        }
+        AnnounceNote::Blind(error) => Some(Err(ErrorChain(error).to_string())),
+        AnnounceNote::Deaf(error) => Some(Err(error.to_string())),
+        AnnounceNote::Ended(_) => None,
+    }
+}

@@ -1,0 +1,490 @@
+//! The questions, and their answers. What they look like is in docs/reference/cli.md.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, SystemTime};
+
+use crate::discovery::ConfigProblem;
+use crate::watch::look::Looker;
+use serde_json::{Value, json};
+use vipwatch_core::role::{AddressState, address_state};
+use vipwatch_core::{InstanceId, NeutronState, Role};
+use vipwatch_history::{HistoryEntry as Recorded, HistoryError, Query, Reader, RecorderRun};
+use vipwatch_linux::process::release_spare_heap;
+
+use super::{QueryContext, QuerySource, Why, refusal, reports, say};
+use crate::audit::{DatedFinding, GRACE};
+use crate::selection::Selection;
+use crate::state::{InstanceEntry, PublishedState};
+use crate::transition::{latencies_json, millis, time_text};
+
+/// From so many instances on, an answer is large.
+const MANY: usize = 500;
+
+/// How often a listener to whom nothing happens is asked whether he is still there.
+const PULSE: Duration = Duration::from_secs(5);
+
+/// What an instance's timeline shows.
+const TIMELINE: u64 = 20;
+
+/// The most changes in one answer.
+const LONGEST_HISTORY: u64 = 100_000;
+
+/// Changes within so long count as flapping, from so many on.
+const FLAP_SPAN: Duration = Duration::from_mins(10);
+const FLAPS: i64 = 6;
+
+/// Answers `question`.
+pub(super) fn answer(
+    question: &Value,
+    context: &QueryContext,
+    stream: &UnixStream,
+) -> io::Result<()> {
+    if question["ask"] == "watch" {
+        return watch(context, &wanted_ids(question), stream);
+    }
+    let said = say(stream, &answer_once(question, context));
+    // Of thousands, an answer is large.
+    if context.store.view().entries.len() > MANY {
+        release_spare_heap();
+    }
+    said
+}
+
+/// Answers a question to which there is one answer.
+pub fn answer_once(question: &Value, context: &QueryContext) -> Value {
+    match question["ask"].as_str().unwrap_or_default() {
+        "ids" => ids(context),
+        "status" => status(context, &wanted_ids(question)),
+        "show" => show(context, question["id"].as_str().unwrap_or_default()),
+        "doctor" => doctor(context),
+        "history" => history(context, question),
+        "agent" => reports::answer(context),
+        other => refusal(Why::No, &format!("nobody here knows how to {other:?}")),
+    }
+}
+
+/// Ids, or the beginnings of ids.
+fn wanted_ids(question: &Value) -> Vec<String> {
+    let ids = question["ids"].as_array().into_iter().flatten();
+    ids.filter_map(|id| id.as_str().map(str::to_owned)).collect()
+}
+
+fn selection(view: &PublishedState, wanted: &[String]) -> Selection {
+    Selection::new(wanted, view.entries.keys().map(InstanceId::as_str))
+}
+
+fn selected<'v>(
+    view: &'v PublishedState,
+    selection: &'v Selection,
+) -> impl Iterator<Item = &'v Arc<InstanceEntry>> {
+    let each = view.entries.iter();
+    each.filter(|(id, _)| selection.covers(id.as_str())).map(|(_, entry)| entry)
+}
+
+fn ids(context: &QueryContext) -> Value {
+    let view = context.store.view();
+    let ids: Vec<&str> = view.entries.keys().map(InstanceId::as_str).collect();
+    json!({ "schema": "vipwatch.ids/1", "ids": ids })
+}
+
+fn status(context: &QueryContext, wanted: &[String]) -> Value {
+    let view = context.store.view();
+    let selection = selection(&view, wanted);
+    if let Some(missing) = selection.missing(&view.entries.keys().map(InstanceId::as_str)) {
+        let text = format!("there is no instance {missing:?} on this node");
+        return refusal(Why::Missing, &text);
+    }
+    let instances: Value =
+        selected(&view, &selection).map(|entry| instance(context, entry)).collect();
+    let metrics = context.store.counters.metrics();
+    let metrics: serde_json::Map<String, Value> =
+        metrics.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+    json!({
+        "schema": "vipwatch.status/1", "node": &*context.node,
+        "source": match context.source { QuerySource::Node => "node", QuerySource::Kernel => "kernel" },
+        "instances": instances, "problems": troubles_json(&view.problems), "metrics": metrics,
+    })
+}
+
+fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
+    let InstanceEntry {
+        found,
+        role,
+        since,
+        seq,
+        cause,
+        latencies,
+        failures,
+        agent,
+        stages,
+        is_news: _,
+    } = entry;
+    // Of half an instance, which half?
+    let snapshot = match role {
+        Role::Partial { .. } => Looker::new().snapshot(found.netns.as_ref()).ok(),
+        _ => None,
+    };
+    let held = |link, cidr| match role {
+        Role::Primary => Some(true),
+        Role::Backup | Role::Fault(_) => Some(false),
+        Role::Partial { .. } | Role::Unknown(_) => snapshot
+            .as_ref()
+            .map(|snapshot| address_state(snapshot, link, cidr) == AddressState::Held),
+    };
+    let watched = found.watched();
+    let addresses = watched.iter().map(|(link, cidr)| {
+        json!({
+            "cidr": cidr.to_string(), "link": link.to_string(), "held": held(*link, *cidr),
+        })
+    });
+    let addresses: Value = addresses.collect();
+    let since = Some(millis(*since)).filter(|since| *since > 0);
+    let reason = role.reason();
+    let failures: Value = failures
+        .iter()
+        .map(|((stage, whom), why)| json!({ "stage": stage.word(), "whom": whom, "error": why }))
+        .collect();
+    let stages: Vec<&str> = stages.iter().map(|stage| stage.word()).collect();
+    let agent = agent.as_ref().map(|agent| {
+        let known = agent.acknowledged.map(NeutronState::word);
+        json!({ "acknowledged": known, "failing": agent.failing })
+    });
+    json!({
+        "id": found.id.as_str(), "role": role.word(),
+        "reason": (!reason.is_empty()).then_some(reason),
+        "since": since, "since_time": since.map(time_text), "seq": seq, "cause": cause.word(),
+        "origin": found.origin.word(), "netns": found.netns.as_ref().map(ToString::to_string),
+        "name": found.vrrp.name, "interface": found.vrrp.interface.to_string(),
+        "vrid": found.vrrp.vrid, "priority": found.vrrp.priority,
+        "file": found.file.display().to_string(), "line": found.vrrp.place.line,
+        "addresses": addresses, "stages": stages, "latencies": latencies_json(latencies),
+        "failures": failures, "agent": agent, "claim": reports::of(context, &found.id),
+    })
+}
+
+/// What was wrong with the files, for programs.
+pub fn troubles_json(problems: &[ConfigProblem]) -> Value {
+    let each = problems.iter().map(|problem| {
+        json!({
+            "file": problem.file.display().to_string(), "line": problem.line, "text": problem.text,
+        })
+    });
+    each.collect()
+}
+
+/// One instance, looked at now, with its past.
+fn show(context: &QueryContext, prefix: &str) -> Value {
+    let view = context.store.view();
+    let selection = selection(&view, &[prefix.to_owned()]);
+    let found: Vec<&Arc<InstanceEntry>> = selected(&view, &selection).collect();
+    let entry = match found.as_slice() {
+        [entry] => entry,
+        [] => {
+            return refusal(Why::Missing, &format!("there is no instance {prefix:?} on this node"));
+        }
+        several => {
+            let ids: Vec<&str> = several.iter().take(5).map(|one| one.found.id.as_str()).collect();
+            let text = format!("{prefix:?} could be {} of them", several.len());
+            return refusal(Why::Missing, &format!("{text}: {} …", ids.join(", ")));
+        }
+    };
+    let mut query = Looker::new();
+    let Some((entry, findings)) =
+        context.audit.look_at(&context.store, &entry.found.id, &mut query)
+    else {
+        return refusal(Why::Missing, &format!("{prefix:?} has just gone"));
+    };
+    let snapshot = query.snapshot(entry.found.netns.as_ref());
+    let mut shown = instance(context, &entry);
+    shown["addresses"] = entry
+        .found
+        .vrrp
+        .addresses
+        .iter()
+        .map(|address| {
+            let what = snapshot.as_ref().ok();
+            let what = what.map(|snapshot| address_state(snapshot, address.link, address.cidr));
+            json!({
+                "cidr": address.cidr.to_string(), "link": address.link.to_string(),
+                "held": what.map(|what| what == AddressState::Held),
+                "state": what.map(|what| what.to_string()), "excluded": address.is_excluded,
+            })
+        })
+        .collect();
+    let id = entry.found.id.to_string();
+    let query =
+        Query { since: None, instance: Some(id.clone()), exact: true, limit: Some(TIMELINE) };
+    let (timeline, error) = match read_history(context, |reader| reader.changes(&query)) {
+        Ok(changes) => (changes.iter().map(change).collect(), None),
+        Err(error) => (json!([]), Some(error.to_string())),
+    };
+    let findings: Value = findings.iter().map(|aged| finding(Some(&id), aged)).collect();
+    json!({
+        "schema": "vipwatch.show/1", "node": &*context.node, "instance": shown,
+        "findings": findings, "timeline": timeline, "history_error": error,
+    })
+}
+
+fn finding(id: Option<&str>, aged: &DatedFinding) -> Value {
+    let DatedFinding { finding, since } = aged;
+    let age = SystemTime::now().duration_since(*since).unwrap_or_default();
+    json!({
+        "id": id, "name": finding.name, "severity": finding.severity.word(),
+        "text": finding.text, "hint": finding.hint,
+        "since": millis(*since), "age_seconds": age.as_secs(),
+    })
+}
+
+/// Everything that is wrong here, looked for now.
+fn doctor(context: &QueryContext) -> Value {
+    let view = context.store.view();
+    let mut findings = Vec::new();
+    if context.source == QuerySource::Kernel {
+        findings.push(json!({
+            "id": null, "name": "node-not-running", "severity": "odd",
+            "text": "no vipwatch node runs here", "since": null, "age_seconds": null,
+            "hint": "nothing is recorded and nobody is told: systemctl start vipwatch-node",
+        }));
+    }
+    for (name, since, what) in context.store.health_problems() {
+        let age = SystemTime::now().duration_since(since).unwrap_or_default();
+        let hint = match name {
+            "configuration" => "mend it and reload; `vipwatch config check` says what is wrong",
+            "agent" => "mend what it says and reload: monitors cannot report until then",
+            "socket" => "stop the other process and restart the node",
+            "history" => {
+                "see that the disk has room and can be written; the node tries again by itself, \
+                 and counts the changes that are not recorded"
+            }
+            _ => "it works, and takes more sockets; root on Linux 4.20 or later does with one",
+        };
+        findings.push(json!({
+            "id": null, "name": format!("node-{name}"), "severity": "wrong", "text": what,
+            "hint": hint, "since": millis(since), "age_seconds": age.as_secs(),
+        }));
+    }
+    for problem in view.problems.iter() {
+        let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
+        findings.push(json!({
+            "id": null, "name": "configuration-problem", "severity": "wrong",
+            "text": format!("{}{line}: {}", problem.file.display(), problem.text),
+            "hint": "the last good reading of the file stands until it is mended",
+            "since": null, "age_seconds": null,
+        }));
+    }
+    findings.extend(reports::findings(context, &view));
+    findings.extend(clashes(&view));
+    findings.extend(flapping(context));
+    let mut young = 0;
+    let mut query = Looker::new();
+    for id in view.entries.keys() {
+        let Some((entry, aged)) = context.audit.look_at(&context.store, id, &mut query) else {
+            continue;
+        };
+        for aged in aged {
+            // A failover is not over for everybody at the same moment.
+            let is_young = aged.since.elapsed().is_ok_and(|age| age < GRACE)
+                && entry.since.elapsed().is_ok_and(|age| age < GRACE);
+            if is_young {
+                young += 1;
+            } else {
+                findings.push(finding(Some(id.as_str()), &aged));
+            }
+        }
+        for ((stage, whom), why) in &entry.failures {
+            findings.push(json!({
+                "id": entry.found.id.as_str(), "name": format!("{}-not-told", stage.word()),
+                "severity": "wrong", "text": format!("{whom}: {why}"), "since": millis(entry.since), "age_seconds": null,
+                "hint": "see the log for what was tried",
+            }));
+        }
+    }
+    json!({
+        "schema": "vipwatch.doctor/1", "node": &*context.node, "instances": view.entries.len(),
+        "findings": findings, "too_young": young,
+    })
+}
+
+/// Instances that would answer to each other's advertisements, or that claim one address twice.
+fn clashes(view: &PublishedState) -> Vec<Value> {
+    use std::collections::BTreeMap;
+    let mut vrids: BTreeMap<_, &str> = BTreeMap::new();
+    let mut claims: BTreeMap<_, &str> = BTreeMap::new();
+    let mut findings = Vec::new();
+    let mut add = |id: &str, name: &str, text: String, hint: &str| {
+        findings.push(json!({
+            "id": id, "name": name, "severity": "broken", "text": text, "hint": hint,
+            "since": null, "age_seconds": null,
+        }));
+    };
+    for entry in view.entries.values() {
+        let found = &entry.found;
+        let (id, netns) = (found.id.as_str(), found.netns.clone());
+        if let Some(vrid) = found.vrrp.vrid {
+            // Each family has its own.
+            let is_ipv4 = found.vrrp.addresses.first().map(|first| first.cidr.addr().is_ipv4());
+            let key = (netns.clone(), found.vrrp.interface.to_string(), is_ipv4, vrid);
+            if let Some(other) = vrids.insert(key, id) {
+                let text = format!(
+                    "virtual_router_id {vrid} on {} is {other}'s too",
+                    found.vrrp.interface
+                );
+                add(id, "vrid-clash", text, "give one of them another virtual_router_id");
+            }
+        }
+        for (_, cidr) in found.watched() {
+            if let Some(other) = claims.insert((netns.clone(), cidr.addr()), id) {
+                let text = format!("{} is configured for {other} too", cidr.addr());
+                add(id, "address-claimed-twice", text, "an address belongs to one instance");
+            }
+        }
+    }
+    findings
+}
+
+fn flapping(context: &QueryContext) -> Vec<Value> {
+    let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
+    let flaps = read_history(context, |reader| reader.flaps(millis(since)));
+    let often = flaps.unwrap_or_default().into_iter().filter(|flaps| flaps.changes >= FLAPS);
+    let each = often.map(|flaps| {
+        let minutes = FLAP_SPAN.as_secs() / 60;
+        json!({
+            "id": flaps.instance, "name": "flapping", "severity": "broken",
+            "text": format!("{} changes within {minutes} minutes", flaps.changes),
+            "hint": "look for lost advertisements, two equal priorities, or a busy node",
+            "since": flaps.first, "age_seconds": null,
+        })
+    });
+    each.collect()
+}
+
+/// Reads the history; a damaged file is reported, so that the node sets it aside.
+fn read_history<T>(
+    context: &QueryContext,
+    read: impl FnOnce(&Reader) -> Result<T, HistoryError>,
+) -> Result<T, HistoryError> {
+    let read = Reader::open(&context.state_dir).and_then(|reader| read(&reader));
+    if read.as_ref().is_err_and(HistoryError::is_damage) {
+        context.store.report_history_damage();
+    }
+    read
+}
+
+fn history(context: &QueryContext, question: &Value) -> Value {
+    let read = |reader: &Reader| {
+        let instance = question["id"].as_str().map(str::to_owned);
+        let query = Query {
+            since: question["since"].as_i64(),
+            exact: instance.as_deref().is_some_and(|id| is_known(context, reader, id)),
+            instance,
+            // Whoever wants more reads the file.
+            limit: Some(question["limit"].as_u64().unwrap_or(LONGEST_HISTORY).min(LONGEST_HISTORY)),
+        };
+        history_json(reader, &query, &context.node)
+    };
+    match read_history(context, read) {
+        Ok(answer) => answer,
+        Err(error) => refusal(Why::Missing, &vipwatch_core::ErrorChain(&error).to_string()),
+    }
+}
+
+/// Whether an instance has exactly this id, now or in the history.
+fn is_known(context: &QueryContext, reader: &Reader, id: &str) -> bool {
+    let is_followed =
+        id.parse().is_ok_and(|id: InstanceId| context.store.view().entries.contains_key(&id));
+    is_followed || reader.knows(id).unwrap_or(false)
+}
+
+/// The history, for programs.
+fn history_json(
+    reader: &Reader,
+    query: &Query,
+    node: &str,
+) -> Result<Value, vipwatch_history::HistoryError> {
+    let changes: Value = reader.changes(query)?.iter().map(change).collect();
+    let since = query.since.unwrap_or(i64::MIN);
+    // A gap that had ended before is none of what was asked for.
+    let runs = reader.runs()?;
+    let from = runs.iter().position(|run| run.seen >= since).unwrap_or(runs.len());
+    let runs = &runs[from.saturating_sub(1)..];
+    let wanted = |instance: &str| {
+        query.instance.as_ref().is_none_or(|wanted| {
+            if query.exact { instance == wanted } else { instance.starts_with(wanted.as_str()) }
+        })
+    };
+    let flaps = reader.flaps(since)?;
+    let flaps = flaps.iter().filter(|flaps| wanted(&flaps.instance)).map(|flaps| {
+        json!({
+            "id": flaps.instance, "changes": flaps.changes, "primary": flaps.primary,
+            "first": flaps.first, "last": flaps.last,
+        })
+    });
+    let flaps: Value = flaps.collect();
+    let life = |run: &RecorderRun| json!({ "began": run.began, "seen": run.seen, "ended": run.ended, "dropped": run.dropped });
+    Ok(json!({
+        "schema": "vipwatch.history/1", "node": node, "changes": changes, "flaps": flaps,
+        "runs": runs.iter().map(life).collect::<Value>(),
+    }))
+}
+
+fn change(entry: &Recorded) -> Value {
+    let Recorded { record, latencies } = entry;
+    json!({
+        "seq": record.seq, "at": record.at, "time": time_text(record.at),
+        "id": record.instance, "netns": record.netns, "from": record.from, "to": record.to,
+        "cause": record.cause, "reason": record.reason, "latencies": latencies_json(latencies),
+    })
+}
+
+/// Tells where everybody stands, and then what happens, until nobody listens.
+fn watch(context: &QueryContext, wanted: &[String], mut stream: &UnixStream) -> io::Result<()> {
+    let (view, ear) = context.store.listen();
+    let mut selection = selection(&view, wanted);
+    let mut text = String::new();
+    for entry in selected(&view, &selection) {
+        let mut line = instance(context, entry);
+        line["schema"] = json!("vipwatch.standing/1");
+        line["node"] = json!(&*context.node);
+        let _ = writeln!(text, "{line}");
+        if text.len() > 32 << 10 {
+            stream.write_all(text.as_bytes())?;
+            text.clear();
+        }
+    }
+    let all = view.entries.values().map(|entry| entry.seq).max().unwrap_or(0);
+    let _ = writeln!(text, "{}", json!({ "schema": "vipwatch.live/1", "seq": all }));
+    drop(view);
+    stream.write_all(text.as_bytes())?;
+    drop(text);
+    loop {
+        let line = match ear.lines.recv_timeout(PULSE) {
+            Ok(line) => line,
+            // Writing is how one finds out that nobody reads.
+            Err(RecvTimeoutError::Timeout) => {
+                json!({ "schema": "vipwatch.pulse/1" }).to_string().into()
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        if is_wanted(&line, &mut selection, all) {
+            stream.write_all(format!("{line}\n").as_bytes())?;
+        }
+    }
+}
+
+/// Whether a line is about a selected instance, and newer than change `seen`.
+fn is_wanted(line: &str, selection: &mut Selection, seen: i64) -> bool {
+    let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
+    // It was in the picture already.
+    if line["schema"] == "vipwatch.change/1" && line["seq"].as_i64().is_some_and(|seq| seq <= seen)
+    {
+        return false;
+    }
+    line["id"].as_str().is_none_or(|id| {
+        selection.notice(id);
+        selection.covers(id)
+    })
+}

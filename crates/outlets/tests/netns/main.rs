@@ -1,0 +1,5 @@
+//! The outlets on a real kernel, in network namespaces that `cargo xtask test` provides.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod announce;

@@ -23,7 +23,7 @@ pub enum Severity {
 
 impl Severity {
     /// One word for it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Broken => "broken",
             Self::Wrong => "wrong",
@@ -145,8 +145,11 @@ impl AuditFacts {
     fn kernel(&self, findings: &mut Vec<Finding>) {
         use Severity::{Broken, Wrong};
         if let Some(believed) = &self.believed {
-            let text =
-                format!("we believed {}, the kernel says {}", believed.word(), self.role.word());
+            let text = format!(
+                "we believed {}, the kernel says {}",
+                believed.as_str(),
+                self.role.as_str()
+            );
             findings.push(finding(
                 "view-behind",
                 Wrong,
@@ -238,7 +241,11 @@ impl AuditFacts {
                 .push(finding(
                     "state-file-differs",
                     Wrong,
-                    format!("the state file says {}, the kernel says {}", said.word(), role.word()),
+                    format!(
+                        "the state file says {}, the kernel says {}",
+                        said.as_str(),
+                        role.as_str()
+                    ),
                     hint,
                 )),
             (Some(StateFileContent::Nonsense(said)), _) => findings.push(finding(
@@ -268,14 +275,14 @@ impl AuditFacts {
         if self.role().is_none() || *acknowledged == self.role() {
             return;
         }
-        let knows = acknowledged.map_or("nothing", NeutronState::word);
+        let knows = acknowledged.map_or("nothing", NeutronState::as_str);
         let why = failing.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         findings.push(finding(
             "agent-behind",
             Severity::Wrong,
             format!(
                 "the agent has acknowledged {knows}, the kernel says {}{why}",
-                self.role.word()
+                self.role.as_str()
             ),
             "the agent is down or does not listen; it is told again until it acknowledges",
         ));
@@ -289,20 +296,20 @@ impl AuditFacts {
             MonitorReport::Nothing => {
                 ("monitor-silent", Severity::Odd, "its monitor has never reported here".to_owned())
             }
-            MonitorReport::State(claim, _) if claim.role() == Some(role) => return,
+            MonitorReport::State(claim, _) if claim.neutron_state() == Some(role) => return,
             MonitorReport::State(claim, false) => (
                 "monitor-silent",
                 Severity::Wrong,
                 format!(
                     "it is {} by now, and the last that its monitor said is {}",
-                    role.word(),
-                    claim.word()
+                    role.as_str(),
+                    claim.as_str()
                 ),
             ),
             MonitorReport::State(claim, true) => (
                 "monitor-lies",
                 Severity::Wrong,
-                format!("its monitor claims {}, the kernel says {}", claim.word(), role.word()),
+                format!("its monitor claims {}, the kernel says {}", claim.as_str(), role.as_str()),
             ),
         };
         findings.push(finding(

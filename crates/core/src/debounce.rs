@@ -36,7 +36,7 @@ pub enum ReportedState {
 
 impl ReportedState {
     /// The word for it.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Primary => "primary",
             Self::Backup => "backup",
@@ -46,7 +46,7 @@ impl ReportedState {
     }
 
     /// What a word of any release means; `None` if it means nothing.
-    pub fn of_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         match word {
             // Monitors of Neutron up to 16, which may survive an upgrade.
             "primary" | "master" => Some(Self::Primary),
@@ -58,7 +58,7 @@ impl ReportedState {
     }
 
     /// The role it is about; `None` if nobody knows.
-    pub fn role(self) -> Option<NeutronState> {
+    pub fn neutron_state(self) -> Option<NeutronState> {
         match self {
             Self::Primary => Some(NeutronState::Primary),
             Self::Backup | Self::Fault => Some(NeutronState::Backup),
@@ -67,7 +67,7 @@ impl ReportedState {
     }
 
     /// What Neutron's server calls it.
-    pub fn translated(self) -> &'static str {
+    pub fn server_name(self) -> &'static str {
         match self {
             Self::Primary => "active",
             Self::Backup | Self::Fault => "standby",
@@ -84,9 +84,9 @@ pub enum DebounceDecision {
     /// It is held back.
     Held,
     /// It took back what was held back; nothing is done.
-    Swallowed,
+    Coalesced,
     /// It is as it was.
-    Known,
+    Unchanged,
 }
 
 /// The claims about one instance.
@@ -96,18 +96,18 @@ pub struct Debounce {
     /// Until when a claim to be primary is held back.
     held_until: Option<Moment>,
     /// Whether more may have been acted on than is known.
-    is_doubtful: bool,
+    is_coalescing_disabled: bool,
 }
 
 impl Debounce {
     /// One of which this was acted on last.
     pub fn settled_as(claim: ReportedState) -> Self {
-        Self { settled: Some(claim), held_until: None, is_doubtful: false }
+        Self { settled: Some(claim), held_until: None, is_coalescing_disabled: false }
     }
 
     /// More may have been acted on than is known: nothing is swallowed until something is acted on.
-    pub fn doubt(&mut self) {
-        self.is_doubtful = true;
+    pub fn disable_coalescing(&mut self) {
+        self.is_coalescing_disabled = true;
     }
 
     /// What holds; `None` if nothing was ever claimed, or only what was taken back.
@@ -121,7 +121,7 @@ impl Debounce {
     }
 
     /// Somebody claims something. `interval` is for how long a primary is held back; zero for not at all.
-    pub fn hear(
+    pub fn report(
         &mut self,
         claim: ReportedState,
         now: Moment,
@@ -130,7 +130,7 @@ impl Debounce {
         match (claim, self.held_until) {
             (ReportedState::Primary, Some(_)) => DebounceDecision::Held,
             (ReportedState::Primary, None) if self.settled == Some(ReportedState::Primary) => {
-                DebounceDecision::Known
+                DebounceDecision::Unchanged
             }
             (ReportedState::Primary, None) if interval.is_zero() => self.settle(claim),
             (ReportedState::Primary, None) => {
@@ -140,19 +140,21 @@ impl Debounce {
             (other, Some(_)) => {
                 self.held_until = None;
                 // Nobody was told of anything yet, so there is nothing to take back.
-                if !self.is_doubtful && self.settled.is_none_or(|settled| settled == other) {
+                if !self.is_coalescing_disabled
+                    && self.settled.is_none_or(|settled| settled == other)
+                {
                     self.settled = Some(other);
-                    return DebounceDecision::Swallowed;
+                    return DebounceDecision::Coalesced;
                 }
                 self.settle(other)
             }
-            (other, None) if self.settled == Some(other) => DebounceDecision::Known,
+            (other, None) if self.settled == Some(other) => DebounceDecision::Unchanged,
             (other, None) => self.settle(other),
         }
     }
 
     fn settle(&mut self, claim: ReportedState) -> DebounceDecision {
-        (self.settled, self.is_doubtful) = (Some(claim), false);
+        (self.settled, self.is_coalescing_disabled) = (Some(claim), false);
         DebounceDecision::Act(claim)
     }
 
@@ -186,7 +188,7 @@ mod tests {
         let mut acted = Vec::new();
         for (time, claim) in claims {
             acted.extend(debounce.tick(at(*time)));
-            if let DebounceDecision::Act(claim) = debounce.hear(*claim, at(*time), INTERVAL) {
+            if let DebounceDecision::Act(claim) = debounce.report(*claim, at(*time), INTERVAL) {
                 acted.push(claim);
             }
         }
@@ -261,15 +263,15 @@ mod tests {
 
     #[test]
     fn d43_a_word_of_an_older_monitor_is_understood_and_nonsense_is_not() {
-        assert_eq!(ReportedState::of_word("master"), Some(ReportedState::Primary));
+        assert_eq!(ReportedState::parse("master"), Some(ReportedState::Primary));
         for word in ["", "Primary", "boss", "primary ", "active"] {
-            assert_eq!(ReportedState::of_word(word), None, "{word:?}");
+            assert_eq!(ReportedState::parse(word), None, "{word:?}");
         }
     }
 
     #[test]
     fn words_are_translated_as_the_server_knows_them() {
-        let of = |claim: ReportedState| claim.translated();
+        let of = |claim: ReportedState| claim.server_name();
         assert_eq!(of(ReportedState::Primary), "active");
         assert_eq!((of(ReportedState::Backup), of(ReportedState::Fault)), ("standby", "standby"));
         assert_eq!(of(ReportedState::Unknown), "unknown");
@@ -289,11 +291,11 @@ mod tests {
     #[test]
     fn what_may_have_been_told_before_a_restart_is_not_swallowed_after_it() {
         let mut debounce = Debounce::default();
-        debounce.doubt();
+        debounce.disable_coalescing();
         let claims = [(0, ReportedState::Primary), (200, ReportedState::Backup)];
         assert_eq!(acted(&mut debounce, &claims), [ReportedState::Backup]);
         let mut debounce = Debounce::settled_as(ReportedState::Backup);
-        debounce.doubt();
+        debounce.disable_coalescing();
         assert_eq!(acted(&mut debounce, &claims), [ReportedState::Backup]);
         assert_eq!(acted(&mut debounce, &claims), [], "once");
     }
@@ -301,7 +303,7 @@ mod tests {
     #[test]
     fn without_an_interval_everything_is_acted_on_at_once() {
         let mut debounce = Debounce::default();
-        let verdict = debounce.hear(ReportedState::Primary, at(0), Duration::ZERO);
+        let verdict = debounce.report(ReportedState::Primary, at(0), Duration::ZERO);
         assert_eq!(verdict, DebounceDecision::Act(ReportedState::Primary));
     }
 

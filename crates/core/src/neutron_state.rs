@@ -14,7 +14,7 @@ pub enum NeutronState {
 
 impl NeutronState {
     /// Our own word for it; others have theirs.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Primary => "primary",
             Self::Backup => "backup",

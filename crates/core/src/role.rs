@@ -58,7 +58,7 @@ pub enum Role {
 
 impl Role {
     /// One word for it.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Primary => "primary",
             Self::Partial { .. } => "partial",

@@ -247,7 +247,7 @@ fn tell(id: &InstanceId, aged: &[DatedFinding], said: &mut Said) {
     let before = said.remove(id).unwrap_or_default();
     let mut now = Vec::new();
     for DatedFinding { finding, .. } in aged {
-        let (name, severity) = (finding.name, finding.severity.word());
+        let (name, severity) = (finding.name, finding.severity.as_str());
         if now.contains(&name) {
             continue;
         }

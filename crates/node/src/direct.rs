@@ -24,7 +24,7 @@ pub fn context(config: &Config) -> QueryContext {
     let recorded = recorded.unwrap_or_default();
     let entries = look(&instances).into_iter().map(|seen| {
         let known = recorded.get(seen.found.id.as_str());
-        let since = known.filter(|last| last.role == seen.role.word());
+        let since = known.filter(|last| last.role == seen.role.as_str());
         let since = since.and_then(|last| u64::try_from(last.since).ok());
         let entry = InstanceEntry {
             found: Arc::new(seen.found.clone()),

@@ -332,14 +332,14 @@ impl Node {
         let from = match from {
             Some(from) => {
                 // Another reason is no other role.
-                if from.word() == to.word() {
+                if from.as_str() == to.as_str() {
                     since = known.as_ref().map_or(at, |known| known.since);
                 }
-                Some(from.word().to_owned())
+                Some(from.as_str().to_owned())
             }
             // What the node before us knew: what is still so, is so since then, and no change.
             None => match self.before.remove(found.id.as_str()) {
-                Some(last) if last.role == to.word() => {
+                Some(last) if last.role == to.as_str() => {
                     since =
                         UNIX_EPOCH + Duration::from_millis(u64::try_from(last.since).unwrap_or(0));
                     is_news = self.notifier.is_owed(&found, &last);
@@ -520,7 +520,7 @@ impl Node {
 fn log(transition: &Transition) {
     let Transition { seq, found, from, to, cause, .. } = transition;
     let (from, to, cause) = (from.as_deref().unwrap_or("-"), to, cause.word());
-    let (instance, reason, role) = (&found.id, to.reason(), to.word());
+    let (instance, reason, role) = (&found.id, to.reason(), to.as_str());
     tracing::info!(seq, %instance, from, to = role, cause, reason, "role");
 }
 

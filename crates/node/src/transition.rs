@@ -45,7 +45,7 @@ impl Transition {
             instance: self.found.id.to_string(),
             netns: self.found.netns.as_ref().map(ToString::to_string),
             from: self.from.clone(),
-            to: self.to.word().to_owned(),
+            to: self.to.as_str().to_owned(),
             cause: self.cause.word().to_owned(),
             reason: (!reason.is_empty()).then_some(reason),
             is_news: self.is_news,

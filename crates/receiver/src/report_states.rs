@@ -119,7 +119,7 @@ impl ReportStates {
             self.due.remove(&(due, instance.clone()));
         }
         let from = book.debounce.settled();
-        let verdict = book.debounce.hear(state, now, self.interval);
+        let verdict = book.debounce.report(state, now, self.interval);
         if let Some(due) = book.debounce.due() {
             self.due.insert((due, instance.clone()));
         }
@@ -134,7 +134,7 @@ impl ReportStates {
                     at,
                 })
             }
-            DebounceDecision::Known | DebounceDecision::Swallowed => ReportOutcome::Note,
+            DebounceDecision::Unchanged | DebounceDecision::Coalesced => ReportOutcome::Note,
             DebounceDecision::Held => ReportOutcome::Wait,
         }
     }
@@ -151,7 +151,7 @@ impl ReportStates {
         let consequence = self.hear(instance, state, seq, now);
         // Also if something was acted on again: what follows it may have been, too.
         if let Some(book) = self.each.get_mut(instance) {
-            book.debounce.doubt();
+            book.debounce.disable_coalescing();
         }
         consequence
     }

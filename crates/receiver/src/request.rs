@@ -151,7 +151,7 @@ fn parse(head: &[u8]) -> Result<(Report, usize), RequestError> {
     let id = id.ok_or(RequestError::Missing(ID))?;
     let state = state.ok_or(RequestError::Missing(STATE))?;
     let instance = id.parse().map_err(|error| RequestError::Id(format!("{error}")))?;
-    let state = ReportedState::of_word(state).ok_or(RequestError::Word)?;
+    let state = ReportedState::parse(state).ok_or(RequestError::Word)?;
     Ok((Report { instance, state, is_kept }, body))
 }
 

@@ -195,7 +195,7 @@ fn follow(options: &WatchArgs, mut screen: Screen) -> Result<(), CommandError> {
                 at: SystemTime::now(),
                 heard: clock::now(),
                 found: change.found,
-                from: change.from.map(|from| from.word().to_owned()),
+                from: change.from.map(|from| from.as_str().to_owned()),
                 to: change.to,
                 cause: change.cause,
                 is_news: !is_picture,

@@ -14,10 +14,10 @@ use super::{absolute, set};
 
 /// What monitors can claim, in words.
 pub const CLAIMS: [&str; 4] = [
-    ReportedState::Primary.word(),
-    ReportedState::Backup.word(),
-    ReportedState::Fault.word(),
-    ReportedState::Unknown.word(),
+    ReportedState::Primary.as_str(),
+    ReportedState::Backup.as_str(),
+    ReportedState::Fault.as_str(),
+    ReportedState::Unknown.as_str(),
 ];
 
 /// How many monitors may wait to be let in: as many as a node has, at once.

@@ -45,7 +45,7 @@ impl Node {
     /// next node would otherwise compare with an old state, and repeat or omit deliveries.
     fn restate(&self) {
         for (id, entry) in &self.store.view().entries {
-            let role = entry.role.word().to_owned();
+            let role = entry.role.as_str().to_owned();
             let mut latencies = entry.latencies;
             for stage in [Stage::Hook, Stage::Webhook] {
                 if is_concluded(entry, stage) {

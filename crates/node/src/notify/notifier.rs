@@ -222,7 +222,7 @@ impl Notifier {
     /// Who will be told of this change.
     pub(crate) fn expected(&self, transition: &Transition) -> Vec<Stage> {
         let Some(outlets) = self.outlets.get(&transition.found.id) else { return Vec::new() };
-        let role = transition.to.word();
+        let role = transition.to.as_str();
         let spec = &outlets.spec.others;
         let is_told = |stage: &Stage| match stage {
             Stage::File => true,
@@ -298,7 +298,7 @@ impl Notifier {
         let Some(outlets) = self.outlets.get_mut(id) else { return performed };
         outlets.last = Some(Arc::clone(transition));
         if let Some(file) = &mut outlets.file {
-            let written = file.want(transition.to.word(), clock::now());
+            let written = file.want(transition.to.as_str(), clock::now());
             if let Some(report) = file_report(written, transition) {
                 performed.reports.push(report);
             } else {
@@ -492,7 +492,7 @@ impl Round<'_> {
         job: impl Fn() -> J,
     ) -> usize {
         let (id, seq) = (&self.transition.found.id, self.transition.seq);
-        let role = self.transition.to.word();
+        let role = self.transition.to.as_str();
         let is_due = |target: &&Arc<T>| {
             let name = target.name();
             target.on().contains(&role)

@@ -69,8 +69,8 @@ impl Notification for ReportNotification {
         let at = millis(*at);
         json!({
             "schema": "vipwatch.claim/1", "node": node, "seq": seq, "at": at, "time": time_text(at),
-            "id": instance.as_str(), "from": from.map(ReportedState::word), "to": claim.word(),
-            "state": claim.translated(),
+            "id": instance.as_str(), "from": from.map(ReportedState::as_str), "to": claim.as_str(),
+            "state": claim.server_name(),
         })
     }
 }
@@ -196,7 +196,7 @@ impl TargetTable {
 
     fn tell_one(&self, party: &ReportTarget, settlement: &Arc<ReportNotification>) {
         let SettledReport { instance, state: claim, seq, .. } = &settlement.settled;
-        let wants = |on: &[&str]| on.contains(&claim.word());
+        let wants = |on: &[&str]| on.contains(&claim.as_str());
         let (letter, node) = (Arc::clone(settlement), Arc::clone(&self.node));
         let (id, owe) = (instance.clone(), || self.notes.owe(&party.name, instance, *seq));
         let left_out = match &party.means {
@@ -298,7 +298,7 @@ impl Wanted<'_> {
 impl ReportSink for ReportNotifier {
     fn tell(&mut self, settled: &SettledReport) {
         let SettledReport { instance, state: claim, seq, .. } = settled;
-        let (claim, state) = (claim.word(), claim.translated());
+        let (claim, state) = (claim.as_str(), claim.server_name());
         tracing::info!(%instance, claim, state, seq, "settled");
         let Some(hall) = self.hall() else { return };
         let settlement = ReportNotification { settled: settled.clone(), heard: clock::now() };

@@ -150,11 +150,11 @@ fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
         .collect();
     let stages: Vec<&str> = stages.iter().map(|stage| stage.word()).collect();
     let agent = agent.as_ref().map(|agent| {
-        let known = agent.acknowledged.map(NeutronState::word);
+        let known = agent.acknowledged.map(NeutronState::as_str);
         json!({ "acknowledged": known, "failing": agent.failing })
     });
     json!({
-        "id": found.id.as_str(), "role": role.word(),
+        "id": found.id.as_str(), "role": role.as_str(),
         "reason": (!reason.is_empty()).then_some(reason),
         "since": since, "since_time": since.map(time_text), "seq": seq, "cause": cause.word(),
         "origin": found.origin.word(), "netns": found.netns.as_ref().map(ToString::to_string),
@@ -233,7 +233,7 @@ fn finding(id: Option<&str>, aged: &DatedFinding) -> Value {
     let DatedFinding { finding, since } = aged;
     let age = SystemTime::now().duration_since(*since).unwrap_or_default();
     json!({
-        "id": id, "name": finding.name, "severity": finding.severity.word(),
+        "id": id, "name": finding.name, "severity": finding.severity.as_str(),
         "text": finding.text, "hint": finding.hint,
         "since": millis(*since), "age_seconds": age.as_secs(),
     })

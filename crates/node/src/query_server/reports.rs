@@ -23,8 +23,8 @@ pub(super) fn of(context: &QueryContext, id: &InstanceId) -> Option<Value> {
 fn claim(role: &RouterReport) -> Value {
     let RouterReport { state: claim, at, settled, is_held, reports, acted: _ } = role;
     json!({
-        "claim": claim.word(), "at": millis(*at), "age_seconds": age(*at),
-        "settled": settled.map(ReportedState::word), "state": settled.map(ReportedState::translated),
+        "claim": claim.as_str(), "at": millis(*at), "age_seconds": age(*at),
+        "settled": settled.map(ReportedState::as_str), "state": settled.map(ReportedState::server_name),
         "held": is_held, "reports": reports,
     })
 }

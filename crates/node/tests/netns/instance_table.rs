@@ -118,8 +118,8 @@ fn read_all(table: &mut InstanceTable) -> Vec<RoleChange> {
 }
 
 fn said(change: &RoleChange) -> (String, String) {
-    let from = change.from.as_ref().map_or("-", |from| from.word());
-    (change.found.id.to_string(), format!("{from} {} {}", change.to.word(), change.cause.word()))
+    let from = change.from.as_ref().map_or("-", |from| from.as_str());
+    (change.found.id.to_string(), format!("{from} {} {}", change.to.as_str(), change.cause.word()))
 }
 
 #[test]
@@ -186,10 +186,10 @@ fn a_namespace_that_changed_hands_unseen_is_not_mistaken_for_the_old_one() {
     netns.delete();
     let again = stage.router(id);
     let told = table.follow(stage.instances(), NetnsSearch::All);
-    assert_eq!(told.last().map(|change| change.to.word()), Some("backup"), "{told:?}");
+    assert_eq!(told.last().map(|change| change.to.as_str()), Some("backup"), "{told:?}");
     again.take();
     let mut told = table.read().unwrap();
-    while told.last().is_none_or(|change| change.to.word() != "primary") {
+    while told.last().is_none_or(|change| change.to.as_str() != "primary") {
         told.extend(changes(&mut table, 1));
     }
 }
@@ -200,10 +200,10 @@ fn three_hundred_at_once_are_all_told() {
     let mut table = stage.follow();
     stage.routers.iter().for_each(Router::take);
     let told = changes(&mut table, 300);
-    assert!(told.iter().all(|change| change.to.word() == "primary"));
+    assert!(told.iter().all(|change| change.to.as_str() == "primary"));
     stage.routers.iter().step_by(2).for_each(Router::give_up);
     let told = changes(&mut table, 150);
-    assert!(told.iter().all(|change| change.to.word() == "backup"));
+    assert!(told.iter().all(|change| change.to.as_str() == "backup"));
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_change_is_told_while_others_in_the_same_namespace_come_and_go_all_the_time(
                 busy.give_up();
             }
             let is_told = |told: &[RoleChange]| {
-                told.last().is_some_and(|one: &RoleChange| one.to.word() == expected)
+                told.last().is_some_and(|one: &RoleChange| one.to.as_str() == expected)
             };
             while !is_told(&told) && std::time::Instant::now() < ends {
                 wait(&table);
@@ -300,7 +300,7 @@ fn a_change_is_told_while_others_in_the_same_namespace_come_and_go_all_the_time(
             }
         }
         is_over.store(true, Ordering::Relaxed);
-        let words: Vec<&str> = told.iter().map(|change| change.to.word()).collect();
+        let words: Vec<&str> = told.iter().map(|change| change.to.as_str()).collect();
         assert_eq!(words, ["primary", "backup", "primary"]);
     });
     // The first snapshot after each change was good; the watched link may have come to rest meanwhile.
@@ -325,7 +325,7 @@ fn a_watched_link_that_is_renamed_away_and_back_is_noticed() {
     netns.ip("link set ha-1 up");
     let mut last = String::new();
     while last != "backup" {
-        last = changes(&mut table, 1).pop().unwrap().to.word().to_owned();
+        last = changes(&mut table, 1).pop().unwrap().to.as_str().to_owned();
     }
 }
 
@@ -354,7 +354,7 @@ fn a_namespace_that_changes_all_the_time_is_read_at_a_limited_rate_and_to_its_en
     assert!(count <= limit + 1, "{count} snapshots in {seconds} s");
     for router in [busy, calm] {
         let last = told.iter().rfind(|change| change.found.id.as_str() == router.id);
-        assert_eq!(last.map(|change| change.to.word()), Some("primary"), "{told:?}");
+        assert_eq!(last.map(|change| change.to.as_str()), Some("primary"), "{told:?}");
     }
     assert!(table.audit(9, |_, _| {}).is_empty(), "nothing is left for an audit");
 }

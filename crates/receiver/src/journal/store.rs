@@ -203,6 +203,6 @@ fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<(InstanceId, i64, R
     Ok(instance
         .parse()
         .ok()
-        .zip(ReportedState::of_word(&word))
+        .zip(ReportedState::parse(&word))
         .map(|(instance, state)| (instance, seq, state)))
 }

@@ -288,7 +288,7 @@ impl JournalWriter {
                 .prepare("INSERT INTO report (seq, at, instance, word) VALUES (?1, ?2, ?3, ?4)")?;
             for (ticket, instance, state) in reports {
                 seq += 1;
-                insert.execute(params![seq, at, instance.as_str(), state.word()])?;
+                insert.execute(params![seq, at, instance.as_str(), state.as_str()])?;
                 kept.push((*ticket, Ok(seq)));
             }
         }
@@ -346,7 +346,7 @@ impl JournalWriter {
             for (instance, holds) in &later.settled {
                 let id = instance.as_str();
                 if let Some((seq, state, acted)) = holds {
-                    settled.execute(params![id, seq, at, state.word(), acted])?;
+                    settled.execute(params![id, seq, at, state.as_str(), acted])?;
                     continue;
                 }
                 for table in ["report", "settled", "told"] {
@@ -358,7 +358,7 @@ impl JournalWriter {
                 "INSERT OR REPLACE INTO report (seq, at, instance, word) VALUES (?1, ?2, ?3, ?4)",
             )?;
             for (seq, (instance, state)) in &later.reports {
-                again.execute(params![seq, at, instance.as_str(), state.word()])?;
+                again.execute(params![seq, at, instance.as_str(), state.as_str()])?;
             }
             let mut told = transaction.prepare(
                 "INSERT INTO told (party, instance, seq) VALUES (?1, ?2, ?3) \

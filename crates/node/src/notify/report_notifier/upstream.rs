@@ -180,7 +180,7 @@ impl UpstreamWorker {
     fn body(&self, taken: &[InstanceEntry]) -> Value {
         let states: Map<String, Value> = taken
             .iter()
-            .map(|(instance, (claim, _))| (instance.to_string(), claim.translated().into()))
+            .map(|(instance, (claim, _))| (instance.to_string(), claim.server_name().into()))
             .collect();
         let at = millis(SystemTime::now());
         let seq = taken.iter().map(|(_, (_, seq))| *seq).max();

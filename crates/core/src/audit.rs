@@ -1,8 +1,8 @@
-//! Who disagrees about an instance: the kernel, the state file, the agent, keepalived's
-//! configuration, and the processes that should be there.
+//! Compares all sources that state the role of an instance: the kernel, the state file, the agent, the
+//! monitor's reports, keepalived's configuration and the processes that should run.
 //!
-//! The kernel is the truth. Each [`Finding`] names one disagreement, explains it, and says what to
-//! do; how old it is, is for whoever keeps the time.
+//! The kernel is the truth. Each [`Finding`] names one disagreement, describes it and says what to do.
+//! The caller keeps the age of each finding.
 
 use ipnet::IpNet;
 
@@ -10,19 +10,19 @@ use crate::debounce::ReportedState;
 use crate::role::AddressState;
 use crate::{Fault, NeutronState, Role};
 
-/// How bad it is.
+/// How serious a finding is; the most serious comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Traffic is lost, or will be.
+    /// Traffic is lost, or will be lost at the next failover.
     Broken,
-    /// Somebody believes what is not so.
+    /// A component has recorded or published a wrong state.
     Wrong,
-    /// Worth knowing.
+    /// Unusual, but without effect on traffic.
     Odd,
 }
 
 impl Severity {
-    /// One word for it.
+    /// The name of the severity in logs and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Broken => "broken",
@@ -32,93 +32,98 @@ impl Severity {
     }
 }
 
-/// What a state file says.
+/// The content of a state file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateFileContent {
-    /// A word that means this role.
+    /// A state in any spelling of Neutron's.
     NeutronState(NeutronState),
-    /// Something else.
-    Nonsense(String),
-    /// There is none.
+    /// Text that is not a state.
+    Invalid(String),
+    /// The file does not exist.
     Missing,
-    /// It cannot be read, for this reason.
+    /// The file cannot be read; the text is the error.
     Unreadable(String),
 }
 
-/// What is known of a process that should run.
+/// Whether a process that should run does run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
-    /// It runs.
+    /// The process with the pid of the pid file exists.
     Runs,
-    /// Its pid file names nobody who runs.
+    /// No process has the pid of the pid file.
     Gone,
     /// There is no pid file.
     Unknown,
 }
 
-/// Everything that is known of an instance.
+/// All facts about one instance that the audit compares.
 #[derive(Debug, Clone)]
 pub struct AuditFacts {
-    /// Where it stands, by what the kernel holds.
+    /// The role that the kernel shows.
     pub role: Role,
-    /// What we had believed, if that is another thing.
-    pub believed: Option<Role>,
-    /// What the state file of Neutron's monitor says; `None` where none is expected.
+    /// The role that the node has published; `None` if it equals `role`.
+    pub published: Option<Role>,
+    /// The state file of Neutron's monitor; `None` where no state file is expected.
     pub file: Option<StateFileContent>,
-    /// What the agent has acknowledged, and why it has not the rest; `None` where we do not tell it.
+    /// The delivery to the agent; `None` where the node does not notify an agent.
     pub agent: Option<AgentKnowledge>,
-    /// What its monitor has reported to us; `None` where nobody is expected to.
-    pub claim: Option<MonitorReport>,
+    /// The last report of the instance's monitor; `None` where no monitor reports to this node.
+    pub reported: Option<MonitorReport>,
     /// keepalived's process.
     pub keepalived: Process,
-    /// Neutron's monitor.
+    /// The process of Neutron's monitor.
     pub monitor: Process,
-    /// Addresses that decide the role and are not where they should be.
+    /// Addresses that decide the role and are not as configured, each with its place.
     pub misplaced: Vec<(IpNet, AddressState)>,
-    /// Floating addresses: how many are held, of how many.
+    /// Floating addresses: number of held ones, and number of all.
     pub floating: (usize, usize),
 }
 
-/// What a monitor has reported.
+/// The last report of a monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MonitorReport {
-    /// Nothing, ever.
+    /// The monitor has never reported.
     Nothing,
-    /// This; and whether it has said so since the role is as it is.
-    State(ReportedState, bool),
+    /// The monitor has reported a state.
+    State {
+        /// The reported state.
+        state: ReportedState,
+        /// Whether the report is younger than the instance's current role.
+        is_current: bool,
+    },
 }
 
-/// What the agent knows.
+/// The state that the agent knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentKnowledge {
-    /// What it has acknowledged last.
+    /// The last state that the agent acknowledged; `None` if it has acknowledged none.
     pub acknowledged: Option<NeutronState>,
-    /// Why it cannot be told.
+    /// The error of the last delivery; `None` if it succeeded.
     pub failing: Option<String>,
 }
 
-/// One disagreement.
+/// One disagreement between the kernel and another source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is called; never changes.
+    /// The stable name that scripts match, for example `agent-behind`.
     pub name: &'static str,
-    /// How bad it is.
+    /// How serious the finding is.
     pub severity: Severity,
-    /// What is so.
+    /// A description with the observed values.
     pub text: String,
-    /// What to do.
+    /// What an operator should do.
     pub hint: &'static str,
 }
 
 impl AuditFacts {
-    /// Nothing known but where it stands.
+    /// Facts with a role only; every other source is absent or unknown.
     pub fn new(role: Role) -> Self {
         Self {
             role,
-            believed: None,
+            published: None,
             file: None,
             agent: None,
-            claim: None,
+            reported: None,
             keepalived: Process::Unknown,
             monitor: Process::Unknown,
             misplaced: Vec::new(),
@@ -126,213 +131,194 @@ impl AuditFacts {
         }
     }
 
-    /// Everything that does not fit together.
+    /// All disagreements, in the order kernel, processes, state file, agent, monitor.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        self.kernel(&mut findings);
-        self.processes(&mut findings);
-        self.file(&mut findings);
-        self.agent(&mut findings);
-        self.claim(&mut findings);
+        findings.extend(self.published_finding());
+        findings.extend(self.role_finding());
+        findings.extend(self.misplaced_findings());
+        findings.extend(self.floating_finding());
+        findings.extend(self.keepalived_finding());
+        findings.extend(self.monitor_process_finding());
+        findings.extend(self.state_file_finding());
+        findings.extend(self.agent_finding());
+        findings.extend(self.report_finding());
         findings
     }
 
-    /// The role, where there is one that others could know.
-    fn role(&self) -> Option<NeutronState> {
-        neutron_state_of(&self.role)
+    fn published_finding(&self) -> Option<Finding> {
+        let published = self.published.as_ref()?.as_str();
+        Some(Finding {
+            name: "view-behind",
+            severity: Severity::Wrong,
+            text: format!("the node published {published}, the kernel says {}", self.role.as_str()),
+            hint: "this is a defect of vipwatch: please report it with the log",
+        })
     }
 
-    fn kernel(&self, findings: &mut Vec<Finding>) {
-        use Severity::{Broken, Wrong};
-        if let Some(believed) = &self.believed {
-            let text = format!(
-                "we believed {}, the kernel says {}",
-                believed.as_str(),
-                self.role.as_str()
-            );
-            findings.push(finding(
-                "view-behind",
-                Wrong,
-                text,
-                "this is a defect of vipwatch: please report it with the log",
-            ));
-        }
-        match &self.role {
-            Role::Fault(fault @ Fault::NoNetns) => findings.push(finding(
-                "namespace-missing",
-                Broken,
-                fault.to_string(),
-                "the agent makes it; if the router was deleted, its directory is a leftover",
-            )),
-            Role::Fault(fault) => findings.push(finding(
-                "link-fault",
-                Broken,
-                fault.to_string(),
-                "keepalived cannot become primary over it: look at the port and its wiring",
-            )),
-            Role::Partial { held, all } => findings.push(finding(
-                "partly-held",
-                Broken,
-                format!("{held} of {all} addresses are held"),
-                "somebody removed addresses by hand, or keepalived could not add them: see its log",
-            )),
-            Role::Unknown(why) => findings.push(finding(
-                "kernel-not-asked",
-                Wrong,
-                why.clone(),
-                "vipwatch needs CAP_NET_ADMIN here, or root",
-            )),
-            Role::Primary | Role::Backup => {}
-        }
-        for (cidr, holding) in &self.misplaced {
-            findings.push(finding(
-                "address-misplaced", Wrong, format!("{cidr} is {holding}"),
-                "keepalived's configuration and the kernel disagree: reload keepalived, or remove the address",
-            ));
-        }
-        let (held, all) = self.floating;
+    fn role_finding(&self) -> Option<Finding> {
+        Some(match &self.role {
+            Role::Primary | Role::Backup => return None,
+            Role::Fault(fault @ Fault::NoNetns) => Finding {
+                name: "namespace-missing",
+                severity: Severity::Broken,
+                text: fault.to_string(),
+                hint: "the agent creates it; if the router was deleted, its directory is a leftover",
+            },
+            Role::Fault(fault) => Finding {
+                name: "link-fault",
+                severity: Severity::Broken,
+                text: fault.to_string(),
+                hint: "keepalived cannot become primary on this link: check the port and its wiring",
+            },
+            Role::Partial { held, total } => Finding {
+                name: "partly-held",
+                severity: Severity::Broken,
+                text: format!("{held} of {total} addresses are held"),
+                hint: "addresses were removed by hand, or keepalived could not add them: see its log",
+            },
+            Role::Unknown(reason) => Finding {
+                name: "kernel-not-asked",
+                severity: Severity::Wrong,
+                text: reason.clone(),
+                hint: "vipwatch needs CAP_NET_ADMIN here, or root",
+            },
+        })
+    }
+
+    fn misplaced_findings(&self) -> impl Iterator<Item = Finding> {
+        self.misplaced.iter().map(|(cidr, state)| Finding {
+            name: "address-misplaced",
+            severity: Severity::Wrong,
+            text: format!("{cidr} is {state}"),
+            hint: "keepalived's configuration and the kernel disagree: reload keepalived, or remove the address",
+        })
+    }
+
+    fn floating_finding(&self) -> Option<Finding> {
+        let (held, total) = self.floating;
         match self.role {
-            Role::Primary if held < all => findings.push(finding(
-                "floating-missing",
-                Broken,
-                format!("{} of {all} floating addresses are not held", all - held),
-                "keepalived has not added them: see its log; a reload adds them again",
-            )),
-            Role::Backup | Role::Fault(_) if held > 0 => findings.push(finding(
-                "floating-left",
-                Broken,
-                format!("it is not primary, and holds {held} floating addresses"),
-                "another node may hold them too: remove them, or restart keepalived here",
-            )),
-            _ => {}
+            Role::Primary if held < total => Some(Finding {
+                name: "floating-missing",
+                severity: Severity::Broken,
+                text: format!("{} of {total} floating addresses are not held", total - held),
+                hint: "keepalived has not added them: see its log; a reload adds them again",
+            }),
+            Role::Backup | Role::Fault(_) if held > 0 => Some(Finding {
+                name: "floating-left",
+                severity: Severity::Broken,
+                text: format!("the instance is not primary, but holds {held} floating addresses"),
+                hint: "another node may hold them too: remove them, or restart keepalived here",
+            }),
+            _ => None,
         }
     }
 
-    fn processes(&self, findings: &mut Vec<Finding>) {
-        use Severity::{Broken, Wrong};
-        let holds = matches!(self.role, Role::Primary | Role::Partial { .. });
-        if self.keepalived == Process::Gone && holds {
-            findings.push(finding(
-                "keepalived-gone-address-left", Broken,
-                "keepalived does not run, and its address is still here".to_owned(),
-                "another node will take the address and both will hold it: start keepalived, or remove the address",
-            ));
-        } else if self.keepalived == Process::Gone {
-            findings.push(finding(
-                "keepalived-gone",
-                Broken,
-                "keepalived does not run".to_owned(),
-                "this node cannot take over: the agent starts it again, or has lost track of it",
-            ));
+    fn keepalived_finding(&self) -> Option<Finding> {
+        if self.keepalived != Process::Gone {
+            return None;
         }
-        if self.monitor == Process::Gone {
-            findings.push(finding(
-                "monitor-gone", Wrong, "Neutron's monitor does not run".to_owned(),
-                "nobody tells the agent about this router: the agent starts it again, or has lost track of it",
-            ));
-        }
-    }
-
-    fn file(&self, findings: &mut Vec<Finding>) {
-        use Severity::{Odd, Wrong};
-        let hint = "the monitor is deaf or gone: restart the agent's monitor of this router";
-        match (&self.file, self.role()) {
-            (Some(StateFileContent::NeutronState(said)), Some(role)) if *said != role => findings
-                .push(finding(
-                    "state-file-differs",
-                    Wrong,
-                    format!(
-                        "the state file says {}, the kernel says {}",
-                        said.as_str(),
-                        role.as_str()
-                    ),
-                    hint,
-                )),
-            (Some(StateFileContent::Nonsense(said)), _) => findings.push(finding(
-                "state-file-nonsense",
-                Wrong,
-                format!("the state file says {said:?}"),
-                hint,
-            )),
-            (Some(StateFileContent::Unreadable(why)), _) => findings.push(finding(
-                "state-file-unreadable",
-                Odd,
-                format!("the state file cannot be read: {why}"),
-                "vipwatch needs CAP_DAC_READ_SEARCH here, or root",
-            )),
-            (Some(StateFileContent::Missing), Some(_)) => findings.push(finding(
-                "state-file-missing",
-                Wrong,
-                "there is no state file".to_owned(),
-                hint,
-            )),
-            _ => {}
-        }
-    }
-
-    fn agent(&self, findings: &mut Vec<Finding>) {
-        let Some(AgentKnowledge { acknowledged, failing }) = &self.agent else { return };
-        if self.role().is_none() || *acknowledged == self.role() {
-            return;
-        }
-        let knows = acknowledged.map_or("nothing", NeutronState::as_str);
-        let why = failing.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        findings.push(finding(
-            "agent-behind",
-            Severity::Wrong,
-            format!(
-                "the agent has acknowledged {knows}, the kernel says {}{why}",
-                self.role.as_str()
-            ),
-            "the agent is down or does not listen; it is told again until it acknowledges",
-        ));
-    }
-}
-
-impl AuditFacts {
-    fn claim(&self, findings: &mut Vec<Finding>) {
-        let (Some(reported), Some(role)) = (self.claim, self.role()) else { return };
-        let (name, severity, text) = match reported {
-            MonitorReport::Nothing => {
-                ("monitor-silent", Severity::Odd, "its monitor has never reported here".to_owned())
+        let is_holding = matches!(self.role, Role::Primary | Role::Partial { .. });
+        Some(if is_holding {
+            Finding {
+                name: "keepalived-gone-address-left",
+                severity: Severity::Broken,
+                text: "keepalived does not run, and its address is still here".to_owned(),
+                hint: "another node will take the address and both will hold it: start keepalived, or remove the address",
             }
-            MonitorReport::State(claim, _) if claim.neutron_state() == Some(role) => return,
-            MonitorReport::State(claim, false) => (
-                "monitor-silent",
-                Severity::Wrong,
-                format!(
-                    "it is {} by now, and the last that its monitor said is {}",
-                    role.as_str(),
-                    claim.as_str()
-                ),
-            ),
-            MonitorReport::State(claim, true) => (
-                "monitor-lies",
-                Severity::Wrong,
-                format!("its monitor claims {}, the kernel says {}", claim.as_str(), role.as_str()),
-            ),
+        } else {
+            Finding {
+                name: "keepalived-gone",
+                severity: Severity::Broken,
+                text: "keepalived does not run".to_owned(),
+                hint: "this node cannot take over: the agent starts it again, or has lost track of it",
+            }
+        })
+    }
+
+    fn monitor_process_finding(&self) -> Option<Finding> {
+        (self.monitor == Process::Gone).then(|| Finding {
+            name: "monitor-gone",
+            severity: Severity::Wrong,
+            text: "Neutron's monitor does not run".to_owned(),
+            hint: "the agent gets no reports about this router: the agent starts the monitor again, or has lost track of it",
+        })
+    }
+
+    fn state_file_finding(&self) -> Option<Finding> {
+        const RESTART_MONITOR: &str =
+            "the monitor does not run or misses events: restart the agent's monitor of this router";
+        let expected = self.role.neutron_state();
+        let (name, severity, text, hint) = match (self.file.as_ref()?, expected) {
+            (StateFileContent::NeutronState(written), Some(expected)) if *written != expected => {
+                let (written, expected) = (written.as_str(), expected.as_str());
+                let text = format!("the state file says {written}, the kernel says {expected}");
+                ("state-file-differs", Severity::Wrong, text, RESTART_MONITOR)
+            }
+            (StateFileContent::Invalid(text), _) => {
+                let text = format!("the state file says {text:?}");
+                ("state-file-nonsense", Severity::Wrong, text, RESTART_MONITOR)
+            }
+            (StateFileContent::Unreadable(error), _) => {
+                let text = format!("the state file cannot be read: {error}");
+                let hint = "vipwatch needs CAP_DAC_READ_SEARCH here, or root";
+                ("state-file-unreadable", Severity::Odd, text, hint)
+            }
+            (StateFileContent::Missing, Some(_)) => {
+                let text = "there is no state file".to_owned();
+                ("state-file-missing", Severity::Wrong, text, RESTART_MONITOR)
+            }
+            (StateFileContent::NeutronState(_) | StateFileContent::Missing, _) => return None,
         };
-        findings.push(finding(
-            name,
-            severity,
-            text,
-            "the kernel is right: restart the monitor of this router, and see its log",
-        ));
+        Some(Finding { name, severity, text, hint })
     }
-}
 
-/// The role that others are told: whoever holds nothing is backup, whatever the reason. An
-/// instance that holds some of its addresses is neither, and nobody is told anything new.
-pub fn neutron_state_of(role: &Role) -> Option<NeutronState> {
-    match role {
-        Role::Primary => Some(NeutronState::Primary),
-        Role::Backup | Role::Fault(_) => Some(NeutronState::Backup),
-        Role::Partial { .. } | Role::Unknown(_) => None,
+    fn agent_finding(&self) -> Option<Finding> {
+        let AgentKnowledge { acknowledged, failing } = self.agent.as_ref()?;
+        let expected = self.role.neutron_state()?;
+        if *acknowledged == Some(expected) {
+            return None;
+        }
+        let acknowledged = acknowledged.map_or("nothing", NeutronState::as_str);
+        let error = failing.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let role = self.role.as_str();
+        Some(Finding {
+            name: "agent-behind",
+            severity: Severity::Wrong,
+            text: format!(
+                "the agent has acknowledged {acknowledged}, the kernel says {role}{error}"
+            ),
+            hint: "the agent is down or does not listen; vipwatch retries until it acknowledges",
+        })
     }
-}
 
-fn finding(name: &'static str, severity: Severity, text: String, hint: &'static str) -> Finding {
-    Finding { name, severity, text, hint }
+    fn report_finding(&self) -> Option<Finding> {
+        let expected = self.role.neutron_state()?;
+        let kernel = expected.as_str();
+        let (name, severity, text) = match self.reported? {
+            MonitorReport::Nothing => {
+                let text = "the monitor has never reported to this node".to_owned();
+                ("monitor-silent", Severity::Odd, text)
+            }
+            MonitorReport::State { state, .. } if state.neutron_state() == Some(expected) => {
+                return None;
+            }
+            MonitorReport::State { state, is_current: false } => {
+                let text = format!(
+                    "the kernel says {kernel}, the monitor's last report is older and says {}",
+                    state.as_str()
+                );
+                ("monitor-silent", Severity::Wrong, text)
+            }
+            MonitorReport::State { state, is_current: true } => {
+                let text =
+                    format!("the monitor reports {}, the kernel says {kernel}", state.as_str());
+                ("monitor-lies", Severity::Wrong, text)
+            }
+        };
+        let hint = "the kernel is right: restart the monitor of this router, and see its log";
+        Some(Finding { name, severity, text, hint })
+    }
 }
 
 #[cfg(test)]
@@ -344,9 +330,9 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_together_is_not_worth_a_word() {
+    fn sources_that_agree_give_no_finding() {
         for role in [Role::Primary, Role::Backup] {
-            let state = neutron_state_of(&role);
+            let state = role.neutron_state();
             let mut facts = AuditFacts::new(role);
             assert_eq!(names(&facts), [""; 0]);
             facts.file = state.map(StateFileContent::NeutronState);
@@ -357,43 +343,44 @@ mod tests {
     }
 
     #[test]
-    fn a_file_or_an_agent_that_is_behind_is_found() {
+    fn a_state_file_or_an_agent_with_an_old_state_is_found() {
         let mut facts = AuditFacts::new(Role::Primary);
         facts.file = Some(StateFileContent::NeutronState(NeutronState::Backup));
         facts.agent =
-            Some(AgentKnowledge { acknowledged: None, failing: Some("nobody".to_owned()) });
+            Some(AgentKnowledge { acknowledged: None, failing: Some("no listener".to_owned()) });
         assert_eq!(names(&facts), ["state-file-differs", "agent-behind"]);
         let agent = &facts.findings()[1];
         assert_eq!(
             agent.text,
-            "the agent has acknowledged nothing, the kernel says primary: nobody"
+            "the agent has acknowledged nothing, the kernel says primary: no listener"
         );
         facts.file = Some(StateFileContent::Missing);
         assert_eq!(names(&facts)[0], "state-file-missing");
-        facts.file = Some(StateFileContent::Nonsense("boss".to_owned()));
+        facts.file = Some(StateFileContent::Invalid("boss".to_owned()));
         assert_eq!(names(&facts)[0], "state-file-nonsense");
     }
 
     #[test]
-    fn a_monitor_that_lies_or_is_silent_is_found() {
+    fn a_monitor_with_a_wrong_or_missing_report_is_found() {
+        let reported = |state, is_current| Some(MonitorReport::State { state, is_current });
         let mut facts = AuditFacts::new(Role::Primary);
-        facts.claim = Some(MonitorReport::State(ReportedState::Primary, false));
+        facts.reported = reported(ReportedState::Primary, false);
         assert_eq!(names(&facts), [""; 0]);
-        facts.claim = Some(MonitorReport::State(ReportedState::Backup, true));
+        facts.reported = reported(ReportedState::Backup, true);
         assert_eq!(names(&facts), ["monitor-lies"]);
-        facts.claim = Some(MonitorReport::State(ReportedState::Backup, false));
+        facts.reported = reported(ReportedState::Backup, false);
         assert_eq!(names(&facts), ["monitor-silent"]);
-        facts.claim = Some(MonitorReport::Nothing);
+        facts.reported = Some(MonitorReport::Nothing);
         assert_eq!(names(&facts), ["monitor-silent"]);
         facts.role = Role::Backup;
-        facts.claim = Some(MonitorReport::State(ReportedState::Fault, true));
-        assert_eq!(names(&facts), [""; 0], "whoever cannot be primary is backup");
-        facts.claim = Some(MonitorReport::State(ReportedState::Unknown, true));
+        facts.reported = reported(ReportedState::Fault, true);
+        assert_eq!(names(&facts), [""; 0], "for Neutron, a fault is backup");
+        facts.reported = reported(ReportedState::Unknown, true);
         assert_eq!(names(&facts), ["monitor-lies"]);
     }
 
     #[test]
-    fn an_address_without_a_keepalived_is_worse_than_a_keepalived_that_is_gone() {
+    fn an_address_that_a_stopped_keepalived_left_behind_has_its_own_finding() {
         let mut facts = AuditFacts::new(Role::Primary);
         facts.keepalived = Process::Gone;
         assert_eq!(names(&facts), ["keepalived-gone-address-left"]);
@@ -413,11 +400,8 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_backup_for_others_and_half_an_instance_is_nothing() {
-        let fault = Role::Fault(Fault::NoNetns);
-        assert_eq!(neutron_state_of(&fault), Some(NeutronState::Backup));
-        assert_eq!(neutron_state_of(&Role::Partial { held: 1, all: 2 }), None);
-        let mut facts = AuditFacts::new(fault);
+    fn in_fault_the_state_file_must_say_backup() {
+        let mut facts = AuditFacts::new(Role::Fault(Fault::NoNetns));
         facts.file = Some(StateFileContent::NeutronState(NeutronState::Backup));
         assert_eq!(names(&facts), ["namespace-missing"]);
         facts.file = Some(StateFileContent::NeutronState(NeutronState::Primary));

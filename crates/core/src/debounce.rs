@@ -1,41 +1,41 @@
-//! What monitors say of instances, and when a receiver acts on it.
+//! Debounces the states that monitors report to the receiver.
 //!
-//! A claim is what another process says; the kernel may say otherwise. A receiver that acted on every
-//! claim at once would start services for a primary that is none a moment later. So a claim to be
-//! primary is held back for one advert interval, as Neutron's agent does, and one that is taken back
-//! within it is never acted on:
+//! A report is the statement of another process; the kernel may differ from it. A receiver that
+//! acted on every report at once would start services for a primary that lasts only a moment. Therefore
+//! a reported `primary` is *held* for one advert interval, as Neutron's agent does. Every other state
+//! takes effect at once. A state that took effect is *settled*.
 //!
 //! ```text
 //!                  primary                        interval over
-//!   settled ───────────────────▶ held back ───────────────────────▶ settled as primary
-//!     ▲   │ another word: at once     │ another word
-//!     └───┘                           ├─ as it was settled before: swallowed, nothing is done
-//!                                     └─ another: settled as that, at once
+//!   settled ───────────────────▶ held ────────────────────────────▶ settled as primary
+//!     ▲   │ another state: act        │ another state
+//!     └───┘                           ├─ equal to the settled one: coalesced, no action
+//!                                     └─ different: settled as that state, act
 //! ```
 //!
-//! Neutron's own receiver compares the word it was started for with the last one, and acts on neither if
-//! they differ; it can lose a backup after a repeated primary, and a primary right behind a backup. Here
-//! the last word always counts in the end.
+//! Neutron's own server compares the state with which a worker started with the latest one, and acts on
+//! neither if they differ. It can therefore lose a `backup` after a repeated `primary`, and a `primary`
+//! that directly follows a `backup`. With this type the last report always takes effect.
 
 use std::time::Duration;
 
 use crate::{Moment, NeutronState};
 
-/// What is claimed.
+/// The state of an instance as a monitor reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReportedState {
-    /// It is primary.
+    /// The monitor's node holds the virtual address.
     Primary,
-    /// It is backup.
+    /// The monitor's node does not hold the virtual address.
     Backup,
-    /// It could not be primary.
+    /// The monitor's node cannot hold the virtual address.
     Fault,
-    /// Nobody knows.
+    /// The monitor does not know the state.
     Unknown,
 }
 
 impl ReportedState {
-    /// The word for it.
+    /// The state as it is written in the protocol, in JSON and in the journal.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -45,10 +45,10 @@ impl ReportedState {
         }
     }
 
-    /// What a word of any release means; `None` if it means nothing.
-    pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            // Monitors of Neutron up to 16, which may survive an upgrade.
+    /// Reads a state as monitors of any Neutron release write it; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            // Monitors of Neutron up to release 16 report `master`. They can survive an upgrade.
             "primary" | "master" => Some(Self::Primary),
             "backup" => Some(Self::Backup),
             "fault" => Some(Self::Fault),
@@ -57,7 +57,7 @@ impl ReportedState {
         }
     }
 
-    /// The role it is about; `None` if nobody knows.
+    /// The Neutron state that this report means; `None` for [`Self::Unknown`].
     pub fn neutron_state(self) -> Option<NeutronState> {
         match self {
             Self::Primary => Some(NeutronState::Primary),
@@ -66,7 +66,7 @@ impl ReportedState {
         }
     }
 
-    /// What Neutron's server calls it.
+    /// The name of the state in the API of Neutron's server (`ha_state`).
     pub fn server_name(self) -> &'static str {
         match self {
             Self::Primary => "active",
@@ -76,73 +76,75 @@ impl ReportedState {
     }
 }
 
-/// What a claim leads to.
+/// What the receiver must do after one report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DebounceDecision {
-    /// Act on it, now.
+    /// Act on this state now.
     Act(ReportedState),
-    /// It is held back.
+    /// Wait: a `primary` is held until [`Debounce::due`].
     Held,
-    /// It took back what was held back; nothing is done.
+    /// Do nothing: the report cancels the held `primary`.
     Coalesced,
-    /// It is as it was.
+    /// Do nothing: the state is already settled.
     Unchanged,
 }
 
-/// The claims about one instance.
+/// The reported states of one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Debounce {
+    /// The state that took effect last.
     settled: Option<ReportedState>,
-    /// Until when a claim to be primary is held back.
+    /// The end of the interval during which a `primary` is held; `None` if none is held.
     held_until: Option<Moment>,
-    /// Whether more may have been acted on than is known.
+    /// Set after a crash: actions that were not recorded may have run.
     is_coalescing_disabled: bool,
 }
 
 impl Debounce {
-    /// One of which this was acted on last.
-    pub fn settled_as(claim: ReportedState) -> Self {
-        Self { settled: Some(claim), held_until: None, is_coalescing_disabled: false }
+    /// An instance whose last action was for `state`.
+    pub fn settled_as(state: ReportedState) -> Self {
+        Self { settled: Some(state), held_until: None, is_coalescing_disabled: false }
     }
 
-    /// More may have been acted on than is known: nothing is swallowed until something is acted on.
+    /// Disables coalescing until the next action. After a crash, actions that were not recorded may have
+    /// run, so a held `primary` and the report that cancels it cannot be dropped.
     pub fn disable_coalescing(&mut self) {
         self.is_coalescing_disabled = true;
     }
 
-    /// What holds; `None` if nothing was ever claimed, or only what was taken back.
+    /// The settled state; `None` before the first report takes effect.
     pub fn settled(&self) -> Option<ReportedState> {
         self.settled
     }
 
-    /// Whether a claim to be primary is held back.
+    /// Whether a reported `primary` is held.
     pub fn is_holding(&self) -> bool {
         self.held_until.is_some()
     }
 
-    /// Somebody claims something. `interval` is for how long a primary is held back; zero for not at all.
+    /// Takes the report of a monitor. A `primary` is held for `interval`; zero means that it takes effect
+    /// at once.
     pub fn report(
         &mut self,
-        claim: ReportedState,
+        state: ReportedState,
         now: Moment,
         interval: Duration,
     ) -> DebounceDecision {
-        match (claim, self.held_until) {
+        match (state, self.held_until) {
             (ReportedState::Primary, Some(_)) => DebounceDecision::Held,
             (ReportedState::Primary, None) if self.settled == Some(ReportedState::Primary) => {
                 DebounceDecision::Unchanged
             }
-            (ReportedState::Primary, None) if interval.is_zero() => self.settle(claim),
+            (ReportedState::Primary, None) if interval.is_zero() => self.settle(state),
             (ReportedState::Primary, None) => {
                 self.held_until = Some(now + interval);
                 DebounceDecision::Held
             }
             (other, Some(_)) => {
                 self.held_until = None;
-                // Nobody was told of anything yet, so there is nothing to take back.
-                if !self.is_coalescing_disabled
-                    && self.settled.is_none_or(|settled| settled == other)
-                {
+                // Without a settled state no target knows a state that would have to be corrected.
+                let cancels = self.settled.is_none_or(|settled| settled == other);
+                if cancels && !self.is_coalescing_disabled {
                     self.settled = Some(other);
                     return DebounceDecision::Coalesced;
                 }
@@ -153,17 +155,18 @@ impl Debounce {
         }
     }
 
-    fn settle(&mut self, claim: ReportedState) -> DebounceDecision {
-        (self.settled, self.is_coalescing_disabled) = (Some(claim), false);
-        DebounceDecision::Act(claim)
+    fn settle(&mut self, state: ReportedState) -> DebounceDecision {
+        self.settled = Some(state);
+        self.is_coalescing_disabled = false;
+        DebounceDecision::Act(state)
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// When to call [`Self::tick`]; `None` if nothing is held.
     pub fn due(&self) -> Option<Moment> {
         self.held_until
     }
 
-    /// What is to be acted on now, if the time has come.
+    /// Settles a held `primary` whose interval is over, and returns the state to act on.
     pub fn tick(&mut self, now: Moment) -> Option<ReportedState> {
         self.held_until.filter(|until| *until <= now)?;
         *self = Self::settled_as(ReportedState::Primary);
@@ -183,20 +186,20 @@ mod tests {
         Moment::new(Duration::from_millis(millis))
     }
 
-    /// What is acted on when claims come at these times, and a long silence follows.
-    fn acted(debounce: &mut Debounce, claims: &[(u64, ReportedState)]) -> Vec<ReportedState> {
+    /// Reports each state at its time in ms, then waits; returns the states that were acted on.
+    fn acted(debounce: &mut Debounce, reports: &[(u64, ReportedState)]) -> Vec<ReportedState> {
         let mut acted = Vec::new();
-        for (time, claim) in claims {
+        for (time, state) in reports {
             acted.extend(debounce.tick(at(*time)));
-            if let DebounceDecision::Act(claim) = debounce.report(*claim, at(*time), INTERVAL) {
-                acted.push(claim);
+            if let DebounceDecision::Act(state) = debounce.report(*state, at(*time), INTERVAL) {
+                acted.push(state);
             }
         }
         acted.extend(debounce.tick(at(1_000_000)));
         acted
     }
 
-    // Upstream's own cases, by their names: test_agent.py of Neutron.
+    // The cases of Neutron's test_agent.py, under their names there.
 
     #[test]
     fn test_enqueue_state_change_from_none_to_primary() {
@@ -224,111 +227,112 @@ mod tests {
         assert_eq!(
             debounce.settled(),
             Some(ReportedState::Backup),
-            "and yet it is known what holds"
+            "the coalesced state is settled"
         );
     }
 
     #[test]
     fn test_enqueue_state_change_from_none_to_backup_to_primary() {
-        let told = acted(
+        let acted = acted(
             &mut Debounce::default(),
             &[(0, ReportedState::Backup), (2000, ReportedState::Primary)],
         );
-        assert_eq!(told, [ReportedState::Backup, ReportedState::Primary]);
+        assert_eq!(acted, [ReportedState::Backup, ReportedState::Primary]);
     }
 
-    // What upstream loses.
+    // Reports that Neutron's server loses.
 
     #[test]
-    fn d41_a_backup_behind_a_repeated_primary_is_not_lost() {
-        let claims = [
+    fn d41_a_backup_after_a_repeated_primary_is_not_lost() {
+        let reports = [
             (0, ReportedState::Primary),
             (5000, ReportedState::Primary),
             (5200, ReportedState::Backup),
         ];
         assert_eq!(
-            acted(&mut Debounce::default(), &claims),
+            acted(&mut Debounce::default(), &reports),
             [ReportedState::Primary, ReportedState::Backup]
         );
     }
 
     #[test]
-    fn d42_a_primary_right_behind_a_backup_is_not_lost() {
-        let claims = [(0, ReportedState::Backup), (1, ReportedState::Primary)];
+    fn d42_a_primary_directly_after_a_backup_is_not_lost() {
+        let reports = [(0, ReportedState::Backup), (1, ReportedState::Primary)];
         assert_eq!(
-            acted(&mut Debounce::default(), &claims),
+            acted(&mut Debounce::default(), &reports),
             [ReportedState::Backup, ReportedState::Primary]
         );
     }
 
     #[test]
-    fn d43_a_word_of_an_older_monitor_is_understood_and_nonsense_is_not() {
+    fn d43_the_state_of_an_older_monitor_is_read_and_other_text_is_not() {
         assert_eq!(ReportedState::parse("master"), Some(ReportedState::Primary));
-        for word in ["", "Primary", "boss", "primary ", "active"] {
-            assert_eq!(ReportedState::parse(word), None, "{word:?}");
+        for text in ["", "Primary", "boss", "primary ", "active"] {
+            assert_eq!(ReportedState::parse(text), None, "{text:?}");
         }
     }
 
     #[test]
-    fn words_are_translated_as_the_server_knows_them() {
-        let of = |claim: ReportedState| claim.server_name();
-        assert_eq!(of(ReportedState::Primary), "active");
-        assert_eq!((of(ReportedState::Backup), of(ReportedState::Fault)), ("standby", "standby"));
-        assert_eq!(of(ReportedState::Unknown), "unknown");
+    fn states_have_the_names_that_neutrons_server_uses() {
+        let name = ReportedState::server_name;
+        assert_eq!(name(ReportedState::Primary), "active");
+        assert_eq!(name(ReportedState::Backup), "standby");
+        assert_eq!(name(ReportedState::Fault), "standby");
+        assert_eq!(name(ReportedState::Unknown), "unknown");
     }
 
     #[test]
-    fn a_pair_that_cancels_out_is_swallowed_and_a_longer_reign_is_not() {
+    fn a_primary_that_is_cancelled_within_the_interval_is_coalesced() {
         let mut debounce = Debounce::settled_as(ReportedState::Backup);
         assert_eq!(
             acted(&mut debounce, &[(0, ReportedState::Primary), (999, ReportedState::Backup)]),
             []
         );
-        let claims = [(0, ReportedState::Primary), (1000, ReportedState::Backup)];
-        assert_eq!(acted(&mut debounce, &claims), [ReportedState::Primary, ReportedState::Backup]);
+        let reports = [(0, ReportedState::Primary), (1000, ReportedState::Backup)];
+        assert_eq!(acted(&mut debounce, &reports), [ReportedState::Primary, ReportedState::Backup]);
     }
 
     #[test]
-    fn what_may_have_been_told_before_a_restart_is_not_swallowed_after_it() {
+    fn without_coalescing_a_cancelled_primary_leads_to_one_action() {
         let mut debounce = Debounce::default();
         debounce.disable_coalescing();
-        let claims = [(0, ReportedState::Primary), (200, ReportedState::Backup)];
-        assert_eq!(acted(&mut debounce, &claims), [ReportedState::Backup]);
+        let reports = [(0, ReportedState::Primary), (200, ReportedState::Backup)];
+        assert_eq!(acted(&mut debounce, &reports), [ReportedState::Backup]);
         let mut debounce = Debounce::settled_as(ReportedState::Backup);
         debounce.disable_coalescing();
-        assert_eq!(acted(&mut debounce, &claims), [ReportedState::Backup]);
-        assert_eq!(acted(&mut debounce, &claims), [], "once");
+        assert_eq!(acted(&mut debounce, &reports), [ReportedState::Backup]);
+        assert_eq!(acted(&mut debounce, &reports), [], "only once");
     }
 
     #[test]
-    fn without_an_interval_everything_is_acted_on_at_once() {
+    fn without_an_interval_a_primary_takes_effect_at_once() {
         let mut debounce = Debounce::default();
-        let verdict = debounce.report(ReportedState::Primary, at(0), Duration::ZERO);
-        assert_eq!(verdict, DebounceDecision::Act(ReportedState::Primary));
+        let decision = debounce.report(ReportedState::Primary, at(0), Duration::ZERO);
+        assert_eq!(decision, DebounceDecision::Act(ReportedState::Primary));
     }
 
     proptest! {
-        /// For any claims at any times: what holds in the end is what was claimed last, nothing is
-        /// acted on twice in a row, and what was acted on last is what holds, unless nobody was ever
-        /// told of anything.
+        /// For any reports at any times: the settled state is the last one reported, no two consecutive
+        /// actions are for the same state, and the last action, if there was one, was for the settled
+        /// state.
         #[test]
-        fn what_holds_in_the_end_is_what_was_claimed_last(
+        fn the_last_reported_state_is_settled_in_the_end(
             steps in proptest::collection::vec((0_u64..3000, 0_usize..4), 1..40),
         ) {
-            let words = [ReportedState::Primary, ReportedState::Backup, ReportedState::Fault, ReportedState::Unknown];
+            let states = [ReportedState::Primary, ReportedState::Backup, ReportedState::Fault, ReportedState::Unknown];
             let mut time = 0;
-            let claims: Vec<(u64, ReportedState)> = steps
+            let reports: Vec<(u64, ReportedState)> = steps
                 .iter()
-                .map(|(wait, word)| {
+                .map(|(wait, state)| {
                     time += wait;
-                    (time, words[*word])
+                    (time, states[*state])
                 })
                 .collect();
             let mut debounce = Debounce::default();
-            let told = acted(&mut debounce, &claims);
-            prop_assert_eq!(debounce.settled(), claims.last().map(|(_, claim)| *claim));
-            prop_assert!(told.windows(2).all(|pair| pair[0] != pair[1]));
-            if let Some(last) = told.last() {
+            let acted = acted(&mut debounce, &reports);
+            prop_assert_eq!(debounce.settled(), reports.last().map(|(_, state)| *state));
+            prop_assert!(acted.windows(2).all(|pair| pair[0] != pair[1]));
+            if let Some(last) = acted.last() {
                 prop_assert_eq!(Some(*last), debounce.settled());
             }
         }

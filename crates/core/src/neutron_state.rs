@@ -1,19 +1,19 @@
-//! What an instance is, as far as the kernel shows it.
+//! The two-valued state of Neutron's protocol.
 
-/// Whether this node holds the instance's virtual address.
+/// Whether this node holds the instance's virtual address, as Neutron's monitors report it.
 ///
-/// Other programs have other words for it (Neutron said `master` once); they are
-/// translated where those programs are spoken to, never here.
+/// Releases of Neutron name the states differently (`master` was the older name of `primary`). The
+/// outlets translate the names; this type has one spelling only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NeutronState {
     /// The address is on the watched link and usable.
     Primary,
-    /// It is not.
+    /// The address is not on the watched link, or not usable.
     Backup,
 }
 
 impl NeutronState {
-    /// Our own word for it; others have theirs.
+    /// The name of the state in vipwatch's own output: `primary` or `backup`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Primary => "primary",

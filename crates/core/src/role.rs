@@ -1,18 +1,18 @@
-//! Where an instance with several addresses stands, by what the kernel holds.
+//! The role of an instance with several addresses, computed from a snapshot of its namespace.
 //!
 //! ```text
-//!   all of them held ──▶ primary        some ──▶ partial
-//!   none, and a link gone or down ──▶ fault        none ──▶ backup
+//!   all addresses held ──▶ primary                    some held ──▶ partial
+//!   none held, a link missing or down ──▶ fault       none held ──▶ backup
 //! ```
 
 use std::fmt;
 
 use ipnet::IpNet;
 
-use crate::LinkName;
 use crate::snapshot::{LinkState, Snapshot};
+use crate::{LinkName, NeutronState};
 
-/// What keeps an instance from being anything.
+/// Why an instance cannot hold its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// The namespace does not exist.
@@ -36,28 +36,28 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What an instance is on this node.
+/// The role of an instance on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// It holds all its addresses.
+    /// The kernel holds all addresses of the instance.
     Primary,
-    /// It holds some.
+    /// The kernel holds some addresses of the instance.
     Partial {
-        /// How many.
+        /// Number of addresses that the kernel holds.
         held: usize,
-        /// Of how many.
-        all: usize,
+        /// Number of addresses that the instance has.
+        total: usize,
     },
-    /// It holds none.
+    /// The kernel holds no address of the instance.
     Backup,
-    /// It holds none, and could not.
+    /// The kernel holds no address of the instance, and cannot hold one.
     Fault(Fault),
-    /// It could not be found out.
+    /// The kernel could not be queried; the text is the reason.
     Unknown(String),
 }
 
 impl Role {
-    /// One word for it.
+    /// The name of the role in logs, JSON and the history.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -68,31 +68,43 @@ impl Role {
         }
     }
 
-    /// What there is to say besides.
+    /// The state that Neutron's protocol has for this role; `None` where the agent's state must not change.
+    ///
+    /// Without any address the state is `backup`, whatever the reason. With some of the addresses it is
+    /// neither `primary` nor `backup`.
+    pub fn neutron_state(&self) -> Option<NeutronState> {
+        match self {
+            Self::Primary => Some(NeutronState::Primary),
+            Self::Backup | Self::Fault(_) => Some(NeutronState::Backup),
+            Self::Partial { .. } | Self::Unknown(_) => None,
+        }
+    }
+
+    /// Details for an operator; empty for [`Self::Primary`] and [`Self::Backup`].
     pub fn reason(&self) -> String {
         match self {
             Self::Primary | Self::Backup => String::new(),
-            Self::Partial { held, all } => format!("holds {held} of {all} addresses"),
+            Self::Partial { held, total } => format!("holds {held} of {total} addresses"),
             Self::Fault(fault) => fault.to_string(),
-            Self::Unknown(why) => why.clone(),
+            Self::Unknown(reason) => reason.clone(),
         }
     }
 }
 
-/// What has become of one address that an instance should hold when it is primary.
+/// Where one virtual address of an instance is in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressState {
-    /// It is there, and in use.
+    /// On the configured link, and usable.
     Held,
-    /// It is nowhere.
+    /// On no link of the namespace.
     Absent,
-    /// It is there, and not in use yet: somebody might have it already (DAD).
+    /// On the configured link; IPv6 duplicate address detection has not ended.
     Tentative,
-    /// It is there, and somebody else has it.
+    /// On the configured link, but IPv6 duplicate address detection found another host with it.
     Duplicate,
-    /// It is on another link.
+    /// On this link instead of the configured one.
     OtherLink(LinkName),
-    /// It is there, with another prefix length.
+    /// On the configured link, with this prefix length instead of the configured one.
     OtherPrefix(u8),
 }
 
@@ -102,36 +114,38 @@ impl fmt::Display for AddressState {
             Self::Held => write!(f, "held"),
             Self::Absent => write!(f, "not held"),
             Self::Tentative => write!(f, "not usable yet (duplicate address detection)"),
-            Self::Duplicate => write!(f, "not usable: somebody else has it"),
+            Self::Duplicate => {
+                write!(f, "not usable: another host has it (duplicate address detection)")
+            }
             Self::OtherLink(link) => write!(f, "held on {link} instead"),
             Self::OtherPrefix(length) => write!(f, "held with prefix length {length} instead"),
         }
     }
 }
 
-/// What has become of `cidr`, which should be on `link`.
+/// Where the address `cidr`, which is configured on `link`, is in `snapshot`.
 pub fn address_state(snapshot: &Snapshot, link: LinkName, cidr: IpNet) -> AddressState {
     let mut best = AddressState::Absent;
     for address in snapshot.addresses.iter().filter(|address| address.target.ip == cidr.addr()) {
         let Some(facts) = snapshot.link(address.target.link) else { continue };
-        let found = match (facts.name == link, address.prefix == cidr.prefix_len()) {
+        let state = match (facts.name == link, address.prefix == cidr.prefix_len()) {
             (true, true) if address.is_duplicate => AddressState::Duplicate,
             (true, true) if address.is_tentative => AddressState::Tentative,
             (true, true) => return AddressState::Held,
             (true, false) => AddressState::OtherPrefix(address.prefix),
             (false, _) => AddressState::OtherLink(facts.name),
         };
-        // What is nearest to what was meant says most.
-        let is_nearer =
-            !matches!(found, AddressState::OtherLink(_)) || best == AddressState::Absent;
-        if is_nearer {
-            best = found;
+        // The address on the configured link is more relevant than the same address on another link.
+        let is_more_relevant =
+            !matches!(state, AddressState::OtherLink(_)) || best == AddressState::Absent;
+        if is_more_relevant {
+            best = state;
         }
     }
     best
 }
 
-/// Where the instance of `addresses` stands.
+/// The role of an instance that has these `addresses`, each with its configured link.
 pub fn role_of(addresses: &[(LinkName, IpNet)], snapshot: &Snapshot) -> Role {
     let is_held = |(link, cidr): &&(LinkName, IpNet)| {
         address_state(snapshot, *link, *cidr) == AddressState::Held
@@ -139,15 +153,15 @@ pub fn role_of(addresses: &[(LinkName, IpNet)], snapshot: &Snapshot) -> Role {
     let held = addresses.iter().filter(is_held).count();
     match (held, addresses.len()) {
         (0, _) => {
-            let fault = addresses.iter().find_map(|(link, _)| fault(snapshot, *link));
+            let fault = addresses.iter().find_map(|(link, _)| link_fault(snapshot, *link));
             fault.map_or(Role::Backup, Role::Fault)
         }
-        (held, all) if held == all => Role::Primary,
-        (held, all) => Role::Partial { held, all },
+        (held, total) if held == total => Role::Primary,
+        (held, total) => Role::Partial { held, total },
     }
 }
 
-fn fault(snapshot: &Snapshot, link: LinkName) -> Option<Fault> {
+fn link_fault(snapshot: &Snapshot, link: LinkName) -> Option<Fault> {
     let Some(facts) = snapshot.links.iter().find(|facts| facts.name == link) else {
         return Some(Fault::NoLink(link));
     };
@@ -190,53 +204,63 @@ mod tests {
         Snapshot { links: vec![facts], addresses: held.iter().map(address).collect() }
     }
 
-    fn stands(snapshot: &Snapshot, addresses: &[&str]) -> Role {
+    fn role(snapshot: &Snapshot, addresses: &[&str]) -> Role {
         let watched: Vec<_> =
             addresses.iter().map(|text| (link("eth0"), text.parse().unwrap())).collect();
         role_of(&watched, snapshot)
     }
 
     #[test]
-    fn all_some_or_none() {
+    fn the_role_depends_on_how_many_addresses_are_held() {
         let two = ["10.0.0.1/24", "2001:db8::1/64"];
-        assert_eq!(stands(&snapshot(LinkState::Working, &two), &two), Role::Primary);
+        assert_eq!(role(&snapshot(LinkState::Working, &two), &two), Role::Primary);
         let one = snapshot(LinkState::Working, &two[..1]);
-        assert_eq!(stands(&one, &two), Role::Partial { held: 1, all: 2 });
-        assert_eq!(stands(&snapshot(LinkState::Working, &[]), &two), Role::Backup);
+        assert_eq!(role(&one, &two), Role::Partial { held: 1, total: 2 });
+        assert_eq!(role(&snapshot(LinkState::Working, &[]), &two), Role::Backup);
     }
 
     #[test]
-    fn another_prefix_length_and_an_address_in_dispute_do_not_count() {
+    fn a_tentative_address_or_another_prefix_length_does_not_count() {
         let held = snapshot(LinkState::Working, &["10.0.0.1/32"]);
-        assert_eq!(stands(&held, &["10.0.0.1/24"]), Role::Backup);
+        assert_eq!(role(&held, &["10.0.0.1/24"]), Role::Backup);
         let mut tentative = snapshot(LinkState::Working, &["2001:db8::1/64"]);
         tentative.addresses[0].is_tentative = true;
-        assert_eq!(stands(&tentative, &["2001:db8::1/64"]), Role::Backup);
+        assert_eq!(role(&tentative, &["2001:db8::1/64"]), Role::Backup);
     }
 
     #[test]
-    fn an_address_that_is_not_where_it_should_be_is_found() {
-        let found = |held: &[&str], wanted: &str, on: &str| {
+    fn a_misplaced_address_is_reported_with_its_link_or_prefix_length() {
+        let state = |held: &[&str], wanted: &str, on: &str| {
             address_state(&snapshot(LinkState::Working, held), link(on), wanted.parse().unwrap())
         };
-        assert_eq!(found(&["10.0.0.1/24"], "10.0.0.1/24", "eth0"), AddressState::Held);
-        assert_eq!(found(&["10.0.0.1/32"], "10.0.0.1/24", "eth0"), AddressState::OtherPrefix(32));
-        let elsewhere = AddressState::OtherLink(link("eth0"));
-        assert_eq!(found(&["10.0.0.1/24"], "10.0.0.1/24", "eth9"), elsewhere);
-        assert_eq!(found(&["10.0.0.2/24"], "10.0.0.1/24", "eth0"), AddressState::Absent);
-        assert_eq!(elsewhere.to_string(), "held on eth0 instead");
+        assert_eq!(state(&["10.0.0.1/24"], "10.0.0.1/24", "eth0"), AddressState::Held);
+        assert_eq!(state(&["10.0.0.1/32"], "10.0.0.1/24", "eth0"), AddressState::OtherPrefix(32));
+        let other_link = AddressState::OtherLink(link("eth0"));
+        assert_eq!(state(&["10.0.0.1/24"], "10.0.0.1/24", "eth9"), other_link);
+        assert_eq!(state(&["10.0.0.2/24"], "10.0.0.1/24", "eth0"), AddressState::Absent);
+        assert_eq!(other_link.to_string(), "held on eth0 instead");
     }
 
     #[test]
-    fn whoever_holds_nothing_and_could_not_is_at_fault() {
+    fn an_instance_without_addresses_on_a_broken_link_is_in_fault() {
         let vip = ["10.0.0.1/24"];
-        let down = stands(&snapshot(LinkState::Down, &[]), &vip);
+        let down = role(&snapshot(LinkState::Down, &[]), &vip);
         assert_eq!(down, Role::Fault(Fault::LinkDown(link("eth0"))));
-        let dark = stands(&snapshot(LinkState::NoCarrier, &[]), &vip);
-        assert_eq!(dark, Role::Fault(Fault::NoCarrier(link("eth0"))));
-        let gone = role_of(&[(link("eth9"), vip[0].parse().unwrap())], &Snapshot::default());
-        assert_eq!(gone, Role::Fault(Fault::NoLink(link("eth9"))));
-        assert_eq!(gone.reason(), "eth9 does not exist");
-        assert_eq!(stands(&snapshot(LinkState::Down, &vip), &vip), Role::Primary, "it holds it");
+        let no_carrier = role(&snapshot(LinkState::NoCarrier, &[]), &vip);
+        assert_eq!(no_carrier, Role::Fault(Fault::NoCarrier(link("eth0"))));
+        let no_link = role_of(&[(link("eth9"), vip[0].parse().unwrap())], &Snapshot::default());
+        assert_eq!(no_link, Role::Fault(Fault::NoLink(link("eth9"))));
+        assert_eq!(no_link.reason(), "eth9 does not exist");
+        assert_eq!(
+            role(&snapshot(LinkState::Down, &vip), &vip),
+            Role::Primary,
+            "a held address counts on a link that is down"
+        );
+    }
+
+    #[test]
+    fn neutrons_state_for_a_fault_is_backup_and_for_a_partial_role_unknown() {
+        assert_eq!(Role::Fault(Fault::NoNetns).neutron_state(), Some(NeutronState::Backup));
+        assert_eq!(Role::Partial { held: 1, total: 2 }.neutron_state(), None);
     }
 }

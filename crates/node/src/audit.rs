@@ -85,7 +85,7 @@ impl AuditState {
         snapshot: &Result<Snapshot, Role>,
     ) -> Vec<DatedFinding> {
         let mut facts = facts(entry, snapshot);
-        facts.claim = self.claimed(entry);
+        facts.reported = self.claimed(entry);
         let findings = facts.findings();
         let now = SystemTime::now();
         let Ok(mut all) = self.since.lock() else { return Vec::new() };
@@ -114,7 +114,10 @@ impl AuditState {
         let claims = self.receiver_handle.claims()?;
         let view = claims.view.lock().ok()?;
         match view.instances.get(&entry.found.id) {
-            Some(role) => Some(MonitorReport::State(role.state, role.at + SLACK >= entry.since)),
+            Some(role) => Some(MonitorReport::State {
+                state: role.state,
+                is_current: role.at + SLACK >= entry.since,
+            }),
             None => (entry.found.origin == Origin::Neutron).then_some(MonitorReport::Nothing),
         }
     }
@@ -273,7 +276,7 @@ fn facts(entry: &InstanceEntry, snapshot: &Result<Snapshot, Role>) -> AuditFacts
     };
     let mut facts = AuditFacts::new(stands);
     if facts.role != entry.role && snapshot.is_ok() {
-        facts.believed = Some(entry.role.clone());
+        facts.published = Some(entry.role.clone());
     }
     if let Ok(snapshot) = snapshot {
         facts.misplaced = watched
@@ -310,7 +313,7 @@ fn state_file(conf: &Path) -> StateFileContent {
             // Neutron's words, of all releases.
             b"primary" | b"master" => StateFileContent::NeutronState(NeutronState::Primary),
             b"backup" => StateFileContent::NeutronState(NeutronState::Backup),
-            other => StateFileContent::Nonsense(String::from_utf8_lossy(other).into_owned()),
+            other => StateFileContent::Invalid(String::from_utf8_lossy(other).into_owned()),
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => StateFileContent::Missing,
         Err(error) => StateFileContent::Unreadable(error.to_string()),

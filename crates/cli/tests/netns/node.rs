@@ -301,7 +301,7 @@ fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("1 of 2 floating addresses are not held"), "{said}");
-    assert!(said.contains("the monitor is deaf or gone"), "{said}");
+    assert!(said.contains("the monitor does not run or misses events"), "{said}");
     wait_for("the log to have it", || place.log().contains("state-file-differs").then_some(()));
     write(&lab.path().join("ha_confs").join(&deaf.id).join("state"), "primary");
     wait_for("it to be over", || (findings().len() == 2).then_some(()));

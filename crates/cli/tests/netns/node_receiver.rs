@@ -30,7 +30,7 @@ fn a_node_shows_what_is_claimed_beside_what_is_so_and_finds_liars_and_silence() 
     assert_eq!(report(lab.path(), liar, "primary"), Some(200));
     assert_eq!(report(lab.path(), "deleted", "primary"), Some(200));
     let found = wait_for("the liar", || findings(&place, liar).pop());
-    let lie = "its monitor claims primary, the kernel says backup";
+    let lie = "the monitor reports primary, the kernel says backup";
     assert_eq!(found, ("monitor-lies".to_owned(), lie.to_owned()));
     assert_eq!(wait_for("the silence", || findings(&place, quiet).pop()).0, "monitor-silent");
     assert_eq!(findings(&place, "deleted")[0].0, "claim-about-a-stranger");

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::discovery::InstanceConfig;
-use vipwatch_core::audit::{AgentKnowledge, neutron_state_of};
+use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::{ErrorChain, InstanceId, Jitter, Moment, NeutronState, Role};
 use vipwatch_history::{LastRole, Latencies, Stage};
 use vipwatch_linux::clock;
@@ -233,7 +233,7 @@ impl Notifier {
             Stage::Webhook => {
                 transition.is_news && spec.webhooks.iter().any(|one| one.on.contains(&role))
             }
-            Stage::Agent => neutron_state_of(&transition.to).is_some(),
+            Stage::Agent => transition.to.neutron_state().is_some(),
         };
         outlets.stages.iter().copied().filter(is_told).collect()
     }
@@ -312,7 +312,7 @@ impl Notifier {
                 _ => announcer.stop(id),
             }
         }
-        if let (Some(agent), Some(role)) = (&mut outlets.agent, neutron_state_of(&transition.to)) {
+        if let (Some(agent), Some(role)) = (&mut outlets.agent, transition.to.neutron_state()) {
             agent.delivery().want(role);
         }
         if !outlets.is_settled() {
@@ -589,7 +589,7 @@ fn agent_report(
     match told {
         AgentOutcome::Acknowledged(role) => {
             // It may have acknowledged what has changed since.
-            report.is_final = neutron_state_of(&last.to) == Some(role);
+            report.is_final = last.to.neutron_state() == Some(role);
             *knows = AgentKnowledge { acknowledged: Some(role), failing: None };
         }
         AgentOutcome::Failed(_, error) => {

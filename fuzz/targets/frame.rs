@@ -6,7 +6,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libfuzzer_sys::fuzz_target;
-use vipwatch_core::snapshot::{Mac, AnnounceSource};
+use vipwatch_core::announce::AnnounceSource;
+use vipwatch_core::snapshot::Mac;
 use vipwatch_linux::announce::{AddressClaim, announcement, claim, question};
 
 fuzz_target!(|frame: &[u8]| {

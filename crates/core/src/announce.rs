@@ -1,4 +1,7 @@
-//! When to announce an address to its network, and whether we may.
+//! When to announce an address to its network, and whether it may be announced.
+//!
+//! An announcement is a gratuitous ARP or an unsolicited neighbour advertisement. One address is
+//! announced in rounds:
 //!
 //! ```text
 //!   start        gap      gap              second burst   gap      gap          refresh
@@ -6,40 +9,43 @@
 //!     1 ───────── 2 ────── 3 ────── … ───────── 1 ──────── 2 ────── 3 ─── … ────── 1 ── …
 //! ```
 //!
-//! The gap is above one second because Linux, before 4.12, takes no second announcement for
-//! an address within its ARP lock time, and the first one may have been lost: two that come
-//! too close are as good as one.
+//! The gap is longer than one second because Linux before 4.12 ignores a second announcement for an
+//! address within its ARP lock time (`locktime`, one second). The first announcement may be lost, so a
+//! second one that comes too early would be useless.
 //!
-//! [`crate::Snapshot::announce_source`] decides whether the kernel holds the address and may announce it.
-//! [`Schedule`] holds the times.
+//! [`announce_source`] checks whether the kernel holds an address and may announce it. [`Schedule`]
+//! decides when. The frames are built and sent by the crates `linux` and `outlets`.
 
 mod schedule;
+mod source;
 
 use std::time::Duration;
 
 pub use schedule::{AnnounceRound, DueAnnouncement, Schedule};
+pub use source::{AnnounceRefusal, AnnounceSource, announce_source};
 
 use crate::RateLimit;
 
-/// How often, how far apart, and how many at a time.
+/// The number, the times and the rate of announcements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnnouncePlan {
-    /// Rounds of a burst; the first one comes at once.
+    /// Number of rounds in a burst. The first round starts at once; 0 counts as 1.
     pub count: u16,
-    /// Between two rounds of a burst.
+    /// Time between two rounds of a burst.
     pub gap: Duration,
-    /// How long after the first burst the second one comes; `None` for no second burst.
+    /// Time between the first and the second burst; `None` for no second burst.
     pub second_burst: Option<Duration>,
-    /// How often to repeat one round for as long as the address is ours; `None` for never.
+    /// Interval of single rounds after the bursts, while this node is primary; `None` for no refresh.
     pub refresh: Option<Duration>,
-    /// Announcements of all addresses together.
+    /// The limit for announcements of all addresses together.
     pub rate: RateLimit,
-    /// How long to listen for other holders after the first burst; `None` for no check.
+    /// How long to listen for other hosts with the address after the first burst; `None` for no check.
     pub check: Option<Duration>,
 }
 
 impl AnnouncePlan {
-    /// On becoming primary: above the lock time, and once more for a port that was wired late.
+    /// The default after this node became primary: a gap above the ARP lock time, and a second burst for
+    /// ports that are connected late.
     pub const PRIMARY: Self = Self {
         count: 3,
         gap: Duration::from_millis(1100),
@@ -49,11 +55,11 @@ impl AnnouncePlan {
         check: None,
     };
 
-    /// As Neutron's monitor did in releases 10 to 17.
+    /// The plan of Neutron's monitor in releases 10 to 17: three rounds, two seconds apart.
     pub const LEGACY: Self =
         Self { gap: Duration::from_secs(2), second_burst: None, ..Self::PRIMARY };
 
-    /// How long after its `round`-th round an address is due again; `None` if that was all.
+    /// The wait after round number `round` (1 is the first); `None` after the last round.
     fn wait_after(&self, round: u16, is_refreshing: bool) -> Option<Duration> {
         let count = self.count.max(1);
         match self.second_burst {
@@ -64,7 +70,7 @@ impl AnnouncePlan {
         }
     }
 
-    /// Whether the first burst ends with this round.
+    /// Whether `round` (1 is the first) is the last of the first burst.
     pub fn ends_first_burst(&self, round: u16) -> bool {
         round == self.count.max(1)
     }

@@ -79,7 +79,7 @@ impl RouterEventLog {
                 let ip = target.ip;
                 let link = link.map_or_else(|| "no link".to_owned(), |link| link.to_string());
                 let then =
-                    if reason.is_passing() { "; it will be when that has changed" } else { "" };
+                    if reason.is_temporary() { "; it will be when that has changed" } else { "" };
                 log.line(
                     Level::Info,
                     format_args!(

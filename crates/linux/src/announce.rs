@@ -10,7 +10,8 @@ pub mod port;
 
 use std::net::IpAddr;
 
-use vipwatch_core::snapshot::{AnnounceSource, Mac};
+use vipwatch_core::announce::AnnounceSource;
+use vipwatch_core::snapshot::Mac;
 
 /// The largest frame built here: an advertisement with one option.
 const LARGEST: usize = 86;

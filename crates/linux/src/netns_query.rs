@@ -92,7 +92,7 @@ impl NetnsQuery {
                 parts.push(self.dump(request, place, &mut snapshot)?);
             }
             if parts.iter().all(|collected| collected.part == DumpPart::Whole) {
-                snapshot.settle();
+                snapshot.sort_addresses();
                 return Ok(snapshot);
             }
         }
@@ -135,7 +135,7 @@ impl NetnsQuery {
             }
             snapshot.links.push(facts);
         }
-        snapshot.settle();
+        snapshot.sort_addresses();
         Ok(Some(snapshot))
     }
 

@@ -56,7 +56,7 @@ impl OwnNetnsQuery {
                 break;
             }
         }
-        snapshot.settle();
+        snapshot.sort_addresses();
         Ok(snapshot)
     }
 

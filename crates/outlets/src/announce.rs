@@ -20,8 +20,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use vipwatch_core::announce::{DueAnnouncement, Schedule};
-use vipwatch_core::snapshot::{AnnounceRefusal, AnnounceSource, Mac, Snapshot};
+use vipwatch_core::announce::{
+    AnnounceRefusal, AnnounceSource, DueAnnouncement, Schedule, announce_source,
+};
+use vipwatch_core::snapshot::{Mac, Snapshot};
 use vipwatch_core::{
     AnnouncePlan, Inventory, LinkAddress, LinkIndex, LinkName, Moment, NeutronState, Observation,
     Usability,
@@ -182,7 +184,7 @@ impl Announcer {
             NeutronState::Backup if before != Some(NeutronState::Primary) => {}
             NeutronState::Backup => {
                 self.schedule.clear();
-                self.refused.retain(|(_, reason)| !reason.is_passing());
+                self.refused.retain(|(_, reason)| !reason.is_temporary());
                 self.stop_listening();
             }
         }
@@ -307,7 +309,7 @@ impl Announcer {
         let mut frames = Vec::with_capacity(due.len() * 2);
         for (at, taken) in due.iter().enumerate() {
             let target = taken.target;
-            match snapshot.announce_source(target, self.watched) {
+            match announce_source(&snapshot, target, self.watched) {
                 Err(reason) => notes.extend(self.refuse(target, reason, &snapshot)),
                 Ok(_) if !self.schedule.allow(now) => {
                     due[at..].iter().for_each(|rest| self.schedule.put_back(*rest));
@@ -392,13 +394,13 @@ impl Announcer {
         reason: AnnounceRefusal,
         snapshot: &Snapshot,
     ) -> Option<AnnounceNote> {
-        if !reason.is_passing() {
+        if !reason.is_temporary() {
             self.schedule.cancel(target);
         }
         match self.refused.binary_search_by_key(&target, |(target, _)| *target) {
             Ok(at) => {
                 let before = std::mem::replace(&mut self.refused[at].1, reason);
-                if before == reason || before.is_passing() && reason.is_passing() {
+                if before == reason || before.is_temporary() && reason.is_temporary() {
                     return None;
                 }
             }

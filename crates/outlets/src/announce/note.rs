@@ -2,8 +2,9 @@
 
 use std::io;
 
+use vipwatch_core::announce::AnnounceRefusal;
 use vipwatch_core::announce::AnnounceRound;
-use vipwatch_core::snapshot::{AnnounceRefusal, Mac};
+use vipwatch_core::snapshot::Mac;
 use vipwatch_core::{LinkAddress, LinkName};
 use vipwatch_linux::monitor::WatchError;
 

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vipwatch_core::snapshot::{AnnounceRefusal, Mac};
+use vipwatch_core::announce::{AnnounceRefusal, announce_source};
+use vipwatch_core::snapshot::Mac;
 use vipwatch_core::{AnnouncePlan, LinkAddress, LinkName, NetnsName};
 use vipwatch_linux::clock;
 use vipwatch_linux::monitor::WatchError;
@@ -131,8 +132,8 @@ fn targets(
     let AddressSelection::These(wanted) = &request.which else {
         // Nobody has asked for what can never be announced.
         let may_be = |target: &LinkAddress| {
-            let refusal = snapshot.announce_source(*target, request.watched).err();
-            refusal.is_none_or(AnnounceRefusal::is_passing)
+            let refusal = announce_source(&snapshot, *target, request.watched).err();
+            refusal.is_none_or(AnnounceRefusal::is_temporary)
         };
         return Ok(held.into_iter().filter(may_be).collect());
     };

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
 use vipwatch_core::RateLimit;
-use vipwatch_core::snapshot::{AnnounceRefusal, Mac};
+use vipwatch_core::announce::AnnounceRefusal;
+use vipwatch_core::snapshot::Mac;
 use vipwatch_core::{AnnouncePlan, LinkIndex};
 use vipwatch_linux::announce::arp::{Operation, gratuitous};
 use vipwatch_linux::announce::port::{ClaimFilter, PacketSocket};

@@ -1,56 +1,56 @@
-//! What the kernel told us. Facts only: nothing here says what they mean.
+//! Facts about a namespace that were read from the kernel. [`crate::tracker`] interprets them.
 
 use ipnet::IpNet;
 
 use crate::LinkName;
 
-/// Kernel interface index, unique only within one namespace, never reused for a new link
-/// under the same name.
+/// A kernel interface index. It is unique within one namespace only; a link that is created again under
+/// the same name gets another index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkIndex(pub u32);
 
-/// Whether anybody would answer for an address.
+/// Whether the kernel answers for an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usability {
-    /// The address is in use.
+    /// The kernel answers for the address.
     Usable,
-    /// IPv6 duplicate address detection has not ended yet (RFC 4862 §5.4), or found another
-    /// holder.
+    /// IPv6 duplicate address detection (RFC 4862 §5.4) has not ended, or found another host with the
+    /// address.
     NotUsable,
 }
 
-/// Why the kernel was asked for everything.
+/// Why all links and addresses of a namespace were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotReason {
-    /// Nothing was known yet.
+    /// The first read after the start.
     First,
-    /// Events were lost, or could not be read.
+    /// The kernel dropped events, or events could not be read.
     Resync,
-    /// Nothing is wrong as far as we know; this is to find out.
+    /// A periodic check of the state that was built from events.
     Audit,
 }
 
-/// Everything the kernel holds, in one consistent picture.
+/// All links and addresses of a namespace, from one consistent dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inventory {
-    /// Why it was taken.
+    /// Why the dump was taken.
     pub look: SnapshotReason,
     /// Every link of the namespace.
     pub links: Vec<(LinkIndex, LinkName)>,
-    /// Addresses; the taker may have left out those nobody watches.
+    /// The addresses; addresses that are not watched may be missing.
     pub addresses: Vec<(LinkIndex, IpNet, Usability)>,
 }
 
 /// One fact about a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observation {
-    /// An address was added, or something about it changed.
+    /// An address was added, or one of its attributes changed.
     AddressSeen {
         /// The link it is on.
         link: LinkIndex,
         /// The local address and its prefix length.
         cidr: IpNet,
-        /// Whether it is in use.
+        /// Whether the kernel answers for it.
         usability: Usability,
     },
     /// An address was removed.
@@ -60,22 +60,22 @@ pub enum Observation {
         /// The local address and its prefix length.
         cidr: IpNet,
     },
-    /// A link was created, renamed, or changed in a way that is none of our business.
+    /// A link was created or renamed, or one of its attributes changed.
     LinkSeen {
-        /// Its identity.
+        /// The index of the link.
         link: LinkIndex,
-        /// Its name now.
+        /// The current name of the link.
         name: LinkName,
     },
     /// A link was deleted or left the namespace.
     LinkRemoved {
-        /// Its identity.
+        /// The index of the link.
         link: LinkIndex,
     },
-    /// The picture from a dump; it replaces what was known, it does not add to it.
+    /// A complete dump; it replaces everything that was known before.
     Inventory(Inventory),
-    /// The first look has taken so long that somebody must be told something.
-    FirstLookOverdue,
-    /// The namespace lost its name; what it holds no longer matters to anybody.
+    /// The first snapshot takes too long: consumers get an assumed state until it arrives.
+    FirstSnapshotOverdue,
+    /// The name of the namespace was removed (`ip netns delete`); its addresses no longer matter.
     NamespaceRemoved,
 }

@@ -1,137 +1,137 @@
-//! The fold: observations in, transitions out.
+//! Computes the Neutron state of one watched address from observations.
 //!
 //! ```text
 //!                 Inventory (always)          VIP usable on the watched link
-//!   nothing known ──────────────────▶ backup ────────────────────────────▶ primary
+//!      no state ────────────────────▶ backup ────────────────────────────▶ primary
 //!         │                            ▲  ▲                                   │
-//!         └── FirstLookOverdue ────────┘  └───── VIP or link gone ────────────┘
+//!         └── FirstSnapshotOverdue ────┘  └───── VIP or link removed ─────────┘
 //! ```
 //!
-//! Two things make a primary: which link bears the watched name *now*, and which links hold
-//! the address *now*. Both are kept by kernel index, so that a link which is renamed,
-//! deleted or re-created takes its addresses with it, whatever order the news comes in.
+//! The state depends on two facts: which link has the watched name now, and which links hold the
+//! address now. The tracker stores both by kernel index. A link that is renamed or deleted therefore takes
+//! its address along, in whatever order the events arrive.
 
 use crate::{
     Inventory, LinkIndex, Moment, NeutronState, Observation, SnapshotReason, Usability,
     WatchedAddress,
 };
 
-/// What made a role change.
+/// Why the state changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeCause {
-    /// The first picture of the namespace.
-    FirstLook,
-    /// The address came up on the watched link.
+    /// The first snapshot of the namespace arrived.
+    FirstSnapshot,
+    /// The address became usable on the watched link.
     AddressAdded,
-    /// The address left the watched link, or stopped being usable.
+    /// The address was removed from the watched link, or is no longer usable.
     AddressRemoved,
-    /// The watched name moved to, from, or with a link.
+    /// A link was created, deleted or renamed.
     LinkChanged,
-    /// A picture taken after events were lost.
+    /// A snapshot after lost events shows another state.
     Resync,
-    /// A picture taken to check ourselves. This one is a defect of ours.
+    /// A periodic snapshot shows another state: an event was missed, which is a defect.
     Audit,
-    /// Nothing could be read in time; an assumption, until it can.
+    /// The kernel could not be read in time; the state is assumed until it can.
     Assumed,
-    /// The namespace is gone.
+    /// The namespace was removed.
     NamespaceRemoved,
 }
 
-/// A change of role.
+/// A change of the Neutron state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateChange {
-    /// The role before; `None` if nothing had been published yet.
+    /// The state before; `None` if this is the first state.
     pub from: Option<NeutronState>,
-    /// The role now.
+    /// The state after the change.
     pub to: NeutronState,
-    /// What made it change.
+    /// Why the state changed.
     pub cause: ChangeCause,
-    /// When the observation was folded.
+    /// When the tracker took the observation.
     pub at: Moment,
 }
 
 impl StateChange {
-    /// The first word about something of which nothing can be known.
+    /// The first state of an instance whose namespace cannot be read.
     pub fn assumed(at: Moment) -> Self {
         Self { from: None, to: NeutronState::Backup, cause: ChangeCause::Assumed, at }
     }
 }
 
-/// Follows one [`WatchedAddress`] through the observations of its namespace.
+/// Follows one [`WatchedAddress`] by the observations of its namespace.
 #[derive(Debug)]
 pub struct Tracker {
     watch: WatchedAddress,
-    /// The link that bears the watched name; `None` while there is no such link.
+    /// The link with the watched name; `None` while there is no such link.
     link: Option<LinkIndex>,
-    /// Links on which the address is usable, whatever they are called.
+    /// The links of any name on which the address is usable.
     holders: Vec<LinkIndex>,
-    /// What was said last; `None` before the first word.
-    role: Option<NeutronState>,
-    /// False until the first inventory: until then single events mean nothing.
+    /// The state after the last change; `None` before the first.
+    state: Option<NeutronState>,
+    /// False until the first inventory. Before it, single events are ignored.
     is_informed: bool,
 }
 
 impl Tracker {
-    /// A tracker that knows nothing yet.
+    /// A tracker without a state.
     pub fn new(watch: WatchedAddress) -> Self {
-        Self { watch, link: None, holders: Vec::new(), role: None, is_informed: false }
+        Self { watch, link: None, holders: Vec::new(), state: None, is_informed: false }
     }
 
-    /// The role said last.
-    pub fn role(&self) -> Option<NeutronState> {
-        self.role
+    /// The state after the last change; `None` before the first.
+    pub fn state(&self) -> Option<NeutronState> {
+        self.state
     }
 
-    /// Whether the kernel's picture is known; before, a role is an assumption.
+    /// Whether an inventory was applied. Before that, a state is an assumption.
     pub fn is_informed(&self) -> bool {
         self.is_informed
     }
 
-    /// Whether the watched link exists, as far as we know.
+    /// Whether a link with the watched name exists, by the observations so far.
     pub fn has_link(&self) -> bool {
         self.link.is_some()
     }
 
-    /// The role an inventory would lead to, without taking it in.
-    pub fn role_in(&self, inventory: &Inventory) -> NeutronState {
+    /// The state that `inventory` shows, without applying it.
+    pub fn state_in(&self, inventory: &Inventory) -> NeutronState {
         let mut other = Self::new(self.watch);
         other.replace(inventory);
-        other.role_now()
+        other.current_state()
     }
 
-    /// Folds one observation into the role; returns the change, if there was one.
-    pub fn apply(&mut self, seen: &Observation, at: Moment) -> Option<StateChange> {
-        let cause = self.absorb(seen)?;
+    /// Applies one observation; returns the change of state, if there is one.
+    pub fn apply(&mut self, observation: &Observation, at: Moment) -> Option<StateChange> {
+        let cause = self.update(observation)?;
         let to = match cause {
             ChangeCause::Assumed | ChangeCause::NamespaceRemoved => NeutronState::Backup,
-            ChangeCause::FirstLook
+            ChangeCause::FirstSnapshot
             | ChangeCause::AddressAdded
             | ChangeCause::AddressRemoved
             | ChangeCause::LinkChanged
             | ChangeCause::Resync
-            | ChangeCause::Audit => self.role_now(),
+            | ChangeCause::Audit => self.current_state(),
         };
-        if self.role == Some(to) {
+        if self.state == Some(to) {
             return None;
         }
-        let from = self.role.replace(to);
+        let from = self.state.replace(to);
         Some(StateChange { from, to, cause, at })
     }
 
-    /// Takes the fact in; `None` if it cannot change the role.
-    fn absorb(&mut self, seen: &Observation) -> Option<ChangeCause> {
-        match seen {
+    /// Stores the observed fact; `None` if it cannot change the state.
+    fn update(&mut self, observation: &Observation) -> Option<ChangeCause> {
+        match observation {
             Observation::Inventory(inventory) => {
                 self.replace(inventory);
                 self.is_informed = true;
                 return Some(match inventory.look {
-                    SnapshotReason::First => ChangeCause::FirstLook,
+                    SnapshotReason::First => ChangeCause::FirstSnapshot,
                     SnapshotReason::Resync => ChangeCause::Resync,
                     SnapshotReason::Audit => ChangeCause::Audit,
                 });
             }
-            Observation::FirstLookOverdue => {
-                return self.role.is_none().then_some(ChangeCause::Assumed);
+            Observation::FirstSnapshotOverdue => {
+                return self.state.is_none().then_some(ChangeCause::Assumed);
             }
             Observation::NamespaceRemoved => return Some(ChangeCause::NamespaceRemoved),
             Observation::AddressSeen { .. }
@@ -142,29 +142,29 @@ impl Tracker {
         if !self.is_informed {
             return None;
         }
-        match *seen {
+        match *observation {
             Observation::AddressSeen { link, cidr, usability } if cidr == self.watch.vip => {
-                self.hold(link, usability);
+                self.set_usability(link, usability);
                 Some(match usability {
                     Usability::Usable => ChangeCause::AddressAdded,
                     Usability::NotUsable => ChangeCause::AddressRemoved,
                 })
             }
             Observation::AddressRemoved { link, cidr } if cidr == self.watch.vip => {
-                self.hold(link, Usability::NotUsable);
+                self.set_usability(link, Usability::NotUsable);
                 Some(ChangeCause::AddressRemoved)
             }
             Observation::LinkSeen { link, name } if name == self.watch.link => {
                 self.link = Some(link);
                 Some(ChangeCause::LinkChanged)
             }
-            // Renamed away: the same link under another name.
+            // The watched link got another name.
             Observation::LinkSeen { link, .. } if self.link == Some(link) => {
                 self.link = None;
                 Some(ChangeCause::LinkChanged)
             }
             Observation::LinkRemoved { link } => {
-                self.hold(link, Usability::NotUsable);
+                self.set_usability(link, Usability::NotUsable);
                 if self.link == Some(link) {
                     self.link = None;
                 }
@@ -174,7 +174,7 @@ impl Tracker {
             | Observation::AddressRemoved { .. }
             | Observation::LinkSeen { .. }
             | Observation::Inventory(_)
-            | Observation::FirstLookOverdue
+            | Observation::FirstSnapshotOverdue
             | Observation::NamespaceRemoved => None,
         }
     }
@@ -187,19 +187,19 @@ impl Tracker {
         self.holders.clear();
         for (link, cidr, usability) in &inventory.addresses {
             if *cidr == self.watch.vip {
-                self.hold(*link, *usability);
+                self.set_usability(*link, *usability);
             }
         }
     }
 
-    fn hold(&mut self, link: LinkIndex, usability: Usability) {
-        self.holders.retain(|held| *held != link);
+    fn set_usability(&mut self, link: LinkIndex, usability: Usability) {
+        self.holders.retain(|holder| *holder != link);
         if usability == Usability::Usable {
             self.holders.push(link);
         }
     }
 
-    fn role_now(&self) -> NeutronState {
+    fn current_state(&self) -> NeutronState {
         match self.link {
             Some(link) if self.holders.contains(&link) => NeutronState::Primary,
             Some(_) | None => NeutronState::Backup,

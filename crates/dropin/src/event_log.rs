@@ -52,7 +52,7 @@ impl RouterEventLog {
         }
         let holds = if change.to == NeutronState::Primary { "holds" } else { "does not hold" };
         let cause = match change.cause {
-            ChangeCause::FirstLook => "first look",
+            ChangeCause::FirstSnapshot => "first look",
             ChangeCause::AddressAdded => "address added",
             ChangeCause::AddressRemoved => "address removed",
             ChangeCause::LinkChanged => "link created, renamed or deleted",

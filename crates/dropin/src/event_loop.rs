@@ -330,7 +330,7 @@ impl<J: EventLog> EventLoop<J> {
         };
         watching.is_failing = false;
         watching.backoff.reset();
-        let agrees = tracker.role() == Some(tracker.role_in(inventory));
+        let agrees = tracker.state() == Some(tracker.state_in(inventory));
         if inventory.look != SnapshotReason::Audit || agrees {
             watching.is_suspicious = false;
             return true;
@@ -384,7 +384,7 @@ impl<J: EventLog> EventLoop<J> {
 
     /// Nothing could be read in time, or there is nothing to read.
     fn assume(&mut self, now: Moment) {
-        let seen = Observation::FirstLookOverdue;
+        let seen = Observation::FirstSnapshotOverdue;
         let change = match &mut self.tracker {
             Some(tracker) => tracker.apply(&seen, now),
             None => Some(StateChange::assumed(now)),

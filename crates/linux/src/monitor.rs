@@ -347,7 +347,7 @@ impl AuditFacts<'_> {
             Observation::LinkSeen { .. }
             | Observation::LinkRemoved { .. }
             | Observation::Inventory(_)
-            | Observation::FirstLookOverdue
+            | Observation::FirstSnapshotOverdue
             | Observation::NamespaceRemoved => true,
         }
     }

@@ -214,7 +214,7 @@ impl Announcer {
             // It may have got a carrier.
             Observation::LinkSeen { link, .. } => self.schedule.wake_link(*link, now),
             Observation::Inventory(inventory) => self.take_stock(inventory, now),
-            Observation::FirstLookOverdue | Observation::NamespaceRemoved => {}
+            Observation::FirstSnapshotOverdue | Observation::NamespaceRemoved => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! The fold, case by case, and against a picture kept the slow and obvious way.
+//! Single cases of the tracker, and a property test against a simple model of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -41,46 +41,46 @@ fn inventory(look: SnapshotReason, held: &[LinkIndex]) -> Observation {
     })
 }
 
-fn informed(held: &[LinkIndex]) -> Tracker {
+fn tracker_with(held: &[LinkIndex]) -> Tracker {
     let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
     tracker.apply(&inventory(SnapshotReason::First, held), NOON);
     tracker
 }
 
 #[test]
-fn the_first_inventory_is_a_transition_whatever_it_says() {
-    for (held, role) in [(&[][..], NeutronState::Backup), (&[HA][..], NeutronState::Primary)] {
+fn the_first_inventory_is_a_change_with_either_state() {
+    for (held, state) in [(&[][..], NeutronState::Backup), (&[HA][..], NeutronState::Primary)] {
         let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
         let change = tracker.apply(&inventory(SnapshotReason::First, held), NOON);
         let expected =
-            StateChange { from: None, to: role, cause: ChangeCause::FirstLook, at: NOON };
+            StateChange { from: None, to: state, cause: ChangeCause::FirstSnapshot, at: NOON };
         assert_eq!(change, Some(expected));
     }
 }
 
 #[test]
-fn an_event_before_the_first_inventory_says_nothing() {
+fn an_event_before_the_first_inventory_changes_nothing() {
     let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
     assert_eq!(tracker.apply(&added(HA), NOON), None);
-    assert_eq!(tracker.role(), None);
+    assert_eq!(tracker.state(), None);
 }
 
 #[test]
-fn an_address_comes_and_goes() {
-    let mut tracker = informed(&[]);
+fn a_state_follows_the_address_on_the_watched_link() {
+    let mut tracker = tracker_with(&[]);
     assert_eq!(tracker.apply(&added(HA), NOON).unwrap().to, NeutronState::Primary);
     assert_eq!(tracker.apply(&removed(HA), NOON).unwrap().to, NeutronState::Backup);
 }
 
 #[test]
-fn a_refresh_is_no_transition() {
-    let mut tracker = informed(&[HA]);
+fn a_refresh_of_the_address_is_no_change() {
+    let mut tracker = tracker_with(&[HA]);
     assert_eq!(tracker.apply(&added(HA), NOON), None);
 }
 
 #[test]
-fn the_same_address_on_another_link_or_with_another_prefix_is_not_ours() {
-    let mut tracker = informed(&[]);
+fn the_same_address_on_another_link_or_with_another_prefix_does_not_count() {
+    let mut tracker = tracker_with(&[]);
     assert_eq!(tracker.apply(&added(OTHER), NOON), None);
     let cidr = parse_vip("169.254.0.1/32").unwrap();
     let seen = Observation::AddressSeen { link: HA, cidr, usability: Usability::Usable };
@@ -88,48 +88,51 @@ fn the_same_address_on_another_link_or_with_another_prefix_is_not_ours() {
 }
 
 #[test]
-fn a_tentative_address_counts_only_when_detection_has_ended_well() {
-    let mut tracker = informed(&[]);
-    let seen = |usability| Observation::AddressSeen { link: HA, cidr: vip(), usability };
-    assert_eq!(tracker.apply(&seen(Usability::NotUsable), NOON), None);
-    assert_eq!(tracker.apply(&seen(Usability::Usable), NOON).unwrap().to, NeutronState::Primary);
-    assert_eq!(tracker.apply(&seen(Usability::NotUsable), NOON).unwrap().to, NeutronState::Backup);
+fn a_tentative_address_counts_after_detection_found_no_duplicate() {
+    let mut tracker = tracker_with(&[]);
+    let address = |usability| Observation::AddressSeen { link: HA, cidr: vip(), usability };
+    assert_eq!(tracker.apply(&address(Usability::NotUsable), NOON), None);
+    assert_eq!(tracker.apply(&address(Usability::Usable), NOON).unwrap().to, NeutronState::Primary);
+    assert_eq!(
+        tracker.apply(&address(Usability::NotUsable), NOON).unwrap().to,
+        NeutronState::Backup
+    );
 }
 
 #[test]
-fn a_link_renamed_away_demotes_and_renamed_into_place_promotes() {
-    let mut tracker = informed(&[HA, OTHER]);
+fn renaming_the_watched_link_changes_the_state() {
+    let mut tracker = tracker_with(&[HA, OTHER]);
     assert_eq!(tracker.apply(&linked(HA, "old"), NOON).unwrap().to, NeutronState::Backup);
     assert_eq!(tracker.apply(&linked(OTHER, "ha-1"), NOON).unwrap().to, NeutronState::Primary);
 }
 
 #[test]
 fn a_link_recreated_under_the_same_name_starts_without_the_address() {
-    let mut tracker = informed(&[HA]);
-    let gone = Observation::LinkRemoved { link: HA };
-    assert_eq!(tracker.apply(&gone, NOON).unwrap().to, NeutronState::Backup);
+    let mut tracker = tracker_with(&[HA]);
+    let removed = Observation::LinkRemoved { link: HA };
+    assert_eq!(tracker.apply(&removed, NOON).unwrap().to, NeutronState::Backup);
     assert_eq!(tracker.apply(&linked(LinkIndex(9), "ha-1"), NOON), None);
     assert_eq!(tracker.apply(&added(LinkIndex(9)), NOON).unwrap().to, NeutronState::Primary);
 }
 
 #[test]
-fn an_inventory_without_the_vip_demotes() {
-    let mut tracker = informed(&[HA]);
+fn an_inventory_without_the_vip_means_backup() {
+    let mut tracker = tracker_with(&[HA]);
     let change = tracker.apply(&inventory(SnapshotReason::Resync, &[]), NOON).unwrap();
     assert_eq!((change.to, change.cause), (NeutronState::Backup, ChangeCause::Resync));
 }
 
 #[test]
-fn an_overdue_first_look_is_assumed_backup_and_corrected_by_the_truth() {
+fn an_overdue_first_snapshot_is_assumed_backup_and_corrected_by_the_inventory() {
     let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
-    let change = tracker.apply(&Observation::FirstLookOverdue, NOON).unwrap();
+    let change = tracker.apply(&Observation::FirstSnapshotOverdue, NOON).unwrap();
     assert_eq!((change.to, change.cause), (NeutronState::Backup, ChangeCause::Assumed));
     let change = tracker.apply(&inventory(SnapshotReason::First, &[HA]), NOON).unwrap();
     assert_eq!((change.from, change.to), (Some(NeutronState::Backup), NeutronState::Primary));
-    assert_eq!(tracker.apply(&Observation::FirstLookOverdue, NOON), None);
+    assert_eq!(tracker.apply(&Observation::FirstSnapshotOverdue, NOON), None);
 }
 
-/// A kernel as a child would draw it: links with names, and who holds the address.
+/// A simple model of the kernel: links with names, and the links that hold the address.
 #[derive(Debug, Default, Clone)]
 struct Kernel {
     links: BTreeMap<u32, LinkName>,
@@ -150,18 +153,19 @@ enum Step {
 }
 
 impl Kernel {
-    fn role(&self) -> NeutronState {
-        let holds =
-            |(link, held): (&u32, &LinkName)| *held == name("ha-1") && self.holders.contains(link);
+    fn state(&self) -> NeutronState {
+        let holds = |(link, link_name): (&u32, &LinkName)| {
+            *link_name == name("ha-1") && self.holders.contains(link)
+        };
         if self.links.iter().any(holds) { NeutronState::Primary } else { NeutronState::Backup }
     }
 
     fn link_name(&self, is_watched: bool, link: u32) -> LinkName {
-        let taken = self.links.values().any(|held| *held == name("ha-1"));
-        if is_watched && !taken { name("ha-1") } else { name(&format!("x{link}")) }
+        let is_taken = self.links.values().any(|other| *other == name("ha-1"));
+        if is_watched && !is_taken { name("ha-1") } else { name(&format!("x{link}")) }
     }
 
-    /// Does the step, and says what a listener would hear.
+    /// Does the step, and returns the events that the kernel sends.
     fn perform(&mut self, step: Step) -> Vec<Observation> {
         match step {
             Step::Add(link) if self.links.contains_key(&link) => {
@@ -176,13 +180,13 @@ impl Kernel {
                 vec![Observation::LinkSeen { link: LinkIndex(link), name }]
             }
             Step::Delete(link) if self.links.remove(&link).is_some() => {
-                let had = self.holders.remove(&link);
+                let was_holding = self.holders.remove(&link);
                 let index = LinkIndex(link);
-                let mut heard = vec![Observation::LinkRemoved { link: index }];
-                if had {
-                    heard.insert(0, removed(index));
+                let mut events = vec![Observation::LinkRemoved { link: index }];
+                if was_holding {
+                    events.insert(0, removed(index));
                 }
-                heard
+                events
             }
             Step::Rename(link, is_watched) if self.links.contains_key(&link) => {
                 let name = self.link_name(is_watched, link);
@@ -228,39 +232,39 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// For any order of events, losses and resyncs, the role said last is the kernel's, and
-    /// every transition is one the kernel made.
+    /// For any order of events, losses and resyncs, the tracker ends with the kernel's state, and reports
+    /// exactly the changes that the kernel made.
     #[test]
-    fn the_role_said_last_is_the_kernels(steps in prop::collection::vec(step(), 0..60)) {
+    fn the_tracker_ends_with_the_kernels_state(steps in prop::collection::vec(step(), 0..60)) {
         let mut kernel = Kernel::default();
         let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
         tracker.apply(&kernel.inventory(SnapshotReason::First), NOON);
-        let mut is_deaf = false;
+        let mut is_losing_events = false;
 
         for step in steps {
             match step {
-                Step::Overrun => is_deaf = true,
+                Step::Overrun => is_losing_events = true,
                 Step::Resync => {
-                    is_deaf = false;
+                    is_losing_events = false;
                     tracker.apply(&kernel.inventory(SnapshotReason::Resync), NOON);
                 }
                 Step::Add(_) | Step::Remove(_) | Step::Refresh(_) | Step::Create(..)
                 | Step::Delete(_) | Step::Rename(..) => {
-                    let before = kernel.role();
-                    let heard = kernel.perform(step);
-                    if is_deaf {
+                    let before = kernel.state();
+                    let events = kernel.perform(step);
+                    if is_losing_events {
                         continue;
                     }
                     let changes: Vec<_> =
-                        heard.iter().filter_map(|seen| tracker.apply(seen, NOON)).collect();
-                    prop_assert_eq!(changes.len(), usize::from(before != kernel.role()));
+                        events.iter().filter_map(|event| tracker.apply(event, NOON)).collect();
+                    prop_assert_eq!(changes.len(), usize::from(before != kernel.state()));
                 }
             }
-            if !is_deaf {
-                prop_assert_eq!(tracker.role(), Some(kernel.role()));
+            if !is_losing_events {
+                prop_assert_eq!(tracker.state(), Some(kernel.state()));
             }
         }
         tracker.apply(&kernel.inventory(SnapshotReason::Resync), NOON);
-        prop_assert_eq!(tracker.role(), Some(kernel.role()));
+        prop_assert_eq!(tracker.state(), Some(kernel.state()));
     }
 }

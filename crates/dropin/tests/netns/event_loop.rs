@@ -140,7 +140,7 @@ fn a_kernel_that_cannot_be_asked_is_asked_again_and_said_once() {
     stage.turn_until("the first look", |said| said.len() > 1);
     assert_eq!(
         stage.said(),
-        [failed, Said::NeutronState(NeutronState::Primary, ChangeCause::FirstLook)]
+        [failed, Said::NeutronState(NeutronState::Primary, ChangeCause::FirstSnapshot)]
     );
     assert_eq!(stage.state(), "primary");
 }
@@ -157,7 +157,7 @@ fn without_a_first_look_in_time_it_is_backup_until_the_truth_is_known() {
     stage.turn_until("the truth", |said| said.len() > 2);
     assert_eq!(
         stage.said()[2..],
-        [Said::NeutronState(NeutronState::Primary, ChangeCause::FirstLook)]
+        [Said::NeutronState(NeutronState::Primary, ChangeCause::FirstSnapshot)]
     );
     assert_eq!(stage.state(), "primary");
 }
@@ -170,7 +170,7 @@ fn an_audit_finds_what_no_event_told_and_counts_it() {
     assert!(stage.steal().0);
     stage.turn_until("the audit", |said| said.len() > 2);
     let found = [
-        Said::NeutronState(NeutronState::Backup, ChangeCause::FirstLook),
+        Said::NeutronState(NeutronState::Backup, ChangeCause::FirstSnapshot),
         Said::Disagreed(1),
         Said::NeutronState(NeutronState::Primary, ChangeCause::Audit),
     ];
@@ -188,7 +188,7 @@ fn an_audit_that_agrees_says_nothing() {
         stage.spine.tick();
     }
     let found = [
-        Said::NeutronState(NeutronState::Backup, ChangeCause::FirstLook),
+        Said::NeutronState(NeutronState::Backup, ChangeCause::FirstSnapshot),
         Said::NeutronState(NeutronState::Primary, ChangeCause::AddressAdded),
     ];
     assert_eq!(stage.said(), found, "no disagreement, however often it is asked");

@@ -1,18 +1,19 @@
-//! Waiting longer after each failure, and never in step with the neighbours.
+//! Waits between retries: each is longer than the one before, and random within a range, so that many
+//! processes do not retry at the same time.
 
 use std::time::Duration;
 
-/// A small deterministic random source (SplitMix64): jitter, not secrets.
+/// A small deterministic random generator (SplitMix64). It is for waits, not for secrets.
 #[derive(Debug, Clone)]
 pub struct Jitter(u64);
 
 impl Jitter {
-    /// Dice that fall the same way for the same seed.
+    /// A generator that gives the same sequence for the same seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    fn roll(&mut self) -> u64 {
+    fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,41 +21,41 @@ impl Jitter {
         mixed ^ (mixed >> 31)
     }
 
-    /// Between half of `wait` and all of it.
-    pub fn jitter(&mut self, wait: Duration) -> Duration {
+    /// A random duration between half of `wait` and `wait`.
+    pub fn shorten(&mut self, wait: Duration) -> Duration {
         let half = wait / 2;
-        let parts = u32::try_from(self.roll() & 0x3ff).unwrap_or(0);
-        half + half * parts / 1024
+        let fraction = u32::try_from(self.next_u64() & 0x3ff).unwrap_or(0);
+        half + half * fraction / 1024
     }
 }
 
-/// A wait that doubles from `first` to `longest`.
+/// Waits that double from `first` to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
-    longest: Duration,
+    max: Duration,
     next: Duration,
 }
 
 impl Backoff {
-    /// A backoff that has not failed yet.
-    pub const fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, next: first }
+    /// A backoff whose next wait is `first`.
+    pub const fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max, next: first }
     }
 
-    /// The wait after one more failure, with jitter.
-    pub fn fail(&mut self, dice: &mut Jitter) -> Duration {
+    /// The wait after a failure, with jitter. The following wait is twice as long, up to the maximum.
+    pub fn next_wait(&mut self, jitter: &mut Jitter) -> Duration {
         let wait = self.next;
-        self.next = (wait * 2).min(self.longest);
-        dice.jitter(wait)
+        self.next = (wait * 2).min(self.max);
+        jitter.shorten(wait)
     }
 
-    /// From now on the wait grows up to `longest`.
-    pub fn extend_to(&mut self, longest: Duration) {
-        self.longest = longest;
+    /// Replaces the maximum wait.
+    pub fn set_max_wait(&mut self, max: Duration) {
+        self.max = max;
     }
 
-    /// Forgets the failures.
+    /// Starts again with the first wait, after a success.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
@@ -65,25 +66,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_longest_and_start_over() {
+    fn waits_double_up_to_the_maximum_and_start_again_after_a_reset() {
         let ms = Duration::from_millis;
-        let mut dice = Jitter::new(1);
+        let mut jitter = Jitter::new(1);
         let mut backoff = Backoff::new(ms(10), ms(35));
         for longest in [10, 20, 35, 35] {
-            let wait = backoff.fail(&mut dice);
-            assert!(wait >= ms(longest) / 2 && wait <= ms(longest), "{wait:?} of {longest}");
+            let wait = backoff.next_wait(&mut jitter);
+            assert!(wait >= ms(longest) / 2 && wait <= ms(longest), "{wait:?} of {longest} ms");
         }
         backoff.reset();
-        assert!(backoff.fail(&mut dice) <= ms(10));
+        assert!(backoff.next_wait(&mut jitter) <= ms(10));
     }
 
     #[test]
-    fn neighbours_with_other_seeds_do_not_retry_in_step() {
+    fn different_seeds_give_different_waits() {
         let wait = Duration::from_secs(1);
-        let first: Vec<_> = (0..100).map(|seed| Jitter::new(seed).jitter(wait)).collect();
-        let mut distinct = first.clone();
-        distinct.sort();
-        distinct.dedup();
-        assert!(distinct.len() > 80, "{} of 100 differ", distinct.len());
+        let mut waits: Vec<_> = (0..100).map(|seed| Jitter::new(seed).shorten(wait)).collect();
+        waits.sort();
+        waits.dedup();
+        assert!(waits.len() > 80, "{} of 100 differ", waits.len());
     }
 }

@@ -1,47 +1,47 @@
-//! When to say a role to a receiver, and when to say it again.
+//! When to report a state to the agent, and when to report it again.
 //!
-//! The rule is level-triggered: the receiver must end up knowing the role we want it to
-//! know, not every step on the way. What makes that hard is upstream's receiver. It delays
-//! a primary by one advert interval, and while it waits it *replaces* what it was told; if
-//! the word has changed when it wakes up, it applies neither. So a `primary` repeated by a
-//! respawned monitor and followed at once by `backup` leaves the agent on `primary` for
-//! good. Hence three rules beyond plain retrying:
+//! The goal is that the agent ends with the wanted state; it need not get every intermediate one. The
+//! difficulty is Neutron's server in the agent. It delays a `primary` by one advert interval, here called
+//! the *window*. A state that arrives during the window replaces the delayed one, and if they differ at its
+//! end, the agent applies neither. So a `primary` that a restarted monitor repeats, directly followed by a
+//! `backup`, leaves the agent on `primary` for good. Hence three rules beyond plain retries:
 //!
-//! - a role that followed another word within the receiver's window is **confirmed**: said
-//!   once more when the window has surely passed;
-//! - an attempt without an answer **may have been heard**: the current role is said again
-//!   even if it equals the last acknowledged one;
-//! - a receiver that was **born again** remembers nothing: it is told at once.
+//! - A state that followed another one within the window is **confirmed**: it is reported once more when
+//!   the window has passed for sure.
+//! - An attempt without an answer **may have arrived**: the current state is reported again, even if it
+//!   equals the last acknowledged one.
+//! - An agent that **restarted** remembers nothing: the state is reported at once.
 //!
-//! Beyond that an unchanged role is not repeated.
+//! Otherwise an unchanged state is not repeated.
 
 use std::time::Duration;
 
 use crate::{Backoff, Jitter, Moment, NeutronState};
 
-/// A receiver that is busy for longer than this is not just dealing with a burst. Its monitors, of which there can be a
-/// thousand, then wait up to [`LONGEST_BUSY_WAIT`] between two attempts.
+/// An agent that is busy for longer than this is overloaded. Its monitors, of which there can be a
+/// thousand, then wait up to [`MAX_BUSY_WAIT`] between two attempts.
 const BUSY_PERIOD: Duration = Duration::from_secs(2);
-const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(2);
+/// Maximum wait between two attempts to reach an overloaded agent.
+const MAX_BUSY_WAIT: Duration = Duration::from_secs(2);
 
 /// Why an attempt did not end in an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeliveryFailure {
-    /// There is no receiver to talk to.
+    /// The socket does not exist.
     Absent,
-    /// There is one, and it does not let us in, or is not the one we trust.
+    /// The socket cannot be used: no listener, no permission, or an untrusted owner.
     Refusing,
-    /// It is there, with its hands full.
+    /// The agent's accept queue is full.
     Busy,
-    /// It may have heard us; no sensible answer came.
+    /// The report may have arrived, but no valid answer came.
     Unanswered,
-    /// It understood and said no: a defect, not a condition that passes.
+    /// The agent answered with an error: a defect, which does not disappear by itself.
     Rejected,
 }
 
 impl DeliveryFailure {
-    /// Whether the receiver may act on what it was told all the same.
-    pub fn may_be_heard(self) -> bool {
+    /// Whether the agent may act on the report although the attempt failed.
+    pub fn may_have_arrived(self) -> bool {
         match self {
             Self::Unanswered | Self::Rejected => true,
             Self::Absent | Self::Refusing | Self::Busy => false,
@@ -51,11 +51,11 @@ impl DeliveryFailure {
     fn backoff(self) -> Backoff {
         let ms = Duration::from_millis;
         match self {
-            // Its return is noticed by other means; this is only the safety net.
+            // The caller watches the socket's directory; the retry is only a safety net.
             Self::Absent => Backoff::new(ms(100), ms(5_000)),
-            // Between bind and listen a new agent refuses for a moment: begin quickly.
+            // A new agent refuses for a moment between bind and listen: start with a short wait.
             Self::Refusing => Backoff::new(ms(4), ms(5_000)),
-            // The queue of a live agent moves all the time. See [`BUSY_PERIOD`] for one that does not.
+            // The queue of a working agent moves all the time. See [`BUSY_PERIOD`] for an overloaded one.
             Self::Busy => Backoff::new(ms(2), ms(64)),
             Self::Unanswered => Backoff::new(ms(20), ms(5_000)),
             Self::Rejected => Backoff::new(ms(60_000), ms(60_000)),
@@ -66,186 +66,191 @@ impl DeliveryFailure {
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiver acknowledged it.
-    Taken,
-    /// It did not.
+    /// The agent acknowledged the report.
+    Acknowledged,
+    /// The agent did not acknowledge the report.
     Failed(DeliveryFailure),
 }
 
 /// An attempt that has begun and not ended.
 #[derive(Debug)]
 struct Attempt {
-    role: NeutronState,
+    state: NeutronState,
     began: Moment,
-    /// The receiver was replaced since: an acknowledgement no longer counts.
+    /// The agent restarted since the attempt began: an acknowledgement does not count.
     is_outdated: bool,
 }
 
-/// Attempts that failed one after the other, all in the same way.
+/// Consecutive attempts that failed in the same way.
 #[derive(Debug)]
-struct ConfigProblem {
-    setback: DeliveryFailure,
-    /// When the first of them failed.
+struct FailureStreak {
+    failure: DeliveryFailure,
+    /// When the first attempt of the streak failed.
     since: Moment,
     backoff: Backoff,
 }
 
-/// What one receiver should know, and what it is known to know.
+/// The delivery of one instance's state to one agent.
 #[derive(Debug)]
 pub struct Delivery {
-    /// How long the receiver may hold a word back before it acts on it.
+    /// How long the agent may delay a state before it acts on it.
     window: Duration,
+    /// The state that the agent should have; `None` before the first one is known.
     wanted: Option<NeutronState>,
-    /// True between a change of role and the moment it may be told.
+    /// True after [`Self::withhold`]: the wanted state is out of date.
     is_withheld: bool,
-    /// What this receiver acknowledged last.
-    taken: Option<NeutronState>,
-    /// Something was said after `taken` that may or may not have been heard.
-    is_unsure: bool,
-    /// When it last heard, or may have heard, anything about us.
-    last_heard: Option<Moment>,
-    /// What the receiver took on top of its window, by its last answer.
+    /// The last state that the agent acknowledged.
+    acknowledged: Option<NeutronState>,
+    /// Whether a later report than the acknowledged one may have arrived.
+    is_uncertain: bool,
+    /// When the last report arrived, or may have arrived.
+    last_arrival: Option<Moment>,
+    /// How much longer than its window the agent may delay a state, by the time of its last answer.
     slack: Duration,
+    /// When to confirm the acknowledged state; `None` if no confirmation is needed.
     confirm_at: Option<Moment>,
+    /// No attempt before this moment; `None` if the last attempt did not fail.
     retry_at: Option<Moment>,
-    trouble: Option<ConfigProblem>,
-    under_way: Option<Attempt>,
-    dice: Jitter,
+    /// The failures since the last acknowledgement.
+    streak: Option<FailureStreak>,
+    /// The attempt in progress.
+    attempt: Option<Attempt>,
+    jitter: Jitter,
 }
 
 impl Delivery {
-    /// A delivery to a receiver with this `window`, of which nothing is known.
-    pub fn new(window: Duration, dice: Jitter) -> Self {
+    /// A delivery to an agent with this `window` and an unknown state.
+    pub fn new(window: Duration, jitter: Jitter) -> Self {
         Self {
             window,
             wanted: None,
             is_withheld: false,
-            taken: None,
-            is_unsure: false,
-            last_heard: None,
+            acknowledged: None,
+            is_uncertain: false,
+            last_arrival: None,
             slack: Duration::ZERO,
             confirm_at: None,
             retry_at: None,
-            trouble: None,
-            under_way: None,
-            dice,
+            streak: None,
+            attempt: None,
+            jitter,
         }
     }
 
-    /// The receiver's window is this long, as is now known.
+    /// Replaces the agent's window.
     pub fn set_window(&mut self, window: Duration) {
         self.window = window;
     }
 
-    /// The receiver heard from somebody before us: a predecessor of this process.
-    pub fn heard_before(&mut self, at: Moment) {
-        self.last_heard = Some(at);
+    /// Records that another process, a predecessor of this one, reported to the agent at `at`.
+    pub fn predecessor_reported(&mut self, at: Moment) {
+        self.last_arrival = Some(at);
     }
 
-    /// From now on the receiver should know `role`.
-    pub fn want(&mut self, role: NeutronState) {
+    /// Sets the state that the agent should have.
+    pub fn want(&mut self, state: NeutronState) {
         self.is_withheld = false;
-        if self.wanted != Some(role) {
-            self.wanted = Some(role);
+        if self.wanted != Some(state) {
+            self.wanted = Some(state);
             self.retry_at = None;
         }
     }
 
-    /// What it was to know is out of date; say nothing until the next [`Self::want`].
+    /// Marks the wanted state as out of date: no attempt begins before the next [`Self::want`].
     pub fn withhold(&mut self) {
         self.is_withheld = true;
     }
 
-    /// A new receiver stands where the old one was.
-    pub fn receiver_appeared(&mut self) {
-        if let Some(attempt) = &mut self.under_way {
+    /// Records that a new agent listens on the socket.
+    pub fn agent_restarted(&mut self) {
+        if let Some(attempt) = &mut self.attempt {
             attempt.is_outdated = true;
         }
-        self.taken = None;
-        self.is_unsure = false;
-        // `last_heard` stays: should it be the old one after all, its window still runs.
+        self.acknowledged = None;
+        self.is_uncertain = false;
+        // `last_arrival` stays: if it is the old agent after all, its window still runs.
         self.confirm_at = None;
         self.retry_at = None;
-        self.trouble = None;
+        self.streak = None;
     }
 
-    /// Whether nothing is left to be said, now or later.
+    /// Whether no attempt is in progress or planned.
     pub fn is_settled(&self) -> bool {
-        !self.is_withheld && self.under_way.is_none() && self.due().is_none()
+        !self.is_withheld && self.attempt.is_none() && self.due().is_none()
     }
 
-    /// When [`Self::begin`] will have something to say; `None` if nothing is planned, or
-    /// an attempt is under way.
+    /// When to call [`Self::begin`]; `None` if no attempt is planned, or one is in progress.
     pub fn due(&self) -> Option<Moment> {
         let wanted = self.wanted?;
-        if self.is_withheld || self.under_way.is_some() {
+        if self.is_withheld || self.attempt.is_some() {
             return None;
         }
-        let is_news = self.taken != Some(wanted) || self.is_unsure;
+        let is_news = self.acknowledged != Some(wanted) || self.is_uncertain;
         let due = if is_news { Moment::new(Duration::ZERO) } else { self.confirm_at? };
-        // Whatever is to be said, a receiver that just failed is given its time.
+        // The wait after a failure applies to confirmations too.
         Some(self.retry_at.map_or(due, |retry| retry.max(due)))
     }
 
-    /// The role to say now, if it is time. The attempt is then under way.
+    /// Begins an attempt if one is due; returns the state to report.
     pub fn begin(&mut self, now: Moment) -> Option<NeutronState> {
         if self.due()? > now {
             return None;
         }
-        let role = self.wanted?;
-        self.under_way = Some(Attempt { role, began: now, is_outdated: false });
-        Some(role)
+        let state = self.wanted?;
+        self.attempt = Some(Attempt { state, began: now, is_outdated: false });
+        Some(state)
     }
 
-    /// The attempt under way has ended.
+    /// Ends the attempt in progress.
     pub fn finish(&mut self, outcome: Outcome, now: Moment) {
-        let Some(attempt) = self.under_way.take() else {
+        let Some(attempt) = self.attempt.take() else {
             return;
         };
         match outcome {
-            Outcome::Taken if attempt.is_outdated => {}
-            Outcome::Taken => self.taken(&attempt, now),
-            Outcome::Failed(setback) => {
-                if setback.may_be_heard() && !attempt.is_outdated {
-                    self.is_unsure = true;
-                    self.last_heard = Some(now);
+            Outcome::Acknowledged if attempt.is_outdated => {}
+            Outcome::Acknowledged => self.acknowledge(&attempt, now),
+            Outcome::Failed(failure) => {
+                if failure.may_have_arrived() && !attempt.is_outdated {
+                    self.is_uncertain = true;
+                    self.last_arrival = Some(now);
                 }
-                let wait = self.wait_after(setback, now);
-                // What was wanted meanwhile is news, and has not failed yet.
-                self.retry_at = (self.wanted == Some(attempt.role)).then(|| now + wait);
+                let wait = self.wait_after(failure, now);
+                // A state that became wanted during the attempt has not failed yet: no wait.
+                self.retry_at = (self.wanted == Some(attempt.state)).then(|| now + wait);
             }
         }
     }
 
-    fn taken(&mut self, attempt: &Attempt, now: Moment) {
-        // A receiver that answers slowly also wakes up late.
+    fn acknowledge(&mut self, attempt: &Attempt, now: Moment) {
+        // An agent that answers slowly also ends its window late.
         let slack = now.since(attempt.began) * 4;
-        let quiet = self.window + self.margin() + self.slack.max(slack);
-        let followed = self.last_heard.is_some_and(|heard| attempt.began.since(heard) < quiet);
-        self.confirm_at = followed.then(|| now + quiet);
+        let longest_window = self.window + self.margin() + self.slack.max(slack);
+        let is_within_window =
+            self.last_arrival.is_some_and(|arrival| attempt.began.since(arrival) < longest_window);
+        self.confirm_at = is_within_window.then(|| now + longest_window);
         self.slack = slack;
-        self.last_heard = Some(now);
-        self.taken = Some(attempt.role);
-        self.is_unsure = false;
+        self.last_arrival = Some(now);
+        self.acknowledged = Some(attempt.state);
+        self.is_uncertain = false;
         self.retry_at = None;
-        self.trouble = None;
+        self.streak = None;
     }
 
-    /// What a receiver may take on top of its window, being a busy process.
+    /// How much longer than its window an agent under normal load may delay a state.
     fn margin(&self) -> Duration {
         (self.window / 4).max(Duration::from_millis(500))
     }
 
-    fn wait_after(&mut self, setback: DeliveryFailure, now: Moment) -> Duration {
-        let mut trouble = match self.trouble.take() {
-            Some(trouble) if trouble.setback == setback => trouble,
-            Some(_) | None => ConfigProblem { setback, since: now, backoff: setback.backoff() },
+    fn wait_after(&mut self, failure: DeliveryFailure, now: Moment) -> Duration {
+        let mut streak = match self.streak.take() {
+            Some(streak) if streak.failure == failure => streak,
+            Some(_) | None => FailureStreak { failure, since: now, backoff: failure.backoff() },
         };
-        if setback == DeliveryFailure::Busy && now.since(trouble.since) >= BUSY_PERIOD {
-            trouble.backoff.extend_to(LONGEST_BUSY_WAIT);
+        if failure == DeliveryFailure::Busy && now.since(streak.since) >= BUSY_PERIOD {
+            streak.backoff.set_max_wait(MAX_BUSY_WAIT);
         }
-        let wait = trouble.backoff.fail(&mut self.dice);
-        self.trouble = Some(trouble);
+        let wait = streak.backoff.next_wait(&mut self.jitter);
+        self.streak = Some(streak);
         wait
     }
 }

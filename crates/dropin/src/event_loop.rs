@@ -107,7 +107,7 @@ impl<J: EventLog> EventLoop<J> {
         let mut agent = AgentOutlet::new(agent, Jitter::new(seed.rotate_left(32)));
         if let Some(age) = state_file.age() {
             // A predecessor, or the agent: one of them was busy with this router just now.
-            agent.delivery().heard_before(now.before(age));
+            agent.delivery().predecessor_reported(now.before(age));
         }
         let watching = monitor.map(|monitor| MonitorTimers::new(monitor, now, Jitter::new(!seed)));
         let mut spine = Self {
@@ -374,7 +374,7 @@ impl<J: EventLog> EventLoop<J> {
         let Some(watching) = &mut self.watching else {
             return;
         };
-        let wait = watching.backoff.fail(&mut watching.dice);
+        let wait = watching.backoff.next_wait(&mut watching.dice);
         watching.look_at = Some(clock::now() + wait);
         watching.look_limit = None;
         if !std::mem::replace(&mut watching.is_failing, true) {

@@ -269,7 +269,7 @@ impl AgentOutlet {
             if self.exchange.take().is_some() {
                 self.delivery.finish(Outcome::Failed(DeliveryFailure::Unanswered), clock::now());
             }
-            self.delivery.receiver_appeared();
+            self.delivery.agent_restarted();
         }
     }
 
@@ -370,7 +370,7 @@ impl AgentOutlet {
                 if let Some(window) = advert_interval(&self.keepalived_conf) {
                     self.delivery.set_window(window);
                 }
-                self.delivery.finish(Outcome::Taken, now);
+                self.delivery.finish(Outcome::Acknowledged, now);
                 self.failing = None;
                 Some(AgentOutcome::Acknowledged(role))
             }

@@ -148,7 +148,7 @@ impl StateFile {
                 WriteOutcome::Held
             }
             Err(error) => {
-                self.retry_at = Some(now + self.backoff.fail(&mut self.dice));
+                self.retry_at = Some(now + self.backoff.next_wait(&mut self.dice));
                 if self.failing.replace(error.kind()) == Some(error.kind()) {
                     WriteOutcome::StillFailing
                 } else {

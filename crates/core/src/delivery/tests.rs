@@ -1,4 +1,5 @@
-//! The delivery against a model of upstream's receiver, on a clock that only the test moves.
+//! Single cases of the delivery, and a property test against a model of Neutron's server in the agent. The test moves the
+//! clock.
 
 use proptest::prelude::*;
 
@@ -14,82 +15,82 @@ fn delivery() -> Delivery {
     Delivery::new(WINDOW, Jitter::new(7))
 }
 
-/// Says what is due at `ms` and has it acknowledged; returns what was said.
-fn say(delivery: &mut Delivery, ms: u64) -> Option<NeutronState> {
-    let role = delivery.begin(at(ms))?;
-    delivery.finish(Outcome::Taken, at(ms));
-    Some(role)
+/// Makes the attempt that is due at `ms`, which the agent acknowledges; returns the reported state.
+fn deliver(delivery: &mut Delivery, ms: u64) -> Option<NeutronState> {
+    let state = delivery.begin(at(ms))?;
+    delivery.finish(Outcome::Acknowledged, at(ms));
+    Some(state)
 }
 
 #[test]
-fn the_first_role_is_said_at_once_and_once() {
+fn the_first_state_is_reported_once_and_without_delay() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Backup);
-    assert_eq!(say(&mut delivery, 0), Some(NeutronState::Backup));
+    assert_eq!(deliver(&mut delivery, 0), Some(NeutronState::Backup));
     assert_eq!(delivery.due(), None);
 }
 
 #[test]
-fn a_role_that_followed_another_too_closely_is_confirmed_once() {
+fn a_state_that_follows_another_within_the_window_is_confirmed_once() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Primary);
-    say(&mut delivery, 0);
+    deliver(&mut delivery, 0);
     delivery.want(NeutronState::Backup);
-    assert_eq!(say(&mut delivery, 50), Some(NeutronState::Backup));
+    assert_eq!(deliver(&mut delivery, 50), Some(NeutronState::Backup));
 
-    assert_eq!(say(&mut delivery, 2_000), None, "the window has not surely passed");
-    assert_eq!(say(&mut delivery, 3_000), Some(NeutronState::Backup));
+    assert_eq!(deliver(&mut delivery, 2_000), None, "the window may not have passed");
+    assert_eq!(deliver(&mut delivery, 3_000), Some(NeutronState::Backup));
     assert_eq!(delivery.due(), None);
 }
 
 #[test]
-fn a_slow_receiver_is_given_a_longer_window() {
+fn a_slow_agent_has_a_longer_window() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Primary);
     delivery.begin(at(0));
-    delivery.finish(Outcome::Taken, at(1_000));
+    delivery.finish(Outcome::Acknowledged, at(1_000));
     delivery.want(NeutronState::Backup);
-    assert_eq!(say(&mut delivery, 4_000), Some(NeutronState::Backup));
-    assert!(delivery.due().is_some(), "its worker may have slept until then");
+    assert_eq!(deliver(&mut delivery, 4_000), Some(NeutronState::Backup));
+    assert!(delivery.due().is_some(), "the agent may have delayed the first state until then");
 }
 
 #[test]
-fn a_role_that_followed_at_leisure_is_not_confirmed() {
+fn a_state_that_follows_another_after_the_window_is_not_confirmed() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Primary);
-    say(&mut delivery, 0);
+    deliver(&mut delivery, 0);
     delivery.want(NeutronState::Backup);
-    assert_eq!(say(&mut delivery, 60_000), Some(NeutronState::Backup));
+    assert_eq!(deliver(&mut delivery, 60_000), Some(NeutronState::Backup));
     assert_eq!(delivery.due(), None);
 }
 
 #[test]
-fn a_predecessors_word_counts_as_heard() {
+fn a_report_of_a_predecessor_starts_the_window() {
     let mut delivery = delivery();
-    delivery.heard_before(at(0));
+    delivery.predecessor_reported(at(0));
     delivery.want(NeutronState::Primary);
-    say(&mut delivery, 100);
-    assert!(delivery.due().is_some(), "to be confirmed");
+    deliver(&mut delivery, 100);
+    assert!(delivery.due().is_some(), "a confirmation is due");
 }
 
 #[test]
-fn an_unanswered_attempt_makes_the_acknowledged_role_news_again() {
+fn after_an_unanswered_attempt_the_acknowledged_state_is_reported_again() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Backup);
-    say(&mut delivery, 0);
+    deliver(&mut delivery, 0);
     delivery.want(NeutronState::Primary);
     assert_eq!(delivery.begin(at(10_000)), Some(NeutronState::Primary));
     delivery.want(NeutronState::Backup);
     delivery.finish(Outcome::Failed(DeliveryFailure::Unanswered), at(15_000));
 
-    assert_eq!(say(&mut delivery, 16_000), Some(NeutronState::Backup));
+    assert_eq!(deliver(&mut delivery, 16_000), Some(NeutronState::Backup));
 }
 
 #[test]
-fn an_attempt_that_reached_nobody_is_forgotten_when_the_role_returns() {
+fn an_attempt_without_an_agent_needs_no_report_when_the_state_returns() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Backup);
-    say(&mut delivery, 0);
+    deliver(&mut delivery, 0);
     delivery.want(NeutronState::Primary);
     delivery.begin(at(10_000));
     delivery.finish(Outcome::Failed(DeliveryFailure::Absent), at(10_000));
@@ -98,29 +99,29 @@ fn an_attempt_that_reached_nobody_is_forgotten_when_the_role_returns() {
 }
 
 #[test]
-fn a_receiver_born_again_is_told_at_once_what_it_already_knew() {
+fn a_restarted_agent_gets_the_unchanged_state_at_once() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Primary);
-    say(&mut delivery, 0);
-    delivery.receiver_appeared();
-    assert_eq!(say(&mut delivery, 1), Some(NeutronState::Primary));
-    // It may be the old one after all, whose window still runs.
-    assert_eq!(say(&mut delivery, 5_000), Some(NeutronState::Primary));
-    assert_eq!(delivery.due(), None, "and then silence");
+    deliver(&mut delivery, 0);
+    delivery.agent_restarted();
+    assert_eq!(deliver(&mut delivery, 1), Some(NeutronState::Primary));
+    // It may be the old agent after all, whose window still runs.
+    assert_eq!(deliver(&mut delivery, 5_000), Some(NeutronState::Primary));
+    assert_eq!(delivery.due(), None, "no further report");
 }
 
 #[test]
-fn an_answer_from_the_receiver_before_does_not_count_for_the_new_one() {
+fn an_answer_of_the_old_agent_does_not_count_for_the_new_one() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Primary);
     delivery.begin(at(0));
-    delivery.receiver_appeared();
-    delivery.finish(Outcome::Taken, at(1));
-    assert_eq!(say(&mut delivery, 2), Some(NeutronState::Primary));
+    delivery.agent_restarted();
+    delivery.finish(Outcome::Acknowledged, at(1));
+    assert_eq!(deliver(&mut delivery, 2), Some(NeutronState::Primary));
 }
 
 #[test]
-fn a_new_role_does_not_wait_for_the_backoff_of_the_old() {
+fn a_new_state_does_not_wait_for_the_backoff_of_the_old_one() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Primary);
     delivery.begin(at(0));
@@ -131,7 +132,7 @@ fn a_new_role_does_not_wait_for_the_backoff_of_the_old() {
 }
 
 #[test]
-fn a_role_wanted_during_a_failing_attempt_does_not_wait_for_its_backoff() {
+fn a_state_wanted_during_a_failing_attempt_does_not_wait_for_its_backoff() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Primary);
     delivery.begin(at(0));
@@ -141,8 +142,8 @@ fn a_role_wanted_during_a_failing_attempt_does_not_wait_for_its_backoff() {
 }
 
 #[test]
-fn a_confirmation_that_fails_waits_before_it_is_tried_again() {
-    for setback in [
+fn a_failed_confirmation_is_retried_after_a_wait() {
+    for failure in [
         DeliveryFailure::Absent,
         DeliveryFailure::Refusing,
         DeliveryFailure::Busy,
@@ -150,22 +151,22 @@ fn a_confirmation_that_fails_waits_before_it_is_tried_again() {
     ] {
         let mut delivery = delivery();
         delivery.want(NeutronState::Primary);
-        say(&mut delivery, 0);
+        deliver(&mut delivery, 0);
         delivery.want(NeutronState::Backup);
-        say(&mut delivery, 50);
+        deliver(&mut delivery, 50);
         assert_eq!(delivery.begin(at(10_000)), Some(NeutronState::Backup), "the confirmation");
-        delivery.finish(Outcome::Failed(setback), at(10_000));
-        assert_eq!(delivery.begin(at(10_000)), None, "{setback:?}: not at once");
+        delivery.finish(Outcome::Failed(failure), at(10_000));
+        assert_eq!(delivery.begin(at(10_000)), None, "{failure:?}: retried without a wait");
         assert_eq!(
             delivery.begin(at(20_000)),
             Some(NeutronState::Backup),
-            "{setback:?}: but again"
+            "{failure:?}: not retried"
         );
     }
 }
 
 #[test]
-fn a_receiver_that_stays_busy_is_asked_less_and_less() {
+fn an_agent_that_stays_busy_gets_fewer_attempts() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Backup);
     let mut attempts = Vec::new();
@@ -179,197 +180,198 @@ fn a_receiver_that_stays_busy_is_asked_less_and_less() {
     let during = |from: u64, to: u64| {
         attempts.iter().filter(|attempt| (at(from)..at(to)).contains(attempt)).count()
     };
-    assert!(during(0, 2_000) > 30, "a burst passes quickly: {}", during(0, 2_000));
+    assert!(during(0, 2_000) > 30, "a busy agent is retried often at first: {}", during(0, 2_000));
     let later = during(10_000, 60_000);
-    assert!((25..=50).contains(&later), "every one to two seconds: {later} attempts in 50 s");
+    assert!((25..=50).contains(&later), "one attempt every one to two seconds: {later} in 50 s");
 }
 
 #[test]
-fn nothing_is_said_while_the_role_is_withheld() {
+fn no_attempt_begins_while_the_state_is_withheld() {
     let mut delivery = delivery();
     delivery.want(NeutronState::Backup);
     delivery.withhold();
     assert_eq!(delivery.due(), None);
     delivery.want(NeutronState::Primary);
-    assert_eq!(say(&mut delivery, 5), Some(NeutronState::Primary));
+    assert_eq!(deliver(&mut delivery, 5), Some(NeutronState::Primary));
 }
 
-/// Upstream's `enqueue_state_change`: one pending word per router, replaced while a worker
-/// sleeps on a primary, and nothing applied if it changed meanwhile.
-struct Receiver {
+/// Neutron's `enqueue_state_change`: one pending state per router. A report replaces it while a worker
+/// delays a primary, and the worker applies nothing if the state has changed meanwhile.
+struct Agent {
     applied: Option<NeutronState>,
     pending: Option<Pending>,
-    /// What a busy interpreter adds to every wake-up.
+    /// The additional delay of every wake-up in a busy interpreter.
     delay: Duration,
 }
 
 struct Pending {
-    begun_with: NeutronState,
-    now: NeutronState,
+    first: NeutronState,
+    latest: NeutronState,
     wakes: Moment,
 }
 
-impl Receiver {
-    /// Takes a word; `slowness` is what this receiver needs to answer it.
-    fn hear(&mut self, role: NeutronState, now: Moment, slowness: Duration) {
+impl Agent {
+    /// Takes a report; `slowness` is the time that the agent needs to answer it.
+    fn receive(&mut self, state: NeutronState, now: Moment, slowness: Duration) {
         self.settle(now);
         if let Some(pending) = &mut self.pending {
-            pending.now = role;
+            pending.latest = state;
             return;
         }
-        let sleep = if role == NeutronState::Primary { WINDOW } else { Duration::ZERO };
+        let sleep = if state == NeutronState::Primary { WINDOW } else { Duration::ZERO };
         let wakes = now + sleep + self.delay + slowness;
-        self.pending = Some(Pending { begun_with: role, now: role, wakes });
+        self.pending = Some(Pending { first: state, latest: state, wakes });
     }
 
     fn settle(&mut self, now: Moment) {
         if let Some(pending) = self.pending.take_if(|pending| pending.wakes <= now)
-            && pending.begun_with == pending.now
+            && pending.first == pending.latest
         {
-            self.applied = Some(pending.now);
+            self.applied = Some(pending.latest);
         }
     }
 }
 
-/// How long one attempt takes, and how much of that passes before the receiver hears it.
+/// How long one attempt takes, and how much of that passes before the report arrives, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     takes_ms: u64,
-    heard_after_ms: u64,
+    arrives_after_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Want(NeutronState),
-    Reborn,
-    /// The next attempt ends like this instead of being acknowledged.
-    Fail(DeliveryFailure, WasHeard),
+    AgentRestarts,
+    /// The next attempt fails like this.
+    Fail(DeliveryFailure, Arrives),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct WasHeard(bool);
+struct Arrives(bool);
 
 fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
-    let role = prop_oneof![Just(NeutronState::Primary), Just(NeutronState::Backup)];
-    let setback = prop_oneof![
+    let state = prop_oneof![Just(NeutronState::Primary), Just(NeutronState::Backup)];
+    let failure = prop_oneof![
         Just(DeliveryFailure::Absent),
         Just(DeliveryFailure::Refusing),
         Just(DeliveryFailure::Busy),
         Just(DeliveryFailure::Unanswered),
     ];
     let step = prop_oneof![
-        5 => role.prop_map(Step::Want),
-        1 => Just(Step::Reborn),
-        3 => (setback, any::<bool>()).prop_map(|(setback, heard)| Step::Fail(setback, WasHeard(heard))),
+        5 => state.prop_map(Step::Want),
+        1 => Just(Step::AgentRestarts),
+        3 => (failure, any::<bool>()).prop_map(|(failure, arrives)| Step::Fail(failure, Arrives(arrives))),
     ];
     prop::collection::vec((0_u64..3_000, step), 1..40)
 }
 
-/// Attempts that end at once, soon, or at the time limit of an attempt.
+/// Attempts that end at once, after a short time, or at the time limit of an attempt.
 fn paces() -> impl Strategy<Value = Vec<Pace>> {
     let takes = prop_oneof![2 => Just(0_u64), 3 => 1_u64..500, 1 => 500_u64..5_000];
     let pace = (takes, 0_u64..=100).prop_map(|(takes_ms, percent)| Pace {
         takes_ms,
-        heard_after_ms: takes_ms * percent / 100,
+        arrives_after_ms: takes_ms * percent / 100,
     });
     prop::collection::vec(pace, 1..12)
 }
 
-/// An attempt that has begun: what its receiver hears and answers, and when.
-struct UnderWay {
-    role: NeutronState,
+/// An attempt in progress.
+struct Exchange {
+    state: NeutronState,
     outcome: Outcome,
-    hears: Option<Moment>,
+    /// When the report arrives; `None` if it has arrived or never will.
+    arrives: Option<Moment>,
     ends: Moment,
     slowness: Duration,
 }
 
-/// A delivery and its receiver, one millisecond after the other.
+/// A delivery and its agent, in steps of one millisecond.
 struct World {
     delivery: Delivery,
-    receiver: Receiver,
-    under_way: Option<UnderWay>,
+    agent: Agent,
+    exchange: Option<Exchange>,
     paces: std::iter::Cycle<std::vec::IntoIter<Pace>>,
-    failures: Vec<(DeliveryFailure, WasHeard)>,
+    failures: Vec<(DeliveryFailure, Arrives)>,
     wanted: Option<NeutronState>,
-    /// The role of the last attempt that failed, and when it did.
+    /// The state of the last failed attempt, and the time of its end.
     failed: Option<(NeutronState, Moment)>,
-    said: usize,
+    attempts: usize,
 }
 
 impl World {
     fn step(&mut self, step: Step) {
         match step {
-            Step::Want(role) => {
-                self.wanted = Some(role);
-                self.delivery.want(role);
+            Step::Want(state) => {
+                self.wanted = Some(state);
+                self.delivery.want(state);
             }
-            Step::Reborn => {
-                self.receiver =
-                    Receiver { applied: None, pending: None, delay: self.receiver.delay };
-                // The connection was to the old one: the new one never hears of it.
-                if let Some(attempt) = &mut self.under_way {
-                    attempt.hears = None;
+            Step::AgentRestarts => {
+                self.agent = Agent { applied: None, pending: None, delay: self.agent.delay };
+                // The connection was to the old agent: the report never arrives at the new one.
+                if let Some(exchange) = &mut self.exchange {
+                    exchange.arrives = None;
                 }
-                self.delivery.receiver_appeared();
+                self.delivery.agent_restarted();
             }
-            Step::Fail(setback, heard) => self.failures.push((setback, heard)),
+            Step::Fail(failure, arrives) => self.failures.push((failure, arrives)),
         }
     }
 
     fn advance(&mut self, now: Moment) -> Result<(), TestCaseError> {
-        self.receiver.settle(now);
-        self.go_on(now);
-        // Twice: what fails must not be due again before time has passed.
+        self.agent.settle(now);
+        self.advance_exchange(now);
+        // Twice: a failed attempt must not be due again in the same millisecond.
         for _ in 0..2 {
-            let Some(role) = self.delivery.begin(now) else { break };
-            prop_assert!(self.under_way.is_none(), "two attempts at once");
-            prop_assert!(self.failed != Some((role, now)), "no time passed since the last failure");
-            self.said += 1;
-            self.begin(role, now);
-            self.go_on(now);
+            let Some(state) = self.delivery.begin(now) else { break };
+            prop_assert!(self.exchange.is_none(), "two attempts at once");
+            prop_assert!(self.failed != Some((state, now)), "retried without a wait");
+            self.attempts += 1;
+            self.begin(state, now);
+            self.advance_exchange(now);
         }
         Ok(())
     }
 
-    fn begin(&mut self, role: NeutronState, now: Moment) {
+    fn begin(&mut self, state: NeutronState, now: Moment) {
         let pace = self.paces.next().expect("a cycle does not end");
-        let (heard_after, takes) =
-            (Duration::from_millis(pace.heard_after_ms), Duration::from_millis(pace.takes_ms));
+        let arrives_after = Duration::from_millis(pace.arrives_after_ms);
+        let takes = Duration::from_millis(pace.takes_ms);
         let failure = self.failures.pop();
-        let is_heard = failure.is_none_or(|(setback, heard)| setback.may_be_heard() && heard.0);
-        self.under_way = Some(UnderWay {
-            role,
-            outcome: failure.map_or(Outcome::Taken, |(setback, _)| Outcome::Failed(setback)),
-            hears: is_heard.then(|| now + heard_after),
+        let is_arriving =
+            failure.is_none_or(|(failure, arrives)| failure.may_have_arrived() && arrives.0);
+        self.exchange = Some(Exchange {
+            state,
+            outcome: failure.map_or(Outcome::Acknowledged, |(failure, _)| Outcome::Failed(failure)),
+            arrives: is_arriving.then(|| now + arrives_after),
             ends: now + takes,
             slowness: if failure.is_none() { takes } else { Duration::ZERO },
         });
     }
 
-    fn go_on(&mut self, now: Moment) {
-        let Some(attempt) = &mut self.under_way else { return };
-        if attempt.hears.take_if(|hears| *hears <= now).is_some() {
-            self.receiver.hear(attempt.role, now, attempt.slowness);
+    fn advance_exchange(&mut self, now: Moment) {
+        let Some(exchange) = &mut self.exchange else { return };
+        if exchange.arrives.take_if(|arrives| *arrives <= now).is_some() {
+            self.agent.receive(exchange.state, now, exchange.slowness);
         }
-        if let Some(ended) = self.under_way.take_if(|attempt| attempt.ends <= now) {
+        if let Some(ended) = self.exchange.take_if(|exchange| exchange.ends <= now) {
             if matches!(ended.outcome, Outcome::Failed(_)) {
-                self.failed = Some((ended.role, now));
+                self.failed = Some((ended.state, now));
             }
             self.delivery.finish(ended.outcome, now);
         }
     }
 
     fn is_quiet(&self) -> bool {
-        self.under_way.is_none() && self.delivery.due().is_none() && self.receiver.pending.is_none()
+        self.exchange.is_none() && self.delivery.due().is_none() && self.agent.pending.is_none()
     }
 }
 
 proptest! {
-    /// Whatever happens on the way, also while an attempt is under way, the receiver ends with the role
-    /// that was wanted last, and then there is silence.
+    /// For any order of changes, failures and restarts, also during an attempt, the agent ends with the state
+    /// that was wanted last, and the attempts end.
     #[test]
-    fn the_applied_role_ends_equal_to_the_wanted_one(
+    fn the_agent_ends_with_the_wanted_state(
         steps in steps(),
         paces in paces(),
         delay in 0_u64..400,
@@ -378,13 +380,13 @@ proptest! {
         let delay = Duration::from_millis(delay);
         let mut world = World {
             delivery: delivery(),
-            receiver: Receiver { applied: applied_before, pending: None, delay },
-            under_way: None,
+            agent: Agent { applied: applied_before, pending: None, delay },
+            exchange: None,
             paces: paces.into_iter().cycle(),
             failures: Vec::new(),
             wanted: None,
             failed: None,
-            said: 0,
+            attempts: 0,
         };
         let mut clock = 0_u64;
         for (gap, step) in steps {
@@ -394,18 +396,18 @@ proptest! {
             }
             world.step(step);
         }
-        world.said = 0;
+        world.attempts = 0;
         let limit = clock + 600_000;
         while clock < limit && (clock == 0 || !world.is_quiet()) {
             clock += 1;
             world.advance(at(clock))?;
         }
 
-        prop_assert_eq!(world.delivery.due(), None, "still talking at the end");
+        prop_assert_eq!(world.delivery.due(), None, "an attempt is planned at the end");
         prop_assert!(world.delivery.is_settled());
         if world.wanted.is_some() {
-            prop_assert_eq!(world.receiver.applied, world.wanted);
+            prop_assert_eq!(world.agent.applied, world.wanted);
         }
-        prop_assert!(world.said <= 4 + 40, "chatter");
+        prop_assert!(world.attempts <= 4 + 40, "too many attempts: {}", world.attempts);
     }
 }

@@ -536,7 +536,7 @@ impl Outlets {
             };
             let mut line = AgentOutlet::new(settings, Jitter::new(seed));
             // A node before us may have told it something a moment ago.
-            line.delivery().heard_before(clock::now());
+            line.delivery().predecessor_reported(clock::now());
             Box::new(line)
         });
         let stages = spec.stages().into();

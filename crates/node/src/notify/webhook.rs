@@ -67,5 +67,5 @@ fn work(webhook: &Webhook, client: &Client, job: &mut WebhookJob, sink: &ReportC
         (report.outcome, report.is_final) = (outcome, is_final);
         sink(report);
     }
-    if is_final { Next::Done } else { Next::Again(job.backoff.fail(&mut job.dice)) }
+    if is_final { Next::Done } else { Next::Again(job.backoff.next_wait(&mut job.dice)) }
 }

@@ -78,7 +78,7 @@ pub(super) fn work(job: &mut Ipv6Job, confs: &Path, party: &Arc<str>, notes: &De
         Err(error) => {
             let is_final = !error.may_pass();
             notes.failed(party, instance, seq, &ErrorChain(&error).to_string(), is_final);
-            if is_final { Next::Done } else { Next::Again(job.backoff.fail(&mut job.dice)) }
+            if is_final { Next::Done } else { Next::Again(job.backoff.next_wait(&mut job.dice)) }
         }
     }
 }

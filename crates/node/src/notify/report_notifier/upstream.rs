@@ -128,7 +128,7 @@ impl UpstreamWorker {
                 backoff.reset();
                 state.batch.delivered(clock::now(), self.upstream.interval);
             } else {
-                state.batch.failed(clock::now(), backoff.fail(&mut dice));
+                state.batch.failed(clock::now(), backoff.next_wait(&mut dice));
             }
             if is_last {
                 break;

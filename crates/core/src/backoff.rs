@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// A small deterministic random generator (SplitMix64). It is for waits, not for secrets.
+/// A small deterministic random generator (`SplitMix64`). It is for waits, not for secrets.
 #[derive(Debug, Clone)]
 pub struct Jitter(u64);
 

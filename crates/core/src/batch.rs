@@ -1,87 +1,98 @@
-//! What is to be told to one who is told of many at once: the first at once, and then, at most once in an
-//! interval, all that has come since.
+//! Collects values for a consumer that takes many at once: the first value is sent without delay, later
+//! ones together, at most once per interval.
 //!
 //! ```text
-//!   put ─▶ waiting ──take──▶ on its way ──delivered──▶ gone; the next not before the interval is over
+//!   put ─▶ waiting ──take──▶ in flight ──delivered──▶ removed; next batch after the interval
 //!             ▲                   │ failed
-//!             └── not overtaken ──┘ the next not before a pause
+//!             └── not replaced ───┘ next batch after a pause
 //! ```
 //!
-//! Of each key the last value wins, wherever the ones before it are. Nothing that was put is stranded:
-//! [`Batch::due`] names a time for as long as something waits.
+//! For each key the latest value replaces the older ones, waiting or in flight. No value is forgotten:
+//! [`Batch::due`] returns a time as long as a value waits and no batch is in flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::Moment;
 
-/// Values by key, with the order in which they came.
-type Pile<K, V> = BTreeMap<K, (u64, V)>;
+/// Values by key, each with its sequence number.
+type Entries<K, V> = BTreeMap<K, (u64, V)>;
 
-/// What waits, and what is on its way.
+/// The waiting values, and the batch in flight.
 #[derive(Debug, Clone)]
 pub struct Batch<K, V> {
-    waiting: Pile<K, V>,
-    on_its_way: Option<Pile<K, V>>,
-    count: u64,
+    waiting: Entries<K, V>,
+    in_flight: Option<Entries<K, V>>,
+    /// The sequence number of the last value that was put.
+    last_sequence: u64,
+    /// The earliest time of the next batch.
     not_before: Moment,
 }
 
 impl<K: Ord + Clone, V: Clone> Batch<K, V> {
-    /// Nothing.
+    /// A batch without values.
     pub fn new() -> Self {
-        let (waiting, on_its_way) = (BTreeMap::new(), None);
-        Self { waiting, on_its_way, count: 0, not_before: Moment::new(Duration::ZERO) }
-    }
-
-    /// Something to be told; what waits for `key` is overtaken.
-    pub fn put(&mut self, key: K, value: V) {
-        self.count += 1;
-        self.waiting.insert(key, (self.count, value));
-    }
-
-    /// What is to be told now, in the order in which it came; it is on its way then.
-    pub fn take(&mut self, now: Moment) -> Option<Vec<(K, V)>> {
-        self.due().filter(|due| *due <= now)?;
-        let pile = std::mem::take(&mut self.waiting);
-        let mut taken: Vec<(u64, K, V)> =
-            pile.iter().map(|(key, (order, value))| (*order, key.clone(), value.clone())).collect();
-        taken.sort_by_key(|(order, ..)| *order);
-        self.on_its_way = Some(pile);
-        Some(taken.into_iter().map(|(_, key, value)| (key, value)).collect())
-    }
-
-    /// What was on its way has arrived.
-    pub fn delivered(&mut self, now: Moment, interval: Duration) {
-        self.on_its_way = None;
-        self.not_before = now + interval;
-    }
-
-    /// The value of `key` that was on its way has arrived, or is given up: [`Self::failed`] leaves it out.
-    pub fn concluded(&mut self, key: &K) {
-        if let Some(pile) = &mut self.on_its_way {
-            pile.remove(key);
+        Self {
+            waiting: BTreeMap::new(),
+            in_flight: None,
+            last_sequence: 0,
+            not_before: Moment::new(Duration::ZERO),
         }
     }
 
-    /// What was on its way has not arrived. It waits again, unless it was overtaken.
+    /// Adds a value; it replaces the waiting value of `key`.
+    pub fn put(&mut self, key: K, value: V) {
+        self.last_sequence += 1;
+        self.waiting.insert(key, (self.last_sequence, value));
+    }
+
+    /// Takes all waiting values, in the order in which they were put, if a batch is due. They are in flight
+    /// until [`Self::delivered`] or [`Self::failed`].
+    pub fn take(&mut self, now: Moment) -> Option<Vec<(K, V)>> {
+        self.due().filter(|due| *due <= now)?;
+        let entries = std::mem::take(&mut self.waiting);
+        let mut taken: Vec<(&K, &(u64, V))> = entries.iter().collect();
+        taken.sort_by_key(|(_, (sequence, _))| *sequence);
+        let values =
+            taken.into_iter().map(|(key, (_, value))| (key.clone(), value.clone())).collect();
+        self.in_flight = Some(entries);
+        Some(values)
+    }
+
+    /// Records that the batch in flight arrived. The next one is due after `interval`.
+    pub fn delivered(&mut self, now: Moment, interval: Duration) {
+        self.in_flight = None;
+        self.not_before = now + interval;
+    }
+
+    /// Removes the value of `key` from the batch in flight: it arrived or is given up, and
+    /// [`Self::failed`] does not put it back.
+    pub fn concluded(&mut self, key: &K) {
+        if let Some(entries) = &mut self.in_flight {
+            entries.remove(key);
+        }
+    }
+
+    /// Records that the batch in flight did not arrive. Its values wait again, unless a newer value of the
+    /// same key waits. The next batch is due after `pause`.
     pub fn failed(&mut self, now: Moment, pause: Duration) {
-        for (key, entry) in self.on_its_way.take().into_iter().flatten() {
+        for (key, entry) in self.in_flight.take().into_iter().flatten() {
             self.waiting.entry(key).or_insert(entry);
         }
         self.not_before = now + pause;
     }
 
-    /// When [`Self::take`] has something to give; `None` if nothing waits, or something is on its way.
+    /// When to call [`Self::take`]; `None` if no value waits, or a batch is in flight.
     pub fn due(&self) -> Option<Moment> {
-        (!self.waiting.is_empty() && self.on_its_way.is_none()).then_some(self.not_before)
+        (!self.waiting.is_empty() && self.in_flight.is_none()).then_some(self.not_before)
     }
 
-    /// How many keys have something that has not arrived.
+    /// The number of keys with a value that waits or is in flight.
     pub fn pending(&self) -> usize {
-        let is_alone = |key: &&K| !self.waiting.contains_key(key);
-        let on_its_way = self.on_its_way.iter().flat_map(BTreeMap::keys).filter(is_alone).count();
-        self.waiting.len() + on_its_way
+        let is_not_waiting = |key: &&K| !self.waiting.contains_key(key);
+        let in_flight =
+            self.in_flight.iter().flat_map(BTreeMap::keys).filter(is_not_waiting).count();
+        self.waiting.len() + in_flight
     }
 }
 
@@ -103,7 +114,7 @@ mod tests {
         Moment::new(Duration::from_millis(millis))
     }
 
-    // Upstream's own cases, by their names: test_batch_notifier.py of Neutron.
+    // The cases of Neutron's test_batch_notifier.py, under their names there.
 
     #[test]
     fn test_queue_event_no_event() {
@@ -115,31 +126,31 @@ mod tests {
     fn test_queue_event_first_event() {
         let mut batch = Batch::new();
         batch.put(1, "active");
-        assert_eq!(batch.take(at(0)), Some(vec![(1, "active")]), "at once");
+        assert_eq!(batch.take(at(0)), Some(vec![(1, "active")]), "without delay");
         batch.put(2, "active");
-        assert_eq!(batch.take(at(0)), None, "one sender");
+        assert_eq!(batch.take(at(0)), None, "one batch at a time");
     }
 
     #[test]
     fn test_queue_event_multiple_events() {
         let mut batch = Batch::new();
         let events: Vec<(u32, u32)> = (0..20).map(|number| (97 - number, number)).collect();
-        let mut told = Vec::new();
+        let mut sent = Vec::new();
         let mut time = 0;
         for (key, value) in &events {
             batch.put(*key, *value);
             if let Some(taken) = batch.take(at(time)) {
-                told.extend(taken);
+                sent.extend(taken);
                 batch.delivered(at(time), INTERVAL);
             }
             time += 300;
         }
-        told.extend(batch.take(at(time + 2000)).unwrap());
-        assert_eq!(told, events, "in the order in which they came");
+        sent.extend(batch.take(at(time + 2000)).unwrap());
+        assert_eq!(sent, events, "in the order in which they were put");
     }
 
     #[test]
-    fn the_first_goes_at_once_and_the_others_once_in_an_interval() {
+    fn the_first_value_is_sent_at_once_and_later_ones_once_per_interval() {
         let mut batch = Batch::new();
         batch.put(1, "active");
         assert!(batch.take(at(0)).is_some());
@@ -151,11 +162,11 @@ mod tests {
         assert_eq!(batch.take(at(2010)), Some(vec![(2, "active"), (1, "active")]));
         batch.delivered(at(2010), INTERVAL);
         batch.put(3, "active");
-        assert!(batch.take(at(9000)).is_some(), "after a long silence, at once");
+        assert!(batch.take(at(9000)).is_some(), "without delay after a pause");
     }
 
     #[test]
-    fn d44_what_did_not_arrive_is_told_again_unless_it_was_overtaken() {
+    fn d44_a_failed_value_is_sent_again_unless_a_newer_one_waits() {
         let mut batch = Batch::new();
         batch.put(1, "active");
         batch.put(2, "active");
@@ -167,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_was_concluded_is_not_told_again() {
+    fn a_concluded_value_is_not_sent_again() {
         let mut batch = Batch::new();
         batch.put(1, "active");
         batch.put(2, "active");
@@ -179,42 +190,43 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, in whatever order, and however often it does not arrive: what arrived last
-        /// for each key is what was put last, and nothing is stranded.
+        /// For any order of values and failures, the last value that arrived for each key is the last one that
+        /// was put, and no value is left over.
         #[test]
-        fn everybody_hears_the_last_value_of_every_key(
+        fn the_last_value_of_every_key_arrives(
             steps in proptest::collection::vec((0_u8..4, 0_u8..8, 0_u64..5000), 1..100),
         ) {
             let mut batch = Batch::new();
-            let (mut wanted, mut known) = (BTreeMap::new(), BTreeMap::new());
-            let mut on_its_way: Option<Vec<(u8, u64)>> = None;
+            let mut wanted = BTreeMap::new();
+            let mut arrived = BTreeMap::new();
+            let mut in_flight: Option<Vec<(u8, u64)>> = None;
             let mut time = 0;
             for (number, (step, key, wait)) in steps.iter().enumerate() {
                 time += wait;
-                match (step, on_its_way.take()) {
-                    (0 | 1, way) => {
-                        on_its_way = way;
+                match (step, in_flight.take()) {
+                    (0 | 1, batch_in_flight) => {
+                        in_flight = batch_in_flight;
                         wanted.insert(*key, number as u64);
                         batch.put(*key, number as u64);
                     }
-                    (2, Some(arrived)) => {
-                        known.extend(arrived);
+                    (2, Some(values)) => {
+                        arrived.extend(values);
                         batch.delivered(at(time), INTERVAL);
                     }
                     (_, Some(_)) => batch.failed(at(time), INTERVAL),
                     (_, None) => {}
                 }
-                on_its_way = on_its_way.or_else(|| batch.take(at(time)));
+                in_flight = in_flight.or_else(|| batch.take(at(time)));
             }
-            if let Some(arrived) = on_its_way {
-                known.extend(arrived);
+            if let Some(values) = in_flight {
+                arrived.extend(values);
                 batch.delivered(at(time), INTERVAL);
             }
             if let Some(due) = batch.due() {
-                known.extend(batch.take(due).unwrap());
+                arrived.extend(batch.take(due).unwrap());
                 batch.delivered(due, INTERVAL);
             }
-            prop_assert_eq!(known, wanted);
+            prop_assert_eq!(arrived, wanted);
             prop_assert_eq!(batch.pending(), 0);
         }
     }

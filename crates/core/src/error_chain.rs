@@ -1,9 +1,9 @@
-//! An error and its causes, in one line: for whoever logs it or shows it, where it stops.
+//! Formats an error and its causes in one line, for logs and messages.
 
 use std::error::Error;
 use std::fmt;
 
-/// Shows an error with all its causes, separated by colons.
+/// Displays an error and all its causes, separated by `: `.
 pub struct ErrorChain<'a>(pub &'a dyn Error);
 
 impl fmt::Display for ErrorChain<'_> {
@@ -20,6 +20,6 @@ impl fmt::Display for ErrorChain<'_> {
 
 impl fmt::Debug for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Chain({self})")
+        write!(f, "ErrorChain({self})")
     }
 }

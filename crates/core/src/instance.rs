@@ -1,8 +1,7 @@
-//! What is watched, and the names it goes by.
+//! Names of instances, namespaces and links, and the watched address.
 //!
-//! Names come from a command line or a file. They are checked here, once: inside, a
-//! [`LinkName`] fits the kernel, and an [`InstanceId`] can stand in a path, a header or a
-//! log line as it is.
+//! Names come from a command line or a file and are validated once, when they are parsed. After that, a
+//! [`LinkName`] is valid for the kernel, and an [`InstanceId`] is safe in a path, a header or a log line.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,45 +10,42 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-/// Why a name was refused.
+/// Why a name is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing was given.
-    #[error("it is empty")]
+    /// The name is empty.
+    #[error("empty name")]
     Empty,
-    /// Longer than its place allows.
-    #[error("it is longer than {limit} bytes")]
+    /// The name is too long.
+    #[error("longer than {limit} bytes")]
     TooLong {
-        /// The most bytes this kind of name may have.
+        /// The maximum length of this kind of name, in bytes.
         limit: usize,
     },
-    /// A character that could change the meaning of a path, a header or a log line.
-    #[error("{0:?} may not stand in it")]
+    /// The name contains a character that could change the meaning of a path, a header or a log line.
+    #[error("invalid character {0:?}")]
     Character(char),
-    /// `.` or `..`, which name a directory, not a thing in it.
-    #[error("it names a directory")]
+    /// The name is `.` or `..`, which has a special meaning in a path.
+    #[error("names a directory")]
     Directory,
 }
 
-/// The identity of a watched instance; Neutron's router id, for one. Shared: a node has thousands,
-/// and each is known in many places.
+/// The id of an instance, for example the id of a Neutron router. Clones share the text: a node has
+/// thousands of ids, each in many tables.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstanceId(Arc<str>);
 
 impl InstanceId {
-    /// The most bytes an id may have: a UUID has 36, and a socket address must have room
-    /// for it.
+    /// The maximum length in bytes. A UUID has 36, and the id must fit into a socket address.
     pub const LIMIT: usize = 64;
 
-    /// The id as text: ASCII letters, digits, `-`, `_`, `.`, and `~` before two digits of [`of_name`].
-    ///
-    /// [`of_name`]: Self::of_name
+    /// The id as text: ASCII letters, digits, `-`, `_`, `.`, and the `~XX` escapes of [`Self::of_name`].
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The id of an instance with any name. Each byte that cannot be part of an id is `~` and its two
-    /// hexadecimal digits: `VI/1` is `VI~2F1`. Two names never have the same id.
+    /// The id for an instance of any name. Each byte that is invalid in an id becomes `~` and two
+    /// hexadecimal digits: `VI/1` gives `VI~2F1`. Two different names never have the same id.
     pub fn of_name(name: &str) -> Result<Self, NameError> {
         use fmt::Write as _;
         let is_directory = name == "." || name == "..";
@@ -66,7 +62,7 @@ impl InstanceId {
     }
 }
 
-/// A character that stands for itself in an id.
+/// Whether an id contains the character without an escape.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
@@ -118,7 +114,7 @@ impl fmt::Display for NetnsName {
     }
 }
 
-/// The name of a network interface, held inline: it is copied with every link message.
+/// The name of a network interface. It is stored inline because every link event copies it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkName {
     bytes: [u8; Self::LIMIT],
@@ -126,10 +122,10 @@ pub struct LinkName {
 }
 
 impl LinkName {
-    /// `IFNAMSIZ` without the final zero.
+    /// The maximum length in bytes: `IFNAMSIZ` without the final zero.
     pub const LIMIT: usize = 15;
 
-    /// The name the kernel gave; `None` if no kernel could have.
+    /// A name from a kernel message; `None` if it is empty or too long.
     pub fn from_kernel(name: &[u8]) -> Option<Self> {
         if name.is_empty() || name.len() > Self::LIMIT {
             return None;
@@ -167,22 +163,22 @@ impl fmt::Debug for LinkName {
     }
 }
 
-/// One address on one link: what makes its holder primary.
+/// The address that decides the state: the node that holds it on the link is primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchedAddress {
-    /// The link by name: links come and go, the name is what the operator meant.
+    /// The name of the link. A link that is created again keeps its name, not its index.
     pub link: LinkName,
     /// The virtual address with its prefix length; both must match.
     pub vip: IpNet,
 }
 
-/// Reads a virtual address in any spelling; without a prefix length it is a host address,
-/// as for keepalived and `ip address`.
+/// Parses a virtual address in any spelling. Without a prefix length it is a host address, as for
+/// keepalived and `ip address`. `None` if the text is not an address.
 pub fn parse_vip(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
-fn check(text: &str, limit: usize, allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
+fn check(text: &str, limit: usize, is_allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty);
     }
@@ -192,7 +188,7 @@ fn check(text: &str, limit: usize, allowed: impl Fn(char) -> bool) -> Result<(),
     if text == "." || text == ".." {
         return Err(NameError::Directory);
     }
-    text.chars().find(|c| !allowed(*c)).map_or(Ok(()), |c| Err(NameError::Character(c)))
+    text.chars().find(|c| !is_allowed(*c)).map_or(Ok(()), |c| Err(NameError::Character(c)))
 }
 
 #[cfg(test)]
@@ -214,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_none() {
+    fn text_that_is_not_an_address_is_none() {
         for text in
             ["failed_IP_address", "", "1.2.3/24", "1.2.3.4/33", "::1/129", "1.2.3.4/", "a/b"]
         {
@@ -232,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_an_instance_has_an_id_of_its_own() {
+    fn different_instance_names_have_different_ids() {
         let id = |name: &str| InstanceId::of_name(name).unwrap().to_string();
         assert_eq!(id("VI_1"), "VI_1");
         assert_eq!(id("VI/1"), "VI~2F1");

@@ -1,14 +1,14 @@
-//! Rules without I/O: instances, roles, state changes and what must be done about them.
+//! The rules of vipwatch, without I/O: from observed facts to roles, and from changes to actions.
 //!
-//! - One address of one namespace: [`observation`], [`tracker`], [`neutron_state`].
-//! - Instances with several addresses: [`snapshot`], [`role`], [`audit`].
-//! - Delivery: [`delivery`], [`backoff`], [`batch`], [`debounce`], [`rate_limiter`].
-//! - Announcements: [`announce`].
-//! - Configuration of keepalived: [`keepalived`].
-//! - Shared small types: [`instance`], [`moment`], [`error_chain`], [`untrusted`].
+//! - The state of one watched address (drop-in): [`observation`], [`tracker`], [`neutron_state`].
+//! - The role of an instance with several addresses (node): [`snapshot`], [`role`], [`audit`].
+//! - Delivery to consumers: [`delivery`], [`backoff`], [`batch`], [`debounce`], [`rate_limiter`].
+//! - Announcements of addresses: [`announce`].
+//! - keepalived's configuration files: [`keepalived`].
+//! - Small shared types: [`instance`], [`moment`], [`error_chain`], [`untrusted`].
 //!
-//! The crate reads no clock, opens no file and writes no log. Time comes in as a [`Moment`], and effects go
-//! out as values, so every rule can be tested without a kernel.
+//! The crate reads no clock, opens no file and writes no log. The caller passes the time as a [`Moment`] and
+//! performs the returned actions, so every rule can be tested without a kernel.
 
 pub mod announce;
 pub mod audit;

@@ -1,9 +1,9 @@
-//! A point on a monotonic clock, given by whoever owns the clock.
+//! A point in time of a monotonic clock. The caller reads the clock; this crate does not.
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// A point in time, counted from an origin that only the clock's owner knows.
+/// A point in time, as the duration since the origin of the caller's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Duration);
 
@@ -13,13 +13,13 @@ impl Moment {
         Self(since_origin)
     }
 
-    /// The moment `ago` before this one; the origin if that was before it.
+    /// The moment `ago` before this one, but not before the origin.
     #[must_use]
     pub fn before(self, ago: Duration) -> Self {
         Self(self.0.saturating_sub(ago))
     }
 
-    /// How long after `earlier` this is; zero if it is not after.
+    /// The time from `earlier` to this moment; zero if this moment is not later.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

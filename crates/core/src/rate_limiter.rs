@@ -1,58 +1,65 @@
-//! How many announcements a node may make: a burst, then a steady rate.
+//! Limits how often something may happen: a burst, then a steady rate.
+//!
+//! The announcements of all addresses share one limiter, and so do the snapshots of all namespaces.
 
 use std::time::Duration;
 
 use crate::Moment;
 
-/// A limit over all addresses of a node.
+/// A rate with a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    /// Announcements per second, in the long run.
+    /// Events per second in the long run; 0 counts as 1.
     pub per_second: u32,
-    /// How many may come at once after a quiet time.
+    /// Number of events that may happen at once after a pause; 0 counts as 1.
     pub burst: u32,
 }
 
 impl RateLimit {
-    /// A failover of a thousand addresses is announced at once; more take their turn.
+    /// The default for announcements: a failover of a thousand addresses is announced at once.
     pub const DEFAULT: Self = Self { per_second: 1000, burst: 1000 };
 
-    /// Between two announcements, in the long run.
+    /// The time between two events at the steady rate.
     pub(crate) fn interval(self) -> Duration {
         Duration::from_secs(1) / self.per_second.max(1)
     }
 }
 
-/// What is left of a [`RateLimit`].
+/// Counts events against a [`RateLimit`].
 #[derive(Debug, Clone)]
 pub struct RateLimiter {
     rate: RateLimit,
-    /// When everything taken so far would have been taken at the steady rate (the generic
-    /// cell rate algorithm): one moment instead of a bucket that must be refilled.
-    paid_until: Option<Moment>,
+    /// The theoretical arrival time of the generic cell rate algorithm: when the next event would happen
+    /// if all events so far had come at the steady rate. `None` before the first event.
+    next_steady: Option<Moment>,
 }
 
 impl RateLimiter {
-    /// All of it.
+    /// A limiter with a full burst.
     pub fn new(rate: RateLimit) -> Self {
-        Self { rate, paid_until: None }
+        Self { rate, next_steady: None }
     }
 
-    /// Takes one announcement; false if there is none to be had now.
+    /// Counts one event if the limit allows it now; returns whether it does.
     pub fn take(&mut self, now: Moment) -> bool {
         let interval = self.rate.interval();
-        let paid_until = self.paid_until.map_or(now, |paid| paid.max(now));
-        if paid_until.since(now) > interval * self.rate.burst.max(1).saturating_sub(1) {
+        let next_steady = self.next_steady.map_or(now, |next| next.max(now));
+        if next_steady.since(now) > self.burst_length() {
             return false;
         }
-        self.paid_until = Some(paid_until + interval);
+        self.next_steady = Some(next_steady + interval);
         true
     }
 
-    /// From when on [`Self::take`] succeeds, if nothing is taken before.
+    /// The earliest moment at which [`Self::take`] succeeds.
     pub fn ready_at(&self) -> Moment {
-        let ahead = self.rate.interval() * self.rate.burst.max(1).saturating_sub(1);
-        self.paid_until.map_or(Moment::new(Duration::ZERO), |paid| paid.before(ahead))
+        let start = Moment::new(Duration::ZERO);
+        self.next_steady.map_or(start, |next| next.before(self.burst_length()))
+    }
+
+    /// How long a full burst would take at the steady rate, without its first event.
+    fn burst_length(&self) -> Duration {
+        self.rate.interval() * self.rate.burst.max(1).saturating_sub(1)
     }
 }
 
@@ -65,23 +72,18 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_and_then_the_rate() {
-        let mut allowance = RateLimiter::new(RateLimit { per_second: 100, burst: 5 });
-        let taken =
-            |allowance: &mut RateLimiter, now| (0..50).filter(|_| allowance.take(now)).count();
-        assert_eq!(taken(&mut allowance, at(0)), 5);
-        assert_eq!(taken(&mut allowance, at(9)), 0);
-        assert_eq!(taken(&mut allowance, at(30)), 3);
-        assert_eq!(
-            taken(&mut allowance, at(10_000)),
-            5,
-            "a quiet time saves up one burst, not more"
-        );
+    fn after_a_burst_the_steady_rate_applies() {
+        let mut limiter = RateLimiter::new(RateLimit { per_second: 100, burst: 5 });
+        let taken = |limiter: &mut RateLimiter, now| (0..50).filter(|_| limiter.take(now)).count();
+        assert_eq!(taken(&mut limiter, at(0)), 5);
+        assert_eq!(taken(&mut limiter, at(9)), 0);
+        assert_eq!(taken(&mut limiter, at(30)), 3);
+        assert_eq!(taken(&mut limiter, at(10_000)), 5, "a pause allows one burst, not more");
     }
 
     #[test]
-    fn nothing_is_slower_than_one_per_second() {
-        let mut allowance = RateLimiter::new(RateLimit { per_second: 0, burst: 0 });
-        assert!(allowance.take(at(0)) && !allowance.take(at(999)) && allowance.take(at(1000)));
+    fn a_rate_of_zero_counts_as_one_per_second() {
+        let mut limiter = RateLimiter::new(RateLimit { per_second: 0, burst: 0 });
+        assert!(limiter.take(at(0)) && !limiter.take(at(999)) && limiter.take(at(1000)));
     }
 }

@@ -64,7 +64,7 @@ fn every_fault_is_said_at_once_with_its_line() {
         "4: log is a string, not a number",
         "7: 192.0.2.1/64: an IPv4 address has a prefix length of 0 to 32, not \"64\"",
         "7: \"x\": on which link?",
-        "9: id: '/' may not stand in it",
+        "9: id: invalid character '/'",
         "12: state_file: \"/run/same\" is the same for every instance",
         "14: origin is \"neutron\"",
         "15: a hook needs program",

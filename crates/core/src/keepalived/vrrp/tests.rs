@@ -162,7 +162,7 @@ fn one_cause_is_one_problem_and_the_rest_is_taken() {
         "3: A has no interface: keepalived does not start with this file",
         "11: virtual_router_id of B is 1 to 255, not \"0\": keepalived does not start with this file",
         "30: D has no virtual address to watch",
-        "35: E has no interface, \"eth0:1\" cannot be one (':' may not stand in it): keepalived does \
+        "35: E has no interface, \"eth0:1\" cannot be one (invalid character ':'): keepalived does \
          not start with this file",
     ];
     assert_eq!(problems, expected);

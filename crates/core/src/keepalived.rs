@@ -1,12 +1,11 @@
-//! keepalived's configuration, as far as it says which addresses are virtual.
+//! Reads keepalived's configuration: which VRRP instances there are, and which addresses they have.
 //!
 //! ```text
 //!   files ── lines ──► logical lines ── blocks ──► statements ── draft ──► instances ── vmac ──► links
 //! ```
 //!
-//! Every step does what keepalived 2.2.7 does, also with text that makes no sense: a file is read as
-//! keepalived reads it, or a problem says what differs. Nothing here opens a file: the caller does, see
-//! [`Files`].
+//! Every step does the same as keepalived 2.2.7, also with invalid text. Where the result may differ, a
+//! [`Problem`] says so. The module opens no files: the caller does, with [`Files`].
 
 mod blocks;
 mod definitions;
@@ -22,5 +21,5 @@ mod vmac;
 mod vrrp;
 
 pub use lines::{Files, Include, Source};
-pub use problem::{FilePosition, Problem, Weight};
+pub use problem::{FilePosition, Impact, Problem};
 pub use vrrp::{Configuration, VirtualAddress, VrrpInstance, configuration};

@@ -382,7 +382,7 @@ impl Config {
         };
         let Some(first) = addresses.first() else { return };
         let vrrp = VrrpInstance {
-            place: FilePosition { file: 0, line: faults.line(offset) },
+            position: FilePosition { file: 0, line: faults.line(offset) },
             name: id.to_string(),
             interface: link.unwrap_or(first.link),
             vrid,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
-use vipwatch_core::keepalived::{Problem, VrrpInstance, Weight};
+use vipwatch_core::keepalived::{Impact, Problem, VrrpInstance};
 use vipwatch_core::{InstanceId, LinkName, NetnsName};
 use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError};
 
@@ -443,10 +443,10 @@ impl Reading {
         for (path, error) in unread {
             reading.problems.push(problem(&path, None, format!("cannot read it: {error}")));
         }
-        for Problem { place, text, weight } in problems {
-            reading.is_good &= weight == Weight::Note;
-            let file = files.get(place.file).map_or(file, PathBuf::as_path);
-            reading.problems.push(problem(file, Some(place.line), text));
+        for Problem { position, text, impact } in problems {
+            reading.is_good &= impact == Impact::Note;
+            let file = files.get(position.file).map_or(file, PathBuf::as_path);
+            reading.problems.push(problem(file, Some(position.line), text));
         }
         reading.stamp = (!has_includes).then_some(stamp);
         if has_includes {
@@ -476,7 +476,7 @@ impl Reading {
         if vrrp.addresses.iter().all(|address| address.is_excluded) {
             let text = "there is no address that would make it primary".to_owned();
             self.found.clear();
-            return discovery.problem(file, Some(vrrp.place.line), text);
+            return discovery.problem(file, Some(vrrp.position.line), text);
         }
         let netns = router_netns(&id, |name| names.contains(name));
         if netns.is_none() {
@@ -497,7 +497,7 @@ impl Reading {
                 Ok(id) => id,
                 Err(error) => {
                     let text = format!("vrrp_instance {:?} cannot be an id: {error}", vrrp.name);
-                    discovery.problem(file, Some(vrrp.place.line), text);
+                    discovery.problem(file, Some(vrrp.position.line), text);
                     continue;
                 }
             };
@@ -517,7 +517,7 @@ impl Taken {
     fn add(&mut self, found: Arc<InstanceConfig>, discovery: &mut DiscoveryResult) {
         if let Some(other) = self.0.get(&found.id) {
             let text = format!("{} is there already, in {}", found.id, other.display());
-            let line = found.vrrp.place.line;
+            let line = found.vrrp.position.line;
             return discovery.problem(&found.file, Some(line), text);
         }
         self.0.insert(found.id.clone(), Arc::clone(&found.file));

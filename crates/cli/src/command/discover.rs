@@ -45,7 +45,7 @@ fn row(found: &InstanceConfig) -> Vec<String> {
         number(vrrp.vrid),
         number(vrrp.priority),
         vrrp.addresses.len().to_string(),
-        format!("{}:{}", file.display(), vrrp.place.line),
+        format!("{}:{}", file.display(), vrrp.position.line),
     ]
 }
 
@@ -64,7 +64,7 @@ fn as_json(discovery: &DiscoveryResult) -> Value {
             "priority": vrrp.priority,
             "advert_interval": vrrp.advert_interval.map(|span| span.as_secs_f64()),
             "addresses": addresses.collect::<Value>(),
-            "file": file.display().to_string(), "line": vrrp.place.line,
+            "file": file.display().to_string(), "line": vrrp.position.line,
         })
     });
     json!({

@@ -1,4 +1,4 @@
-//! Lines into statements, lists and blocks.
+//! Turns lines into statements, lists and blocks, and calls a [`Visitor`] for each.
 
 use super::keywords::{Keyword, KeywordKind};
 use super::lines::Line;
@@ -8,74 +8,76 @@ use super::text::words;
 /// The words of one line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Statement<'a> {
-    pub(super) place: FilePosition,
-    /// Never none.
+    pub(super) position: FilePosition,
+    /// At least one word.
     pub(super) words: &'a [String],
 }
 
 impl<'a> Statement<'a> {
-    /// The word after the first; empty if there is none.
+    /// The second word; empty if there is none.
     pub(super) fn argument(&self) -> &'a str {
         self.words.get(1).map_or("", String::as_str)
     }
 }
 
-/// What to do with a block.
+/// Whether the visitor gets the statements of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Yes,
-    /// Its statements are left out.
-    No,
+pub(super) enum BlockAction {
+    Visit,
+    Skip,
 }
 
-/// Takes what a file says, in its order.
+/// Gets the statements of a file, in the order of the file.
 pub(super) trait Visitor {
     /// A block begins.
-    fn begin(&mut self, statement: Statement<'_>) -> Wanted;
-    /// A statement of the block that began last.
+    fn begin(&mut self, statement: Statement<'_>) -> BlockAction;
+    /// A statement outside of blocks, or of the block that began last.
     fn statement(&mut self, statement: Statement<'_>);
     /// A line of the list `keyword`.
     fn entry(&mut self, keyword: &str, entry: Statement<'_>);
-    /// A problem with the nesting.
+    /// The braces do not nest as they are written.
     fn nesting(&mut self, problem: Problem);
-    /// A statement lacks its value: keepalived ends here.
+    /// A statement has no value: keepalived stops here and does not start.
     fn refuse(&mut self, problem: Problem);
 }
 
-/// Visits what `lines` say, for the process that knows `keywords`.
+/// Reads `lines` as the keepalived process that knows `keywords` reads them.
 pub(super) fn visit(lines: &[Line], keywords: &[Keyword], visitor: &mut dyn Visitor) {
-    let mut walk = Walk { lines: lines.iter(), visitor, skipped: 0, depth: 0, has_ended: false };
-    walk.block(keywords, None, false);
+    let mut reader =
+        BlockReader { lines: lines.iter(), visitor, skipped: 0, depth: 0, has_ended: false };
+    reader.block(keywords, None, false);
 }
 
-/// The next line opens the block that is to be skipped, if it is a `{`.
+/// Value of [`BlockReader::skipped`] after the head of a skipped block: a `{` on the next line opens it.
 const PENDING: i32 = -1;
 
-struct Walk<'a> {
+struct BlockReader<'a> {
     lines: std::slice::Iter<'a, Line>,
     visitor: &'a mut dyn Visitor,
-    /// How many blocks that are skipped are open, or [`PENDING`].
+    /// Number of open braces inside a skipped block, or [`PENDING`]; 0 outside.
     skipped: i32,
+    /// Number of open blocks that are visited.
     depth: u32,
+    /// keepalived stops at a statement without a value.
     has_ended: bool,
 }
 
-impl Walk<'_> {
-    /// The words of the next line that has some.
+impl BlockReader<'_> {
+    /// The words of the next line that is not empty.
     fn next(&mut self) -> Option<(FilePosition, Vec<String>)> {
         loop {
             let line = self.lines.next().filter(|_| !self.has_ended)?;
             let words = words(&line.text);
             if !words.is_empty() {
-                return Some((line.place, words));
+                return Some((line.position, words));
             }
         }
     }
 
-    /// Reads statements up to the `}` of the block `head`; without one, to the end.
+    /// Reads statements up to the `}` of the block `head`, or to the end of the file if `head` is `None`.
     fn block(&mut self, keywords: &[Keyword], head: Option<Statement<'_>>, mut needs_brace: bool) {
         let mut unknown = None;
-        while let Some((place, words)) = self.next() {
+        while let Some((position, words)) = self.next() {
             let first = words[0].as_str();
             if self.skipped == PENDING {
                 self.skipped = i32::from(first == "{");
@@ -95,15 +97,15 @@ impl Walk<'_> {
                 if first == "{" {
                     continue;
                 }
-                self.brace_is_missing(place, head);
+                self.report_missing_brace(position, head);
             } else if first == "{" {
-                self.brace_opens_nothing(place, head, unknown.take());
+                self.report_stray_brace(position, head, unknown.take());
                 continue;
             }
             if first == "}" && head.is_some() {
                 return;
             }
-            let statement = Statement { place, words: &words };
+            let statement = Statement { position, words: &words };
             match keywords.iter().find(|keyword| keyword.name == first) {
                 Some(keyword) => {
                     unknown = None;
@@ -128,9 +130,9 @@ impl Walk<'_> {
     }
 
     fn keyword(&mut self, keyword: &Keyword, statement: Statement<'_>) {
-        if statement.words.len() < keyword.least {
+        if statement.words.len() < keyword.min_words {
             let text = format!("{} needs a value", keyword.name);
-            self.visitor.refuse(Problem::refused(statement.place, text));
+            self.visitor.refuse(Problem::refused(statement.position, text));
             self.has_ended = true;
             return;
         }
@@ -145,13 +147,13 @@ impl Walk<'_> {
                 };
             }
             KeywordKind::Block(keywords) => {
-                // Only a brace in quotes is still on the line of its block.
+                // The line reader puts every brace on its own line, except a brace in quotes.
                 let (words, needs_brace) = match statement.words {
                     [words @ .., last] if last == "{" => (words, false),
                     words => (words, true),
                 };
                 let head = Statement { words, ..statement };
-                if self.visitor.begin(head) == Wanted::No {
+                if self.visitor.begin(head) == BlockAction::Skip {
                     self.skipped = PENDING;
                 }
                 self.depth += 1;
@@ -164,7 +166,7 @@ impl Walk<'_> {
     /// Reads a list up to its `}`: every other line is an entry.
     fn list(&mut self, keyword: &str, head: Statement<'_>) {
         let mut needs_brace = true;
-        // Only a brace in quotes is still on the line of its list.
+        // The line reader puts every brace on its own line, except a brace in quotes.
         if let [_, brace, entry @ ..] = head.words
             && brace == "{"
         {
@@ -180,14 +182,14 @@ impl Walk<'_> {
                 return;
             }
         }
-        while let Some((place, mut words)) = self.next() {
+        while let Some((position, mut words)) = self.next() {
             if std::mem::take(&mut needs_brace) {
                 if words[0] == "{" {
                     words.remove(0);
                 } else {
-                    // keepalived takes this line for the first entry.
+                    // keepalived treats this line as the first entry.
                     let text = format!("{keyword} needs a {{ before this line");
-                    self.visitor.nesting(Problem::note(place, text));
+                    self.visitor.nesting(Problem::note(position, text));
                 }
             }
             let is_last = words.last().is_some_and(|word| word == "}");
@@ -195,7 +197,7 @@ impl Walk<'_> {
                 words.pop();
             }
             if !words.is_empty() {
-                self.visitor.entry(keyword, Statement { place, words: &words });
+                self.visitor.entry(keyword, Statement { position, words: &words });
             }
             if is_last {
                 return;
@@ -203,16 +205,16 @@ impl Walk<'_> {
         }
     }
 
-    fn brace_is_missing(&mut self, place: FilePosition, head: Option<Statement<'_>>) {
+    fn report_missing_brace(&mut self, position: FilePosition, head: Option<Statement<'_>>) {
         let Some(head) = head else { return };
         let text = format!("{} needs a {{ before this line", head.words.join(" "));
-        self.visitor.nesting(Problem::new(place, text));
+        self.visitor.nesting(Problem::new(position, text));
     }
 
-    /// Outside of all blocks it changes nothing.
-    fn brace_opens_nothing(
+    /// A `{` without a known keyword. Outside of all blocks it has no effect.
+    fn report_stray_brace(
         &mut self,
-        place: FilePosition,
+        position: FilePosition,
         head: Option<Statement<'_>>,
         word: Option<String>,
     ) {
@@ -220,13 +222,13 @@ impl Walk<'_> {
         let head = head.words.join(" ");
         let text = match word {
             Some(word) => format!("keepalived does not know {word:?}: its }} ends {head}"),
-            None => format!("a {{ that belongs to nothing: its }} ends {head}"),
+            None => format!("a {{ without a keyword: its }} ends {head}"),
         };
-        self.visitor.nesting(Problem::new(place, text));
+        self.visitor.nesting(Problem::new(position, text));
     }
 }
 
-/// Says once if braces do not match: which block is not closed, or which `}` closes none.
+/// Adds one problem if braces do not match: the outermost block that is not closed, or the first `}` without a `{`.
 pub(super) fn check_braces(lines: &[Line], problems: &mut Vec<Problem>) {
     let mut open: Vec<&Line> = Vec::new();
     let mut before = None;
@@ -234,7 +236,7 @@ pub(super) fn check_braces(lines: &[Line], problems: &mut Vec<Problem>) {
         match line.text.as_str() {
             "{" => open.push(before.unwrap_or(line)),
             "}" if open.pop().is_none() => {
-                problems.push(Problem::new(line.place, "} without a { before it"));
+                problems.push(Problem::new(line.position, "} without a { before it"));
                 return;
             }
             _ => {}
@@ -243,6 +245,6 @@ pub(super) fn check_braces(lines: &[Line], problems: &mut Vec<Problem>) {
     }
     if let Some(line) = open.first() {
         let text = format!("{} is not closed: the file ends inside it", line.text);
-        problems.push(Problem::new(line.place, text));
+        problems.push(Problem::new(line.position, text));
     }
 }

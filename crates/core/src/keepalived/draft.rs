@@ -1,16 +1,21 @@
-//! What the statements of a `vrrp_instance` say, one after the other.
+//! Collects the statements of each `vrrp_instance`, before defaults and links are decided.
+//!
+//! [`super::vrrp`] turns a draft into an instance.
+
+mod address;
 
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::blocks::{Statement, Visitor, Wanted};
-use super::definitions::UNKNOWN;
-use super::numbers::{Rest, cidr, ip, mac, number, seconds};
+pub(super) use self::address::DraftAddress;
+use super::blocks::{BlockAction, Statement, Visitor};
+use super::definitions::RANDOM_MARK;
+use super::numbers::{Trailing, cidr, ip, mac, number, seconds};
 use super::problem::{FilePosition, Problem};
-use crate::LinkName;
+use crate::{LinkName, NameError};
 
-/// `priority` if it is not given, unless the state is `MASTER`.
+/// The default of `priority`, unless the state is `MASTER`.
 pub(super) const DEFAULT_PRIORITY: u8 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,60 +30,44 @@ impl Family {
     }
 }
 
-/// A value that a statement gives.
+/// The value of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Given<T> {
-    /// No statement gives it.
-    Nothing,
+pub(super) enum Setting<T> {
+    /// The instance has no such statement.
+    Missing,
     Value(T),
-    /// A statement gives something else.
-    Unusable(Problem),
-    /// A random number.
-    Unknown,
+    /// The value is invalid.
+    Invalid(Problem),
+    /// The value depends on a random number of keepalived's.
+    Random,
 }
 
-/// An address of an instance.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DraftAddress {
-    pub(super) place: FilePosition,
-    pub(super) cidr: IpNet,
-    /// `dev LINK`.
-    pub(super) dev: Option<LinkName>,
-    pub(super) uses_vmac: bool,
-}
-
-impl DraftAddress {
-    pub(super) fn family(&self) -> Family {
-        Family::of(self.cidr)
-    }
-}
-
-/// A `vrrp_instance` as it is written.
+/// The statements of one `vrrp_instance`.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a statement that is there or not")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a statement that is present or not")]
 pub(super) struct Draft {
-    pub(super) place: FilePosition,
+    pub(super) position: FilePosition,
     pub(super) name: String,
     pub(super) family: Option<Family>,
     pub(super) version: Option<u8>,
-    pub(super) interface: Given<LinkName>,
-    pub(super) vrid: Given<u8>,
-    pub(super) priority: Given<u8>,
+    pub(super) interface: Setting<LinkName>,
+    pub(super) vrid: Setting<u8>,
+    pub(super) priority: Setting<u8>,
     pub(super) is_master: bool,
     pub(super) advert_interval: Option<Duration>,
-    /// `None` if only `global_defs` says it.
+    /// `strict_mode`; `None` if the global `vrrp_strict` applies.
     pub(super) is_strict: Option<bool>,
     pub(super) uses_vmac: bool,
     pub(super) uses_vmac_addr: bool,
-    /// Whether advertisements are sent over the interface below the VMAC.
+    /// `vmac_xmit_base`: advertisements are sent over the interface below the VMAC.
     pub(super) sends_below_vmac: bool,
     pub(super) uses_ipvlan: bool,
-    /// The name of the VMAC or ipvlan link.
+    /// The configured name of the VMAC or ipvlan link.
     pub(super) vmac_name: Option<LinkName>,
-    /// Five bytes leave the last to the virtual router id.
+    /// The configured MAC address: six bytes, or five, to which the virtual router id is added.
     pub(super) vmac_mac: Option<Vec<u8>>,
-    /// The destination of multicast advertisements.
-    pub(super) group: Option<std::net::IpAddr>,
+    /// `mcast_dst_ip`: the destination of multicast advertisements.
+    pub(super) multicast_group: Option<std::net::IpAddr>,
     pub(super) is_unicast: bool,
     pub(super) advertised: Vec<DraftAddress>,
     pub(super) excluded: Vec<DraftAddress>,
@@ -86,15 +75,15 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    fn new(place: FilePosition, name: &str) -> Self {
+    fn new(position: FilePosition, name: &str) -> Self {
         Self {
-            place,
+            position,
             name: name.to_owned(),
             family: None,
             version: None,
-            interface: Given::Nothing,
-            vrid: Given::Nothing,
-            priority: Given::Nothing,
+            interface: Setting::Missing,
+            vrid: Setting::Missing,
+            priority: Setting::Missing,
             is_master: false,
             advert_interval: None,
             is_strict: None,
@@ -104,7 +93,7 @@ impl Draft {
             uses_ipvlan: false,
             vmac_name: None,
             vmac_mac: None,
-            group: None,
+            multicast_group: None,
             is_unicast: false,
             advertised: Vec::new(),
             excluded: Vec::new(),
@@ -113,99 +102,105 @@ impl Draft {
     }
 }
 
-/// All instances of a configuration.
+/// The drafts of all instances of a configuration.
 #[derive(Debug, Default)]
 pub(super) struct Drafts {
     pub(super) instances: Vec<Draft>,
     pub(super) problems: Vec<Problem>,
-    /// Whether keepalived waits for links that do not exist yet.
-    pub(super) is_dynamic: bool,
-    /// The block that is being read is an instance.
-    is_inside: bool,
+    /// `dynamic_interfaces`: keepalived waits for links that do not exist yet.
+    pub(super) has_dynamic_interfaces: bool,
+    /// Whether the current block is a `vrrp_instance`.
+    is_in_instance: bool,
 }
 
 impl Drafts {
-    pub(super) fn new(is_dynamic: bool) -> Self {
-        Self { is_dynamic, ..Self::default() }
+    pub(super) fn new(has_dynamic_interfaces: bool) -> Self {
+        Self { has_dynamic_interfaces, ..Self::default() }
     }
 }
 
 impl Visitor for Drafts {
-    fn begin(&mut self, statement: Statement<'_>) -> Wanted {
-        let Statement { place, words } = statement;
+    fn begin(&mut self, statement: Statement<'_>) -> BlockAction {
+        let Statement { position, words } = statement;
         if words[0] == "authentication" {
-            return Wanted::Yes;
+            return BlockAction::Visit;
         }
-        self.is_inside = words[0] == "vrrp_instance";
-        if !self.is_inside {
-            return Wanted::Yes;
+        self.is_in_instance = words[0] == "vrrp_instance";
+        if !self.is_in_instance {
+            return BlockAction::Visit;
         }
         let [_, name] = words else {
             let text = match words.len() {
                 1 => "vrrp_instance needs a name".to_owned(),
                 _ => format!("a vrrp_instance has one name, not {:?}", words[1..].join(" ")),
             };
-            self.problems.push(Problem::new(place, text));
-            return Wanted::No;
+            self.problems.push(Problem::new(position, text));
+            return BlockAction::Skip;
         };
         if let Some(other) = self.instances.iter().find(|other| other.name == *name) {
-            let line = other.place.line;
-            let text = format!("vrrp_instance {name} is there already, in line {line}");
-            self.problems.push(Problem::new(place, text));
-            return Wanted::No;
+            let line = other.position.line;
+            let text = format!("vrrp_instance {name} is already defined in line {line}");
+            self.problems.push(Problem::new(position, text));
+            return BlockAction::Skip;
         }
-        self.instances.push(Draft::new(place, name));
-        Wanted::Yes
+        self.instances.push(Draft::new(position, name));
+        BlockAction::Visit
     }
 
     fn statement(&mut self, statement: Statement<'_>) {
-        let Some(draft) = self.instances.last_mut().filter(|_| self.is_inside) else { return };
+        let Some(draft) = self.instances.last_mut().filter(|_| self.is_in_instance) else { return };
         let text = statement.argument();
-        let mut wrong = |text: String| self.problems.push(Problem::new(statement.place, text));
+        let mut report = |text: String| self.problems.push(Problem::new(statement.position, text));
         match statement.words[0].as_str() {
-            "interface" => draft.take_interface(text, statement.place),
-            "virtual_router_id" => draft.take_vrid(text, statement.place),
-            "priority" => draft.take_priority(text, &mut wrong),
-            // BACKUP behind MASTER is ignored; any other word is taken for BACKUP.
+            "interface" => draft.set_interface(text, statement.position),
+            "virtual_router_id" => draft.set_vrid(text, statement.position),
+            "priority" => draft.set_priority(text, &mut report),
+            // BACKUP after MASTER is ignored; any other word counts as BACKUP.
             "state" => draft.is_master = text == "MASTER" || draft.is_master && text == "BACKUP",
-            "advert_int" => draft.take_advert_interval(text, &mut wrong),
-            "version" => draft.take_version(text),
+            "advert_int" => draft.set_advert_interval(text, &mut report),
+            "version" => draft.set_version(text),
             "native_ipv6" if draft.family != Some(Family::V4) => {
                 (draft.family, draft.version) = (Some(Family::V6), Some(3));
             }
-            "strict_mode" => draft.is_strict = truth(text).or(draft.is_strict),
+            "strict_mode" => draft.is_strict = boolean(text).or(draft.is_strict),
             "mcast_src_ip" | "unicast_src_ip" => {
                 draft.family = draft.family.or(ip(text).map(|ip| Family::of(ip.into())));
             }
-            "mcast_dst_ip" => draft.take_group(text),
-            "use_vmac" => self.take_vmac(statement),
+            "mcast_dst_ip" => draft.set_multicast_group(text),
+            "use_vmac" => self.set_vmac(statement),
             "use_vmac_addr" => draft.uses_vmac_addr = true,
             "vmac_xmit_base" => draft.sends_below_vmac = true,
-            "use_ipvlan" => self.take_ipvlan(statement),
+            "use_ipvlan" => self.set_ipvlan(statement),
             _ => {}
         }
     }
 
     fn entry(&mut self, keyword: &str, entry: Statement<'_>) {
-        let Some(draft) = self.instances.last_mut().filter(|_| self.is_inside) else { return };
+        let Some(draft) = self.instances.last_mut().filter(|_| self.is_in_instance) else { return };
         match keyword {
-            "virtual_ipaddress" => match address(entry, self.is_dynamic, &mut self.problems) {
-                Some(address)
-                    if *draft.family.get_or_insert(address.family()) == address.family() =>
-                {
-                    draft.advertised.push(address);
+            "virtual_ipaddress" => {
+                match address::parse(entry, self.has_dynamic_interfaces, &mut self.problems) {
+                    Some(address)
+                        if *draft.family.get_or_insert(address.family()) == address.family() =>
+                    {
+                        draft.advertised.push(address);
+                    }
+                    Some(address) => {
+                        let text = format!(
+                            "keepalived ignores {}: earlier addresses of {} are of the other family",
+                            address.cidr, draft.name
+                        );
+                        self.problems.push(Problem::note(entry.position, text));
+                    }
+                    None => {}
                 }
-                Some(address) => {
-                    let text = format!(
-                        "keepalived ignores {}: the addresses of {} before it are of the other family",
-                        address.cidr, draft.name
-                    );
-                    self.problems.push(Problem::note(entry.place, text));
-                }
-                None => {}
-            },
+            }
             "virtual_ipaddress_excluded" => {
-                draft.excluded.extend(address(entry, self.is_dynamic, &mut self.problems));
+                draft.excluded.extend(address::parse(
+                    entry,
+                    self.has_dynamic_interfaces,
+                    &mut self.problems,
+                ));
             }
             "unicast_peer" => {
                 if let Some(peer) = ip(&entry.words[0]) {
@@ -228,11 +223,12 @@ impl Visitor for Drafts {
 }
 
 impl Draft {
-    /// Whether both send their advertisements over one link, if both have the same interface.
+    /// Whether both instances send their advertisements over the same link, given that both have the same
+    /// interface.
     pub(super) fn shares_link(&self, other: &Self) -> bool {
-        let has_own =
+        let has_own_link =
             |draft: &Self| (draft.uses_vmac && !draft.sends_below_vmac) || draft.uses_ipvlan;
-        match (has_own(self), has_own(other)) {
+        match (has_own_link(self), has_own_link(other)) {
             (false, false) => true,
             (true, true) => {
                 !self.uses_ipvlan && !other.uses_ipvlan && self.vmac_mac == other.vmac_mac
@@ -241,89 +237,90 @@ impl Draft {
         }
     }
 
-    fn take_interface(&mut self, text: &str, place: FilePosition) {
+    fn set_interface(&mut self, text: &str, position: FilePosition) {
         let name = &self.name;
-        if text.contains(UNKNOWN) {
-            return self.interface = Given::Unknown;
+        if text.contains(RANDOM_MARK) {
+            return self.interface = Setting::Random;
         }
-        let error = match text.parse::<LinkName>() {
-            Ok(_) if text == "lo" => "it is the loopback interface".to_owned(),
-            Ok(link) => return self.interface = Given::Value(link),
-            Err(error) => error.to_string(),
+        let (error, is_ignored) = match text.parse::<LinkName>() {
+            Ok(_) if text == "lo" => ("loopback interface".to_owned(), false),
+            Ok(link) => return self.interface = Setting::Value(link),
+            // keepalived ignores a name that is too long. It searches for a link of any other name.
+            Err(error @ NameError::TooLong { .. }) => (error.to_string(), true),
+            Err(error) => (error.to_string(), false),
         };
-        let text = format!("{name} has no interface, {text:?} cannot be one ({error})");
-        // A name that is too long is ignored, any other is looked for.
-        if error != too_long() || !matches!(self.interface, Given::Value(_)) {
-            self.interface = Given::Unusable(Problem::refused(place, text));
+        if !is_ignored || !matches!(self.interface, Setting::Value(_)) {
+            let text = format!("{name} has no valid interface: {text:?} ({error})");
+            self.interface = Setting::Invalid(Problem::refused(position, text));
         }
     }
 
-    fn take_vrid(&mut self, text: &str, place: FilePosition) {
-        if text.contains(UNKNOWN) {
-            return self.vrid = Given::Unknown;
+    fn set_vrid(&mut self, text: &str, position: FilePosition) {
+        if text.contains(RANDOM_MARK) {
+            return self.vrid = Setting::Random;
         }
         if let Some(vrid) = byte(text) {
-            self.vrid = Given::Value(vrid);
-        } else if !matches!(self.vrid, Given::Value(_)) {
-            let text = format!("virtual_router_id of {} is 1 to 255, not {text:?}", self.name);
-            self.vrid = Given::Unusable(Problem::refused(place, text));
+            self.vrid = Setting::Value(vrid);
+        } else if !matches!(self.vrid, Setting::Value(_)) {
+            let text = format!("virtual_router_id of {} must be 1 to 255, not {text:?}", self.name);
+            self.vrid = Setting::Invalid(Problem::refused(position, text));
         }
     }
 
-    fn take_priority(&mut self, text: &str, wrong: &mut dyn FnMut(String)) {
+    fn set_priority(&mut self, text: &str, report: &mut dyn FnMut(String)) {
         let name = &self.name;
-        if text.contains(UNKNOWN) {
-            return self.priority = Given::Unknown;
+        if text.contains(RANDOM_MARK) {
+            return self.priority = Setting::Random;
         }
-        self.priority = Given::Value(byte(text).unwrap_or_else(|| {
-            wrong(format!(
-                "priority of {name} is 1 to 255, not {text:?}: keepalived takes {DEFAULT_PRIORITY}"
+        self.priority = Setting::Value(byte(text).unwrap_or_else(|| {
+            report(format!(
+                "priority of {name} must be 1 to 255, not {text:?}: keepalived uses {DEFAULT_PRIORITY}"
             ));
             DEFAULT_PRIORITY
         }));
     }
 
-    fn take_advert_interval(&mut self, text: &str, wrong: &mut dyn FnMut(String)) {
+    fn set_advert_interval(&mut self, text: &str, report: &mut dyn FnMut(String)) {
         match seconds(text) {
             Some(interval) => self.advert_interval = Some(interval),
-            None => wrong(format!(
-                "advert_int of {} is 0.01 to 255 seconds, not {text:?}: keepalived ignores it",
+            None => report(format!(
+                "advert_int of {} must be 0.01 to 255 seconds, not {text:?}: keepalived ignores it",
                 self.name
             )),
         }
     }
 
-    fn take_version(&mut self, text: &str) {
+    fn set_version(&mut self, text: &str) {
         let version =
-            number(text, 2, 3, Rest::Ignored).and_then(|number| u8::try_from(number).ok());
+            number(text, 2, 3, Trailing::Ignored).and_then(|number| u8::try_from(number).ok());
         let Some(version) = version else { return };
-        let is_other = self.version.is_some_and(|known| known != version);
+        let is_contradiction = self.version.is_some_and(|known| known != version);
         let is_too_old = version == 2 && self.family == Some(Family::V6);
-        if !is_other && !is_too_old {
+        if !is_contradiction && !is_too_old {
             self.version = Some(version);
         }
     }
 
-    fn take_group(&mut self, text: &str) {
+    fn set_multicast_group(&mut self, text: &str) {
         let Some(group) = ip(text) else { return };
         let family = Family::of(group.into());
         if *self.family.get_or_insert(family) == family && group.is_multicast() {
-            self.group = Some(group);
+            self.multicast_group = Some(group);
         }
     }
 }
 
 impl Drafts {
     /// `use_vmac [NAME] [MAC]`, in any order.
-    fn take_vmac(&mut self, statement: Statement<'_>) {
-        let (words, place) = (statement.words, statement.place);
+    fn set_vmac(&mut self, statement: Statement<'_>) {
+        let (words, position) = (statement.words, statement.position);
         for word in words.iter().skip(1).take(2) {
             let is_taken = self.is_vmac_name_taken(word);
             let Some(draft) = self.instances.last_mut() else { return };
             if word.contains(':') {
                 draft.vmac_mac = draft.vmac_mac.take().or_else(|| mac(word));
             } else if draft.vmac_name.is_none() && !is_taken {
-                draft.vmac_name = link(word, place, &mut self.problems);
+                draft.vmac_name = vmac_name(word, position, &mut self.problems);
             }
         }
         if let Some(draft) = self.instances.last_mut() {
@@ -332,7 +329,7 @@ impl Drafts {
     }
 
     /// `use_ipvlan [bridge|private|vepa] [ADDRESS] [NAME]`, in any order.
-    fn take_ipvlan(&mut self, statement: Statement<'_>) {
+    fn set_ipvlan(&mut self, statement: Statement<'_>) {
         let Some(draft) = self.instances.last_mut() else { return };
         if std::mem::replace(&mut draft.uses_ipvlan, true) {
             return;
@@ -346,7 +343,7 @@ impl Drafts {
             if let Some(address) = cidr(word) {
                 draft.family.get_or_insert(Family::of(address));
             } else if draft.vmac_name.is_none() && !is_taken {
-                draft.vmac_name = link(word, statement.place, &mut self.problems);
+                draft.vmac_name = vmac_name(word, statement.position, &mut self.problems);
             }
         }
     }
@@ -357,25 +354,22 @@ impl Drafts {
     }
 }
 
-/// The name of a link of an instance's own; one that keepalived ignores is a problem.
-fn link(word: &str, place: FilePosition, problems: &mut Vec<Problem>) -> Option<LinkName> {
+/// The configured name of a VMAC or ipvlan link; a name that keepalived ignores becomes a problem.
+fn vmac_name(word: &str, position: FilePosition, problems: &mut Vec<Problem>) -> Option<LinkName> {
     let ignored = |error| {
         let text = format!("keepalived ignores the name {word:?} of a VMAC: {error}");
-        problems.push(Problem::note(place, text));
+        problems.push(Problem::note(position, text));
     };
     word.parse().map_err(ignored).ok()
 }
 
-fn too_long() -> String {
-    crate::NameError::TooLong { limit: LinkName::LIMIT }.to_string()
-}
-
+/// A number from 1 to 255.
 fn byte(text: &str) -> Option<u8> {
-    number(text, 1, 255, Rest::Refused).and_then(|number| u8::try_from(number).ok())
+    number(text, 1, 255, Trailing::Rejected).and_then(|number| u8::try_from(number).ok())
 }
 
-/// No word at all is yes.
-fn truth(word: &str) -> Option<bool> {
+/// A boolean of keepalived's; no word at all means true.
+fn boolean(word: &str) -> Option<bool> {
     match word {
         "" | "true" | "on" | "yes" => Some(true),
         "false" | "off" | "no" => Some(false),
@@ -383,94 +377,10 @@ fn truth(word: &str) -> Option<bool> {
     }
 }
 
-/// `::/0 via GATEWAY …`, or `default via GATEWAY …` with one of IPv6.
+/// Whether a route is `::/0 via GATEWAY …`, or `default via GATEWAY …` with an IPv6 gateway.
 fn is_ipv6_gateway(words: &[String]) -> bool {
     let via = words.iter().skip_while(|word| *word != "via").nth(1);
     let via = via.and_then(|text| text.parse::<std::net::IpAddr>().ok());
     let is_default = ["::/0", "default", "default6"].contains(&words[0].as_str());
     is_default && via.is_some_and(|via| via.is_ipv6())
-}
-
-/// `IP[/LENGTH] [dev LINK] [brd IP] [label NAME] [peer IP] [use_vmac] …`.
-fn address(
-    entry: Statement<'_>,
-    is_dynamic: bool,
-    problems: &mut Vec<Problem>,
-) -> Option<DraftAddress> {
-    let Statement { place, words } = entry;
-    let text = &words[0];
-    if words.iter().any(|word| word.contains(UNKNOWN)) {
-        problems.push(Problem::note(place, "an address that is random cannot be known"));
-        return None;
-    }
-    let Some(cidr) = cidr(text) else {
-        problems.push(Problem::new(place, format!("{text:?} is not an address")));
-        return None;
-    };
-    let mut address = DraftAddress { place, cidr, dev: None, uses_vmac: false };
-    let problem = match options(&mut address, &words[1..]) {
-        Ok(()) => return Some(address),
-        Err(Left::NoLink(why)) if !is_dynamic => Problem::refused(
-            place,
-            format!("{text} cannot be on a link that does not exist, {why}"),
-        ),
-        Err(Left::NoLink(why) | Left::Option(why)) => {
-            Problem::new(place, format!("keepalived ignores {text}: {why}"))
-        }
-    };
-    problems.push(problem);
-    None
-}
-
-/// Why keepalived leaves an address out.
-enum Left {
-    /// No link can have the name of its `dev`.
-    NoLink(String),
-    /// An option that it cannot have.
-    Option(String),
-}
-
-/// Takes the words behind an address; says why keepalived leaves the address out.
-fn options(address: &mut DraftAddress, words: &[String]) -> Result<(), Left> {
-    let mut words = words.iter();
-    let is_ipv4 = address.family() == Family::V4;
-    while let Some(word) = words.next() {
-        let mut value =
-            || words.next().ok_or_else(|| Left::Option(format!("{word} needs a value")));
-        match word.as_str() {
-            "dev" => {
-                let name = value()?;
-                if address.dev.is_some() {
-                    return Err(Left::Option("it has more than one dev".to_owned()));
-                }
-                let wrong = |error| Left::NoLink(format!("dev {name:?}: {error}"));
-                address.dev = Some(name.parse().map_err(wrong)?);
-            }
-            "brd" | "broadcast" => {
-                let broadcast = value()?;
-                let is_valid = matches!(broadcast.as_str(), "+" | "-")
-                    || broadcast.parse::<std::net::Ipv4Addr>().is_ok();
-                if !is_ipv4 || !is_valid {
-                    let why = format!("it cannot have the broadcast address {broadcast:?}");
-                    return Err(Left::Option(why));
-                }
-            }
-            "label" if value()?.len() > LinkName::LIMIT => {
-                let why = format!("its label is longer than {} bytes", LinkName::LIMIT);
-                return Err(Left::Option(why));
-            }
-            "peer" => {
-                let peer = value()?.parse::<std::net::IpAddr>().ok().map(IpNet::from);
-                // The length of the peer counts, and it has none of its own.
-                if let Some(peer) = peer.filter(|peer| Family::of(*peer) == address.family()) {
-                    address.cidr = IpNet::new(address.cidr.addr(), peer.max_prefix_len())
-                        .unwrap_or(address.cidr);
-                }
-            }
-            "scope" | "preferred_lft" => drop(value()?),
-            "use_vmac" => address.uses_vmac = true,
-            _ => {}
-        }
-    }
-    Ok(())
 }

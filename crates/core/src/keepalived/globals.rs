@@ -1,17 +1,17 @@
-//! What keepalived's first process reads: `global_defs` and the namespace.
+//! The statements that keepalived's first process reads: `global_defs` and `net_namespace`.
 
-use super::blocks::{Statement, Visitor, Wanted};
-use super::numbers::{Rest, number};
+use super::blocks::{BlockAction, Statement, Visitor};
+use super::numbers::{Trailing, number};
 use super::problem::Problem;
 use crate::NetnsName;
 
-/// What concerns every instance.
+/// Settings for all instances.
 #[derive(Debug, Default)]
 pub(super) struct Globals {
     pub(super) netns: Option<NetnsName>,
     pub(super) is_strict: bool,
-    /// Whether links that do not exist yet are waited for.
-    pub(super) is_dynamic: bool,
+    /// `dynamic_interfaces`: keepalived waits for links that do not exist yet.
+    pub(super) has_dynamic_interfaces: bool,
     /// `vrrp_version`; 2 if it is not given.
     pub(super) version: Option<u8>,
     vmac_prefix: Option<String>,
@@ -20,20 +20,20 @@ pub(super) struct Globals {
 }
 
 impl Globals {
-    /// The beginning of the name of an instance's own link.
+    /// The start of the default name of an instance's VMAC link.
     pub(super) fn vmac_prefix(&self) -> &str {
         self.vmac_prefix.as_deref().unwrap_or("vrrp")
     }
 
-    /// The beginning of the name of a link for one address.
+    /// The start of the default name of a VMAC link for one address.
     pub(super) fn vmac_address_prefix(&self) -> &str {
         self.vmac_address_prefix.as_deref().unwrap_or(self.vmac_prefix())
     }
 }
 
 impl Visitor for Globals {
-    fn begin(&mut self, _statement: Statement<'_>) -> Wanted {
-        Wanted::Yes
+    fn begin(&mut self, _statement: Statement<'_>) -> BlockAction {
+        BlockAction::Visit
     }
 
     fn statement(&mut self, statement: Statement<'_>) {
@@ -42,14 +42,14 @@ impl Visitor for Globals {
             "net_namespace" if self.netns.is_none() => match text.parse() {
                 Ok(netns) => self.netns = Some(netns),
                 Err(error) => {
-                    let text = format!("net_namespace cannot be {text:?}: {error}");
-                    self.problems.push(Problem::new(statement.place, text));
+                    let text = format!("invalid net_namespace {text:?}: {error}");
+                    self.problems.push(Problem::new(statement.position, text));
                 }
             },
-            "dynamic_interfaces" => self.is_dynamic = true,
+            "dynamic_interfaces" => self.has_dynamic_interfaces = true,
             "vrrp_strict" => self.is_strict = true,
             "vrrp_version" => {
-                let version = number(text, 2, 3, Rest::Ignored);
+                let version = number(text, 2, 3, Trailing::Ignored);
                 self.version =
                     version.and_then(|version| u8::try_from(version).ok()).or(self.version);
             }
@@ -63,8 +63,8 @@ impl Visitor for Globals {
 
     fn entry(&mut self, _keyword: &str, _entry: Statement<'_>) {}
 
-    /// A block that keepalived does not know ends `global_defs`. What is read here is rarely behind one,
-    /// and a newer keepalived may know it: that is not worth a problem.
+    /// Ignored: an unknown block ends `global_defs` early, but the settings that are read here rarely follow
+    /// one, and a newer keepalived may know the block.
     fn nesting(&mut self, _problem: Problem) {}
 
     fn refuse(&mut self, problem: Problem) {

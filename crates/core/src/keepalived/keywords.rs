@@ -1,18 +1,18 @@
 //! The keywords that decide how keepalived's blocks nest.
 //!
-//! A `{` behind a word that keepalived does not know opens nothing, and the next `}` ends the block
-//! around it. Which words it knows, and which of them open a block or a list, is therefore part of the
-//! grammar. Two of its processes matter: the first reads `global_defs`, the VRRP process everything
-//! about VRRP; each skips the blocks of the others by counting braces.
+//! A `{` after an unknown keyword opens no block, and the next `}` ends the block around it. The list of
+//! keywords, and which of them open a block or a list, is therefore part of the grammar. Two of keepalived's
+//! processes matter here: the first one reads `global_defs`, the VRRP process reads everything about VRRP.
+//! Each skips the blocks of the other processes by counting braces.
 //!
-//! The words are those of keepalived 2.2.7.
+//! The keywords are those of keepalived 2.2.7.
 
-/// A word at the beginning of a line.
+/// A keyword at the start of a line.
 #[derive(Debug)]
 pub(super) struct Keyword {
     pub(super) name: &'static str,
-    /// How many words the line must have: with fewer, keepalived ends.
-    pub(super) least: usize,
+    /// Minimum number of words in the line, with the keyword. With fewer, keepalived does not start.
+    pub(super) min_words: usize,
     pub(super) kind: KeywordKind,
 }
 
@@ -20,32 +20,32 @@ pub(super) struct Keyword {
 pub(super) enum KeywordKind {
     /// A statement of one line.
     Line,
-    /// Lines in braces that are no statements.
+    /// Lines in braces that are not statements.
     List,
     /// Statements in braces.
     Block(&'static [Keyword]),
-    /// Another process reads it.
+    /// A statement or block that another process reads.
     Skipped,
 }
 
-const fn line(name: &'static str, least: usize) -> Keyword {
-    Keyword { name, least, kind: KeywordKind::Line }
+const fn line(name: &'static str, min_words: usize) -> Keyword {
+    Keyword { name, min_words, kind: KeywordKind::Line }
 }
 
 const fn list(name: &'static str) -> Keyword {
-    Keyword { name, least: 1, kind: KeywordKind::List }
+    Keyword { name, min_words: 1, kind: KeywordKind::List }
 }
 
-const fn block(name: &'static str, least: usize, keywords: &'static [Keyword]) -> Keyword {
-    Keyword { name, least, kind: KeywordKind::Block(keywords) }
+const fn block(name: &'static str, min_words: usize, keywords: &'static [Keyword]) -> Keyword {
+    Keyword { name, min_words, kind: KeywordKind::Block(keywords) }
 }
 
 const fn skipped(name: &'static str) -> Keyword {
-    Keyword { name, least: 1, kind: KeywordKind::Skipped }
+    Keyword { name, min_words: 1, kind: KeywordKind::Skipped }
 }
 
-/// What the first process reads.
-pub(super) const FIRST: &[Keyword] = &[
+/// The keywords of the first process.
+pub(super) const FIRST_PROCESS: &[Keyword] = &[
     line("linkbeat_use_polling", 1),
     line("net_namespace", 1),
     line("net_namespace_ipvs", 1),
@@ -73,8 +73,8 @@ pub(super) const FIRST: &[Keyword] = &[
     skipped("vrrp_track_file"),
 ];
 
-/// What the VRRP process reads.
-pub(super) const VRRP: &[Keyword] = &[
+/// The keywords of the VRRP process.
+pub(super) const VRRP_PROCESS: &[Keyword] = &[
     skipped("linkbeat_use_polling"),
     skipped("net_namespace"),
     skipped("net_namespace_ipvs"),
@@ -102,7 +102,8 @@ pub(super) const VRRP: &[Keyword] = &[
     block("vrrp_track_file", 1, TRACK_FILE),
 ];
 
-/// Only those that open a list, are read here, or without whose value keepalived ends: the others are lines, known or not.
+/// Not complete: only keywords that open a list, that [`super::globals`] reads, or that need a value. All
+/// others are single lines, which are read in the same way whether they are known or not.
 const GLOBAL: &[Keyword] = &[
     line("bfd_process_name", 2),
     line("bfd_rlimit_rtime", 2),

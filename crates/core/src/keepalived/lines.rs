@@ -1,28 +1,29 @@
-//! Files into lines, as keepalived's own reader hands them on: without comments, with definitions
-//! replaced, conditional lines decided, includes followed, and every brace on a line of its own.
+//! Turns files into logical lines: without comments, with definitions replaced, conditional lines decided,
+//! includes read, and every brace on a line of its own.
 //!
-//! keepalived reads its files twice: its first process copies all lines into one file, the others
-//! read that copy. Comments are therefore removed twice, and an `include` that is not written at the
-//! beginning of a line is followed by both, which reads its files twice.
+//! keepalived reads its files twice: the first process copies all lines into one file, and the other
+//! processes read that copy. Comments are therefore removed twice. An `include` that does not start a line
+//! of a file (it comes from a definition or a condition, or follows a brace) is followed both times, so its
+//! files are read twice.
 
-use super::definitions::{Definitions, LINE_BYTES, Replaced};
+use super::definitions::{Definitions, LINE_BUFFER_BYTES, Replacement};
 use super::problem::{FilePosition, Problem};
 use super::repeat::{Iteration, Repeat};
 use super::text::{BLANKS, split_at_brace, uncomment};
 
-/// A file that was opened.
+/// An opened file.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Its number in every [`FilePosition`].
+    /// The number of the file in every [`FilePosition`].
     pub file: usize,
-    /// The directory it is in, without symbolic links.
+    /// The directory of the file, with symbolic links resolved.
     pub directory: String,
-    /// Its text.
+    /// The content of the file.
     pub text: String,
 }
 
 impl Source {
-    /// A file without a directory, which includes no others.
+    /// A file without a directory, for text that includes no other files.
     pub fn alone(text: String) -> Self {
         Self { file: 0, directory: String::new(), text }
     }
@@ -31,23 +32,23 @@ impl Source {
 /// An `include` line.
 #[derive(Debug, Clone, Copy)]
 pub struct Include<'a> {
-    /// The names of the files, which may have wildcards and braces.
+    /// The file names; wildcards and braces are possible.
     pub pattern: &'a str,
-    /// The letter behind `include`, which says what is an error.
+    /// The letter after `include` (one of `rmwba`), which selects what keepalived treats as an error.
     pub letter: Option<char>,
-    /// Where it is written.
-    pub place: FilePosition,
-    /// The numbers of the files that led here; the last is the one that it is written in.
-    pub above: &'a [usize],
+    /// The position of the line.
+    pub position: FilePosition,
+    /// The numbers of the nested files from the first one to the one with this line.
+    pub parents: &'a [usize],
 }
 
 /// Opens files for the reader.
 pub trait Files {
-    /// The files that `include` names, in the order in which they are read.
+    /// Opens the files of an `include` line, in the order in which keepalived reads them.
     fn open(&mut self, include: Include<'_>, problems: &mut Vec<Problem>) -> Vec<Source>;
 }
 
-/// No files besides the first one.
+/// Opens no files: every `include` is ignored.
 impl Files for () {
     fn open(&mut self, _include: Include<'_>, _problems: &mut Vec<Problem>) -> Vec<Source> {
         Vec::new()
@@ -57,16 +58,17 @@ impl Files for () {
 /// A line for the parser; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
-    pub(super) place: FilePosition,
+    pub(super) position: FilePosition,
     pub(super) text: String,
 }
 
-/// More than any real configuration has: a `~SEQ` may count for ever, and a definition may use itself. Every line counts
-/// that is taken from a file, a definition or a repetition, whether anything is left of it or not.
+/// LIMIT: more lines than any real configuration has. A `~SEQ` may have any length, and a definition may refer
+/// to itself. Every line from a file, a definition or a repetition counts, also if nothing of it remains.
 const MAX_LINES: usize = 200_000;
+/// LIMIT: the same for the text of all lines, in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Reads `first` and what it includes.
+/// Reads `first` and the files that it includes.
 pub(super) fn read(
     first: Source,
     files: &mut dyn Files,
@@ -76,16 +78,16 @@ pub(super) fn read(
     let mut reader = Reader {
         files,
         problems,
-        open: vec![Open { waiting: Vec::new(), current: Current::of(first) }],
-        place: FilePosition { file: 0, line: 0 },
+        includes: vec![OpenInclude { waiting: Vec::new(), current: OpenFile::new(first) }],
+        position: FilePosition { file: 0, line: 0 },
         definitions: Definitions::new(config_id),
         config_id,
         residue: None,
         repeats: Vec::new(),
-        further: Vec::new(),
-        repeats_outside: 0,
-        taken_lines: 0,
-        taken_bytes: 0,
+        multilines: Vec::new(),
+        paused_repeats: 0,
+        line_count: 0,
+        byte_count: 0,
     };
     let mut lines = Vec::new();
     while let Some(line) = reader.next() {
@@ -97,114 +99,118 @@ pub(super) fn read(
              definitions: the rest is not read",
             MAX_BYTES >> 20
         );
-        reader.problems.push(Problem::new(reader.place, text));
+        reader.problems.push(Problem::new(reader.position, text));
     }
     lines
 }
 
-/// What one `include` opened.
-struct Open {
-    /// The files that are still to be read; the next is the last.
+/// The files of one `include`.
+struct OpenInclude {
+    /// The files that follow the current one, in reverse order.
     waiting: Vec<Source>,
-    current: Current,
+    current: OpenFile,
 }
 
-struct Current {
+struct OpenFile {
     source: Source,
-    /// How much of the text was read, in bytes.
-    at: usize,
+    /// Offset of the next line, in bytes.
+    offset: usize,
+    /// Number of the current line; 1 is the first.
     line: u32,
 }
 
-/// The rest of a definition of several lines that is being read.
-struct Further {
+/// The remaining lines of a multi-line definition.
+struct Multiline {
     text: String,
-    /// How many repeats there were around the line that used the definition before this one.
-    repeats_outside: usize,
+    /// The value of [`Reader::paused_repeats`] before this definition.
+    paused_repeats: usize,
 }
 
 /// Where a line comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum LineOrigin {
     File,
-    Elsewhere,
+    /// A definition, a repetition, or the rest of a line after a brace.
+    Generated,
 }
 
 struct Reader<'a> {
     files: &'a mut dyn Files,
     problems: &'a mut Vec<Problem>,
-    open: Vec<Open>,
-    place: FilePosition,
+    /// The nested includes; the innermost is the last.
+    includes: Vec<OpenInclude>,
+    /// The position of the current line.
+    position: FilePosition,
     definitions: Definitions,
     config_id: &'a str,
-    /// What follows a brace on the same line.
+    /// The text after a brace on the same line.
     residue: Option<String>,
-    /// Innermost last.
+    /// The nested repetitions; the innermost is the last.
     repeats: Vec<Repeat>,
-    /// Innermost last.
-    further: Vec<Further>,
-    /// Repeats that continue only after the definition of several lines that is being read.
-    repeats_outside: usize,
-    /// Compared with [`MAX_LINES`].
-    taken_lines: usize,
-    /// Compared with [`MAX_BYTES`].
-    taken_bytes: usize,
+    /// The nested multi-line definitions; the innermost is the last.
+    multilines: Vec<Multiline>,
+    /// Number of outer repetitions that continue only after the innermost multi-line definition.
+    paused_repeats: usize,
+    /// Number of lines so far; see [`MAX_LINES`].
+    line_count: usize,
+    /// Length of all lines so far; see [`MAX_BYTES`].
+    byte_count: usize,
 }
 
 impl Reader<'_> {
     fn is_too_long(&self) -> bool {
-        self.taken_lines > MAX_LINES || self.taken_bytes > MAX_BYTES
+        self.line_count > MAX_LINES || self.byte_count > MAX_BYTES
     }
 
-    /// Counts a line; `None` when there were too many.
+    /// Counts a line; `None` if a limit is exceeded.
     fn count(&mut self, line: String) -> Option<String> {
-        self.taken_lines += 1;
-        self.taken_bytes = self.taken_bytes.saturating_add(line.len());
+        self.line_count += 1;
+        self.byte_count = self.byte_count.saturating_add(line.len());
         (!self.is_too_long()).then_some(line)
     }
 
     fn next(&mut self) -> Option<Line> {
-        // The definition of several lines that is being made.
+        // The name of the multi-line definition that is being read.
         let mut defining: Option<String> = None;
         loop {
-            let (raw, origin) = self.raw(&mut defining)?;
+            let (raw, origin) = self.raw_line(&mut defining)?;
             if let Some(name) = defining.take() {
                 if self.definitions.extend(&name, &raw) {
                     defining = Some(name);
                 }
                 continue;
             }
-            let is_plain = origin == Origin::File && include_of(&raw).is_some();
+            let is_literal = origin == LineOrigin::File && include_of(&raw).is_some();
             let Some(text) = self.resolve(raw, &mut defining) else { continue };
             if let Some((letter, pattern)) = include_of(&text) {
-                self.include(letter, pattern, if is_plain { 1 } else { 2 });
+                self.include(letter, pattern, if is_literal { 1 } else { 2 });
                 continue;
             }
             let (first, rest) = split_at_brace(&text);
             self.residue = rest.map(str::to_owned);
             if !first.is_empty() {
-                // With its definitions it may be much longer than it was.
-                self.taken_bytes = self.taken_bytes.saturating_add(first.len());
-                return Some(Line { place: self.place, text: first.to_owned() });
+                // The definitions may have made the line much longer.
+                self.byte_count = self.byte_count.saturating_add(first.len());
+                return Some(Line { position: self.position, text: first.to_owned() });
             }
         }
     }
 
-    /// The next line as it is written, from wherever one is left. An empty line ends the definition
-    /// that is being made.
-    fn raw(&mut self, defining: &mut Option<String>) -> Option<(String, Origin)> {
+    /// The next line before definitions are replaced: the rest of the current line, a generated line, or a
+    /// line of a file. An empty line of a file ends the definition `defining`.
+    fn raw_line(&mut self, defining: &mut Option<String>) -> Option<(String, LineOrigin)> {
         if let Some(residue) = self.residue.take() {
-            return Some((self.count(residue)?, Origin::Elsewhere));
+            return Some((self.count(residue)?, LineOrigin::Generated));
         }
-        match self.raw_of_definitions() {
-            Some(text) => Some((self.count(text)?, Origin::Elsewhere)),
-            None => self.raw_of_files(defining),
+        match self.generated_line() {
+            Some(text) => Some((self.count(text)?, LineOrigin::Generated)),
+            None => self.file_line(defining),
         }
     }
 
-    /// The next line of a repetition or of a definition of several lines.
-    fn raw_of_definitions(&mut self) -> Option<String> {
-        if self.repeats.len() > self.repeats_outside
+    /// The next line of a repetition or of a multi-line definition.
+    fn generated_line(&mut self) -> Option<String> {
+        if self.repeats.len() > self.paused_repeats
             && let Some(repeat) = self.repeats.last_mut()
         {
             let Iteration { values, text, is_last } = repeat.next();
@@ -216,22 +222,22 @@ impl Reader<'_> {
             }
             return Some(text);
         }
-        let further = self.further.last_mut()?;
-        if let Some((line, rest)) = further.text.split_once('\n') {
-            let (line, rest) = (line.to_owned(), rest.to_owned());
-            further.text = rest;
+        let multiline = self.multilines.last_mut()?;
+        if let Some((line, rest)) = multiline.text.split_once('\n') {
+            let line = line.to_owned();
+            multiline.text = rest.to_owned();
             return Some(line);
         }
-        let Further { text, repeats_outside } = self.further.pop()?;
-        self.repeats_outside = repeats_outside;
+        let Multiline { text, paused_repeats } = self.multilines.pop()?;
+        self.paused_repeats = paused_repeats;
         Some(text)
     }
 
-    fn raw_of_files(&mut self, defining: &mut Option<String>) -> Option<(String, Origin)> {
+    fn file_line(&mut self, defining: &mut Option<String>) -> Option<(String, LineOrigin)> {
         loop {
-            let line = self.line()?;
+            let line = self.uncommented_line()?;
             if !line.is_empty() {
-                return Some((line, Origin::File));
+                return Some((line, LineOrigin::File));
             }
             if let Some(name) = defining.take() {
                 self.definitions.end(&name);
@@ -240,23 +246,25 @@ impl Reader<'_> {
     }
 
     /// The next line of the files, without its comment.
-    fn line(&mut self) -> Option<String> {
+    fn uncommented_line(&mut self) -> Option<String> {
         loop {
-            let open = self.open.last_mut()?;
-            let Some(line) = open.current.line() else {
-                match open.waiting.pop() {
-                    Some(source) => open.current = Current::of(source),
-                    None => drop(self.open.pop()),
+            let include = self.includes.last_mut()?;
+            let Some(line) = include.current.next_line() else {
+                match include.waiting.pop() {
+                    Some(source) => include.current = OpenFile::new(source),
+                    None => drop(self.includes.pop()),
                 }
                 continue;
             };
-            self.place = FilePosition { file: open.current.source.file, line: open.current.line };
+            let OpenFile { source, line: number, .. } = &include.current;
+            self.position = FilePosition { file: source.file, line: *number };
             let line = self.count(line)?;
             let first = uncomment(&line);
             if first.has_open_quote {
-                self.problems.push(Problem::note(self.place, "a quote is not closed on its line"));
+                self.problems
+                    .push(Problem::note(self.position, "a quote is not closed on its line"));
             }
-            // The copy marks the beginning and the end of a file with these two.
+            // In the copy, lines with these characters mark the start and the end of a file.
             if first.text.starts_with(['#', '!']) {
                 return Some(String::new());
             }
@@ -264,17 +272,17 @@ impl Reader<'_> {
         }
     }
 
-    /// Decides a conditional line and replaces definitions; `None` if nothing is left to be parsed.
+    /// Decides a conditional line and replaces definitions; `None` if no text remains for the parser.
     fn resolve(&mut self, mut text: String, defining: &mut Option<String>) -> Option<String> {
-        // Text that is replaced again and again grows until it is too long, but for a definition that
-        // refers to itself.
+        // LIMIT: repeated replacements make a line too long and end, except with a definition that refers to
+        // itself without growing.
         let mut bytes = text.len();
-        for _ in 0..LINE_BYTES {
+        for _ in 0..LINE_BUFFER_BYTES {
             if text.starts_with('@') {
                 text = self.condition(&text, &mut bytes)?;
             }
-            if let Some((name, has_lines)) = self.definitions.define(&text) {
-                *defining = has_lines.then_some(name);
+            if let Some((name, is_multiline)) = self.definitions.define(&text) {
+                *defining = is_multiline.then_some(name);
                 return None;
             }
             if text.starts_with("~SEQ") || text.starts_with("~LST") {
@@ -292,72 +300,75 @@ impl Reader<'_> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// What follows `@id` or `@^id`, if it counts here. keepalived moves it to the beginning of the line,
-    /// and moves as many `bytes` as the line had before its definitions were replaced: of a line that
-    /// became longer, the rest stays where it was.
+    /// The text after `@id` or `@^id`; `None` if the condition is false. keepalived moves the text to the start
+    /// of the line, but moves only as many `bytes` as the line had before its definitions were replaced. If
+    /// the line became longer, the rest of it stays in place.
     fn condition(&self, text: &str, bytes: &mut usize) -> Option<String> {
-        let (is_reversed, rest) = match text.strip_prefix("@^") {
+        let (is_negated, rest) = match text.strip_prefix("@^") {
             Some(rest) => (true, rest),
             None => (false, text.get(1..)?),
         };
         let (id, rest) = rest.split_at(rest.find(BLANKS)?);
-        if (id == self.config_id) == is_reversed {
+        if (id == self.config_id) == is_negated {
             return None;
         }
         let rest = rest.trim_start_matches(BLANKS);
         *bytes = bytes.saturating_sub(text.len() - rest.len());
         let moved = *bytes + 1;
         match (rest.get(..moved), text.get(moved..)) {
-            (Some(moved), Some(stayed)) => Some(format!("{moved}{stayed}")),
+            (Some(moved), Some(kept)) => Some(format!("{moved}{kept}")),
             _ => Some(rest.to_owned()),
         }
     }
 
     fn repeat(&mut self, text: &str) {
-        // 64 bytes of keepalived's hold the numbers of a sequence.
+        // keepalived's buffer for the numbers of a sequence has 64 bytes.
         let expand = |numbers: &str| {
             let mut numbers = numbers.to_owned();
-            let mut has_lines = false;
-            self.definitions.replace(&mut numbers, 63, "", |_| has_lines = true);
-            (!has_lines).then_some(numbers)
+            let mut is_multiline = false;
+            self.definitions.replace(&mut numbers, 63, "", |_| is_multiline = true);
+            (!is_multiline).then_some(numbers)
         };
         if let Some(repeat) = Repeat::parse(text, expand) {
             self.repeats.push(repeat);
         } else {
             let text = format!("{text:?} is not a valid {}", &text[..4]);
-            self.problems.push(Problem::new(self.place, text));
+            self.problems.push(Problem::new(self.position, text));
         }
     }
 
-    /// Whether anything was replaced in `text`.
+    /// Replaces the definitions in `text`; returns whether the text changed.
     fn replace(&mut self, text: &mut String) -> bool {
-        let directory =
-            self.open.last().map_or(String::new(), |open| open.current.source.directory.clone());
-        let (further, outside) = (&mut self.further, &mut self.repeats_outside);
+        let directory = self
+            .includes
+            .last()
+            .map_or(String::new(), |open| open.current.source.directory.clone());
+        let (multilines, paused) = (&mut self.multilines, &mut self.paused_repeats);
         let repeats = self.repeats.len();
-        let taken_bytes = &mut self.taken_bytes;
+        let byte_count = &mut self.byte_count;
         let lines = |more: String| {
-            *taken_bytes = taken_bytes.saturating_add(more.len());
-            further.push(Further { text: more, repeats_outside: *outside });
-            *outside = repeats;
+            *byte_count = byte_count.saturating_add(more.len());
+            multilines.push(Multiline { text: more, paused_repeats: *paused });
+            *paused = repeats;
         };
-        let replaced = self.definitions.replace(text, LINE_BYTES, &directory, lines);
+        let replaced = self.definitions.replace(text, LINE_BUFFER_BYTES, &directory, lines);
         let problem = match replaced {
-            Replaced::Something => return true,
-            Replaced::Nothing => return false,
-            Replaced::TooLong => "with its definitions the line is too long for keepalived",
-            Replaced::Endless => "a definition in this line refers to itself",
+            Replacement::Replaced => return true,
+            Replacement::Unchanged => return false,
+            Replacement::TooLong => "with its definitions, the line is too long for keepalived",
+            Replacement::Recursive => "a definition in this line refers to itself",
         };
-        self.problems.push(Problem::new(self.place, problem));
+        self.problems.push(Problem::new(self.position, problem));
         false
     }
 
     fn include(&mut self, letter: Option<char>, pattern: &str, times: usize) {
-        let above: Vec<usize> = self.open.iter().map(|open| open.current.source.file).collect();
-        let include = Include { pattern, letter, place: self.place, above: &above };
+        let parents: Vec<usize> =
+            self.includes.iter().map(|open| open.current.source.file).collect();
+        let include = Include { pattern, letter, position: self.position, parents: &parents };
         let opened = self.files.open(include, self.problems);
         let bytes: usize = opened.iter().map(|source| source.text.len()).sum();
-        self.taken_bytes = self.taken_bytes.saturating_add(bytes.saturating_mul(times));
+        self.byte_count = self.byte_count.saturating_add(bytes.saturating_mul(times));
         if self.is_too_long() {
             return;
         }
@@ -366,29 +377,29 @@ impl Reader<'_> {
             sources.extend(opened.iter().rev().cloned());
         }
         if let Some(source) = sources.pop() {
-            self.open.push(Open { waiting: sources, current: Current::of(source) });
+            self.includes.push(OpenInclude { waiting: sources, current: OpenFile::new(source) });
         }
     }
 }
 
-impl Current {
-    fn of(source: Source) -> Self {
-        Self { source, at: 0, line: 0 }
+impl OpenFile {
+    fn new(source: Source) -> Self {
+        Self { source, offset: 0, line: 0 }
     }
 
-    /// The next line, or as much of it as keepalived's buffer holds.
-    fn line(&mut self) -> Option<String> {
-        let rest = &self.source.text[self.at..];
+    /// The next line, or the part of it that fits into keepalived's buffer.
+    fn next_line(&mut self) -> Option<String> {
+        let rest = &self.source.text[self.offset..];
         if rest.is_empty() {
             return None;
         }
         let end = rest.find('\n').map_or(rest.len(), |end| end + 1);
-        let end = rest.floor_char_boundary(end.min(LINE_BYTES - 1));
+        let end = rest.floor_char_boundary(end.min(LINE_BUFFER_BYTES - 1));
         let line = &rest[..end];
-        if !self.source.text[..self.at].ends_with(|c| c != '\n') {
+        if !self.source.text[..self.offset].ends_with(|c| c != '\n') {
             self.line += 1;
         }
-        self.at += end;
+        self.offset += end;
         Some(line.trim_end_matches(['\n', '\r']).to_owned())
     }
 }

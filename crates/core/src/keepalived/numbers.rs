@@ -1,65 +1,66 @@
-//! Numbers and addresses as keepalived reads them.
+//! Parses numbers and addresses with the rules of keepalived.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-/// What keepalived does with text behind a number.
+/// How keepalived treats text after a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
-    /// The number is refused.
-    Refused,
-    /// The number is taken without it.
+pub(super) enum Trailing {
+    /// The number is invalid.
+    Rejected,
+    /// The number is valid, and the text is ignored.
     Ignored,
 }
 
-/// A number from `least` to `most`.
-pub(super) fn number(text: &str, least: u64, most: u64, rest: Rest) -> Option<u64> {
+/// A number from `min` to `max`; `None` if it is invalid or out of range.
+pub(super) fn number(text: &str, min: u64, max: u64, trailing: Trailing) -> Option<u64> {
     let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace());
     let digits = text.strip_prefix('+').unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     let is_whole = end == digits.len();
-    // No digit at all is zero.
+    // keepalived reads text without a digit as zero.
     let value = if end == 0 { 0 } else { digits[..end].parse().unwrap_or(u64::MAX) };
-    let is_taken = is_whole || rest == Rest::Ignored;
-    Some(value).filter(|value| is_taken && (least..=most).contains(value))
+    let is_valid = is_whole || trailing == Trailing::Ignored;
+    Some(value).filter(|value| is_valid && (min..=max).contains(value))
 }
 
-/// Seconds with up to six decimal places, from 10 ms to 255 s.
+/// Seconds with up to six decimal places, from 10 ms to 255 s; `None` if invalid or out of range.
 pub(super) fn seconds(text: &str) -> Option<Duration> {
     const PLACES: usize = 6;
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let is_rounded_up = decimals.as_bytes().get(PLACES).is_some_and(|digit| *digit >= b'5');
     let kept = &decimals[..decimals.floor_char_boundary(PLACES)];
     let digits = format!("{whole}{kept}{}", "0".repeat(PLACES - kept.len()));
-    let micros = number(&digits, 0, u64::MAX, Rest::Ignored)?;
+    let micros = number(&digits, 0, u64::MAX, Trailing::Ignored)?;
     let micros = micros.saturating_add(u64::from(is_rounded_up));
     let is_valid = (10_000..=255_000_000).contains(&micros) && !text.starts_with('-');
     is_valid.then(|| Duration::from_micros(micros))
 }
 
-/// `IP` or `IP/LENGTH`; a length that the family does not have is the longest one.
+/// Parses `IP` or `IP/LENGTH`. Without a length, or with one that is too long for the family, the longest
+/// length applies.
 pub(super) fn cidr(text: &str) -> Option<IpNet> {
     let longest: u8 = if text.contains(':') { 128 } else { 32 };
     let (ip, length) = match text.split_once('/') {
         None => (text, longest),
         Some((ip, length)) => {
-            let length = number(length, 0, longest.into(), Rest::Ignored);
+            let length = number(length, 0, longest.into(), Trailing::Ignored);
             (ip, length.and_then(|length| u8::try_from(length).ok()).unwrap_or(longest))
         }
     };
     IpNet::new(ip.parse().ok()?, length).ok()
 }
 
-/// An address; a range or a length behind it is ignored.
+/// An address; a range or a prefix length after it is ignored.
 pub(super) fn ip(text: &str) -> Option<IpAddr> {
     let end = text.find('-').or_else(|| text.find('/')).unwrap_or(text.len());
     text[..end].parse().ok()
 }
 
-/// A MAC address of six bytes, or of five: the last is then the virtual router id. `None` for one that
-/// keepalived does not take: VRRP's own, or one for many.
+/// A MAC address of six bytes, or of five, to which keepalived adds the virtual router id. `None` for an
+/// address that keepalived rejects: one of VRRP's own range, or a multicast address.
 pub(super) fn mac(text: &str) -> Option<Vec<u8>> {
     let text = text.strip_suffix(':').filter(|text| text.split(':').count() == 5).unwrap_or(text);
     let byte = |text: &str| u8::from_str_radix(text, 16).ok().filter(|_| text.len() <= 2);
@@ -74,12 +75,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_may_have_text_behind_it_where_keepalived_ignores_it() {
-        assert_eq!(number("51", 1, 255, Rest::Refused), Some(51));
-        assert_eq!(number("51x", 1, 255, Rest::Refused), None);
-        assert_eq!(number("24x", 0, 32, Rest::Ignored), Some(24));
-        assert_eq!(number("256", 1, 255, Rest::Ignored), None);
-        assert_eq!(number("-1", 0, 255, Rest::Refused), None);
+    fn text_after_a_number_is_rejected_or_ignored() {
+        assert_eq!(number("51", 1, 255, Trailing::Rejected), Some(51));
+        assert_eq!(number("51x", 1, 255, Trailing::Rejected), None);
+        assert_eq!(number("24x", 0, 32, Trailing::Ignored), Some(24));
+        assert_eq!(number("256", 1, 255, Trailing::Ignored), None);
+        assert_eq!(number("-1", 0, 255, Trailing::Rejected), None);
     }
 
     #[test]
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_cannot_be_is_the_longest() {
+    fn an_invalid_prefix_length_becomes_the_longest() {
         assert_eq!(cidr("10.0.0.1/33").unwrap().to_string(), "10.0.0.1/32");
         assert_eq!(cidr("10.0.0.1/").unwrap().to_string(), "10.0.0.1/0");
         assert_eq!(cidr("fd00::1").unwrap().to_string(), "fd00::1/128");
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mac_address_may_leave_its_last_byte_to_the_virtual_router_id() {
+    fn a_mac_address_may_have_five_bytes() {
         assert_eq!(mac("02:0:0:0:0:1").unwrap().len(), 6);
         assert_eq!(mac("02:00:00:00:00").unwrap().len(), 5);
         assert_eq!(mac("02:00:00:00:00:").unwrap().len(), 5);

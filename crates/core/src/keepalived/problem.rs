@@ -1,52 +1,52 @@
-//! What could not be understood, and where it is written.
+//! A problem in keepalived's configuration, with its position.
 
 use std::fmt;
 
 /// A line of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilePosition {
-    /// The number of the file; the caller that opens files numbers them.
+    /// The number of the file. The caller that opens the files assigns the numbers.
     pub file: usize,
     /// The line; 1 is the first.
     pub line: u32,
 }
 
-/// Something that could not be understood.
+/// A part of the configuration that keepalived rejects or ignores, or that cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it is written.
-    pub place: FilePosition,
-    /// The message.
+    /// The line that has the problem.
+    pub position: FilePosition,
+    /// The message for the operator.
     pub text: String,
-    /// What it means for the rest of the file.
-    pub weight: Weight,
+    /// The effect on the rest of the file.
+    pub impact: Impact,
 }
 
-/// What a problem means for the rest of its file.
+/// The effect of a problem on the rest of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weight {
-    /// The rest of the file can be relied on.
+pub enum Impact {
+    /// None: the rest of the file is reliable.
     Note,
-    /// The file does not say what its author meant, or not all of it.
-    Grave,
-    /// keepalived does not start with it.
+    /// The file may not mean what its author intended.
+    Unreliable,
+    /// keepalived does not start with the file.
     Refused,
 }
 
 impl Problem {
-    /// A problem after which the file cannot be relied on.
-    pub fn new(place: FilePosition, text: impl fmt::Display) -> Self {
-        Self { place, text: text.to_string(), weight: Weight::Grave }
+    /// A problem that makes the whole file unreliable.
+    pub fn new(position: FilePosition, text: impl fmt::Display) -> Self {
+        Self { position, text: text.to_string(), impact: Impact::Unreliable }
     }
 
     /// A problem with which keepalived does not start.
-    pub fn refused(place: FilePosition, text: impl fmt::Display) -> Self {
+    pub fn refused(position: FilePosition, text: impl fmt::Display) -> Self {
         let text = format!("{text}: keepalived does not start with this file");
-        Self { place, text, weight: Weight::Refused }
+        Self { position, text, impact: Impact::Refused }
     }
 
-    /// A problem that concerns nothing else in the file.
-    pub fn note(place: FilePosition, text: impl fmt::Display) -> Self {
-        Self { place, text: text.to_string(), weight: Weight::Note }
+    /// A problem without an effect on the rest of the file.
+    pub fn note(position: FilePosition, text: impl fmt::Display) -> Self {
+        Self { position, text: text.to_string(), impact: Impact::Note }
     }
 }

@@ -1,8 +1,8 @@
-//! `~SEQ(…)` and `~LST(…)`: a text that is read once for each of several values.
+//! Repetitions: `~SEQ(…)` and `~LST(…)` repeat a text, each time with other values of definitions.
 
 use super::text::BLANKS;
 
-/// A text, and the values of definitions for which it is still to be read.
+/// A text with the values for its remaining iterations.
 #[derive(Debug, Clone)]
 pub(super) enum Repeat {
     /// `~SEQ(NAME, FIRST, STEP, LAST) TEXT`.
@@ -24,21 +24,21 @@ pub(super) struct Sequence {
 #[derive(Debug, Clone)]
 pub(super) struct List {
     names: Vec<String>,
-    /// For each time one value for each name; the last comes first.
+    /// For each remaining iteration one value per name, in reverse order.
     sets: Vec<Vec<String>>,
     text: String,
 }
 
-/// What one more reading of the text needs.
+/// One iteration of a repetition.
 pub(super) struct Iteration {
-    /// Names and their values.
+    /// The names of definitions and their values.
     pub(super) values: Vec<(String, String)>,
     pub(super) text: String,
     pub(super) is_last: bool,
 }
 
 impl Repeat {
-    /// The next values.
+    /// The next iteration.
     pub(super) fn next(&mut self) -> Iteration {
         match self {
             Self::Sequence(sequence) => sequence.next(),
@@ -46,8 +46,8 @@ impl Repeat {
         }
     }
 
-    /// Reads `~SEQ…` or `~LST…`; `expand` replaces the definitions among the numbers of a sequence.
-    /// `None` if keepalived refuses it.
+    /// Parses `~SEQ…` or `~LST…`. `expand` replaces the definitions in the numbers of a sequence. `None` if
+    /// keepalived rejects the line.
     pub(super) fn parse(line: &str, expand: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
         match line.strip_prefix("~SEQ") {
             Some(rest) => Sequence::parse(rest, expand).map(Self::Sequence),
@@ -70,7 +70,7 @@ impl Sequence {
         let end = rest.find([' ', '\t', ',', ')'])?;
         let (name, rest) = rest.split_at(end);
         let rest = rest.trim_start_matches(BLANKS);
-        // Whatever follows the name separates it from the numbers.
+        // Any character after the name separates it from the numbers.
         let rest = rest.get(1..).filter(|_| !rest.starts_with(')') && !name.is_empty())?;
         let (numbers, text) = rest.split_once(')')?;
         let numbers = expand(numbers.trim_start_matches(BLANKS))?;
@@ -90,7 +90,7 @@ impl Sequence {
     }
 }
 
-/// A number as C's `strtol` reads one of any base: nothing at all is zero.
+/// A decimal, octal (`0…`) or hexadecimal (`0x…`) number, as C's `strtol` reads it; empty text is zero.
 fn number(text: &str) -> Option<i64> {
     let text = text.trim_matches(BLANKS);
     let (is_negative, digits) = match text.strip_prefix('-') {
@@ -126,23 +126,24 @@ impl List {
         let mut sets = Vec::new();
         rest = rest.strip_prefix(',')?.trim_start_matches(BLANKS);
         loop {
-            let (mut values, behind) = group(rest, "},)")?;
+            let (mut values, tail) = group(rest, "},)")?;
             if values.len() > names.len() {
                 return None;
             }
             values.resize(names.len(), String::new());
             sets.push(values);
-            if let Some(text) = behind.strip_prefix(')') {
+            if let Some(text) = tail.strip_prefix(')') {
                 sets.reverse();
                 let text = text.trim_start_matches(BLANKS).to_owned();
                 return Some(Self { names, sets, text });
             }
-            rest = behind.strip_prefix(',')?.trim_start_matches(BLANKS);
+            rest = tail.strip_prefix(',')?.trim_start_matches(BLANKS);
         }
     }
 }
 
-/// `{A, B}` or `A`, and the rest from the separator on. `ends` are what ends an element besides blanks.
+/// Parses `{A, B}` or `A`; returns the elements, and the text from the next separator on. An element ends
+/// at a blank or at one of `ends`.
 fn group<'a>(text: &'a str, ends: &str) -> Option<(Vec<String>, &'a str)> {
     let braced = text.strip_prefix('{').map(|inner| inner.trim_start_matches(BLANKS));
     let mut rest = braced.unwrap_or(text);
@@ -150,9 +151,9 @@ fn group<'a>(text: &'a str, ends: &str) -> Option<(Vec<String>, &'a str)> {
     loop {
         let end =
             rest.find(|c: char| BLANKS.contains(&c) || ends.contains(c)).unwrap_or(rest.len());
-        let (element, behind) = rest.split_at(end);
+        let (element, tail) = rest.split_at(end);
         elements.push(element.to_owned());
-        rest = behind.trim_start_matches(BLANKS);
+        rest = tail.trim_start_matches(BLANKS);
         match rest.chars().next()? {
             '}' if braced.is_some() => {
                 return Some((elements, rest[1..].trim_start_matches(BLANKS)));
@@ -168,34 +169,34 @@ fn group<'a>(text: &'a str, ends: &str) -> Option<(Vec<String>, &'a str)> {
 mod tests {
     use super::*;
 
-    fn all(line: &str) -> Option<Vec<String>> {
+    fn iterations(line: &str) -> Option<Vec<String>> {
         let mut repeat = Repeat::parse(line, |text| Some(text.to_owned()))?;
-        let mut rounds = Vec::new();
+        let mut iterations = Vec::new();
         loop {
             let Iteration { values, text, is_last } = repeat.next();
             let values: Vec<String> =
                 values.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            rounds.push(format!("{} {text}", values.join(" ")));
+            iterations.push(format!("{} {text}", values.join(" ")));
             if is_last {
-                return Some(rounds);
+                return Some(iterations);
             }
         }
     }
 
     #[test]
     fn a_sequence_counts_up_down_and_in_steps() {
-        assert_eq!(all("~SEQ(A, 3) x").unwrap(), ["A=1 x", "A=2 x", "A=3 x"]);
-        assert_eq!(all("~SEQ(A, 2, 1) x").unwrap(), ["A=2 x", "A=1 x"]);
-        assert_eq!(all("~SEQ(A, 1, 4, 9) x").unwrap(), ["A=1 x", "A=5 x", "A=9 x"]);
-        assert_eq!(all("~SEQx(A, 9, 0xa) x").unwrap(), ["A=9 x", "A=a x"]);
-        assert_eq!(all("~SEQ(A, 1, -1, 9) x"), None);
-        assert_eq!(all("~SEQ(A) x"), None);
+        assert_eq!(iterations("~SEQ(A, 3) x").unwrap(), ["A=1 x", "A=2 x", "A=3 x"]);
+        assert_eq!(iterations("~SEQ(A, 2, 1) x").unwrap(), ["A=2 x", "A=1 x"]);
+        assert_eq!(iterations("~SEQ(A, 1, 4, 9) x").unwrap(), ["A=1 x", "A=5 x", "A=9 x"]);
+        assert_eq!(iterations("~SEQx(A, 9, 0xa) x").unwrap(), ["A=9 x", "A=a x"]);
+        assert_eq!(iterations("~SEQ(A, 1, -1, 9) x"), None);
+        assert_eq!(iterations("~SEQ(A) x"), None);
     }
 
     #[test]
     fn a_list_gives_each_name_its_value() {
-        assert_eq!(all("~LST(A, 1, 2) x").unwrap(), ["A=1 x", "A=2 x"]);
-        assert_eq!(all("~LST({A, B}, {1, 2}, {3}) x").unwrap(), ["A=1 B=2 x", "A=3 B= x"]);
-        assert_eq!(all("~LST({A}, {1, 2}) x"), None);
+        assert_eq!(iterations("~LST(A, 1, 2) x").unwrap(), ["A=1 x", "A=2 x"]);
+        assert_eq!(iterations("~LST({A, B}, {1, 2}, {3}) x").unwrap(), ["A=1 B=2 x", "A=3 B= x"]);
+        assert_eq!(iterations("~LST({A}, {1, 2}) x"), None);
     }
 }

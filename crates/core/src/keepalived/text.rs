@@ -1,21 +1,21 @@
-//! One line of text: comments, words and braces.
+//! Splits one line of text into comment, words and braces.
 
-/// Space and tab: what keepalived removes at both ends of a line.
+/// The characters that keepalived removes at both ends of a line.
 pub(super) const BLANKS: [char; 2] = [' ', '\t'];
 
-/// What separates words.
+/// The characters that separate words.
 const SPACES: [char; 6] = [' ', '\t', '\x0c', '\n', '\r', '\x0b'];
 
 /// A line without its comment.
 pub(super) struct Uncommented {
-    /// The text without blanks at both ends. A backslash at the end of the line is kept, also
-    /// when a comment precedes it.
+    /// The text without blanks at both ends. A backslash at the end of the line remains, also after a
+    /// comment.
     pub(super) text: String,
-    /// Whether a `"` has no second one.
+    /// Whether a `"` is not closed.
     pub(super) has_open_quote: bool,
 }
 
-/// Removes a comment, and the backslash before a `#` or `!` that begins none.
+/// Removes the comment, and the backslash before an escaped `#` or `!`.
 pub(super) fn uncomment(line: &str) -> Uncommented {
     let mut text = String::with_capacity(line.len());
     let mut comment = None;
@@ -48,8 +48,8 @@ pub(super) fn uncomment(line: &str) -> Uncommented {
     Uncommented { text, has_open_quote: is_quoted }
 }
 
-/// Splits a line into words. `"` keeps words together where a word begins, and knows no escapes:
-/// a word that has no second `"` ends the line.
+/// Splits a line into words. A `"` at the start of a word keeps words together; there are no escapes inside.
+/// The line ends before a quoted word that is not closed.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line.trim_start_matches(SPACES);
@@ -60,15 +60,15 @@ pub(super) fn words(line: &str) -> Vec<String> {
             let end = rest.find(|c| c == '"' || SPACES.contains(&c)).unwrap_or(rest.len());
             Some(rest.split_at(end))
         };
-        let Some((word, behind)) = parts else { break };
+        let Some((word, tail)) = parts else { break };
         words.push(word.to_owned());
-        rest = behind.trim_start_matches(SPACES);
+        rest = tail.trim_start_matches(SPACES);
     }
     words
 }
 
-/// Splits a line before its first brace that is not quoted, or behind a brace that begins it:
-/// what comes first, and what is left for the next line.
+/// Splits a line before its first brace outside of quotes, or after a brace at its start. Returns the first
+/// part, and the text that remains for the next line.
 pub(super) fn split_at_brace(line: &str) -> (&str, Option<&str>) {
     let (first, rest) = match first_brace(line) {
         None => (line, ""),
@@ -102,22 +102,22 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_ends_a_line_unless_it_is_quoted_or_escaped() {
+    fn a_comment_is_removed_unless_it_is_quoted_or_escaped() {
         assert_eq!(without_comment("  auth_pass \"a # b\" # really"), "auth_pass \"a # b\"");
         assert_eq!(without_comment("interface eth0 ! nic"), "interface eth0");
         assert_eq!(without_comment("auth_pass a\\#b"), "auth_pass a#b");
         assert_eq!(without_comment("auth_pass \"\\\"#\" x"), "auth_pass \"\\\"#\" x");
-        assert_eq!(without_comment("# all of it"), "");
+        assert_eq!(without_comment("# only a comment"), "");
     }
 
     #[test]
-    fn a_backslash_at_the_end_stays_and_the_blanks_before_it_do_not() {
+    fn a_backslash_at_the_end_stays_without_the_blanks_before_it() {
         assert_eq!(without_comment("$A=1 \\"), "$A=1\\");
         assert_eq!(without_comment("$A=1 # one \\"), "$A=1\\");
     }
 
     #[test]
-    fn words_are_kept_together_by_double_quotes_only() {
+    fn only_double_quotes_keep_words_together() {
         assert_eq!(words("a \"b c\"d 'e f'"), ["a", "b c", "d", "'e", "f'"]);
         assert_eq!(words("auth_pass \"\\\"\""), ["auth_pass", "\\"]);
         assert_eq!(words("a \"\" b"), ["a", "", "b"]);

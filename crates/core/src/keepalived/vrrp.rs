@@ -1,72 +1,73 @@
-//! VRRP instances, and the addresses they move.
+//! Builds the VRRP instances with their virtual addresses.
 
 use std::time::Duration;
 
 use ipnet::IpNet;
 
 use super::blocks::{check_braces, visit};
-use super::definitions::UNKNOWN;
-use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Given};
+use super::definitions::RANDOM_MARK;
+use super::draft::{DEFAULT_PRIORITY, Draft, DraftAddress, Drafts, Family, Setting};
 use super::globals::Globals;
-use super::keywords::{FIRST, VRRP};
+use super::keywords::{FIRST_PROCESS, VRRP_PROCESS};
 use super::lines::{Files, Source, read};
-use super::problem::{FilePosition, Problem, Weight};
-use super::vmac::{Links, Placement};
+use super::problem::{FilePosition, Impact, Problem};
+use super::vmac::{Placement, VmacLinks};
 use crate::{LinkName, NetnsName};
 
-/// `priority` of an instance in state `MASTER` that has none.
+/// The default of `priority` for an instance in state `MASTER`.
 const OWNER_PRIORITY: u8 = 255;
 
-/// The most addresses that fit into an advertisement: of IPv4 the count has one byte, of IPv6 a frame of
-/// 1500 bytes holds fewer. keepalived moves the others to the excluded ones.
+/// Maximum number of IPv4 addresses in an advertisement, whose count field has one byte. keepalived moves
+/// the others to the excluded addresses.
 const MAX_ADVERTISED_V4: usize = 255;
+/// Maximum number of IPv6 addresses in an advertisement, which must fit into a frame of 1500 bytes.
 const MAX_ADVERTISED_V6: usize = 89;
 
-/// An address that an instance moves.
+/// A virtual address of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VirtualAddress {
-    /// The address and its prefix length; the longest if none is given.
+    /// The address and its prefix length; the longest if none is configured.
     pub cidr: IpNet,
-    /// The link it is put on.
+    /// The link on which keepalived puts the address.
     pub link: LinkName,
-    /// Whether advertisements do not name it.
+    /// Whether advertisements leave the address out.
     pub is_excluded: bool,
 }
 
 /// A `vrrp_instance`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VrrpInstance {
-    /// Where it begins.
-    pub place: FilePosition,
-    /// Its name.
+    /// The position of the `vrrp_instance` line.
+    pub position: FilePosition,
+    /// The name after `vrrp_instance`.
     pub name: String,
-    /// The link its advertisements go over; with a VMAC, the link that the VMAC is on.
+    /// `interface`: the link for advertisements; with a VMAC, the link below the VMAC.
     pub interface: LinkName,
     /// `virtual_router_id`; `None` if it is random.
     pub vrid: Option<u8>,
-    /// The priority it starts with; `None` if it is random.
+    /// The priority at the start; `None` if it is random.
     pub priority: Option<u8>,
-    /// `advert_int` as it is written; `None` if it is not.
+    /// `advert_int`; `None` if the instance does not set it.
     pub advert_interval: Option<Duration>,
-    /// Its addresses, in order; at least one.
+    /// The virtual addresses, in the order of the file; at least one.
     pub addresses: Vec<VirtualAddress>,
-    /// Whether a default route for IPv6 moves with them.
+    /// Whether the virtual routes contain an IPv6 default route.
     pub has_ipv6_gateway: bool,
 }
 
-/// What a configuration says.
+/// A configuration, with its included files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// The namespace keepalived goes to; its own if there is none.
+    /// `net_namespace`; `None` if keepalived stays in the namespace in which it is started.
     pub netns: Option<NetnsName>,
-    /// The instances that can be watched.
+    /// The instances that can be followed.
     pub instances: Vec<VrrpInstance>,
-    /// Whether keepalived does not start with it.
+    /// Whether keepalived does not start with this configuration.
     pub is_refused: bool,
 }
 
-/// Reads `first` and the files it includes, on the node with this configuration id. An instance that
-/// cannot be watched is left out, and a problem says why.
+/// Reads `first` and the files that it includes, for a keepalived with the configuration id `config_id`. An
+/// instance that cannot be followed is left out and becomes a problem.
 pub fn configuration(
     first: Source,
     files: &mut dyn Files,
@@ -76,20 +77,20 @@ pub fn configuration(
     let lines = read(first, files, config_id, problems);
     check_braces(&lines, problems);
     let mut globals = Globals::default();
-    visit(&lines, FIRST, &mut globals);
-    let mut drafts = Drafts::new(globals.is_dynamic);
-    visit(&lines, VRRP, &mut drafts);
+    visit(&lines, FIRST_PROCESS, &mut globals);
+    let mut drafts = Drafts::new(globals.has_dynamic_interfaces);
+    visit(&lines, VRRP_PROCESS, &mut drafts);
     problems.append(&mut globals.problems);
     problems.append(&mut drafts.problems);
-    let mut completion = Completion {
+    let mut builder = InstanceBuilder {
         globals: &globals,
-        links: Links::new(&globals, &drafts.instances, interfaces(&drafts.instances)),
+        links: VmacLinks::new(&globals, &drafts.instances, interfaces(&drafts.instances)),
         problems,
     };
     let drafts = &drafts.instances;
-    let instances = drafts.iter().filter_map(|draft| completion.instance(draft)).collect();
-    completion.check_vrids(drafts);
-    let is_refused = problems.iter().any(|problem| problem.weight == Weight::Refused);
+    let instances = drafts.iter().filter_map(|draft| builder.instance(draft)).collect();
+    builder.check_vrids(drafts);
+    let is_refused = problems.iter().any(|problem| problem.impact == Impact::Refused);
     Configuration { netns: globals.netns, instances, is_refused }
 }
 
@@ -97,56 +98,56 @@ pub fn configuration(
 fn interfaces(drafts: &[Draft]) -> impl Iterator<Item = LinkName> {
     drafts.iter().flat_map(|draft| {
         let addresses = draft.advertised.iter().chain(&draft.excluded);
-        let own = match &draft.interface {
-            Given::Value(link) => Some(*link),
+        let interface = match &draft.interface {
+            Setting::Value(link) => Some(*link),
             _ => None,
         };
-        own.into_iter().chain(addresses.filter_map(|address| address.dev))
+        interface.into_iter().chain(addresses.filter_map(|address| address.dev))
     })
 }
 
-struct Completion<'a> {
+struct InstanceBuilder<'a> {
     globals: &'a Globals,
-    links: Links<'a>,
+    links: VmacLinks<'a>,
     problems: &'a mut Vec<Problem>,
 }
 
-impl Completion<'_> {
+impl InstanceBuilder<'_> {
     fn instance(&mut self, draft: &Draft) -> Option<VrrpInstance> {
         let name = &draft.name;
-        if name.contains(UNKNOWN) {
+        if name.contains(RANDOM_MARK) {
             let text = "the name of this vrrp_instance is random, and cannot be known";
             return self.leave_out(draft, text.to_owned());
         }
         let vrid = match &draft.vrid {
-            Given::Value(vrid) => Some(*vrid),
-            Given::Unknown => {
+            Setting::Value(vrid) => Some(*vrid),
+            Setting::Random => {
                 let text = format!("virtual_router_id of {name} is random, and cannot be known");
                 self.note(draft, text);
                 None
             }
-            Given::Nothing => {
+            Setting::Missing => {
                 return self.refuse(draft, format!("{name} has no virtual_router_id"));
             }
-            Given::Unusable(problem) => return self.say(problem.clone()),
+            Setting::Invalid(problem) => return self.reject(problem.clone()),
         };
         let interface = match &draft.interface {
-            Given::Value(interface) => *interface,
-            Given::Nothing => return self.refuse(draft, format!("{name} has no interface")),
-            Given::Unusable(problem) => return self.say(problem.clone()),
-            Given::Unknown => {
+            Setting::Value(interface) => *interface,
+            Setting::Missing => return self.refuse(draft, format!("{name} has no interface")),
+            Setting::Invalid(problem) => return self.reject(problem.clone()),
+            Setting::Random => {
                 let text = format!("the interface of {name} is random, and cannot be known");
                 return self.leave_out(draft, text);
             }
         };
-        if draft.priority == Given::Unknown {
+        if draft.priority == Setting::Random {
             self.note(draft, format!("priority of {name} is random, and cannot be known"));
         }
         let family = draft.family.unwrap_or(Family::V4);
         if draft.advertised.is_empty() && self.needs_address(draft, family) {
             return self.refuse(draft, format!("{name} has no virtual_ipaddress"));
         }
-        let Some(placement) = self.links.place(draft, family, interface, vrid) else {
+        let Some(placement) = self.links.place_instance(draft, family, interface, vrid) else {
             return self
                 .leave_out(draft, format!("the name of the VMAC of {name} cannot be known"));
         };
@@ -155,7 +156,7 @@ impl Completion<'_> {
             return self.leave_out(draft, format!("{name} has no virtual address to watch"));
         }
         Some(VrrpInstance {
-            place: draft.place,
+            position: draft.position,
             name: name.clone(),
             interface,
             vrid,
@@ -168,36 +169,38 @@ impl Completion<'_> {
 
     fn addresses(&mut self, placement: &Placement<'_>) -> Vec<VirtualAddress> {
         let Placement { draft, family, .. } = *placement;
-        let most = if family == Family::V4 { MAX_ADVERTISED_V4 } else { MAX_ADVERTISED_V6 };
-        let advertised = draft.advertised.len().min(most);
+        let max_advertised =
+            if family == Family::V4 { MAX_ADVERTISED_V4 } else { MAX_ADVERTISED_V6 };
+        let advertised = draft.advertised.len().min(max_advertised);
         let (advertised, surplus) = draft.advertised.split_at(advertised);
         let excluded = draft.excluded.iter().chain(surplus).map(|address| (address, true));
         let all = advertised.iter().map(|address| (address, false)).chain(excluded);
         let mut addresses = Vec::with_capacity(draft.advertised.len() + draft.excluded.len());
         for (address, is_excluded) in all {
-            let DraftAddress { cidr, place, .. } = *address;
+            let DraftAddress { cidr, position, .. } = *address;
             if let Some(link) = self.links.link_of(placement, address) {
                 addresses.push(VirtualAddress { cidr, link, is_excluded });
             } else {
                 let text = format!("the name of the VMAC of {cidr} cannot be known");
-                self.problems.push(Problem::note(place, text));
+                self.problems.push(Problem::note(position, text));
             }
         }
-        // A node has thousands of these.
+        // A node has thousands of these lists.
         addresses.shrink_to_fit();
         addresses
     }
 
+    /// Whether keepalived requires `virtual_ipaddress`: with VRRP version 3, IPv6 or strict mode.
     fn needs_address(&self, draft: &Draft, family: Family) -> bool {
         let is_v6 = family == Family::V6;
         let version = draft.version.or(if is_v6 { Some(3) } else { self.globals.version });
         is_v6 || version == Some(3) || draft.is_strict.unwrap_or(self.globals.is_strict)
     }
 
-    /// Two instances of one family with one virtual router id cannot share a link.
+    /// Two instances of the same family with the same virtual router id cannot share a link.
     fn check_vrids(&mut self, drafts: &[Draft]) {
         for (index, draft) in drafts.iter().enumerate() {
-            let (Given::Value(vrid), Given::Value(interface)) = (&draft.vrid, &draft.interface)
+            let (Setting::Value(vrid), Setting::Value(interface)) = (&draft.vrid, &draft.interface)
             else {
                 continue;
             };
@@ -205,8 +208,8 @@ impl Completion<'_> {
                 other.vrid == draft.vrid
                     && other.interface == draft.interface
                     && other.family.unwrap_or(Family::V4) == draft.family.unwrap_or(Family::V4)
-                    && other.group == draft.group
-                    // A group of IPv6 belongs to a link.
+                    && other.multicast_group == draft.multicast_group
+                    // An IPv6 multicast group belongs to one link.
                     && (draft.family != Some(Family::V6) || draft.shares_link(other))
                     && !other.is_unicast
                     && !draft.is_unicast
@@ -221,19 +224,19 @@ impl Completion<'_> {
     }
 
     fn refuse<T>(&mut self, draft: &Draft, text: String) -> Option<T> {
-        self.say(Problem::refused(draft.place, text))
+        self.reject(Problem::refused(draft.position, text))
     }
 
     fn leave_out<T>(&mut self, draft: &Draft, text: String) -> Option<T> {
-        self.say(Problem::new(draft.place, text))
+        self.reject(Problem::new(draft.position, text))
     }
 
     fn note(&mut self, draft: &Draft, text: String) {
-        self.problems.push(Problem::note(draft.place, text));
+        self.problems.push(Problem::note(draft.position, text));
     }
 
-    /// No instance, for this reason.
-    fn say<T>(&mut self, problem: Problem) -> Option<T> {
+    /// Adds the problem; returns `None` for the instance.
+    fn reject<T>(&mut self, problem: Problem) -> Option<T> {
         self.problems.push(problem);
         None
     }
@@ -241,8 +244,8 @@ impl Completion<'_> {
 
 fn priority(draft: &Draft) -> Option<u8> {
     match draft.priority {
-        Given::Value(priority) => Some(priority),
-        Given::Unknown => None,
+        Setting::Value(priority) => Some(priority),
+        Setting::Random => None,
         _ if draft.is_master => Some(OWNER_PRIORITY),
         _ => Some(DEFAULT_PRIORITY),
     }

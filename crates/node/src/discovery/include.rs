@@ -88,7 +88,7 @@ impl OpenedFiles {
 
 impl Files for OpenedFiles {
     fn open(&mut self, include: Include<'_>, problems: &mut Vec<Problem>) -> Vec<Source> {
-        let Include { pattern, letter, place, above } = include;
+        let Include { pattern, letter, position: place, parents: above } = include;
         self.has_includes = true;
         let from = above.last().and_then(|number| self.files.get(*number)).cloned();
         let directory = from.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"));

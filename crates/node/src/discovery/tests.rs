@@ -80,7 +80,7 @@ fn includes_are_followed_and_what_is_wrong_is_named_with_file_and_line() {
     assert_eq!(ids, ["A"]);
     let said = said(&discovery);
     for expected in [
-        "b.conf:2: vrrp_instance A is there already",
+        "b.conf:2: vrrp_instance A is already defined",
         "c.conf:1: include c.conf goes round in a circle",
         "c.conf:2: vrrp_instance C is not closed",
         "keepalived.conf:2: include gone.conf: there is no such file",

@@ -160,7 +160,7 @@ fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
         "origin": found.origin.word(), "netns": found.netns.as_ref().map(ToString::to_string),
         "name": found.vrrp.name, "interface": found.vrrp.interface.to_string(),
         "vrid": found.vrrp.vrid, "priority": found.vrrp.priority,
-        "file": found.file.display().to_string(), "line": found.vrrp.place.line,
+        "file": found.file.display().to_string(), "line": found.vrrp.position.line,
         "addresses": addresses, "stages": stages, "latencies": latencies_json(latencies),
         "failures": failures, "agent": agent, "claim": reports::of(context, &found.id),
     })

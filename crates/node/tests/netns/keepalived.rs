@@ -62,7 +62,7 @@ fn ours(file: &Path, config_id: Option<&str>) -> DiscoveryResult {
 /// What discovery found, in the words of the dump.
 fn described(discovery: &DiscoveryResult) -> Vec<DumpInstance> {
     let mut found: Vec<_> = discovery.instances.iter().collect();
-    found.sort_by_key(|found| (found.vrrp.place.line, found.vrrp.name.clone()));
+    found.sort_by_key(|found| (found.vrrp.position.line, found.vrrp.name.clone()));
     let number =
         |number: Option<u8>| number.map_or("unknown".to_owned(), |number| number.to_string());
     let each = found.iter().map(|found| {

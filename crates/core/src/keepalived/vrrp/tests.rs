@@ -1,4 +1,4 @@
-//! Instances and their addresses, from text.
+//! Reads instances and their addresses from the text of a configuration.
 
 use proptest::prelude::*;
 
@@ -8,11 +8,12 @@ fn read(text: &str) -> (Configuration, Vec<String>) {
     let mut problems = Vec::new();
     let first = Source::alone(text.to_owned());
     let configuration = configuration(first, &mut (), "node1", &mut problems);
-    let said = problems.iter().map(|problem| format!("{}: {}", problem.place.line, problem.text));
-    (configuration, said.collect())
+    let messages =
+        problems.iter().map(|problem| format!("{}: {}", problem.position.line, problem.text));
+    (configuration, messages.collect())
 }
 
-/// An instance with these statements, which may be several lines.
+/// The text of an instance with these statements, which may be several lines.
 fn instance(name: &str, statements: &str, addresses: &str) -> String {
     format!(
         "vrrp_instance {name} {{\n interface eth0\n virtual_router_id 7\n {statements}\n \
@@ -26,7 +27,7 @@ fn links(configuration: &Configuration) -> Vec<String> {
 }
 
 #[test]
-fn an_instance_with_all_that_matters() {
+fn an_instance_is_read_with_all_its_settings() {
     let (configuration, problems) = read(
         "net_namespace blue\n\
          vrrp_instance VI_1 {\n  state BACKUP\n  interface eth0\n  virtual_router_id 51\n  \
@@ -39,18 +40,18 @@ fn an_instance_with_all_that_matters() {
     let instance = &configuration.instances[0];
     assert_eq!((instance.vrid, instance.priority), (Some(51), Some(100)));
     assert_eq!(instance.advert_interval, Some(Duration::from_millis(500)));
-    let found: Vec<String> = instance
+    let addresses: Vec<String> = instance
         .addresses
         .iter()
         .map(|address| format!("{} {} {}", address.cidr, address.link, address.is_excluded))
         .collect();
     let expected =
         ["192.0.2.9/32 eth0 false", "192.0.2.10/24 eth1 false", "2001:db8::a/64 eth1 true"];
-    assert_eq!(found, expected);
+    assert_eq!(addresses, expected);
 }
 
 #[test]
-fn no_number_of_any_form_makes_it_panic() {
+fn unusual_numbers_do_not_panic() {
     for statement in
         ["advert_int 1.00000\u{e9}", "~SEQ(X, -0x-8000000000000000) x", "~SEQ(X, --5) x"]
     {
@@ -59,20 +60,20 @@ fn no_number_of_any_form_makes_it_panic() {
 }
 
 #[test]
-fn a_configuration_that_repeats_itself_without_end_is_read_to_a_limit() {
-    let itself = "$A=\\\n@zz foo\\\n$A\n\n$A\n";
-    let behind_brace = "$X=a { $X\n$X\n";
+fn an_endless_configuration_is_read_up_to_a_limit() {
+    let recursive = "$A=\\\n@zz foo\\\n$A\n\n$A\n";
+    let recursive_after_brace = "$X=a { $X\n$X\n";
     let long = format!("~SEQ(A, 1, 600000) {}\n", "x".repeat(900));
-    for text in ["~SEQ(A, 1, 2000000000)\n", itself, behind_brace, &long] {
+    for text in ["~SEQ(A, 1, 2000000000)\n", recursive, recursive_after_brace, &long] {
         let (_, problems) = read(&format!("{text}{}", instance("a", "", "10.0.0.1")));
-        let is_said = problems.iter().any(|problem| problem.contains("the rest is not read"));
-        let is_refused = problems.iter().any(|problem| problem.contains("refers to itself"));
-        assert!(is_said || is_refused, "{text:.20}: {problems:?}");
+        let is_cut = problems.iter().any(|problem| problem.contains("the rest is not read"));
+        let is_rejected = problems.iter().any(|problem| problem.contains("refers to itself"));
+        assert!(is_cut || is_rejected, "{text:.20}: {problems:?}");
     }
 }
 
 #[test]
-fn a_list_without_a_brace_is_named() {
+fn a_list_without_a_brace_is_a_problem() {
     let (_, problems) = read(&instance("a", "track_interface eth1", "10.0.0.1"));
     assert!(
         problems.contains(&"5: track_interface needs a { before this line".to_owned()),
@@ -81,19 +82,19 @@ fn a_list_without_a_brace_is_named() {
 }
 
 #[test]
-fn a_gateway_of_ipv6_is_a_default_route_over_one() {
-    let with = |route: &str| {
+fn an_ipv6_gateway_is_the_gateway_of_a_default_route() {
+    let has_gateway = |route: &str| {
         let text = instance("a", &format!("virtual_routes {{ \n {route} \n }}"), "10.0.0.1");
         read(&text).0.instances[0].has_ipv6_gateway
     };
-    assert!(with("::/0 via fe80::1 dev qg-1 no_track protocol static"));
-    assert!(!with("0.0.0.0/0 via 10.0.0.254 dev qg-1"));
-    assert!(!with("2001:db8::/64 via fe80::1 dev qg-1"));
-    assert!(!with("::/0 dev qg-1 scope link"));
+    assert!(has_gateway("::/0 via fe80::1 dev qg-1 no_track protocol static"));
+    assert!(!has_gateway("0.0.0.0/0 via 10.0.0.254 dev qg-1"));
+    assert!(!has_gateway("2001:db8::/64 via fe80::1 dev qg-1"));
+    assert!(!has_gateway("::/0 dev qg-1 scope link"));
 }
 
 #[test]
-fn an_instance_with_a_vmac_has_its_addresses_there() {
+fn the_addresses_of_an_instance_are_on_its_vmac() {
     for (vmac, link) in [
         ("use_vmac", "vrrp.7"),
         ("use_vmac mine", "mine"),
@@ -108,18 +109,18 @@ fn an_instance_with_a_vmac_has_its_addresses_there() {
 }
 
 #[test]
-fn default_names_of_vmacs_follow_the_order_and_the_family_of_the_instances() {
-    let of = |name: &str, interface: &str, address: &str| {
+fn default_names_of_vmacs_depend_on_the_order_and_family_of_the_instances() {
+    let vmac_instance = |name: &str, interface: &str, address: &str| {
         format!(
             "vrrp_instance {name} {{\n interface {interface}\n virtual_router_id 51\n use_vmac\n \
              virtual_ipaddress {{\n {address}\n }}\n}}\n"
         )
     };
     let text = [
-        of("A", "eth0", "10.0.0.1"),
-        of("B", "eth0", "fd00::1"),
-        of("C", "eth1", "10.0.1.1"),
-        of("D", "eth1", "fd00::2"),
+        vmac_instance("A", "eth0", "10.0.0.1"),
+        vmac_instance("B", "eth0", "fd00::1"),
+        vmac_instance("C", "eth1", "10.0.1.1"),
+        vmac_instance("D", "eth1", "fd00::2"),
     ];
     let (configuration, _) = read(&text.concat());
     let expected =
@@ -134,14 +135,14 @@ fn random_values_are_reported_as_unknown() {
     assert_eq!(configuration.instances[0].priority, None);
     assert_eq!(links(&configuration), ["10.0.0.1 eth0"]);
     let expected = [
-        "7: an address that is random cannot be known",
+        "7: the address contains a random number and cannot be known",
         "1: priority of A is random, and cannot be known",
     ];
     assert_eq!(problems, expected);
 }
 
 #[test]
-fn one_cause_is_one_problem_and_the_rest_is_taken() {
+fn each_mistake_is_one_problem_and_valid_instances_are_read() {
     let (configuration, problems) = read(
         "vrrp_instance {\n}\n\
          vrrp_instance A {\n virtual_router_id 1\n virtual_ipaddress {\n 10.0.0.1\n }\n}\n\
@@ -158,11 +159,11 @@ fn one_cause_is_one_problem_and_the_rest_is_taken() {
     let expected = [
         "1: vrrp_instance needs a name",
         "20: \"10.0.0.300\" is not an address",
-        "24: vrrp_instance C is there already, in line 16",
+        "24: vrrp_instance C is already defined in line 16",
         "3: A has no interface: keepalived does not start with this file",
-        "11: virtual_router_id of B is 1 to 255, not \"0\": keepalived does not start with this file",
+        "11: virtual_router_id of B must be 1 to 255, not \"0\": keepalived does not start with this file",
         "30: D has no virtual address to watch",
-        "35: E has no interface, \"eth0:1\" cannot be one (invalid character ':'): keepalived does \
+        "35: E has no valid interface: \"eth0:1\" (invalid character ':'): keepalived does \
          not start with this file",
     ];
     assert_eq!(problems, expected);
@@ -178,7 +179,7 @@ fn braces_that_do_not_match_are_one_problem() {
 }
 
 #[test]
-fn a_block_that_keepalived_does_not_know_ends_the_block_around_it() {
+fn an_unknown_block_ends_the_block_around_it() {
     let text = instance("A", "unknown {\n x\n}\n interface eth9", "10.0.0.1");
     let (configuration, problems) = read(&text);
     assert_eq!(configuration.instances, []);
@@ -187,12 +188,12 @@ fn a_block_that_keepalived_does_not_know_ends_the_block_around_it() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text: String) {
+    fn no_text_causes_a_panic(text: String) {
         read(&text);
     }
 
     #[test]
-    fn no_near_miss_makes_it_panic(
+    fn no_almost_valid_text_causes_a_panic(
         text in "(vrrp_instance|virtual_ipaddress|~SEQ\\(A,|~LST\\(|include|[{}#!@$\"'\\\\= \n]|\\$A=|10\\.0\\.0\\.1/24|dev){0,60}"
     ) {
         read(&text);

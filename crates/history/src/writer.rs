@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rusqlite::Connection;
+use vipwatch_linux::clock::unix_millis_now as now;
 use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::spawn_worker;
 
@@ -273,12 +274,6 @@ fn begin_run(connection: &mut Connection) -> Result<Option<i64>, HistoryError> {
     transaction.execute("INSERT INTO run (began, seen) VALUES (?1, ?1)", [time])?;
     transaction.commit()?;
     Ok(killed)
-}
-
-/// Milliseconds since the epoch.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -13,6 +13,22 @@ pub fn now() -> Moment {
     Moment::new(Duration::new(seconds, nanos))
 }
 
+/// The current wall-clock time in milliseconds since the Unix epoch.
+pub fn unix_millis_now() -> i64 {
+    unix_millis(SystemTime::now())
+}
+
+/// `time` in milliseconds since the Unix epoch; 0 for a time before it.
+pub fn unix_millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The time that is `millis` milliseconds after the Unix epoch; a negative number means the epoch.
+pub fn from_unix_millis(millis: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
 /// A wall clock reading, in the machine's own time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalTime {

@@ -4,9 +4,10 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags};
+
+use crate::clock;
 
 /// The first `limit` bytes of the regular file at `path`.
 ///
@@ -25,8 +26,7 @@ pub fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// Renames a damaged SQLite file and the files that belong to it, and returns the new name:
 /// `STEM.corrupt-TIME`, with the time in milliseconds since the epoch.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let aside = path.with_extension(format!("corrupt-{}", since.as_millis()));
+    let aside = path.with_extension(format!("corrupt-{}", clock::unix_millis_now()));
     std::fs::rename(path, &aside)?;
     for suffix in ["-wal", "-shm"] {
         let [before, after] = [path, &aside].map(|name| {

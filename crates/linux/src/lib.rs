@@ -7,7 +7,7 @@
 //! - Network: [`announce`] builds and sends ARP and neighbour discovery frames, [`netns`] opens and enters
 //!   namespaces, [`sysctl`] writes kernel parameters.
 //! - Files: [`dnotify`] watches few directories (drop-in), [`inotify`] watches thousands (node), [`mod@file`] reads and
-//!   replaces files.
+//!   replaces files, [`lock`] gives one process exclusive use of a directory.
 //! - Sockets: [`listen`] opens unix sockets, [`peer`] reads the credentials of the other end.
 //! - Processes and threads: [`process`], [`signal`], [`privilege`], [`account`], [`worker`] (threads that the watchdog
 //!   supervises), [`wake_queue`] (a queue that wakes a `poll`), [`clock`].
@@ -19,6 +19,7 @@ pub mod dnotify;
 pub mod file;
 pub mod inotify;
 pub mod listen;
+pub mod lock;
 pub mod monitor;
 pub mod netlink;
 pub mod netns;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::discovery::{ConfigScanner, DiscoveryResult};
 use crate::watch::instance_table::Cause;
 use crate::watch::look::look;
 use vipwatch_history::{Latencies, Reader};
+use vipwatch_linux::clock::from_unix_millis;
 
 use crate::audit::AuditState;
 use crate::config::Config;
@@ -25,12 +26,10 @@ pub fn context(config: &Config) -> QueryContext {
     let entries = look(&instances).into_iter().map(|seen| {
         let known = recorded.get(seen.found.id.as_str());
         let since = known.filter(|last| last.role == seen.role.as_str());
-        let since = since.and_then(|last| u64::try_from(last.since).ok());
         let entry = InstanceEntry {
             found: Arc::new(seen.found.clone()),
             role: seen.role,
-            since: since
-                .map_or(SystemTime::UNIX_EPOCH, |at| UNIX_EPOCH + Duration::from_millis(at)),
+            since: since.map_or(SystemTime::UNIX_EPOCH, |last| from_unix_millis(last.since)),
             seq: 0,
             cause: Cause::Start,
             latencies: Latencies::default(),

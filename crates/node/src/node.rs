@@ -6,16 +6,16 @@ mod reload;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::discovery::{ConfigProblem, InstanceConfig};
 use crate::watch::instance_table::{Cause, RoleChange};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::{InstanceId, Moment};
@@ -23,6 +23,7 @@ use vipwatch_history::{HistoryError, LastRole, Stage, Writer};
 use vipwatch_linux::clock;
 use vipwatch_linux::file::is_storage_error;
 use vipwatch_linux::listen::ListenError;
+use vipwatch_linux::lock::FileLock;
 use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
 use vipwatch_linux::signal::{Signal, Signals};
 
@@ -104,7 +105,7 @@ pub struct Node {
     next_housekeeping: Moment,
     watchdog: service::Watchdog,
     /// Held for as long as we record. `None`: the state directory cannot be used.
-    lock: Option<OwnedFd>,
+    lock: Option<FileLock>,
 }
 
 impl Node {
@@ -340,8 +341,7 @@ impl Node {
             // What the node before us knew: what is still so, is so since then, and no change.
             None => match self.before.remove(found.id.as_str()) {
                 Some(last) if last.role == to.as_str() => {
-                    since =
-                        UNIX_EPOCH + Duration::from_millis(u64::try_from(last.since).unwrap_or(0));
+                    since = clock::from_unix_millis(last.since);
                     is_news = self.notifier.is_owed(&found, &last);
                     None
                 }
@@ -525,15 +525,12 @@ fn log(transition: &Transition) {
 }
 
 /// One node for a directory.
-fn lock(directory: &Path) -> Result<OwnedFd, NodeError> {
+fn lock(directory: &Path) -> Result<FileLock, NodeError> {
     let failed = |source: io::Error| NodeError::StateDir { path: directory.to_owned(), source };
     std::fs::create_dir_all(directory).map_err(failed)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened =
         rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(opened),
-        Err(Errno::AGAIN) => Err(NodeError::Taken(directory.to_owned())),
-        Err(errno) => Err(failed(errno.into())),
-    }
+    let lock = FileLock::try_exclusive(opened).map_err(failed)?;
+    lock.ok_or_else(|| NodeError::Taken(directory.to_owned()))
 }

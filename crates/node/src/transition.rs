@@ -1,13 +1,14 @@
 //! A change of role, with everything that is known of it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::discovery::InstanceConfig;
 use crate::watch::instance_table::Cause;
 use serde_json::{Map, Value, json};
 use vipwatch_core::{InstanceId, Moment, Role};
 use vipwatch_history::{Latencies, Record, Stage};
+pub use vipwatch_linux::clock::unix_millis as millis;
 use vipwatch_linux::clock::{LocalTime, local_time_of};
 
 use crate::notify::outlet::Notification;
@@ -93,12 +94,6 @@ pub fn latencies_json(latencies: &Latencies) -> Value {
         .iter()
         .filter_map(|stage| Some((stage.word().to_owned(), Value::from(latencies.of(*stage)?))));
     Value::Object(known.collect::<Map<String, Value>>())
-}
-
-/// Milliseconds since the epoch.
-pub fn millis(time: SystemTime) -> i64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// A time for people, in the machine's own zone.

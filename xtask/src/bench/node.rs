@@ -4,10 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use vipwatch_history::Reader;
+use vipwatch_linux::clock::unix_millis_now;
 use vipwatch_testkit::monitor::read_pid;
 use vipwatch_testkit::release::MonitorCall;
 use vipwatch_testkit::routers::{HaRouter, LINK, VIP, vip};
@@ -104,7 +105,7 @@ impl NodeBench {
         figures.file = event_to_file(&states, routers, samples);
         figures.watch = event_to_line(&place, routers, samples);
         say("all at once");
-        let at = millis();
+        let at = unix_millis_now();
         let began = Instant::now();
         figures.all_files = at_once(&states, routers);
         figures.all_records = recorded(&place, at, routers.each.len().min(SCRIPTS), began);
@@ -376,11 +377,6 @@ fn event_sockets(pid: i32) -> f64 {
         inode.is_some_and(|inode| inodes.contains(&inode))
     });
     f64::from(u32::try_from(ours.count()).unwrap_or(0))
-}
-
-fn millis() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(0)
 }
 
 fn report(count: usize, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {

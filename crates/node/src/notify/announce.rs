@@ -10,12 +10,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::snapshot::AddressFacts;
 use vipwatch_core::{
     AnnouncePlan, ErrorChain, InstanceId, Inventory, Moment, NeutronState, Observation,
@@ -25,6 +24,7 @@ use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 use vipwatch_linux::netns::visit;
 use vipwatch_linux::snapshot::OwnNetnsQuery;
+use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 use vipwatch_outlets::announce::{AnnounceNote, AnnounceTrigger, Announcer};
 
@@ -48,27 +48,22 @@ enum AnnounceOrder {
     Stop,
 }
 
-#[derive(Debug)]
-struct Shared {
-    orders: Mutex<BTreeMap<InstanceId, AnnounceOrder>>,
-    bell: OwnedFd,
-}
+/// BOUND: the queue keeps the newest order of each instance.
+type AnnounceQueue = WakeQueue<(InstanceId, AnnounceOrder), BTreeMap<InstanceId, AnnounceOrder>>;
 
 /// Where orders are given.
 #[derive(Debug)]
 pub(crate) struct AnnounceHandle {
-    shared: Arc<Shared>,
+    orders: AnnounceQueue,
 }
 
 impl AnnounceHandle {
     /// Starts the thread.
     pub(crate) fn start(tray: ReportQueue) -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { orders: Mutex::default(), bell });
-        let theirs = Arc::clone(&shared);
-        let street = AnnounceWorker { shared: theirs, tray, running: BTreeMap::new() };
+        let orders = WakeQueue::newest_per_key()?;
+        let street = AnnounceWorker { orders: orders.clone(), tray, running: BTreeMap::new() };
         spawn_worker("announce", move |heartbeat| street.walk(heartbeat))?;
-        Ok(Self { shared })
+        Ok(Self { orders })
     }
 
     /// The instance has become primary.
@@ -83,10 +78,7 @@ impl AnnounceHandle {
     }
 
     fn order(&self, id: &InstanceId, order: AnnounceOrder) {
-        if let Ok(mut orders) = self.shared.orders.lock() {
-            orders.insert(id.clone(), order);
-        }
-        let _ = rustix::io::write(&self.shared.bell, &1_u64.to_ne_bytes());
+        self.orders.put((id.clone(), order));
     }
 }
 
@@ -147,7 +139,7 @@ impl Running {
 /// The thread's side.
 #[derive(Debug)]
 struct AnnounceWorker {
-    shared: Arc<Shared>,
+    orders: AnnounceQueue,
     tray: ReportQueue,
     running: BTreeMap<InstanceId, Running>,
 }
@@ -155,10 +147,7 @@ struct AnnounceWorker {
 impl AnnounceWorker {
     fn walk(mut self, heartbeat: &Heartbeat) -> ! {
         loop {
-            let mut orders = self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner);
-            let taken = std::mem::take(&mut *orders);
-            drop(orders);
-            for (id, order) in taken {
+            for (id, order) in self.orders.take() {
                 heartbeat.beat();
                 self.running.remove(&id);
                 if let AnnounceOrder::Start(transition, plan) = order {
@@ -239,12 +228,10 @@ impl AnnounceWorker {
         let now = clock::now();
         let due: Option<Moment> = self.running.values().filter_map(Running::due).min();
         let limit = due.map_or(Duration::MAX, |due| due.since(now)).min(beat_every());
-        let mut polled = vec![PollFd::new(&self.shared.bell, PollFlags::IN)];
+        let mut polled = vec![PollFd::new(&self.orders, PollFlags::IN)];
         let sockets = self.running.values().filter_map(|running| running.announcer.waiting_on());
         polled.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         let _ = poll(&mut polled, Timespec::try_from(limit).ok().as_ref());
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.shared.bell, &mut count);
     }
 
     fn report(&self, transition: &Transition, outcome: Result<(), String>) {

@@ -111,7 +111,7 @@ impl AuditState {
 
     /// What the monitor of an instance has reported. Only Neutron's routers have one that must.
     fn claimed(&self, entry: &InstanceEntry) -> Option<MonitorReport> {
-        let claims = self.receiver_handle.claims()?;
+        let claims = self.receiver_handle.status()?;
         let view = claims.view.lock().ok()?;
         match view.instances.get(&entry.found.id) {
             Some(role) => Some(MonitorReport::State {

@@ -494,7 +494,7 @@ impl Node {
         }
         if let Some(receiver) = &mut self.receiver {
             let store = &self.store;
-            receiver.tidy(|id| store.entry(id).is_some());
+            receiver.forget_old_routers(|id| store.entry(id).is_some());
             receiver.check_socket();
         }
         self.check_socket();

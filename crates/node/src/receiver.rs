@@ -1,4 +1,4 @@
-//! The receiver with its duties, as `vipwatch agent` and a node have it.
+//! Runs a receiver together with the notifier of its reports: inside the node, or as `vipwatch receiver`.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -17,203 +17,211 @@ use vipwatch_receiver::{
 use crate::config::AgentConfig;
 use crate::notify::report_notifier::{DeliveryLog, ReportNotifier};
 
-/// How often those are looked for who are gone, and for how long they must be.
-const TIDYING: Duration = Duration::from_hours(24);
-const FORGOTTEN: Duration = Duration::from_hours(30 * 24);
+/// Time between two searches for routers that no longer exist.
+const CLEANUP_INTERVAL: Duration = Duration::from_hours(24);
 
-/// A receiver that runs, and does its duties.
+/// How long a router must not have reported before the receiver deletes its state.
+const STATE_RETENTION: Duration = Duration::from_hours(30 * 24);
+
+/// A running receiver and its notifier.
 pub struct ReceiverService {
     receiver: Receiver,
     report_notifier: ReportNotifier,
-    claims: ReportedStates,
+    status: ReceiverStatus,
     config: AgentConfig,
-    tidied: Option<Instant>,
+    /// `None` before the first search.
+    last_cleanup: Option<Instant>,
 }
 
-/// What is known here of what monitors claim.
+/// Reported states, counters and deliveries of one receiver, for status queries and the audit.
 #[derive(Debug, Clone)]
-pub struct ReportedStates {
-    /// What was claimed and settled.
+pub struct ReceiverStatus {
+    /// Reported states and counters.
     pub view: Arc<Mutex<ReceiverView>>,
-    /// Who was told of it.
-    pub notes: Arc<DeliveryLog>,
-    /// Since when monitors can report.
+    /// Deliveries to each target.
+    pub deliveries: Arc<DeliveryLog>,
+    /// When the receiver started.
     pub since: SystemTime,
 }
 
-/// Where whoever asks finds the claims, if there are any; another reception may take the place of one.
+/// A shared place for the status of the current receiver. A reload may replace, start or stop the receiver.
 #[derive(Debug, Clone, Default)]
-pub struct ReceiverHandle(Arc<Mutex<Option<ReportedStates>>>);
+pub struct ReceiverHandle(Arc<Mutex<Option<ReceiverStatus>>>);
 
 impl ReceiverHandle {
-    /// What is known, now.
-    pub fn claims(&self) -> Option<ReportedStates> {
+    /// The status of the current receiver; `None` if no receiver runs.
+    pub fn status(&self) -> Option<ReceiverStatus> {
         self.0.lock().ok()?.clone()
     }
 
-    /// From now on it is known here.
-    pub fn set(&self, claims: Option<ReportedStates>) {
-        if let Ok(mut place) = self.0.lock() {
-            *place = claims;
+    /// Replaces the status, after a receiver was started or stopped.
+    pub fn set(&self, status: Option<ReceiverStatus>) {
+        if let Ok(mut current) = self.0.lock() {
+            *current = status;
         }
     }
 
-    /// What is claimed of one instance.
-    pub fn claim(&self, id: &InstanceId) -> Option<RouterReport> {
-        self.claims()?.view.lock().ok()?.instances.get(id).cloned()
+    /// The reported state of one router; `None` if it has not reported, or no receiver runs.
+    pub fn router_report(&self, id: &InstanceId) -> Option<RouterReport> {
+        self.status()?.view.lock().ok()?.instances.get(id).cloned()
     }
 }
 
-/// What every reception of a process has in common.
+/// Settings that do not come from the receiver's part of the configuration.
 #[derive(Debug, Clone)]
 pub struct ServiceContext {
-    /// Where the journal is kept.
-    pub directory: PathBuf,
-    /// This node's name.
+    /// Directory of the journal.
+    pub state_dir: PathBuf,
+    /// Name of this node.
     pub node: Arc<str>,
-    /// Programs that may run at a time.
+    /// Maximum number of hooks that run at the same time.
     pub hooks_at_once: usize,
 }
 
 impl ReceiverService {
-    /// Opens.
+    /// Starts a receiver and its notifier.
     pub fn open(
         config: &AgentConfig,
-        service_context: &ServiceContext,
+        context: &ServiceContext,
         listen_source: ListenSource,
     ) -> Result<Self, ReceiverError> {
-        match std::fs::create_dir_all(&service_context.directory) {
-            // The journal says so, and tries again.
+        match std::fs::create_dir_all(&context.state_dir) {
+            // The journal reports it, and tries again.
             Err(error) if is_storage_error(&error) => {}
-            made => made.map_err(ReceiverError::Start)?,
+            created => created.map_err(ReceiverError::Start)?,
         }
         let settings = ReceiverSettings {
             socket: config.socket.clone(),
             listen_source,
             options: config.options,
             policy: policy(config),
-            directory: service_context.directory.clone(),
+            journal_dir: context.state_dir.clone(),
         };
-        let mut kept = None;
-        let receiver = Receiver::start(settings, |ledger| {
-            let notes = Arc::new(DeliveryLog::new(ledger));
+        let mut created = None;
+        let receiver = Receiver::start(settings, |store| {
+            let deliveries = Arc::new(DeliveryLog::new(store));
             let report_notifier = ReportNotifier::new(
-                service_context.hooks_at_once,
-                Arc::clone(&service_context.node),
-                Arc::clone(&notes),
+                context.hooks_at_once,
+                Arc::clone(&context.node),
+                Arc::clone(&deliveries),
             );
-            // What holds is recalled by the receiver, with who was told of it.
+            // Without settled states: the receiver restores them, with their deliveries.
             report_notifier.configure(config, Vec::new)?;
-            kept = Some((notes, report_notifier.clone()));
+            created = Some((deliveries, report_notifier.clone()));
             Ok(Box::new(report_notifier))
         })?;
-        let (notes, report_notifier) =
-            kept.expect("a receiver that started has asked for its audience");
-        let claims = ReportedStates { view: receiver.view(), notes, since: SystemTime::now() };
-        let (config, tidied) = (config.clone(), None);
-        Ok(Self { receiver, report_notifier, claims, config, tidied })
+        let (deliveries, report_notifier) =
+            created.expect("a receiver that has started has called the closure");
+        let status = ReceiverStatus { view: receiver.view(), deliveries, since: SystemTime::now() };
+        Ok(Self { receiver, report_notifier, status, config: config.clone(), last_cleanup: None })
     }
 
-    /// Takes another configuration while it receives; what cannot be had of it leaves it as it was. Nobody who
-    /// is about to report notices.
+    /// Applies another configuration while the receiver runs. Monitors do not notice it. If the new socket cannot be
+    /// opened, the old configuration stays in use.
     pub fn configure(&mut self, config: &AgentConfig) -> Result<(), ReceiverError> {
         let mut config = config.clone();
-        let is_moved = config.socket != self.config.socket || config.options != self.config.options;
-        if is_moved && self.receiver.is_given() {
-            tracing::warn!("the socket is a service manager's: how it looks is not ours to change");
-        } else if is_moved {
+        let is_socket_changed =
+            config.socket != self.config.socket || config.options != self.config.options;
+        if is_socket_changed && self.receiver.is_given() {
+            tracing::warn!("socket settings ignored: the socket belongs to the service manager");
+            config.socket.clone_from(&self.config.socket);
+            config.options = self.config.options;
+        } else if is_socket_changed {
             self.receiver.move_to(&config.socket, config.options)?;
-        }
-        if is_moved && self.receiver.is_given() {
-            (config.socket, config.options) = (self.config.socket.clone(), self.config.options);
         }
         self.receiver.set_policy(policy(&config));
         self.config = config;
-        // ORDER: what is shown is read while nobody is told: see `receiver::server`.
+        // ORDER: the notifier calls the closure while no report is delivered, so that a new target misses no state:
+        // see `act_on` in `receiver::server::reports`.
         self.report_notifier
-            .configure(&self.config, || self.settled())
+            .configure(&self.config, || self.settled_reports())
             .map_err(ReceiverError::Start)
     }
 
-    /// Everything that was ever acted on, as it holds now.
-    fn settled(&self) -> Vec<SettledReport> {
-        let Ok(view) = self.claims.view.lock() else { return Vec::new() };
-        let each = view.instances.iter().filter(|(_, role)| role.acted > 0);
-        let each = each.filter_map(|(instance, role)| {
-            let (instance, seq, at) = (instance.clone(), role.acted, role.at);
-            Some(SettledReport { instance, state: role.settled?, from: None, seq, at })
+    /// The current state of every router whose state was delivered once.
+    fn settled_reports(&self) -> Vec<SettledReport> {
+        let Ok(view) = self.status.view.lock() else { return Vec::new() };
+        let delivered = view.instances.iter().filter(|(_, report)| report.acted_seq > 0);
+        let settled = delivered.filter_map(|(instance, report)| {
+            Some(SettledReport {
+                instance: instance.clone(),
+                state: report.settled?,
+                from: None,
+                seq: report.acted_seq,
+                at: report.at,
+            })
         });
-        each.collect()
+        settled.collect()
     }
 
-    /// Forgets, once a day, who has not been heard of for a month and is not there any more, as `is_known` and
-    /// Neutron's directory say.
-    pub fn tidy(&mut self, is_known: impl Fn(&InstanceId) -> bool) {
-        let is_time = self.tidied.is_none_or(|tidied| tidied.elapsed() >= TIDYING);
-        if !is_time {
+    /// Deletes, once a day, the states of routers that have not reported for a month and no longer exist: `is_known` is
+    /// false, and the agent has no configuration for them.
+    pub fn forget_old_routers(&mut self, is_known: impl Fn(&InstanceId) -> bool) {
+        if self.last_cleanup.is_some_and(|last| last.elapsed() < CLEANUP_INTERVAL) {
             return;
         }
-        self.tidied = Some(Instant::now());
+        self.last_cleanup = Some(Instant::now());
         let confs = self.config.state_path.join("ha_confs");
-        let is_gone = |(id, role): &(&InstanceId, &RouterReport)| {
-            role.at.elapsed().is_ok_and(|age| age >= FORGOTTEN)
+        let is_old = |(id, report): &(&InstanceId, &RouterReport)| {
+            report.at.elapsed().is_ok_and(|age| age >= STATE_RETENTION)
                 && !is_known(id)
                 && !confs.join(id.as_str()).exists()
         };
-        let gone: Vec<InstanceId> = match self.claims.view.lock() {
-            Ok(view) => view.instances.iter().filter(is_gone).map(|(id, _)| id.clone()).collect(),
+        let old: Vec<InstanceId> = match self.status.view.lock() {
+            Ok(view) => view.instances.iter().filter(is_old).map(|(id, _)| id.clone()).collect(),
             Err(_) => Vec::new(),
         };
-        if !gone.is_empty() {
-            tracing::info!(count = gone.len(), "routers that are gone for a month are forgotten");
-            self.receiver.forget(gone);
+        if !old.is_empty() {
+            tracing::info!(count = old.len(), "deleting routers without a report for 30 days");
+            self.receiver.forget(old);
         }
     }
 
-    /// Looks whether the socket's file is still this receiver's; see [`Receiver::check_socket`].
+    /// Checks that the socket's file is still this receiver's; see [`Receiver::check_socket`].
     pub fn check_socket(&self) {
         self.receiver.check_socket();
     }
 
-    /// How it is configured.
+    /// The configuration in use.
     pub fn config(&self) -> &AgentConfig {
         &self.config
     }
 
-    /// Where monitors report.
+    /// The path of the socket, for messages.
     pub fn socket(&self) -> &Path {
         if self.receiver.is_given() {
-            return Path::new("(a service manager's)");
+            return Path::new("(socket of the service manager)");
         }
         &self.config.socket
     }
 
-    /// What is known.
-    pub fn claims(&self) -> ReportedStates {
-        self.claims.clone()
+    /// Reported states, counters and deliveries.
+    pub fn status(&self) -> ReceiverStatus {
+        self.status.clone()
     }
 
-    /// Whether it still receives.
+    /// Whether the receiver thread runs.
     pub fn is_alive(&self) -> bool {
         self.receiver.is_alive()
     }
 
-    /// Shuts it down on a thread of its own. `None`: there is no such thread, and it has shut down.
+    /// Shuts the receiver down on a thread of its own. `None`: no thread could be started, and the receiver has already
+    /// shut down.
     pub(crate) fn close(self) -> Option<ReceiverShutdown> {
         let ended = WakeQueue::new().ok()?;
-        let theirs = ended.clone();
+        let signal = ended.clone();
         let work = move || {
             drop(self);
-            tracing::info!("the receiver has shut down");
-            theirs.put(());
+            tracing::info!("receiver stopped");
+            signal.put(());
         };
-        // Without a thread, the closure and the receiver in it are dropped here.
+        // If the thread cannot be started, the closure is dropped here, and the receiver with it.
         let thread = std::thread::Builder::new().name("receiver-close".to_owned()).spawn(work);
         Some(ReceiverShutdown { ended, thread: thread.ok()? })
     }
 }
 
-/// A receiver that is shutting down. The descriptor can be read when it has.
+/// A receiver that is shutting down. The descriptor becomes readable when it has ended.
 #[derive(Debug)]
 pub(crate) struct ReceiverShutdown {
     /// BOUND: one entry, when the thread ends.
@@ -222,10 +230,12 @@ pub(crate) struct ReceiverShutdown {
 }
 
 impl ReceiverShutdown {
+    /// Whether the receiver has ended since the last call.
     pub(crate) fn has_ended(&self) -> bool {
         !self.ended.take().is_empty()
     }
 
+    /// Blocks until the receiver has ended.
     pub(crate) fn wait(self) {
         let _ = self.thread.join();
     }
@@ -237,9 +247,14 @@ impl AsFd for ReceiverShutdown {
     }
 }
 
+/// Root and the receiver's own user may report, besides the configured users and groups.
 fn policy(config: &AgentConfig) -> ReceiverPolicy {
-    let mut users = vec![0, rustix::process::geteuid().as_raw()];
-    users.extend(&config.allow.users);
-    let groups = config.allow.groups.clone();
-    ReceiverPolicy { users, groups, interval: config.interval, ..ReceiverPolicy::default() }
+    let mut allowed_users = vec![0, rustix::process::geteuid().as_raw()];
+    allowed_users.extend(&config.allow.users);
+    ReceiverPolicy {
+        allowed_users,
+        allowed_groups: config.allow.groups.clone(),
+        debounce_interval: config.interval,
+        ..ReceiverPolicy::default()
+    }
 }

@@ -1,26 +1,24 @@
-//! What a receiver that runs is told to do: another policy, another socket, somebody to forget, an end.
+//! Messages from the owner of a receiver to its thread.
 
 use std::os::fd::OwnedFd;
 
 use vipwatch_core::InstanceId;
 use vipwatch_linux::wake_queue::WakeQueue;
 
-use crate::server::ReceiverPolicy;
+use crate::policy::ReceiverPolicy;
 
-/// One order.
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
-    /// From now on, this holds.
-    ReceiverPolicy(ReceiverPolicy),
-    /// From now on, monitors report here. Whoever is being served is served.
+    /// Use this policy from now on.
+    SetPolicy(ReceiverPolicy),
+    /// Accept connections on this listener instead of the old one. Open connections are served to their end.
     Listen(OwnedFd),
-    /// These are not there any more.
+    /// Delete the states and stored reports of these instances.
     Forget(Vec<InstanceId>),
-    /// It is over.
+    /// Finish the requests that have begun, then end the thread.
     Stop,
 }
 
-/// Where orders wait.
-///
-/// BOUND: orders come from the configuration, once for each reload, and from its owner at the end.
+/// BOUND: the owner sends a few messages for each reload of the configuration, at most one `Forget` a day, and one
+/// `Stop`.
 pub(crate) type ControlQueue = WakeQueue<ControlMessage>;

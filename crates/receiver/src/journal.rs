@@ -1,11 +1,15 @@
-//! The promise: what was answered with 200 is here first, on the disk, and is acted on, also by the next
-//! process if this one is killed.
+//! The journal: the receiver's write-ahead store. A report is answered with 200 only after it is on the disk, so that the
+//! next process acts on it if this one is killed.
 //!
-//! One thread writes, in batches with one fsync each: a thousand reports at once cost a few of them.
+//! One thread ([`writer`]) writes all reports that have arrived meanwhile in one transaction with one fsync. [`store`] is
+//! the SQLite file, [`deferred`] are the rows that no reply waits for, [`delivery_store`] records deliveries.
 //!
-//! A file that cannot be opened or written ends nothing: reports are refused with the reason, and the
-//! thread tries to open the file again. A damaged file is renamed, and a new one is begun.
+//! If the file cannot be opened or written, the receiver goes on: reports are refused with the reason, and the
+//! writer opens the file again every few seconds. A damaged file is renamed and replaced by a new one.
 
+mod deferred;
+mod delivery_store;
+mod error;
 mod store;
 mod writer;
 
@@ -13,8 +17,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
@@ -23,219 +27,160 @@ use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::spawn_worker;
 
+pub use self::delivery_store::DeliveryStore;
+use self::delivery_store::SharedDeliveries;
+pub use self::error::JournalError;
 use self::store::Store;
 use self::writer::JournalWriter;
 
-/// The file's name in the state directory.
+/// Name of the journal's file in the state directory.
 pub const FILE: &str = "claims.sqlite";
 
-/// The format that this program writes.
-const VERSION: i64 = 2;
+/// `PRAGMA user_version` of the files that this program writes.
+const FORMAT_VERSION: i64 = 2;
 
-/// Reports that may wait for the disk; more are told to come again.
-const LONGEST: usize = 8192;
-/// Bundles of notes that may wait for the thread; the next one grows meanwhile.
-const BUNDLES: usize = 64;
+/// Maximum number of reports that wait for the disk. Further reports are refused with 503.
+const MAX_STORING_REPORTS: usize = 8192;
 
-/// Why there is no journal.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// It cannot be opened.
-    #[error("cannot open the journal {path}")]
-    Open {
-        /// The file.
-        path: String,
-        /// What SQLite said.
-        source: rusqlite::Error,
-    },
-    /// A later program has written it.
-    #[error(
-        "the journal {path} has format {found}, and this program knows formats up to {VERSION}"
-    )]
-    TooNew {
-        /// The file.
-        path: String,
-        /// Its format.
-        found: i64,
-    },
-    /// Another process has it.
-    #[error("another receiver keeps its journal in {0}")]
-    Taken(String),
-    /// The thread, or its bell, cannot be had.
-    #[error("the journal cannot be written")]
-    Io(#[from] io::Error),
-}
+/// Maximum number of batches in the writer's queue. While it is full, the next batch grows.
+const MAX_QUEUED_BATCHES: usize = 64;
 
-impl JournalError {
-    fn is_damage(&self) -> bool {
-        matches!(self, Self::Open { source, .. } if store::is_damage(source))
-    }
-
-    /// Whether trying again cannot help: somebody has to change something first.
-    fn is_final(&self) -> bool {
-        match self {
-            Self::Taken(_) | Self::TooNew { .. } => true,
-            Self::Io(error) => error.kind() == io::ErrorKind::PermissionDenied,
-            Self::Open { .. } => false,
-        }
-    }
-}
-
-/// What is remembered of each instance.
+/// What the journal has stored about each instance.
 pub type StoredReports = BTreeMap<InstanceId, StoredReport>;
 
-/// What is remembered of one instance.
+/// What the journal has stored about one instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredReport {
-    /// What holds.
+    /// The settled state; `None` if no report was settled.
     pub settled: Option<SettledRow>,
-    /// Who was told, and of which report.
-    pub told: BTreeMap<String, i64>,
-    /// Reports that were promised and not settled, in order.
-    pub open: Vec<(i64, ReportedState)>,
+    /// Sequence number of the last report delivered to each target, by the target's name.
+    pub delivered: BTreeMap<String, i64>,
+    /// Sequence number and state of the reports that were stored and not settled, in order.
+    pub unsettled: Vec<(i64, ReportedState)>,
 }
 
-/// What holds of one instance.
+/// The settled state of one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SettledRow {
-    /// What.
+    /// The state.
     pub state: ReportedState,
-    /// The last report that was considered.
+    /// Sequence number of the last report that is settled.
     pub seq: i64,
-    /// The last one that was acted on; zero if none ever was.
-    pub acted: i64,
-    /// When.
+    /// Sequence number of the last report that was delivered to the sink; 0 if none was.
+    pub acted_seq: i64,
+    /// When the row was written.
     pub at: SystemTime,
 }
 
-/// What is to be written.
+/// An entry of the writer's queue.
 #[derive(Debug)]
 enum JournalEntry {
-    Report {
-        ticket: u64,
-        instance: InstanceId,
-        state: ReportedState,
-    },
-    SettledReport {
-        instance: InstanceId,
-        seq: i64,
-        state: ReportedState,
-        /// The last report that was acted on; 0 leaves it as it is.
-        acted: i64,
-    },
-    /// A report that has its number, for a new file.
-    Again {
-        instance: InstanceId,
-        seq: i64,
-        state: ReportedState,
-    },
+    /// Store a report, and return the result under `request_id`.
+    Report { request_id: u64, instance: InstanceId, state: ReportedState },
+    /// Record that the reports up to `seq` are settled as `state`. An `acted_seq` of 0 leaves the stored one unchanged.
+    Settled { instance: InstanceId, seq: i64, state: ReportedState, acted_seq: i64 },
+    /// Store a report again, in a new file, with the sequence number that it has.
+    RestoredReport { instance: InstanceId, seq: i64, state: ReportedState },
+    /// Delete all rows of an instance.
     Forget(InstanceId),
-    /// There is something in the ledger.
-    DeliveredReports,
-    End,
+    /// Take the deliveries from the [`DeliveryStore`].
+    TakeDeliveries,
+    /// Write everything and end the thread.
+    Stop,
 }
 
-/// Who was told about whom, and of which report.
-type DeliveredReports = BTreeMap<(Arc<str>, InstanceId), i64>;
-
-/// Where it is noted who was told. Handed to those who tell; they may outlive the journal.
-#[derive(Debug, Clone)]
-pub struct DeliveryStore {
-    told: Arc<Mutex<DeliveredReports>>,
-    sender: SyncSender<Vec<JournalEntry>>,
+/// Result of storing one report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreResult {
+    /// The caller's number for the request, from [`Journal::store`].
+    pub request_id: u64,
+    /// The report's sequence number, or why it could not be stored.
+    pub seq: Result<i64, String>,
 }
 
-impl DeliveryStore {
-    /// `party` knows what holds of `instance` by the report `seq`. What is lost of this with the process is
-    /// told once more by the next.
-    pub fn told(&self, party: &Arc<str>, instance: &InstanceId, seq: i64) {
-        let Ok(mut told) = self.told.lock() else { return };
-        let is_first = told.is_empty();
-        told.insert((Arc::clone(party), instance.clone()), seq);
-        drop(told);
-        // A thread that has too much to do to be woken looks here when it has done it.
-        if is_first {
-            let _ = self.sender.try_send(vec![JournalEntry::DeliveredReports]);
-        }
-    }
-}
-
-/// What became of a report: its number, or why it could not be kept.
-pub type StoreResult = (u64, Result<i64, String>);
-
-/// What the thread has to say.
+/// What the writer has done.
 #[derive(Debug)]
 pub enum Completion {
-    /// A report was written, or could not be.
+    /// A report was stored or could not be stored.
     Stored(StoreResult),
-    /// The file could be opened at last; this is what it remembers.
+    /// The file, which could not be opened at the start, is open and has these reports.
     Opened(StoredReports),
-    /// A new file was begun in the place of a damaged one: it does not have what holds. It does have which
-    /// targets were told.
+    /// A new file has replaced a damaged one. It has the deliveries; the settled states and unsettled reports must
+    /// be written again.
     Replaced,
 }
 
-/// An open journal.
+/// The receiver's side of the journal. Dropping it writes everything and ends the writer thread.
 #[derive(Debug)]
 pub struct Journal {
-    /// What is handed over next.
-    bundle: Vec<JournalEntry>,
-    /// Reports that were taken and have not come back.
-    waiting: usize,
+    /// Entries for the next batch.
+    batch: Vec<JournalEntry>,
+    /// Number of reports whose [`StoreResult`] has not been taken.
+    storing: usize,
     sender: SyncSender<Vec<JournalEntry>>,
-    told: Arc<Mutex<DeliveredReports>>,
-    /// Where the thread leaves what it has written.
-    /// BOUND: one entry for each report that waits to be written, and `keep` takes no more than `LONGEST` of those.
-    shelf: WakeQueue<Completion>,
+    deliveries: SharedDeliveries,
+    /// BOUND: one entry for each report that is being stored, of which [`Self::store`] accepts [`MAX_STORING_REPORTS`],
+    /// and one for each time the file is opened or replaced.
+    completions: WakeQueue<Completion>,
     thread: Option<JoinHandle<()>>,
-    /// Why the file could not be opened at the start.
-    problem: Option<String>,
+    open_error: Option<String>,
 }
 
 impl Journal {
-    /// Opens the journal in `directory`, and tells what it remembers. If the disk is full, read-only or
-    /// broken, the journal refuses every report until it could be opened: see [`Self::problem`].
+    /// Opens the journal in `directory`, starts the writer, and returns the stored reports. If the disk is full, read-only
+    /// or broken, the journal refuses all reports until the file can be opened: see [`Self::open_error`].
     pub fn open(directory: &Path) -> Result<(Self, StoredReports), JournalError> {
-        let (store, found, problem) = match Store::open(directory) {
-            Ok((store, found)) => (Some(store), Some(found), None),
-            Err(error) if error.is_final() => return Err(error),
-            Err(error) => (None, None, Some(ErrorChain(&error).to_string())),
+        let completions = WakeQueue::new()?;
+        let deliveries = SharedDeliveries::default();
+        let mut writer =
+            JournalWriter::new(directory, completions.clone(), Arc::clone(&deliveries));
+        let mut open_error = None;
+        let stored = match Store::open(directory) {
+            Ok((store, stored)) => {
+                writer.use_store(store, &stored.reports, stored.last_seq);
+                stored.reports
+            }
+            Err(error) if error.is_permanent() => return Err(error),
+            Err(error) => {
+                let error = ErrorChain(&error).to_string();
+                tracing::error!(error, "journal cannot be opened; reports are answered with 503");
+                writer.refuse_reports(error.clone());
+                open_error = Some(error);
+                StoredReports::new()
+            }
         };
-        if let Some(error) = &problem {
-            tracing::error!(error, "journal cannot be opened; reports are answered with 503");
-        }
-        let shelf = WakeQueue::new()?;
-        let (sender, receiver) = sync_channel(BUNDLES);
-        let told = Arc::<Mutex<DeliveredReports>>::default();
-        let found = found.unwrap_or_default();
-        let mut writer = JournalWriter::new(directory, shelf.clone(), Arc::clone(&told));
-        match store {
-            Some(store) => writer.begin(store, &found.memories, found.last),
-            None => writer.refuse(problem.clone().unwrap_or_default()),
-        }
-        let thread = spawn_worker("journal", move |heartbeat| writer.work(&receiver, heartbeat))?;
-        let (bundle, waiting, thread) = (Vec::new(), 0, Some(thread));
-        let journal = Self { bundle, waiting, sender, told, shelf, thread, problem };
-        Ok((journal, found.memories))
+        let (sender, batches) = sync_channel(MAX_QUEUED_BATCHES);
+        let thread = spawn_worker("journal", move |heartbeat| writer.run(&batches, heartbeat))?;
+        let journal = Self {
+            batch: Vec::new(),
+            storing: 0,
+            sender,
+            deliveries,
+            completions,
+            thread: Some(thread),
+            open_error,
+        };
+        Ok((journal, stored))
     }
 
-    /// Why the file could not be opened at the start; nothing, if it could.
-    pub fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+    /// Why the file could not be opened at the start; `None` if it could.
+    pub fn open_error(&self) -> Option<&str> {
+        self.open_error.as_deref()
     }
 
-    /// Takes a report that is to be written; false if there is no room, and nothing can be promised.
-    pub fn keep(&mut self, ticket: u64, instance: InstanceId, state: ReportedState) -> bool {
-        let has_room = self.waiting < LONGEST;
+    /// Accepts a report that is to be stored; false if too many wait for the disk. The result comes as
+    /// [`Completion::Stored`] with `request_id`.
+    pub fn store(&mut self, request_id: u64, instance: InstanceId, state: ReportedState) -> bool {
+        let has_room = self.storing < MAX_STORING_REPORTS;
         if has_room {
-            self.waiting += 1;
-            self.bundle.push(JournalEntry::Report { ticket, instance, state });
+            self.storing += 1;
+            self.batch.push(JournalEntry::Report { request_id, instance, state });
         }
         has_room
     }
 
-    /// Notes what holds, and whether it was acted on or was so already. What is lost of this with the
-    /// process is considered once more by the next.
+    /// Records that the reports up to `seq` are settled as `state`, and whether `seq` was delivered to the sink. If this
+    /// row is lost in a crash, the next process applies the reports again.
     pub fn settle(
         &mut self,
         instance: InstanceId,
@@ -243,76 +188,81 @@ impl Journal {
         state: ReportedState,
         is_acted_on: bool,
     ) {
-        let acted = if is_acted_on { seq } else { 0 };
-        self.bundle.push(JournalEntry::SettledReport { instance, seq, state, acted });
+        let acted_seq = if is_acted_on { seq } else { 0 };
+        self.batch.push(JournalEntry::Settled { instance, seq, state, acted_seq });
     }
 
-    /// Notes what holds once more, in a new file: `acted` is the last report that was acted on.
-    pub fn restore(&mut self, instance: InstanceId, seq: i64, state: ReportedState, acted: i64) {
-        self.bundle.push(JournalEntry::SettledReport { instance, seq, state, acted });
+    /// Records a settled state again, in a new file.
+    pub fn restore_settled(
+        &mut self,
+        instance: InstanceId,
+        seq: i64,
+        state: ReportedState,
+        acted_seq: i64,
+    ) {
+        self.batch.push(JournalEntry::Settled { instance, seq, state, acted_seq });
     }
 
-    /// Writes a report that is held back once more, in a new file, with the number it has. Settling that
-    /// number then settles this report.
+    /// Stores a report that is held back again, in a new file, with its old sequence number.
     pub fn restore_report(&mut self, instance: InstanceId, seq: i64, state: ReportedState) {
-        self.bundle.push(JournalEntry::Again { instance, seq, state });
+        self.batch.push(JournalEntry::RestoredReport { instance, seq, state });
     }
 
-    /// Nothing is remembered of this one any more.
+    /// Deletes all rows of an instance.
     pub fn forget(&mut self, instance: InstanceId) {
-        self.bundle.push(JournalEntry::Forget(instance));
+        self.batch.push(JournalEntry::Forget(instance));
     }
 
-    /// Hands over what was taken, without waiting: all at once, so that it is written at once. What finds no
-    /// room is handed over with what comes next. An error says that nobody writes any more.
-    pub fn hand_over(&mut self) -> io::Result<()> {
-        if self.bundle.is_empty() {
+    /// Sends the batch to the writer without waiting. If the writer's queue is full, the batch is kept and grows. An
+    /// error means that the writer thread has ended.
+    pub fn send_batch(&mut self) -> io::Result<()> {
+        if self.batch.is_empty() {
             return Ok(());
         }
-        match self.sender.try_send(std::mem::take(&mut self.bundle)) {
+        match self.sender.try_send(std::mem::take(&mut self.batch)) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Full(bundle)) => {
-                self.bundle = bundle;
+            Err(TrySendError::Full(batch)) => {
+                self.batch = batch;
                 Ok(())
             }
             Err(TrySendError::Disconnected(_)) => {
-                Err(io::Error::other("the journal's thread has ended"))
+                Err(io::Error::other("the journal's writer thread has ended"))
             }
         }
     }
 
-    /// Whether something waits to be handed over.
-    pub fn is_behind(&self) -> bool {
-        !self.bundle.is_empty()
+    /// Whether entries wait to be sent to the writer.
+    pub fn has_unsent(&self) -> bool {
+        !self.batch.is_empty()
     }
 
-    /// For those who tell.
-    pub fn ledger(&self) -> DeliveryStore {
-        DeliveryStore { told: Arc::clone(&self.told), sender: self.sender.clone() }
+    /// The handle with which deliveries are recorded in this journal.
+    pub fn delivery_store(&self) -> DeliveryStore {
+        DeliveryStore::new(Arc::clone(&self.deliveries), self.sender.clone())
     }
 
-    /// The completions since the last call, in order.
-    pub fn completions(&mut self) -> Vec<Completion> {
-        let completions = self.shelf.take();
-        let is_kept = |one: &&Completion| matches!(one, Completion::Stored(_));
-        let kept = completions.iter().filter(is_kept).count();
-        self.waiting = self.waiting.saturating_sub(kept);
+    /// The completions since the last call, in order. The journal's descriptor is readable when there are some.
+    pub fn take_completions(&mut self) -> Vec<Completion> {
+        let completions = self.completions.take();
+        let is_result = |completion: &&Completion| matches!(completion, Completion::Stored(_));
+        let results = completions.iter().filter(is_result).count();
+        self.storing = self.storing.saturating_sub(results);
         completions
     }
 }
 
 impl AsFd for Journal {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shelf.as_fd()
+        self.completions.as_fd()
     }
 }
 
 impl Drop for Journal {
-    /// Everything that was handed over is written before this returns.
+    /// Returns when the writer has written all entries.
     fn drop(&mut self) {
-        self.bundle.push(JournalEntry::End);
-        // Others may still have a ledger, so that the line is not cut.
-        let _ = self.sender.send(std::mem::take(&mut self.bundle));
+        // The writer does not see the end of the channel: a [`DeliveryStore`] may have a sender, too.
+        self.batch.push(JournalEntry::Stop);
+        let _ = self.sender.send(std::mem::take(&mut self.batch));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

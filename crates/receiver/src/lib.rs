@@ -1,20 +1,23 @@
-//! What an agent does: the other end of the socket that monitors report to.
+//! The receiver: the server on the unix socket to which Neutron's state-change monitors report.
 //!
 //! ```text
-//!   monitor ──▶ request ──▶ server ──▶ journal (on the disk) ──▶ 200
+//!   monitor ──▶ request ──▶ server ──▶ journal (fsync) ──▶ 200
 //!                              │
-//!                              └──▶ books (held back? taken back?) ──▶ Settled ──▶ Audience
+//!                              └──▶ report_states (debounce) ──▶ SettledReport ──▶ ReportSink
 //! ```
 //!
-//! A room of its own because it is a trust boundary: what comes in is what another process says. A report
-//! is a claim, and is shown beside what the kernel says, never instead of it.
+//! It is a crate of its own because it is a trust boundary: reports come from other processes. A reported state is
+//! shown beside the kernel's state and never replaces it. Delivery to hooks, webhooks and the upstream is not part of
+//! this crate: the node implements [`ReportSink`].
 //!
-//! [`simulate`] is the same socket in the manner of Neutron's own servers, and of every way in which they
-//! can fail, for whoever wants to test a monitor without OpenStack.
+//! [`simulate`] serves the same socket the way Neutron's own agents do, including their failures, to test a
+//! monitor without OpenStack.
 
 mod control;
 pub mod journal;
+mod policy;
 pub mod reply;
+mod report_sink;
 mod report_states;
 pub mod request;
 mod server;
@@ -34,115 +37,121 @@ use vipwatch_linux::worker::spawn_worker;
 use crate::control::{ControlMessage, ControlQueue};
 pub use crate::journal::DeliveryStore;
 use crate::journal::{Journal, JournalError};
+pub use crate::policy::ReceiverPolicy;
+pub use crate::report_sink::{ReportSink, SettledReport};
 pub use crate::report_states::RouterReport;
-use crate::server::Server;
-pub use crate::server::{ReceiverPolicy, ReceiverView, ReportSink, SettledReport};
+pub use crate::server::ReceiverView;
+use crate::server::{Server, ServerParts};
 
-/// The name of the problem that the socket's file is not the receiver's any more.
+/// Key in [`ReceiverView::problems`]: the socket file was removed or replaced.
 const SOCKET_PROBLEM: &str = "socket";
 
-/// Where and how to listen.
+/// Open files that the process needs besides one for each connection.
+const OTHER_OPEN_FILES: u64 = 64;
+
+/// Configuration of a receiver.
 #[derive(Debug)]
 pub struct ReceiverSettings {
-    /// The socket's name.
+    /// Path of the unix socket.
     pub socket: PathBuf,
-    /// Where the socket comes from.
+    /// Whether the receiver opens the socket or inherits it.
     pub listen_source: ListenSource,
-    /// How the socket looks.
+    /// Mode, owner and backlog of the socket.
     pub options: SocketOptions,
-    /// Who may report, and how soon it is acted on.
+    /// Access rights, time limits and debounce interval.
     pub policy: ReceiverPolicy,
-    /// Where the journal is kept.
-    pub directory: PathBuf,
+    /// Directory of the journal.
+    pub journal_dir: PathBuf,
 }
 
-/// Where a socket that listens comes from.
+/// Where the listening socket comes from.
 #[derive(Debug)]
 pub enum ListenSource {
-    /// It is made.
+    /// The receiver opens the socket, and removes its file at the end.
     New,
-    /// From a service manager, whose it stays.
+    /// The service manager has opened the socket and keeps it (`LISTEN_FDS`).
     Given(OwnedFd),
 }
 
-/// Why there is no receiver.
+/// Why a receiver could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiverError {
-    /// The socket cannot be had.
+    /// The socket could not be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Nothing can be promised.
+    /// The journal could not be opened.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A thread, or what it needs, cannot be had.
-    #[error("cannot start to receive")]
+    /// A thread, a directory or a descriptor could not be created.
+    #[error("cannot start the receiver")]
     Start(#[source] io::Error),
 }
 
-/// A receiver that runs.
+/// Handle of a running receiver. Dropping it stops the receiver.
 #[derive(Debug)]
 pub struct Receiver {
     view: Arc<Mutex<ReceiverView>>,
     control: ControlQueue,
+    /// `None` only while the receiver is dropped.
     thread: Option<JoinHandle<()>>,
-    /// `None`: the socket is a service manager's, who removes it.
+    /// `None`: the socket belongs to the service manager, which removes its file.
     socket: Option<SocketFile>,
 }
 
 impl Receiver {
-    /// Begins to receive. `audience` makes those who are told, and what was promised before is told
-    /// first.
+    /// Starts the receiver thread. `make_sink` builds the sink for settled reports; the sink gets the unfinished
+    /// deliveries of the previous process first.
     pub fn start(
         settings: ReceiverSettings,
-        audience: impl FnOnce(DeliveryStore) -> io::Result<Box<dyn ReportSink>>,
+        make_sink: impl FnOnce(DeliveryStore) -> io::Result<Box<dyn ReportSink>>,
     ) -> Result<Self, ReceiverError> {
-        let ReceiverSettings { socket, listen_source, options, policy, directory } = settings;
-        // ORDER: what takes time and can be done before the socket. Whoever connects finds somebody who can promise,
-        // and soon. But nobody is told what holds before the socket is ours.
-        let (journal, memory) = Journal::open(&directory)?;
-        // Each connection, and what a process has besides.
-        make_room_for_files(policy.connections as u64 + 64);
+        let ReceiverSettings { socket, listen_source, options, policy, journal_dir } = settings;
+        // ORDER: slow steps come before the socket, so that the first monitor that connects gets a quick answer.
+        // The stored reports are delivered after the socket is open: if another receiver has the socket, this
+        // process must deliver nothing.
+        let (journal, stored) = Journal::open(&journal_dir)?;
+        make_room_for_files(policy.max_connections as u64 + OTHER_OPEN_FILES);
         let control = ControlQueue::new().map_err(ReceiverError::Start)?;
-        let audience = audience(journal.ledger()).map_err(ReceiverError::Start)?;
-        let (listener, ours) = match listen_source {
+        let sink = make_sink(journal.delivery_store()).map_err(ReceiverError::Start)?;
+        let (listener, socket) = match listen_source {
             ListenSource::New => {
                 let BoundSocket { listener, file } = listen_at(&socket, options)?;
                 (listener, Some(file))
             }
             ListenSource::Given(listener) => (listener, None),
         };
-        let server = Server::new(listener, control.clone(), policy, (journal, memory), audience);
-        let server = server.map_err(ReceiverError::Start)?;
+        let parts = ServerParts { listener, control: control.clone(), policy, journal, sink };
+        let server = Server::new(parts, stored).map_err(ReceiverError::Start)?;
         let view = server.view();
         let thread = spawn_worker("receiver", move |heartbeat| {
             if let Err(error) = server.run(heartbeat) {
-                tracing::error!(%error, "the receiver has ended");
+                tracing::error!(%error, "receiver thread failed");
             }
         });
         let thread = thread.map_err(ReceiverError::Start)?;
-        Ok(Self { view, control, thread: Some(thread), socket: ours })
+        Ok(Self { view, control, thread: Some(thread), socket })
     }
 
-    /// What is counted and known.
+    /// The counters and reported states, which the receiver thread updates.
     pub fn view(&self) -> Arc<Mutex<ReceiverView>> {
         Arc::clone(&self.view)
     }
 
-    /// From now on, this holds.
+    /// Replaces the policy. Open connections keep their deadlines.
     pub fn set_policy(&self, policy: ReceiverPolicy) {
-        self.control.put(ControlMessage::ReceiverPolicy(policy));
+        self.control.put(ControlMessage::SetPolicy(policy));
     }
 
-    /// From now on, monitors report at `socket`, which looks so; whoever is being served is served. What cannot
-    /// be had leaves it as it was.
+    /// Listens on `socket` with `options` from now on. Open connections are served to their end. On an error the
+    /// receiver keeps its old socket. A socket of the service manager is left unchanged.
     pub fn move_to(&mut self, socket: &Path, options: SocketOptions) -> Result<(), ListenError> {
         match &self.socket {
-            // Not ours to move.
             None => Ok(()),
             Some(before) if before.path() == socket => before.set_permissions(options),
             Some(before) => {
                 let BoundSocket { listener, file } = listen_at(socket, options)?;
-                // ORDER: the file goes before the listener, which keeps its inode from being used again.
+                // ORDER: the old file is removed while the old listener is open. The open listener keeps the inode
+                // number from being used again, so that no file of another process is removed.
                 before.remove();
                 self.control.put(ControlMessage::Listen(listener));
                 self.socket = Some(file);
@@ -151,8 +160,8 @@ impl Receiver {
         }
     }
 
-    /// Looks whether the socket's file is still the one that this receiver has made. A difference is
-    /// logged once and shown in the view.
+    /// Checks that the file at the socket's path is still the one that this receiver has created. A difference is
+    /// logged once and shown in [`ReceiverView::problems`].
     pub fn check_socket(&self) {
         let lost = self.socket.as_ref().and_then(|file| file.check().err());
         let problem = lost.map(|lost| lost.to_string());
@@ -161,30 +170,30 @@ impl Receiver {
             if let Some(problem) = &problem {
                 tracing::error!(problem, "monitors cannot report");
             } else {
-                tracing::info!("the socket file is this receiver's again");
+                tracing::info!("socket file restored: monitors can report again");
             }
         }
         view.set_problem(SOCKET_PROBLEM, problem);
     }
 
-    /// Whether the socket is a service manager's.
+    /// Whether the socket belongs to the service manager.
     pub fn is_given(&self) -> bool {
         self.socket.is_none()
     }
 
-    /// Forgets what was claimed of these.
+    /// Deletes everything that is stored about these instances.
     pub fn forget(&self, instances: Vec<InstanceId>) {
         self.control.put(ControlMessage::Forget(instances));
     }
 
-    /// Whether it still receives.
+    /// Whether the receiver thread runs.
     pub fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 }
 
 impl Drop for Receiver {
-    /// What was promised is on the disk when this returns.
+    /// Returns when the thread has ended. All acknowledged reports are then on the disk.
     fn drop(&mut self) {
         if let Some(file) = &self.socket {
             file.remove();

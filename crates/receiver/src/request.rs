@@ -1,118 +1,120 @@
-//! Reads what a monitor says, of any generation: the whole of it, however it was cut into pieces.
+//! Parses the HTTP request of a monitor of any Neutron release, in however many pieces it arrives.
 //!
-//! Two headers matter, whatever the method: `X-Neutron-Router-Id` and `X-Neutron-State`. As Neutron's own
-//! server, this takes lines that end with LF or CRLF, and names in any case. Unlike it, it waits for the
-//! blank line, and says what is wrong.
+//! Only two headers matter, with any method: `X-Neutron-Router-Id` and `X-Neutron-State`. Like Neutron's own
+//! server, the parser accepts lines that end with LF or CRLF, and header names in any case. Unlike Neutron's
+//! server, it waits for the blank line, and names what is wrong.
 
 use vipwatch_core::InstanceId;
 use vipwatch_core::debounce::ReportedState;
 
-/// The longest head that is read: Neutron's server reads 4 KiB of it.
-pub const LONGEST: usize = 8 << 10;
+/// Maximum length of a request's head. Neutron's server reads 4 KiB.
+pub const MAX_HEAD_BYTES: usize = 8 << 10;
 
-/// The longest body that is skipped; a report has none.
-const LONGEST_BODY: usize = 64 << 10;
+/// Maximum length of a body, which the receiver skips. A monitor sends none.
+const MAX_BODY_BYTES: usize = 64 << 10;
 
-/// A report.
+/// A report from a monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// About whom.
+    /// The router that the report is about.
     pub instance: InstanceId,
-    /// What is claimed.
+    /// The state that the monitor reports.
     pub state: ReportedState,
-    /// Whether more may come on this connection.
-    pub is_kept: bool,
+    /// Whether the monitor may send another request on this connection.
+    pub is_keep_alive: bool,
 }
 
-/// Why a request is not a report; each is counted by its name.
+/// Why a request is not a valid report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The first line is not that of a request.
-    #[error("the first line is not METHOD TARGET VERSION")]
-    StartLine,
-    /// A line is not a header.
-    #[error("a header line has no colon")]
+    /// The first line is not `METHOD TARGET HTTP/VERSION`.
+    #[error("invalid request line, expected METHOD TARGET HTTP/VERSION")]
+    RequestLine,
+    /// A header line has no colon.
+    #[error("invalid header line: no colon")]
     HeaderLine,
-    /// Something that is no text.
-    #[error("the head is not text")]
+    /// The head is not UTF-8.
+    #[error("invalid head: not UTF-8")]
     NotText,
-    /// The head does not end.
-    #[error("the head is longer than {LONGEST} bytes")]
-    TooLong,
-    /// The body is too long, or its length is no number.
-    #[error("the body is longer than {LONGEST_BODY} bytes, or has no proper length")]
+    /// The head has no end within [`MAX_HEAD_BYTES`].
+    #[error("head longer than {MAX_HEAD_BYTES} bytes")]
+    HeadTooLong,
+    /// The body is too long or chunked, or its length is not a number.
+    #[error("body longer than {MAX_BODY_BYTES} bytes, or without a valid Content-Length")]
     Body,
-    /// A header is missing.
-    #[error("there is no {0}")]
-    Missing(&'static str),
-    /// A header is there twice.
-    #[error("{0} is there twice")]
-    Twice(&'static str),
-    /// The router's id is none.
-    #[error("X-Neutron-Router-Id is no id: {0}")]
-    Id(String),
-    /// The word means nothing.
-    #[error("X-Neutron-State is not primary, backup, fault or unknown")]
-    Word,
+    /// A required header is missing.
+    #[error("missing header {0}")]
+    MissingHeader(&'static str),
+    /// A header occurs twice.
+    #[error("duplicate header {0}")]
+    DuplicateHeader(&'static str),
+    /// The router id is not a valid instance id.
+    #[error("invalid X-Neutron-Router-Id: {0}")]
+    RouterId(String),
+    /// The state word is unknown.
+    #[error("invalid X-Neutron-State, expected primary, backup, fault or unknown")]
+    State,
 }
 
 impl RequestError {
-    /// One word for it, to count by.
-    pub fn name(&self) -> &'static str {
+    /// The label under which rejected requests are counted.
+    pub fn label(&self) -> &'static str {
         match self {
-            Self::StartLine => "start_line",
+            Self::RequestLine => "start_line",
             Self::HeaderLine => "header_line",
             Self::NotText => "not_text",
-            Self::TooLong => "too_long",
+            Self::HeadTooLong => "too_long",
             Self::Body => "body",
-            Self::Missing(_) => "missing_header",
-            Self::Twice(_) => "header_twice",
-            Self::Id(_) => "bad_id",
-            Self::Word => "unknown_word",
+            Self::MissingHeader(_) => "missing_header",
+            Self::DuplicateHeader(_) => "header_twice",
+            Self::RouterId(_) => "bad_id",
+            Self::State => "unknown_word",
         }
     }
 }
 
-/// What has come so far.
+/// Result of parsing the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RequestProgress {
-    /// More is to come.
+    /// The request is not complete.
     Incomplete,
-    /// A report, of so many bytes.
+    /// A complete report, and the length of its request in bytes.
     Report(Report, usize),
-    /// Not a report.
-    Refused(RequestError),
+    /// The request is not a report.
+    Rejected(RequestError),
 }
 
-const ID: &str = "X-Neutron-Router-Id";
+const ROUTER_ID: &str = "X-Neutron-Router-Id";
 const STATE: &str = "X-Neutron-State";
 
-/// Reads `bytes`, which begin where a request does.
-pub fn read(bytes: &[u8]) -> RequestProgress {
+/// Parses the request at the beginning of `bytes`.
+pub fn parse(bytes: &[u8]) -> RequestProgress {
     let Some(head) = head_length(bytes) else {
         return match bytes.len() {
-            length if length >= LONGEST => RequestProgress::Refused(RequestError::TooLong),
+            length if length >= MAX_HEAD_BYTES => {
+                RequestProgress::Rejected(RequestError::HeadTooLong)
+            }
             _ => RequestProgress::Incomplete,
         };
     };
-    if head > LONGEST {
-        return RequestProgress::Refused(RequestError::TooLong);
+    if head > MAX_HEAD_BYTES {
+        return RequestProgress::Rejected(RequestError::HeadTooLong);
     }
-    match parse(&bytes[..head]) {
+    match parse_head(&bytes[..head]) {
         Ok((report, body)) if bytes.len() >= head + body => {
             RequestProgress::Report(report, head + body)
         }
         Ok(_) => RequestProgress::Incomplete,
-        Err(refusal) => RequestProgress::Refused(refusal),
+        Err(error) => RequestProgress::Rejected(error),
     }
 }
 
-/// How long the head is, with the blank line that ends it.
+/// Length of the head in bytes, including the blank line that ends it; `None` if it has no end yet.
 fn head_length(bytes: &[u8]) -> Option<usize> {
     let mut begin = 0;
     for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
         let line = bytes[begin..at].strip_suffix(b"\r").unwrap_or(&bytes[begin..at]);
-        // Blank lines before a request are not its end.
+        // A blank line before the request line does not end the head.
         if line.is_empty() && begin > 0 {
             return Some(at + 1);
         }
@@ -121,48 +123,50 @@ fn head_length(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-fn parse(head: &[u8]) -> Result<(Report, usize), RequestError> {
+/// The report in a complete head, and the length of the body in bytes.
+fn parse_head(head: &[u8]) -> Result<(Report, usize), RequestError> {
     let text = std::str::from_utf8(head).map_err(|_error| RequestError::NotText)?;
     let mut lines = text.lines().skip_while(|line| line.is_empty());
     let start: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
-    let [_, _, version] = *start.as_slice() else { return Err(RequestError::StartLine) };
+    let [_, _, version] = *start.as_slice() else { return Err(RequestError::RequestLine) };
     if !version.starts_with("HTTP/") {
-        return Err(RequestError::StartLine);
+        return Err(RequestError::RequestLine);
     }
     let (mut id, mut state, mut body) = (None, None, 0);
-    // As HTTP has it: kept open from 1.1 on, unless one side says otherwise.
-    let mut is_kept = version == "HTTP/1.1";
+    // RFC 9112, section 9.3: connections persist from HTTP/1.1 on, unless one side says "close".
+    let mut is_keep_alive = version == "HTTP/1.1";
     for line in lines.filter(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':').ok_or(RequestError::HeaderLine)?;
         let value = value.trim();
-        if name.eq_ignore_ascii_case(ID) {
-            once(&mut id, value, ID)?;
+        if name.eq_ignore_ascii_case(ROUTER_ID) {
+            set_once(&mut id, value, ROUTER_ID)?;
         } else if name.eq_ignore_ascii_case(STATE) {
-            once(&mut state, value, STATE)?;
+            set_once(&mut state, value, STATE)?;
         } else if name.eq_ignore_ascii_case("Connection") {
-            is_kept = !value.eq_ignore_ascii_case("close");
+            is_keep_alive = !value.eq_ignore_ascii_case("close");
         } else if name.eq_ignore_ascii_case("Content-Length") {
-            let length = value.parse().ok().filter(|length| *length <= LONGEST_BODY);
+            let length = value.parse().ok().filter(|length| *length <= MAX_BODY_BYTES);
             body = length.ok_or(RequestError::Body)?;
         } else if name.eq_ignore_ascii_case("Transfer-Encoding") {
             return Err(RequestError::Body);
         }
     }
-    let id = id.ok_or(RequestError::Missing(ID))?;
-    let state = state.ok_or(RequestError::Missing(STATE))?;
-    let instance = id.parse().map_err(|error| RequestError::Id(format!("{error}")))?;
-    let state = ReportedState::parse(state).ok_or(RequestError::Word)?;
-    Ok((Report { instance, state, is_kept }, body))
+    let id = id.ok_or(RequestError::MissingHeader(ROUTER_ID))?;
+    let state = state.ok_or(RequestError::MissingHeader(STATE))?;
+    let instance = id.parse().map_err(|error| RequestError::RouterId(format!("{error}")))?;
+    let state = ReportedState::parse(state).ok_or(RequestError::State)?;
+    Ok((Report { instance, state, is_keep_alive }, body))
 }
 
-fn once<'t>(
-    place: &mut Option<&'t str>,
+/// Stores a header's value; an error if the header had a value already.
+fn set_once<'t>(
+    field: &mut Option<&'t str>,
     value: &'t str,
-    name: &'static str,
+    header: &'static str,
 ) -> Result<(), RequestError> {
-    match place.replace(value) {
+    match field.replace(value) {
         None => Ok(()),
-        Some(_) => Err(RequestError::Twice(name)),
+        Some(_) => Err(RequestError::DuplicateHeader(header)),
     }
 }
 
@@ -178,45 +182,45 @@ mod tests {
                             x-neutron-state: master\r\nuser-agent: Python-httplib2/0.9 (gzip)\r\n\
                             accept-encoding: gzip, deflate\r\n\r\n";
 
-    fn report(state: ReportedState, is_kept: bool) -> Report {
-        Report { instance: "5c7d-1".parse().unwrap(), state, is_kept }
+    fn report(state: ReportedState, is_keep_alive: bool) -> Report {
+        Report { instance: "5c7d-1".parse().unwrap(), state, is_keep_alive }
     }
 
     #[test]
-    fn every_generation_of_monitors_is_understood() {
-        let read = |text: &str| read(text.as_bytes());
+    fn a_report_of_every_monitor_generation_is_parsed() {
+        let parse = |text: &str| parse(text.as_bytes());
         assert_eq!(
-            read(CURL),
+            parse(CURL),
             RequestProgress::Report(report(ReportedState::Primary, false), CURL.len())
         );
         assert_eq!(
-            read(HTTPLIB2),
+            parse(HTTPLIB2),
             RequestProgress::Report(report(ReportedState::Primary, true), HTTPLIB2.len())
         );
         let bare = HTTPLIB2.replace("\r\n", "\n").replace("master", "backup");
         assert_eq!(
-            read(&bare),
+            parse(&bare),
             RequestProgress::Report(report(ReportedState::Backup, true), bare.len())
         );
     }
 
     #[test]
-    fn a_request_in_pieces_is_waited_for_and_a_second_one_is_left() {
+    fn an_incomplete_request_is_awaited_and_a_following_one_is_not_consumed() {
         for length in 0..CURL.len() {
-            assert_eq!(read(&CURL.as_bytes()[..length]), RequestProgress::Incomplete, "{length}");
+            assert_eq!(parse(&CURL.as_bytes()[..length]), RequestProgress::Incomplete, "{length}");
         }
         let first = || report(ReportedState::Primary, false);
-        // Another router's report behind it changes nothing.
+        // The report of another router after it changes nothing.
         let two = format!("{CURL}{}", HTTPLIB2.replace("5c7d-1", "5c7d-2"));
-        assert_eq!(read(two.as_bytes()), RequestProgress::Report(first(), CURL.len()));
+        assert_eq!(parse(two.as_bytes()), RequestProgress::Report(first(), CURL.len()));
         let body = CURL.replace("Accept: */*", "Content-Length: 3");
-        assert_eq!(read(body.as_bytes()), RequestProgress::Incomplete);
+        assert_eq!(parse(body.as_bytes()), RequestProgress::Incomplete);
         let whole = format!("{body}abc");
-        assert_eq!(read(whole.as_bytes()), RequestProgress::Report(first(), whole.len()));
+        assert_eq!(parse(whole.as_bytes()), RequestProgress::Report(first(), whole.len()));
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn each_kind_of_invalid_request_has_its_label() {
         let cases = [
             ("hello\r\n\r\n", "start_line"),
             ("GET / FTP/1\r\n\r\n", "start_line"),
@@ -230,23 +234,23 @@ mod tests {
             ("GET / HTTP/1.1\nTransfer-Encoding: chunked\n\n", "body"),
         ];
         for (text, expected) in cases {
-            match read(text.as_bytes()) {
-                RequestProgress::Refused(refusal) => {
-                    assert_eq!(refusal.name(), expected, "{text:?}");
+            match parse(text.as_bytes()) {
+                RequestProgress::Rejected(error) => {
+                    assert_eq!(error.label(), expected, "{text:?}");
                 }
                 other => panic!("{text:?}: {other:?}"),
             }
         }
-        let endless = vec![b'x'; LONGEST];
-        assert_eq!(read(&endless), RequestProgress::Refused(RequestError::TooLong));
-        assert_eq!(read(b"\xff\xfe\n\n"), RequestProgress::Refused(RequestError::NotText));
+        let endless = vec![b'x'; MAX_HEAD_BYTES];
+        assert_eq!(parse(&endless), RequestProgress::Rejected(RequestError::HeadTooLong));
+        assert_eq!(parse(b"\xff\xfe\n\n"), RequestProgress::Rejected(RequestError::NotText));
     }
 
-    /// One damaged byte outside the id and the characters that enclose it, and any truncation.
+    /// Damages one byte outside the id and the two characters around it, and truncates the request in three ways.
     #[test]
-    fn damage_elsewhere_never_reports_another_router_or_state() {
+    fn a_damaged_byte_outside_the_id_never_changes_router_or_state() {
         let id = CURL.find("5c7d-1").unwrap();
-        // A character in the place of the space before the id, or of the line end behind it, belongs to the id.
+        // A character that replaces the space before the id, or the line end after it, becomes part of the id.
         let id_with_ends = id - 1..id + "5c7d-1\n".len();
         let original = CURL.as_bytes();
         for at in (0..original.len()).filter(|at| !id_with_ends.contains(at)) {
@@ -254,17 +258,17 @@ mod tests {
                 let mut bytes = original.to_vec();
                 bytes[at] = byte;
                 for cut in [bytes.len(), bytes.len() - 1, at + 1] {
-                    if let RequestProgress::Report(read, length) = read(&bytes[..cut]) {
+                    if let RequestProgress::Report(report, length) = parse(&bytes[..cut]) {
                         assert!(length <= cut);
-                        assert_eq!(read.instance.as_str(), "5c7d-1", "{at} {byte}");
-                        assert_eq!(read.state, ReportedState::Primary, "{at} {byte}");
+                        assert_eq!(report.instance.as_str(), "5c7d-1", "{at} {byte}");
+                        assert_eq!(report.state, ReportedState::Primary, "{at} {byte}");
                     }
                 }
             }
         }
     }
 
-    /// Any byte, and more often one that separates something.
+    /// Any byte; separators are more frequent than in random bytes.
     fn damage() -> impl Strategy<Value = u8> {
         let separators = proptest::sample::select(b"\r\n: \t\0".to_vec());
         prop_oneof![any::<u8>(), separators]
@@ -272,19 +276,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-            let _ = read(&bytes);
+        fn random_bytes_never_cause_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = parse(&bytes);
         }
 
-        /// One damaged byte of the id: no report, or one about the id that now stands there.
+        /// Damages one byte of the id: the request is rejected, or the report is about the damaged id.
         #[test]
-        fn a_damaged_id_is_read_as_it_stands(at in 0..6_usize, byte in damage()) {
+        fn a_damaged_id_is_rejected_or_reported_unchanged(at in 0..6_usize, byte in damage()) {
             let begin = CURL.find("5c7d-1").unwrap();
             let mut bytes = CURL.as_bytes().to_vec();
             bytes[begin + at] = byte;
-            if let RequestProgress::Report(read, _) = read(&bytes) {
+            if let RequestProgress::Report(report, _) = parse(&bytes) {
                 let rest = std::str::from_utf8(&bytes[begin..]).unwrap();
-                prop_assert_eq!(read.instance.as_str(), rest.split('\n').next().unwrap().trim());
+                prop_assert_eq!(report.instance.as_str(), rest.split('\n').next().unwrap().trim());
             }
         }
     }

@@ -104,7 +104,7 @@ impl FakeAgent {
 
     /// From now on it behaves like this; who was kept waiting is let go.
     pub fn behave(&self, manner: Behaviour) {
-        self.mood.change(manner);
+        self.mood.set(manner);
     }
 
     /// Everything heard so far.
@@ -178,7 +178,7 @@ impl FakeAgent {
     fn end(&mut self) {
         // Wakes the thread from its wait for the next caller.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        self.mood.change(Behaviour::Closing);
+        self.mood.set(Behaviour::Closing);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -111,7 +111,7 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
         return Err(CommandError::new(ExitStatus::Missing, message).hint(hint));
     }
     let service_context = ServiceContext {
-        directory: config.state_dir.clone(),
+        state_dir: config.state_dir.clone(),
         node: vipwatch_node::name(),
         hooks_at_once: config.hooks_at_once,
     };
@@ -122,7 +122,7 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
         .map_err(|error| failure(&ReceiverError::Listen(error)))?;
     let opened = ReceiverService::open(&agent, &service_context, listen_source);
     let mut receiver = opened.map_err(|error| failure(&error))?;
-    receiver_handle.set(Some(receiver.claims()));
+    receiver_handle.set(Some(receiver.status()));
     query_server.serve().map_err(failed)?;
     tracing::info!(socket = %receiver.socket().display(), "ready");
     service::notify("READY=1");
@@ -131,7 +131,7 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     while receiver.is_alive() {
         wait(&signals, &watchdog);
         watchdog.tick(vipwatch_linux::clock::now());
-        receiver.tidy(|_| false);
+        receiver.forget_old_routers(|_| false);
         receiver.check_socket();
         let lost = query_server.check_socket().err();
         if let Some(problem) = lost.as_ref().filter(|_| lost != status_socket_lost) {
@@ -198,7 +198,7 @@ fn play(options: &ServeArgs, manner: Behaviour) -> Result<(), CommandError> {
     });
     let mode = options.simulate.as_deref().unwrap_or_default();
     crate::failure::warn(&format!("{mode} at {}", agent.socket.display()));
-    let played = simulate::play(&agent.socket, agent.options, manner, &heard);
+    let played = simulate::run(&agent.socket, agent.options, manner, &heard);
     played.map_err(|error| failure(&error))
 }
 
@@ -213,7 +213,7 @@ fn failure(error: &ReceiverError) -> CommandError {
             CommandError::new(ExitStatus::NotPermitted, message)
                 .hint("run it as root, or give other places with --socket and --status-socket")
         }
-        ReceiverError::Journal(JournalError::Taken(_)) => {
+        ReceiverError::Journal(JournalError::Locked(_)) => {
             CommandError::new(ExitStatus::No, message)
                 .hint("a node with [agent] is one, too; give another directory with --state-dir")
         }

@@ -117,7 +117,7 @@ fn a_node_goes_on_while_a_receiver_that_was_removed_waits_for_its_hook() {
     // Asked for again before the first has ended: the second takes its place afterwards.
     place.configure("[agent]\ninterval = \"0s\"\n");
     node.reload();
-    let closed = "the receiver has shut down";
+    let closed = "receiver stopped";
     place.wait_for_log(closed);
     let log = place.log();
     let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text}: {log}"));

@@ -270,7 +270,7 @@ fn a_receiver_that_may_open_no_more_files_goes_on_when_it_may() {
         stream.write_all(b"POST").unwrap();
         begun.push(stream);
     }
-    wait_for("it to be full", || agent.log().contains("cannot let anybody in").then_some(()));
+    wait_for("it to be full", || agent.log().contains("cannot accept connections").then_some(()));
     drop(begun);
     wait_for("a promise", || (report(lab.path(), "a", "backup") == Some(200)).then_some(()));
 }
@@ -318,7 +318,7 @@ fn a_socket_of_a_service_manager_is_used_and_stays_his() {
     // How it looks is not ours to change, and nobody is turned away for it.
     configure(lab.path(), Some("[agent]\nmode = \"600\"\n"));
     agent.reload();
-    wait_for("the log", || agent.log().contains("not ours to change").then_some(()));
+    wait_for("the log", || agent.log().contains("socket settings ignored").then_some(()));
     assert_eq!(report(lab.path(), "a", "primary"), Some(200));
     let pid = agent.child.id().to_string();
     vipwatch_testkit::run(Command::new("kill").args(["-TERM", &pid]));

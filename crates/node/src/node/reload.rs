@@ -99,7 +99,7 @@ impl Node {
     /// From now on, monitors report to `receiver`, or to no receiver. The one before shuts down on a
     /// thread of its own: it waits some seconds for monitors and deliveries, and the loop does not.
     pub(super) fn receive(&mut self, receiver: Option<ReceiverService>) {
-        self.receiver_handle.set(receiver.as_ref().map(ReceiverService::claims));
+        self.receiver_handle.set(receiver.as_ref().map(ReceiverService::status));
         let before = std::mem::replace(&mut self.receiver, receiver);
         if let Some(closing) = before.and_then(ReceiverService::close) {
             self.closing = Some(closing);
@@ -124,7 +124,7 @@ impl Node {
 
     fn service_context(&self) -> ServiceContext {
         ServiceContext {
-            directory: self.config.state_dir.clone(),
+            state_dir: self.config.state_dir.clone(),
             node: Arc::clone(&self.name),
             hooks_at_once: self.config.hooks_at_once,
         }

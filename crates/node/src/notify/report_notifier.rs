@@ -296,7 +296,7 @@ impl Wanted<'_> {
 }
 
 impl ReportSink for ReportNotifier {
-    fn tell(&mut self, settled: &SettledReport) {
+    fn deliver(&mut self, settled: &SettledReport) {
         let SettledReport { instance, state: claim, seq, .. } = settled;
         let (claim, state) = (claim.as_str(), claim.server_name());
         tracing::info!(%instance, claim, state, seq, "settled");
@@ -308,7 +308,7 @@ impl ReportSink for ReportNotifier {
         }
     }
 
-    fn recall(&mut self, settled: &SettledReport, told: &BTreeMap<String, i64>) {
+    fn restore(&mut self, settled: &SettledReport, told: &BTreeMap<String, i64>) {
         let Some(hall) = self.hall() else { return };
         let settlement = ReportNotification { settled: settled.clone(), heard: clock::now() };
         let settlement = Arc::new(settlement);

@@ -17,11 +17,11 @@ const SOME: usize = 20;
 
 /// What is claimed of one instance; nothing if nobody reports here.
 pub(super) fn of(context: &QueryContext, id: &InstanceId) -> Option<Value> {
-    context.receiver_handle.claim(id).map(|role| claim(&role))
+    context.receiver_handle.router_report(id).map(|role| claim(&role))
 }
 
 fn claim(role: &RouterReport) -> Value {
-    let RouterReport { state: claim, at, settled, is_held, reports, acted: _ } = role;
+    let RouterReport { state: claim, at, settled, is_held, reports, acted_seq: _ } = role;
     json!({
         "claim": claim.as_str(), "at": millis(*at), "age_seconds": age(*at),
         "settled": settled.map(ReportedState::as_str), "state": settled.map(ReportedState::server_name),
@@ -35,7 +35,7 @@ fn age(at: SystemTime) -> u64 {
 
 /// All claims, what was counted, and who was told: `vipwatch.agent/1`.
 pub(super) fn answer(context: &QueryContext) -> Value {
-    let claims = context.receiver_handle.claims();
+    let claims = context.receiver_handle.status();
     let view = claims.as_ref().and_then(|claims| Some(claims.view.lock().ok()?.clone()));
     let (Some(claims), Some(view)) = (claims, view) else {
         return refusal(Why::Missing, "nobody reports here: this is not an agent");
@@ -45,13 +45,13 @@ pub(super) fn answer(context: &QueryContext) -> Value {
         router["id"] = id.as_str().into();
         router
     });
-    let report_notifier = claims.notes.parties();
+    let report_notifier = claims.deliveries.parties();
     let report_notifier = report_notifier.iter().map(|(name, party)| duty(name, party));
     json!({
         "schema": "vipwatch.agent/1", "node": &*context.node, "since": millis(claims.since),
         "routers": routers.collect::<Value>(), "duties": report_notifier.collect::<Value>(),
         "accepted": view.accepted, "coalesced": view.coalesced, "rejected": view.rejected,
-        "unable": view.unable, "pending": view.pending, "connections": view.connections,
+        "unable": view.unavailable, "pending": view.pending, "connections": view.connections,
         "problems": view.problems.iter().map(problem).collect::<Value>(),
     })
 }
@@ -71,7 +71,7 @@ fn duty(name: &str, party: &ReportTargetView) -> Value {
 
 /// What is wrong with what is claimed, beyond single instances.
 pub(super) fn findings(context: &QueryContext, view: &PublishedState) -> Vec<Value> {
-    let Some(claims) = context.receiver_handle.claims() else { return Vec::new() };
+    let Some(claims) = context.receiver_handle.status() else { return Vec::new() };
     let mut findings = Vec::new();
     let problems = claims.view.lock().map(|view| view.problems.clone()).unwrap_or_default();
     for (name, text) in problems {
@@ -101,7 +101,7 @@ pub(super) fn findings(context: &QueryContext, view: &PublishedState) -> Vec<Val
             "since": null, "age_seconds": null,
         }));
     }
-    for (name, party) in claims.notes.parties() {
+    for (name, party) in claims.deliveries.parties() {
         let Some((id, why)) = party.failing.iter().next() else { continue };
         let others = match party.failing.len() {
             1 => String::new(),

@@ -1,46 +1,51 @@
-//! The journal's file: its format, its lock, and what is read from it at the start.
+//! The journal's SQLite file: format, lock, and the contents at the start.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
 
-use rusqlite::{Connection, ErrorCode};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use rustix::io::Errno;
+use rusqlite::{Connection, ErrorCode, Row};
+use rustix::fs::{Mode, OFlags};
 use vipwatch_core::InstanceId;
 use vipwatch_core::debounce::ReportedState;
-use vipwatch_linux::file::{is_storage_error, set_aside};
+use vipwatch_linux::clock::{from_unix_millis, unix_millis_now};
+use vipwatch_linux::file::{is_storage_error, restrict_database, set_aside};
+use vipwatch_linux::lock::FileLock;
 
-use super::{FILE, JournalError, SettledRow, StoredReports, VERSION, writer};
+use super::{FILE, FORMAT_VERSION, JournalError, SettledRow, StoredReports};
 
-/// Whose lock says that somebody writes.
-const LOCK: &str = "claims.lock";
+/// Name of the file that is locked while a receiver uses the journal.
+const LOCK_FILE: &str = "claims.lock";
 
-/// As a new journal is made. Numbers are ours to give, so that none is ever used again.
+/// Size of SQLite's write-ahead log after which SQLite itself makes a checkpoint: 4096 pages of 4 KiB are 16 MiB. The
+/// writer makes its own checkpoints when it is idle; this limit is for a receiver that is never idle.
+const WAL_LIMIT_PAGES: i64 = 4096;
+const WAL_LIMIT_BYTES: i64 = WAL_LIMIT_PAGES * 4096;
+
+/// Tables of a new journal. The writer assigns `seq` itself, so that no number is ever used again.
 const CREATE: &str = "
 CREATE TABLE report (
     seq      INTEGER PRIMARY KEY,
-    at       INTEGER NOT NULL,              -- milliseconds since the epoch
+    at       INTEGER NOT NULL,              -- milliseconds since the Unix epoch
     instance TEXT NOT NULL,
-    word     TEXT NOT NULL
+    word     TEXT NOT NULL                  -- the reported state
 );
 CREATE TABLE settled (
     instance TEXT PRIMARY KEY,
-    seq      INTEGER NOT NULL,              -- the last report that was considered
+    seq      INTEGER NOT NULL,              -- the last report that is settled
     at       INTEGER NOT NULL,
     word     TEXT NOT NULL,
-    acted    INTEGER NOT NULL               -- the last one that was acted on; 0 for none
+    acted    INTEGER NOT NULL               -- the last report that was delivered to the sink; 0 for none
 ) WITHOUT ROWID;
 ";
 
-/// From format 1, which did not know who was told.
-const TAKE_OVER: &str = "
+/// Changes a journal of format 1, which has no deliveries.
+const UPGRADE_FROM_1: &str = "
 ALTER TABLE settled ADD COLUMN acted INTEGER NOT NULL DEFAULT 0;
 UPDATE settled SET acted = seq;
 DROP INDEX report_by_instance;
 ";
 
+/// The table of deliveries: `party` is the target's name.
 const CREATE_TOLD: &str = "
 CREATE TABLE told (
     party    TEXT NOT NULL,
@@ -54,155 +59,161 @@ CREATE TABLE told (
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) connection: Connection,
-    lock: OwnedFd,
+    lock: FileLock,
 }
 
 /// The contents of a file when it was opened.
 #[derive(Default)]
 pub(super) struct StoredState {
-    pub(super) memories: StoredReports,
-    /// No report has a number above this one.
-    pub(super) last: i64,
+    pub(super) reports: StoredReports,
+    /// No report has a sequence number above this one.
+    pub(super) last_seq: i64,
 }
 
 impl Store {
-    /// Opens the journal in `directory`, or begins one; a damaged file is set aside.
+    /// Opens or creates the journal in `directory`. A damaged file is renamed and replaced.
     pub(super) fn open(directory: &Path) -> Result<(Self, StoredState), JournalError> {
         let lock = lock(directory)?;
         match open_file(&directory.join(FILE)) {
-            Err(error) if error.is_damage() => Self::begin_anew(directory, lock),
-            opened => opened.map(|(connection, found)| (Self { connection, lock }, found)),
+            Err(error) if error.is_damage() => Self::create_anew(directory, lock),
+            opened => opened.map(|(connection, stored)| (Self { connection, lock }, stored)),
         }
     }
 
-    /// Sets the file aside, which is damaged, and begins another one.
+    /// Renames the file, which is damaged, and creates a new one.
     pub(super) fn replace(self, directory: &Path) -> Result<(Self, StoredState), JournalError> {
-        // ORDER: a connection removes files by name when it is closed, so it goes before they are renamed.
+        // ORDER: the connection is closed before its files are renamed, because SQLite removes `-wal` and `-shm` by
+        // name when it closes a database.
         drop(self.connection);
-        Self::begin_anew(directory, self.lock)
+        Self::create_anew(directory, self.lock)
     }
 
-    fn begin_anew(directory: &Path, lock: OwnedFd) -> Result<(Self, StoredState), JournalError> {
+    fn create_anew(directory: &Path, lock: FileLock) -> Result<(Self, StoredState), JournalError> {
         let path = directory.join(FILE);
         let aside = set_aside(&path)?;
         tracing::error!(kept_as = %aside.display(), "journal file is damaged; a new one is begun");
-        let (connection, found) = open_file(&path)?;
-        // The numbers that were given are not known: ten a second since the epoch is more.
-        let found = StoredState { last: writer::now() / 100, ..found };
-        Ok((Self { connection, lock }, found))
+        let (connection, stored) = open_file(&path)?;
+        // The last sequence number of the damaged file is unknown. A receiver that has stored fewer than ten reports a
+        // second since 1970 has not reached this number.
+        let stored = StoredState { last_seq: unix_millis_now() / 100, ..stored };
+        Ok((Self { connection, lock }, stored))
     }
 }
 
 fn open_file(path: &Path) -> Result<(Connection, StoredState), JournalError> {
     let name = || path.display().to_string();
     let failed = |source| JournalError::Open { path: name(), source };
-    vipwatch_linux::file::restrict_database(path);
+    restrict_database(path);
     let connection = Connection::open(path).map_err(failed)?;
     let version: i64 =
         connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
-    if version > VERSION {
+    if version > FORMAT_VERSION {
         return Err(JournalError::TooNew { path: name(), found: version });
     }
     let read = prepare(&connection, version).and_then(|()| {
-        // SQLite opens a file on a read-only disk for reading, and would do so until it is closed.
+        // SQLite opens a file on a read-only disk for reading only, and does not notice that the disk becomes writable.
         if connection.is_readonly("main")? {
             let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY);
             return Err(rusqlite::Error::SqliteFailure(code, None));
         }
-        Ok(StoredState { memories: recall(&connection)?, last: last_number(&connection)? })
+        Ok(StoredState { reports: read_reports(&connection)?, last_seq: last_seq(&connection)? })
     });
     Ok((connection, read.map_err(failed)?))
 }
 
-/// Whether SQLite says that a file is not a database any more, or not a whole one.
+/// Whether SQLite reports that a file is not a database, or is damaged.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
-/// One receiver for a journal: it gives the numbers.
-fn lock(directory: &Path) -> Result<OwnedFd, JournalError> {
+/// Locks the directory for this receiver: two writers would assign the same sequence numbers.
+fn lock(directory: &Path) -> Result<FileLock, JournalError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let (path, mode) = (directory.join(LOCK), Mode::from_raw_mode(0o600));
+    let (path, mode) = (directory.join(LOCK_FILE), Mode::from_raw_mode(0o600));
     let file = rustix::fs::open(&path, flags | OFlags::CREATE, mode).map_err(io::Error::from);
     let file = match file {
-        // On a disk that cannot be written it may be there already.
+        // On a disk that cannot be written, the lock file of an earlier receiver may exist.
         Err(error) if is_storage_error(&error) => {
             rustix::fs::open(&path, flags, mode).or(Err(error))?
         }
         file => file?,
     };
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::AGAIN) => Err(JournalError::Taken(directory.display().to_string())),
-        Err(errno) => Err(JournalError::Io(errno.into())),
-    }
+    let lock = FileLock::try_exclusive(file)?;
+    lock.ok_or_else(|| JournalError::Locked(directory.display().to_string()))
 }
 
-/// Makes it what this program writes.
-fn prepare(connection: &Connection, found: i64) -> rusqlite::Result<()> {
+/// Sets SQLite's options, and creates or upgrades the tables of a file of format `version`.
+fn prepare(connection: &Connection, version: i64) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // A promise outlives the machine.
+    // An fsync for each commit: a report that was answered with 200 survives a power failure.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
-    // The clerk does it when nobody waits; this is for those who never leave him a moment: 16 MiB.
-    connection.pragma_update(None, "wal_autocheckpoint", 4096)?;
-    let steps = match found {
+    connection.pragma_update(None, "journal_size_limit", WAL_LIMIT_BYTES)?;
+    connection.pragma_update(None, "wal_autocheckpoint", WAL_LIMIT_PAGES)?;
+    let steps = match version {
         0 => CREATE,
-        1 => TAKE_OVER,
+        1 => UPGRADE_FROM_1,
         _ => return Ok(()),
     };
     connection.execute_batch(&format!(
-        "BEGIN; {steps} {CREATE_TOLD} PRAGMA user_version = {VERSION}; COMMIT;"
+        "BEGIN; {steps} {CREATE_TOLD} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
     ))
 }
 
-/// What is to be remembered.
-fn recall(connection: &Connection) -> rusqlite::Result<StoredReports> {
-    let mut memories = StoredReports::new();
+/// Reads settled states, unsettled reports and deliveries.
+fn read_reports(connection: &Connection) -> rusqlite::Result<StoredReports> {
+    let mut reports = StoredReports::new();
     let mut settled = connection.prepare("SELECT instance, seq, word, acted, at FROM settled")?;
     let mut rows = settled.query([])?;
     while let Some(row) = rows.next()? {
-        if let Some((instance, seq, state)) = entry(row)? {
-            let at = Duration::from_millis(row.get::<_, i64>(4)?.try_into().unwrap_or(0));
-            let holds = SettledRow { state, seq, acted: row.get(3)?, at: UNIX_EPOCH + at };
-            memories.entry(instance).or_default().settled = Some(holds);
+        if let Some(ReportRow { instance, seq, state }) = ReportRow::read(row)? {
+            let (acted_seq, at) = (row.get(3)?, from_unix_millis(row.get(4)?));
+            let settled = SettledRow { state, seq, acted_seq, at };
+            reports.entry(instance).or_default().settled = Some(settled);
         }
     }
-    let mut open = connection.prepare(
+    let mut unsettled = connection.prepare(
         "SELECT instance, seq, word FROM report WHERE seq > \
          coalesce((SELECT seq FROM settled WHERE settled.instance = report.instance), 0) ORDER BY seq",
     )?;
-    let mut rows = open.query([])?;
+    let mut rows = unsettled.query([])?;
     while let Some(row) = rows.next()? {
-        if let Some((instance, seq, state)) = entry(row)? {
-            memories.entry(instance).or_default().open.push((seq, state));
+        if let Some(ReportRow { instance, seq, state }) = ReportRow::read(row)? {
+            reports.entry(instance).or_default().unsettled.push((seq, state));
         }
     }
-    let mut told = connection.prepare("SELECT instance, seq, party FROM told")?;
-    let mut rows = told.query([])?;
+    let mut deliveries = connection.prepare("SELECT instance, seq, party FROM told")?;
+    let mut rows = deliveries.query([])?;
     while let Some(row) = rows.next()? {
         let instance = row.get::<_, String>(0)?.parse::<InstanceId>();
-        if let Some(memory) = instance.ok().and_then(|instance| memories.get_mut(&instance)) {
-            memory.told.insert(row.get(2)?, row.get(1)?);
+        if let Some(report) = instance.ok().and_then(|instance| reports.get_mut(&instance)) {
+            report.delivered.insert(row.get(2)?, row.get(1)?);
         }
     }
-    Ok(memories)
+    Ok(reports)
 }
 
-/// The highest number that was ever given.
-fn last_number(connection: &Connection) -> rusqlite::Result<i64> {
-    let question = "SELECT max(coalesce((SELECT max(seq) FROM report), 0), \
-                    coalesce((SELECT max(seq) FROM settled), 0))";
-    connection.query_row(question, [], |row| row.get(0))
+/// The highest sequence number in the file; 0 if it is empty.
+fn last_seq(connection: &Connection) -> rusqlite::Result<i64> {
+    let query = "SELECT max(coalesce((SELECT max(seq) FROM report), 0), \
+                 coalesce((SELECT max(seq) FROM settled), 0))";
+    connection.query_row(query, [], |row| row.get(0))
 }
 
-/// What only we have written is as we have written it; anything else is left alone.
-fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<(InstanceId, i64, ReportedState)>> {
-    let (instance, seq, word): (String, i64, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-    Ok(instance
-        .parse()
-        .ok()
-        .zip(ReportedState::parse(&word))
-        .map(|(instance, state)| (instance, seq, state)))
+/// The columns `instance`, `seq` and `word`.
+struct ReportRow {
+    instance: InstanceId,
+    seq: i64,
+    state: ReportedState,
+}
+
+impl ReportRow {
+    /// Reads the first three columns; `None` for values that this program does not write.
+    fn read(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
+        let (instance, word): (String, String) = (row.get(0)?, row.get(2)?);
+        let (Ok(instance), Some(state)) = (instance.parse(), ReportedState::parse(&word)) else {
+            return Ok(None);
+        };
+        Ok(Some(Self { instance, seq: row.get(1)?, state }))
+    }
 }

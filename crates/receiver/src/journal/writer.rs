@@ -1,411 +1,337 @@
-//! The journal's thread: what somebody waits for is written at once, many with one fsync; the rest a little
-//! later, and of each only the last.
+//! The journal's writer thread. Reports are written at once, all that have arrived with one fsync; other rows are
+//! [deferred](super::deferred).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rusqlite::params;
 use vipwatch_core::debounce::ReportedState;
 use vipwatch_core::{ErrorChain, InstanceId};
+use vipwatch_linux::clock::unix_millis_now;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
+use super::deferred::DeferredRows;
+use super::delivery_store::{Deliveries, SharedDeliveries};
 use super::store::{Store, StoredState, is_damage};
-use super::{Completion, DeliveredReports, JournalEntry, StoreResult, StoredReports};
+use super::{Completion, JournalEntry, JournalError, StoreResult, StoredReports};
 
-/// How long what nobody waits for may wait for the disk.
-const LATER: Duration = Duration::from_millis(50);
-/// The file is put in order, which takes some fsyncs, when so many rows were written and then nobody has come for
-/// so long. Not after each: the first to come after that waits for one fsync more.
-const ENOUGH: usize = 1000;
-const QUIET: Duration = Duration::from_millis(100);
-/// How long after a failure the file is opened again.
-const RETRY: Duration = Duration::from_secs(5);
-/// How often what was acted on is cleared, and how long it is kept until then.
-const CLEARING: Duration = Duration::from_mins(1);
-const KEPT_MILLIS: i64 = 86_400_000;
+/// Rows after which the writer moves SQLite's write-ahead log into the database file. The first report after a checkpoint
+/// waits for one fsync more, so the writer does not do it after each transaction.
+const CHECKPOINT_ROWS: usize = 1000;
+/// How long no entry must have arrived before a checkpoint, which takes several fsyncs.
+const CHECKPOINT_IDLE_TIME: Duration = Duration::from_millis(100);
+/// Time between two attempts to open a file that could not be opened.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(5);
+/// Time between two deletions of old reports.
+const CLEANUP_INTERVAL: Duration = Duration::from_mins(1);
+/// How long settled reports stay in the file: one day.
+const REPORT_RETENTION_MILLIS: i64 = 86_400_000;
 
-/// What need not be on the disk before somebody is answered: of each instance and party, the last.
-#[derive(Default)]
-struct Later {
-    /// The last report that was considered, what holds, and the last that was acted on; `None` to forget.
-    settled: BTreeMap<InstanceId, Option<(i64, ReportedState, i64)>>,
-    /// Reports that are written once more, into a new file, with the numbers they had.
-    reports: BTreeMap<i64, (InstanceId, ReportedState)>,
-    told: DeliveredReports,
-    since: Option<Instant>,
+/// A report that is to be stored.
+struct NewReport {
+    request_id: u64,
+    instance: InstanceId,
+    state: ReportedState,
 }
 
-impl Later {
-    fn add(&mut self, note: JournalEntry) {
-        match note {
-            JournalEntry::SettledReport { instance, seq, state, acted } => {
-                let entry = self.settled.entry(instance).or_default();
-                let before = entry.map_or(0, |(_, _, acted)| acted);
-                *entry = Some((seq, state, acted.max(before)));
-            }
-            JournalEntry::Again { instance, seq, state } => {
-                self.reports.insert(seq, (instance, state));
-            }
-            JournalEntry::Forget(instance) => {
-                self.reports.retain(|_, (other, _)| *other != instance);
-                self.told.retain(|(_, other), _| *other != instance);
-                self.settled.insert(instance, None);
-            }
-            JournalEntry::DeliveredReports | JournalEntry::Report { .. } | JournalEntry::End => {
-                return;
-            }
-        }
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    /// Takes over what is in the ledger.
-    fn take(&mut self, ledger: &Mutex<DeliveredReports>) {
-        let told = ledger.lock().map(|mut told| std::mem::take(&mut *told)).unwrap_or_default();
-        if !told.is_empty() {
-            self.told.extend(told);
-            self.since.get_or_insert_with(Instant::now);
-        }
-    }
-
-    /// Adds rows that a new file does not have; what is newer stays.
-    fn add_known(&mut self, known: &DeliveredReports) {
-        let is_forgotten = |instance| matches!(self.settled.get(instance), Some(None));
-        for (key, seq) in known.iter().filter(|((_, instance), _)| !is_forgotten(instance)) {
-            self.told.entry(key.clone()).or_insert(*seq);
-        }
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    /// How long it may wait.
-    fn patience(&self) -> Option<Duration> {
-        self.since.map(|since| LATER.saturating_sub(since.elapsed()))
-    }
-}
-
-/// The thread's side.
+/// The state of the writer thread.
 pub(super) struct JournalWriter {
     directory: PathBuf,
     /// `None`: the file cannot be opened.
     store: Option<Store>,
-    /// Why not.
-    error: String,
-    /// Whether the file was open before: then those who use the journal know more than a file that is
-    /// opened again.
+    /// Why the file cannot be opened.
+    open_error: String,
+    last_open_attempt: Instant,
+    /// The file was open before. Then the receiver has newer states in memory than a file that is opened again.
     was_open: bool,
-    /// BOUND: see `Journal::shelf`.
-    shelf: WakeQueue<Completion>,
-    /// The last number that was given.
-    last: i64,
-    later: Later,
-    ledger: Arc<Mutex<DeliveredReports>>,
-    /// The rows of `told` in the file, for a new file if this one is damaged.
-    /// BOUND: one for each target and instance, and the receiver takes no more than so many instances.
-    known: DeliveredReports,
-    /// What may wait cannot be written, and that was said.
-    is_failing: bool,
-    /// Rows since the file was last put in order.
-    written: usize,
+    /// BOUND: see `Journal::completions`.
+    completions: WakeQueue<Completion>,
+    /// The last sequence number that was assigned.
+    last_seq: i64,
+    deferred: DeferredRows,
+    recorded: SharedDeliveries,
+    /// A copy of the table `told`, for a new file if this one is damaged.
+    /// BOUND: one entry for each target and instance; the receiver limits the number of instances.
+    stored_deliveries: Deliveries,
+    /// Deferred rows could not be written, and that was logged.
+    is_failure_logged: bool,
+    rows_since_checkpoint: usize,
+    last_cleanup: Instant,
 }
 
 impl JournalWriter {
+    /// A writer without a file. Call [`Self::use_store`] or [`Self::refuse_reports`] next.
     pub(super) fn new(
         directory: &Path,
-        shelf: WakeQueue<Completion>,
-        ledger: Arc<Mutex<DeliveredReports>>,
+        completions: WakeQueue<Completion>,
+        recorded: SharedDeliveries,
     ) -> Self {
         Self {
             directory: directory.to_owned(),
             store: None,
-            error: String::new(),
+            open_error: String::new(),
+            last_open_attempt: Instant::now(),
             was_open: false,
-            shelf,
-            last: 0,
-            later: Later::default(),
-            ledger,
-            known: DeliveredReports::new(),
-            is_failing: false,
-            written: 0,
+            completions,
+            last_seq: 0,
+            deferred: DeferredRows::default(),
+            recorded,
+            stored_deliveries: Deliveries::new(),
+            is_failure_logged: false,
+            rows_since_checkpoint: 0,
+            last_cleanup: Instant::now(),
         }
     }
 
-    /// Writes to `store` from now on, which remembers `memories`; no report has a number above `last`.
-    pub(super) fn begin(&mut self, store: Store, memories: &StoredReports, last: i64) {
+    /// Writes to `store` from now on. It contains `reports`; no report has a sequence number above `last_seq`.
+    pub(super) fn use_store(&mut self, store: Store, reports: &StoredReports, last_seq: i64) {
         if self.was_open {
-            self.later.add_known(&self.known);
+            self.deferred.add_older_deliveries(&self.stored_deliveries);
         } else {
-            self.known = told_of(memories);
+            self.stored_deliveries = deliveries_of(reports);
         }
-        (self.store, self.was_open) = (Some(store), true);
-        self.last = self.last.max(last);
+        self.store = Some(store);
+        self.was_open = true;
+        self.last_seq = self.last_seq.max(last_seq);
     }
 
-    /// Refuses reports for this reason, until the file could be opened.
-    pub(super) fn refuse(&mut self, error: String) {
-        self.error = error;
+    /// Refuses reports with this reason until the file can be opened.
+    pub(super) fn refuse_reports(&mut self, error: String) {
+        self.open_error = error;
     }
 
-    /// Writes until it is told to end.
-    pub(super) fn work(mut self, bundles: &Receiver<Vec<JournalEntry>>, heartbeat: &Heartbeat) {
-        let mut cleared = Instant::now();
-        let mut tried = Instant::now();
+    /// Writes until [`JournalEntry::Stop`].
+    pub(super) fn run(mut self, batches: &Receiver<Vec<JournalEntry>>, heartbeat: &Heartbeat) {
         loop {
             heartbeat.beat();
-            if self.store.is_none() && tried.elapsed() >= RETRY {
-                self.open_again();
-                tried = Instant::now();
+            if self.store.is_none() && self.last_open_attempt.elapsed() >= REOPEN_INTERVAL {
+                self.reopen();
+                self.last_open_attempt = Instant::now();
             }
-            let patience = self.later.patience().filter(|_| self.store.is_some());
-            let retry = self.store.is_none().then(|| RETRY.saturating_sub(tried.elapsed()));
-            let order = (self.written >= ENOUGH).then_some(QUIET);
-            let limit = patience.or(retry).or(order);
-            let first = match bundles.recv_timeout(limit.unwrap_or(Duration::MAX).min(beat_every()))
-            {
+            let first = match batches.recv_timeout(self.time_to_wait()) {
+                Ok(batch) => batch,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.take_the_time(patience, order);
+                    self.write_while_idle();
                     continue;
                 }
-                bundle => bundle.ok(),
+                Err(RecvTimeoutError::Disconnected) => vec![JournalEntry::Stop],
             };
-            let first = first.unwrap_or_else(|| vec![JournalEntry::End]);
-            let mut reports = Vec::new();
-            let mut is_over = false;
-            for note in std::iter::once(first).chain(bundles.try_iter()).flatten() {
-                match note {
-                    JournalEntry::Report { ticket, instance, state } => {
-                        reports.push((ticket, instance, state));
-                    }
-                    JournalEntry::End => is_over = true,
-                    note => self.later.add(note),
-                }
-            }
-            if !reports.is_empty() {
-                self.promise(&reports);
-            }
-            self.later.take(&self.ledger);
-            if is_over || self.later.patience().is_some_and(|left| left.is_zero()) {
-                self.write_later();
-            }
-            if cleared.elapsed() >= CLEARING || is_over {
-                cleared = Instant::now();
-                self.clear();
-            }
-            if is_over {
+            let entries = std::iter::once(first).chain(batches.try_iter()).flatten();
+            if !self.process(entries) {
                 return;
             }
         }
     }
 
-    /// No report has come: what could wait for that is done, if its time has come.
-    fn take_the_time(&mut self, patience: Option<Duration>, order: Option<Duration>) {
-        if patience.is_some() {
-            if self.later.patience().is_some_and(|left| left.is_zero()) {
-                self.write_later();
+    /// How long to wait for the next batch.
+    fn time_to_wait(&self) -> Duration {
+        let limit = match (&self.store, self.deferred.time_left()) {
+            (None, _) => REOPEN_INTERVAL.saturating_sub(self.last_open_attempt.elapsed()),
+            (Some(_), Some(left)) => left,
+            (Some(_), None) if self.rows_since_checkpoint >= CHECKPOINT_ROWS => {
+                CHECKPOINT_IDLE_TIME
             }
-        } else if self.store.is_some() && order.is_some() {
-            self.put_in_order();
+            (Some(_), None) => Duration::MAX,
+        };
+        limit.min(beat_every())
+    }
+
+    /// No batch has arrived: commits deferred rows that are due, or makes a checkpoint.
+    fn write_while_idle(&mut self) {
+        if self.store.is_none() {
+            return;
+        }
+        if self.deferred.time_left().is_some() {
+            if self.deferred.is_due() {
+                self.commit_deferred();
+            }
+        } else if self.rows_since_checkpoint >= CHECKPOINT_ROWS {
+            self.checkpoint();
         }
     }
 
-    /// Opens the file that could not be opened.
-    fn open_again(&mut self) {
+    /// Processes all entries that have arrived; false after [`JournalEntry::Stop`].
+    fn process(&mut self, entries: impl Iterator<Item = JournalEntry>) -> bool {
+        let mut reports = Vec::new();
+        let mut is_stopping = false;
+        for entry in entries {
+            match entry {
+                JournalEntry::Report { request_id, instance, state } => {
+                    reports.push(NewReport { request_id, instance, state });
+                }
+                JournalEntry::Stop => is_stopping = true,
+                entry => self.deferred.add(entry),
+            }
+        }
+        if !reports.is_empty() {
+            self.store_reports(&reports);
+        }
+        self.deferred.take_deliveries(&self.recorded);
+        if is_stopping || self.deferred.is_due() {
+            self.commit_deferred();
+        }
+        if is_stopping || self.last_cleanup.elapsed() >= CLEANUP_INTERVAL {
+            self.last_cleanup = Instant::now();
+            self.delete_old_reports();
+        }
+        !is_stopping
+    }
+
+    /// Tries again to open the file.
+    fn reopen(&mut self) {
         let opened = std::fs::create_dir_all(&self.directory)
-            .map_err(super::JournalError::from)
+            .map_err(JournalError::from)
             .and_then(|()| Store::open(&self.directory));
         match opened {
-            Ok((store, found)) => {
-                tracing::info!("journal is open; reports are taken");
-                self.take_over(store, found);
+            Ok((store, stored)) => {
+                tracing::info!("journal opened; reports are accepted");
+                self.switch_to(store, stored);
             }
-            Err(error) => self.error = ErrorChain(&error).to_string(),
+            Err(error) => self.open_error = ErrorChain(&error).to_string(),
         }
     }
 
-    fn take_over(&mut self, store: Store, found: StoredState) {
-        let StoredState { memories, last } = found;
+    /// Uses a file that was opened or created while the writer runs.
+    fn switch_to(&mut self, store: Store, stored: StoredState) {
+        let StoredState { reports, last_seq } = stored;
         let was_open = self.was_open;
-        self.begin(store, &memories, last);
-        // ORDER: what was remembered is left before anything that is written from now on.
-        self.shelf.put(if was_open { Completion::Replaced } else { Completion::Opened(memories) });
+        self.use_store(store, &reports, last_seq);
+        // ORDER: the receiver gets the stored reports before the result of any report that is written from now on.
+        let completion = if was_open { Completion::Replaced } else { Completion::Opened(reports) };
+        self.completions.put(completion);
     }
 
-    /// If that is why a statement failed, sets the damaged file aside and begins another one; returns
-    /// whether there is one.
+    /// If `error` says that the file is damaged, renames it and creates a new one. Returns whether a new file is open.
     fn replace_if_damaged(&mut self, error: &rusqlite::Error) -> bool {
         if !is_damage(error) {
             return false;
         }
         let Some(store) = self.store.take() else { return false };
         match store.replace(&self.directory) {
-            Ok((store, found)) => self.take_over(store, found),
-            Err(error) => self.error = ErrorChain(&error).to_string(),
+            Ok((store, stored)) => self.switch_to(store, stored),
+            Err(error) => self.open_error = ErrorChain(&error).to_string(),
         }
         self.store.is_some()
     }
 
-    /// Moves what was written from the log of SQLite to its place, when hardly anybody waits for it.
-    fn put_in_order(&mut self) {
-        self.written = 0;
+    /// Moves SQLite's write-ahead log into the database file, as far as it is possible without waiting.
+    fn checkpoint(&mut self) {
+        self.rows_since_checkpoint = 0;
         let Some(store) = &self.store else { return };
-        let ordered = store.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        // A disk that is full now may not be next time.
-        if let Err(error) = ordered {
+        let done = store.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        // Other errors, such as a full disk, may be gone at the next checkpoint.
+        if let Err(error) = done {
             self.replace_if_damaged(&error);
         }
     }
 
-    /// Writes reports, and leaves word of it.
-    fn promise(&mut self, reports: &[(u64, InstanceId, ReportedState)]) {
-        let mut written = self.write(reports);
+    /// Stores reports and returns their results as completions.
+    fn store_reports(&mut self, reports: &[NewReport]) {
+        let mut written = self.insert(reports);
         if written.as_ref().is_err_and(|error| self.replace_if_damaged(error)) {
-            written = self.write(reports);
+            written = self.insert(reports);
         }
-        let kept: Vec<StoreResult> = match written {
-            Ok(kept) => kept,
-            Err(error) => {
-                let is_open = self.store.is_some();
-                let why = if is_open { error.to_string() } else { self.error.clone() };
-                reports.iter().map(|(ticket, ..)| (*ticket, Err(why.clone()))).collect()
-            }
-        };
-        self.shelf.put_all(kept.into_iter().map(Completion::Stored));
+        let results = written.unwrap_or_else(|error| {
+            let is_open = self.store.is_some();
+            let reason = if is_open { error.to_string() } else { self.open_error.clone() };
+            let failed = |report: &NewReport| StoreResult {
+                request_id: report.request_id,
+                seq: Err(reason.clone()),
+            };
+            reports.iter().map(failed).collect()
+        });
+        self.completions.put_all(results.into_iter().map(Completion::Stored));
     }
 
-    fn write(
-        &mut self,
-        reports: &[(u64, InstanceId, ReportedState)],
-    ) -> rusqlite::Result<Vec<StoreResult>> {
-        let at = now();
-        let Some(store) = &mut self.store else { return Err(closed()) };
+    /// Inserts reports in one transaction.
+    fn insert(&mut self, reports: &[NewReport]) -> rusqlite::Result<Vec<StoreResult>> {
+        let at = unix_millis_now();
+        let Some(store) = &mut self.store else { return Err(not_open()) };
         let transaction = store.connection.transaction()?;
-        let mut kept = Vec::with_capacity(reports.len());
-        let mut seq = self.last;
+        let mut results = Vec::with_capacity(reports.len());
+        let mut seq = self.last_seq;
         {
             let mut insert = transaction
                 .prepare("INSERT INTO report (seq, at, instance, word) VALUES (?1, ?2, ?3, ?4)")?;
-            for (ticket, instance, state) in reports {
+            for NewReport { request_id, instance, state } in reports {
                 seq += 1;
                 insert.execute(params![seq, at, instance.as_str(), state.as_str()])?;
-                kept.push((*ticket, Ok(seq)));
+                results.push(StoreResult { request_id: *request_id, seq: Ok(seq) });
             }
         }
         transaction.commit()?;
-        self.written += reports.len();
-        self.last = seq;
-        Ok(kept)
+        self.rows_since_checkpoint += reports.len();
+        self.last_seq = seq;
+        Ok(results)
     }
 
-    /// Writes what could wait. If it cannot be written now, it is tried again.
-    fn write_later(&mut self) {
-        let later = std::mem::take(&mut self.later);
-        self.written += later.settled.len() + later.told.len();
-        match self.try_write_later(&later) {
+    /// Commits the deferred rows. If that fails, they are kept and tried again.
+    fn commit_deferred(&mut self) {
+        let mut deferred = std::mem::take(&mut self.deferred);
+        self.rows_since_checkpoint += deferred.len();
+        match self.try_commit(&deferred) {
             Ok(()) => {
-                self.note_written(later);
-                if std::mem::take(&mut self.is_failing) {
-                    tracing::info!("the journal can be written again");
+                deferred.apply_to(&mut self.stored_deliveries);
+                if std::mem::take(&mut self.is_failure_logged) {
+                    tracing::info!("journal stores deliveries again");
                 }
             }
             Err(error) => {
-                self.later = Later { since: Some(Instant::now()), ..later };
+                deferred.postpone();
+                self.deferred = deferred;
                 if self.replace_if_damaged(&error) {
                     return;
                 }
-                if !std::mem::replace(&mut self.is_failing, true) {
-                    let what =
-                        "what was told cannot be noted, and may be told again after a restart";
-                    tracing::error!(%error, "{what}");
+                if !std::mem::replace(&mut self.is_failure_logged, true) {
+                    tracing::error!(
+                        %error,
+                        "cannot store deliveries in the journal; they may be repeated after a restart"
+                    );
                 }
             }
         }
     }
 
-    /// Keeps `known` as the file is.
-    fn note_written(&mut self, later: Later) {
-        let Later { settled, told, .. } = later;
-        let is_forgotten = |instance: &InstanceId| matches!(settled.get(instance), Some(None));
-        if settled.values().any(Option::is_none) {
-            self.known.retain(|(_, instance), _| !is_forgotten(instance));
-        }
-        self.known.extend(told);
-    }
-
-    fn try_write_later(&mut self, later: &Later) -> rusqlite::Result<()> {
-        let at = now();
-        let Some(store) = &mut self.store else { return Err(closed()) };
+    fn try_commit(&mut self, deferred: &DeferredRows) -> rusqlite::Result<()> {
+        let Some(store) = &mut self.store else { return Err(not_open()) };
         let transaction = store.connection.transaction()?;
-        {
-            let mut settled = transaction.prepare(
-                "INSERT INTO settled (instance, seq, at, word, acted) VALUES (?1, ?2, ?3, ?4, ?5) \
-                 ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, word = ?4, \
-                 acted = max(acted, ?5)",
-            )?;
-            for (instance, holds) in &later.settled {
-                let id = instance.as_str();
-                if let Some((seq, state, acted)) = holds {
-                    settled.execute(params![id, seq, at, state.as_str(), acted])?;
-                    continue;
-                }
-                for table in ["report", "settled", "told"] {
-                    let delete = format!("DELETE FROM {table} WHERE instance = ?1");
-                    transaction.execute(&delete, [id])?;
-                }
-            }
-            let mut again = transaction.prepare(
-                "INSERT OR REPLACE INTO report (seq, at, instance, word) VALUES (?1, ?2, ?3, ?4)",
-            )?;
-            for (seq, (instance, state)) in &later.reports {
-                again.execute(params![seq, at, instance.as_str(), state.as_str()])?;
-            }
-            let mut told = transaction.prepare(
-                "INSERT INTO told (party, instance, seq) VALUES (?1, ?2, ?3) \
-                 ON CONFLICT (party, instance) DO UPDATE SET seq = ?3",
-            )?;
-            for ((party, instance), seq) in &later.told {
-                told.execute(params![&**party, instance.as_str(), seq])?;
-            }
-        }
+        deferred.write(&transaction)?;
         transaction.commit()
     }
 
-    /// Clears reports that were acted on long ago.
-    fn clear(&mut self) {
+    /// Deletes settled reports that are older than [`REPORT_RETENTION_MILLIS`].
+    fn delete_old_reports(&mut self) {
         let Some(store) = &self.store else { return };
-        let cleared = store.connection.execute(
+        let deleted = store.connection.execute(
             "DELETE FROM report WHERE at < ?1 AND seq <= \
              (SELECT seq FROM settled WHERE settled.instance = report.instance)",
-            [now() - KEPT_MILLIS],
+            [unix_millis_now() - REPORT_RETENTION_MILLIS],
         );
-        // A disk that is full now may not be next time.
-        if let Err(error) = cleared {
+        // Other errors, such as a full disk, may be gone at the next cleanup.
+        if let Err(error) = deleted {
             self.replace_if_damaged(&error);
         }
     }
 }
 
-/// The rows of `told` in `memories`. Each name is kept once.
-fn told_of(memories: &StoredReports) -> DeliveredReports {
+/// The deliveries in `reports`. Each target's name is allocated once.
+fn deliveries_of(reports: &StoredReports) -> Deliveries {
     let mut names: BTreeMap<&str, Arc<str>> = BTreeMap::new();
-    let mut all = DeliveredReports::new();
-    for (instance, memory) in memories {
-        for (name, seq) in &memory.told {
-            let party = names.entry(name).or_insert_with(|| Arc::from(name.as_str()));
-            all.insert((Arc::clone(party), instance.clone()), *seq);
+    let mut all = Deliveries::new();
+    for (instance, report) in reports {
+        for (name, seq) in &report.delivered {
+            let target = names.entry(name).or_insert_with(|| Arc::from(name.as_str()));
+            all.insert((Arc::clone(target), instance.clone()), *seq);
         }
     }
     all
 }
 
-/// The error of a statement that cannot be run because no file is open.
-fn closed() -> rusqlite::Error {
+/// The error of a statement that cannot be run because no file is open. [`JournalWriter::open_error`] has the reason.
+fn not_open() -> rusqlite::Error {
     rusqlite::Error::InvalidQuery
-}
-
-/// Milliseconds since the epoch.
-pub(super) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Who is let in, who must make room, and who may not report.
+//! Accepts connections: which users may report, and which connection is closed when there are too many.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,141 +10,131 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use vipwatch_core::Moment;
 use vipwatch_linux::{clock, peer};
 
-use super::{Connection, LISTENER, Server};
+use super::connection::Connection;
+use super::{LISTENER_TOKEN, Server};
 use crate::reply::Reply;
 
-/// Strangers who are heard out at a time, and who are named in the log.
-const STRANGERS: usize = 32;
+/// Maximum number of open connections of users that may not report. Further ones get their 403 at once.
+const MAX_FORBIDDEN_CONNECTIONS: usize = 32;
 
-/// How long nobody is let in when that failed.
-const RESPITE: Duration = Duration::from_millis(100);
+/// Maximum number of users whose attempts without permission are logged.
+const MAX_LOGGED_USERS: usize = 32;
 
-/// How many are let in before those are answered whose reports are on the disk by now.
-const AT_A_TIME: usize = 64;
+/// How long the server does not accept connections after `accept` has failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections accepted in one round of the loop, before the server replies to stored reports.
+const MAX_ACCEPTS_PER_ROUND: usize = 64;
 
 impl Server {
-    /// Lets in those who wait.
+    /// Accepts the connections in the backlog.
     pub(super) fn accept(&mut self) {
-        // So many that nobody who has something to say waits for those who come.
-        for _ in 0..AT_A_TIME {
+        for _ in 0..MAX_ACCEPTS_PER_ROUND {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = match accept_with(&self.listener, flags) {
+            match accept_with(&self.listener, flags) {
                 Ok(socket) => {
-                    self.is_full = false;
-                    socket
+                    self.is_accept_failure_logged = false;
+                    self.admit(socket);
                 }
-                // Whoever hung up while he waited.
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                // ECONNABORTED: the peer has closed the connection before it was accepted.
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(errno) => {
-                    if !self.make_room() {
-                        self.turn_away(errno);
+                    if !self.close_oldest_idle() {
+                        self.pause_accepting(errno);
                     }
                     return;
                 }
-            };
-            let peer = peer::credentials(&socket);
-            let user = peer.as_ref().ok().map(|peer| peer.user);
-            let is_stranger = !self.may_report(&socket, user);
-            if is_stranger {
-                self.count("forbidden");
-                self.meet_stranger(user);
-                if self.strangers() >= STRANGERS {
-                    let _ = send(&socket, &Reply::Forbidden.bytes(false), SendFlags::NOSIGNAL);
-                    continue;
-                }
             }
-            if self.connections.len() >= self.policy.connections && !self.make_room() {
-                let full = Reply::Unable("too many report at once".to_owned());
-                let _ = send(&socket, &full.bytes(false), SendFlags::NOSIGNAL);
-                self.amend(|view| view.unable += 1);
-                continue;
-            }
-            let token = self.next;
-            self.next += 1;
-            let deadline = clock::now() + self.policy.deadline;
-            let connection = Connection {
-                socket,
-                bytes: Vec::new(),
-                is_stranger,
-                is_promised: false,
-                is_watched: false,
-                deadline,
-            };
-            self.connections.insert(token, connection);
-            self.read(token);
-            self.watch(token);
         }
+    }
+
+    /// Begins to serve a connection, or rejects it with 403 or 503.
+    fn admit(&mut self, socket: OwnedFd) {
+        let user = peer::credentials(&socket).ok().map(|peer| peer.user);
+        let is_forbidden = !self.may_report(&socket, user);
+        if is_forbidden {
+            self.count_rejected("forbidden");
+            self.log_forbidden(user);
+            if self.forbidden_connections() >= MAX_FORBIDDEN_CONNECTIONS {
+                let _ = send(&socket, &Reply::Forbidden.bytes(false), SendFlags::NOSIGNAL);
+                return;
+            }
+        }
+        let is_full = self.connections.len() >= self.policy.max_connections;
+        if is_full && !self.close_oldest_idle() {
+            let reply = Reply::Unavailable("too many connections".to_owned());
+            let _ = send(&socket, &reply.bytes(false), SendFlags::NOSIGNAL);
+            self.change_view(|view| view.unavailable += 1);
+            return;
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        let connection = Connection {
+            socket,
+            bytes: Vec::new(),
+            is_forbidden,
+            is_storing: false,
+            is_polled: false,
+            deadline: clock::now() + self.policy.request_timeout,
+        };
+        self.connections.insert(token, connection);
+        self.read(token);
+        self.await_request(token);
     }
 
     /// Whether the process at the other end of `socket` may report.
     fn may_report(&self, socket: &OwnedFd, user: Option<u32>) -> bool {
         let is_member = |group: &u32| peer::is_member(socket, *group).unwrap_or(false);
-        user.is_some_and(|user| self.policy.users.contains(&user))
-            || self.policy.groups.iter().any(is_member)
+        user.is_some_and(|user| self.policy.allowed_users.contains(&user))
+            || self.policy.allowed_groups.iter().any(is_member)
     }
 
-    /// Says once of each user that he tried.
-    fn meet_stranger(&mut self, user: Option<u32>) {
-        if self.known_strangers.len() < STRANGERS && self.known_strangers.insert(user) {
+    /// Logs a user without permission, once.
+    fn log_forbidden(&mut self, user: Option<u32>) {
+        if self.logged_users.len() < MAX_LOGGED_USERS && self.logged_users.insert(user) {
             let user = user.map_or_else(|| "unknown".to_owned(), |user| user.to_string());
-            tracing::warn!(user, "may not report here, and tried; --allow, or allow, lets him");
+            tracing::warn!(user, "report rejected: user not in \"allow\"");
         }
     }
 
-    fn strangers(&self) -> usize {
-        self.connections.values().filter(|one| one.is_stranger).count()
+    fn forbidden_connections(&self) -> usize {
+        self.connections.values().filter(|connection| connection.is_forbidden).count()
     }
 
-    /// Waits for what else somebody has to say, unless a report of his is being promised.
-    pub(super) fn watch(&mut self, token: u64) {
-        let Some(connection) = self.connections.get_mut(&token) else { return };
-        if connection.is_promised {
-            return;
+    /// Stops polling the listener for [`ACCEPT_PAUSE`]: the process has no free descriptor or no memory, and `epoll` would
+    /// report the waiting connections again at once. They stay in the backlog.
+    fn pause_accepting(&mut self, errno: Errno) {
+        if !std::mem::replace(&mut self.is_accept_failure_logged, true) {
+            let error = io::Error::from(errno);
+            tracing::error!(%error, "cannot accept connections");
         }
-        connection.deadline = clock::now() + self.policy.deadline;
-        self.deadlines.push_back((connection.deadline, token));
-        if !connection.is_watched {
-            let data = epoll::EventData::new_u64(token);
-            let added = epoll::add(&self.waiting, &connection.socket, data, epoll::EventFlags::IN);
-            // Without it, his deadline ends it.
-            connection.is_watched = added.is_ok();
-        }
+        let _ = epoll::delete(&self.epoll, &self.listener);
+        self.accept_paused_until = Some(clock::now() + ACCEPT_PAUSE);
     }
 
-    /// Nobody can be let in, for want of files or memory: those who wait go on to wait, and we do not
-    /// turn in circles meanwhile.
-    fn turn_away(&mut self, errno: Errno) {
-        if !std::mem::replace(&mut self.is_full, true) {
-            tracing::error!("cannot let anybody in: {}", io::Error::from(errno));
-        }
-        let _ = epoll::delete(&self.waiting, &self.listener);
-        self.closed_until = Some(clock::now() + RESPITE);
-    }
-
-    /// Lets monitors in again, if it is time.
-    pub(super) fn open_again(&mut self, now: Moment) {
-        if self.closed_until.is_some_and(|until| until <= now) {
-            self.closed_until = None;
-            let data = epoll::EventData::new_u64(LISTENER);
-            let _ = epoll::add(&self.waiting, &self.listener, data, epoll::EventFlags::IN);
+    /// Polls the listener again when the pause is over.
+    pub(super) fn resume_accepting(&mut self, now: Moment) {
+        if self.accept_paused_until.is_some_and(|until| until <= now) {
+            self.accept_paused_until = None;
+            let data = epoll::EventData::new_u64(LISTENER_TOKEN);
+            let _ = epoll::add(&self.epoll, &self.listener, data, epoll::EventFlags::IN);
         }
     }
 
-    /// Closes the first of those who came first and are silent; false if everybody has said something.
-    fn make_room(&mut self) -> bool {
-        let is_silent = |one: &Connection| {
+    /// Closes the oldest connection that has sent nothing; false if there is none.
+    fn close_oldest_idle(&mut self) -> bool {
+        let is_idle = |connection: &Connection| {
             let mut byte = [0_u8; 1];
-            // What he says may be here, and not be read yet.
-            one.bytes.is_empty()
-                && !one.is_promised
-                && !recv(&one.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT)
-                    .is_ok_and(|(length, _)| length > 0)
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            // The kernel may have bytes that the server has not read yet.
+            !connection.has_request()
+                && !recv(&connection.socket, &mut byte, flags).is_ok_and(|(length, _)| length > 0)
         };
-        let silent = self.connections.iter().find(|(_, one)| is_silent(one));
-        let Some(token) = silent.map(|(token, _)| *token) else { return false };
+        let idle = self.connections.iter().find(|(_, connection)| is_idle(connection));
+        let Some(token) = idle.map(|(token, _)| *token) else { return false };
         self.connections.remove(&token);
-        self.count("made_room");
+        self.count_rejected("made_room");
         true
     }
 }

@@ -28,15 +28,15 @@ pub struct ReportTargetView {
 /// All notes.
 #[derive(Debug)]
 pub struct DeliveryLog {
-    ledger: DeliveryStore,
+    store: DeliveryStore,
     parties: Mutex<BTreeMap<Arc<str>, ReportTargetView>>,
     /// We are being stopped, and so may be the programs we run: what fails now is not done.
     is_closing: AtomicBool,
 }
 
 impl DeliveryLog {
-    pub(crate) fn new(ledger: DeliveryStore) -> Self {
-        Self { ledger, parties: Mutex::default(), is_closing: AtomicBool::new(false) }
+    pub(crate) fn new(store: DeliveryStore) -> Self {
+        Self { store, parties: Mutex::default(), is_closing: AtomicBool::new(false) }
     }
 
     /// From now on, what fails is left to the next process.
@@ -104,7 +104,7 @@ impl DeliveryLog {
     /// `party` was told.
     pub(super) fn told(&self, party: &Arc<str>, instance: &InstanceId, seq: i64) {
         tracing::debug!(%instance, seq, %party, "told");
-        self.ledger.told(party, instance, seq);
+        self.store.record(party, instance, seq);
         self.amend(party, |view| {
             view.told += 1;
             view.settle(instance, seq);
@@ -126,7 +126,7 @@ impl DeliveryLog {
     ) {
         let is_final = is_final && !self.is_closing.load(Ordering::Relaxed);
         if is_final {
-            self.ledger.told(party, instance, seq);
+            self.store.record(party, instance, seq);
         }
         self.amend(party, |view| {
             view.failures += 1;

@@ -1,0 +1,152 @@
+//! Rows that no reply waits for. The writer commits them together, a little later, and of each instance and target only the
+//! newest.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Transaction, params};
+use vipwatch_core::InstanceId;
+use vipwatch_core::debounce::ReportedState;
+use vipwatch_linux::clock::unix_millis_now;
+
+use super::JournalEntry;
+use super::delivery_store::{Deliveries, SharedDeliveries};
+
+/// Maximum delay before deferred rows are committed.
+const MAX_COMMIT_DELAY: Duration = Duration::from_millis(50);
+
+/// A row of the table `settled`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SettledUpdate {
+    seq: i64,
+    state: ReportedState,
+    acted_seq: i64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct DeferredRows {
+    /// Rows of `settled`; `None` deletes all rows of the instance.
+    settled: BTreeMap<InstanceId, Option<SettledUpdate>>,
+    /// Rows of `report` for a new file, by sequence number.
+    reports: BTreeMap<i64, (InstanceId, ReportedState)>,
+    /// Rows of `told`.
+    deliveries: Deliveries,
+    /// When the oldest row was added; `None` if there are no rows.
+    since: Option<Instant>,
+}
+
+impl DeferredRows {
+    /// Adds the rows of an entry.
+    pub(super) fn add(&mut self, entry: JournalEntry) {
+        match entry {
+            JournalEntry::Settled { instance, seq, state, acted_seq } => {
+                let update = self.settled.entry(instance).or_default();
+                let before = update.map_or(0, |update| update.acted_seq);
+                *update = Some(SettledUpdate { seq, state, acted_seq: acted_seq.max(before) });
+            }
+            JournalEntry::RestoredReport { instance, seq, state } => {
+                self.reports.insert(seq, (instance, state));
+            }
+            JournalEntry::Forget(instance) => {
+                self.reports.retain(|_, (other, _)| *other != instance);
+                self.deliveries.retain(|(_, other), _| *other != instance);
+                self.settled.insert(instance, None);
+            }
+            JournalEntry::TakeDeliveries | JournalEntry::Report { .. } | JournalEntry::Stop => {
+                return;
+            }
+        }
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes the deliveries that were recorded since the last call.
+    pub(super) fn take_deliveries(&mut self, shared: &SharedDeliveries) {
+        let taken = shared.lock().map(|mut taken| std::mem::take(&mut *taken)).unwrap_or_default();
+        if !taken.is_empty() {
+            self.deliveries.extend(taken);
+            self.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Adds the deliveries of a damaged file, which a new file does not have. Newer ones are kept.
+    pub(super) fn add_older_deliveries(&mut self, older: &Deliveries) {
+        for (key, seq) in older {
+            if !self.is_forgotten(&key.1) {
+                self.deliveries.entry(key.clone()).or_insert(*seq);
+            }
+        }
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Time until the rows must be committed; `None` if there are no rows.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        self.since.map(|since| MAX_COMMIT_DELAY.saturating_sub(since.elapsed()))
+    }
+
+    /// Whether the rows must be committed now.
+    pub(super) fn is_due(&self) -> bool {
+        self.time_left().is_some_and(|left| left.is_zero())
+    }
+
+    /// Starts the delay again, after the rows could not be committed.
+    pub(super) fn postpone(&mut self) {
+        self.since = Some(Instant::now());
+    }
+
+    /// Number of rows, for the checkpoint.
+    pub(super) fn len(&self) -> usize {
+        self.settled.len() + self.deliveries.len()
+    }
+
+    /// Applies the committed deliveries and deletions to `deliveries`, a copy of the table `told`.
+    pub(super) fn apply_to(self, deliveries: &mut Deliveries) {
+        if self.settled.values().any(Option::is_none) {
+            deliveries.retain(|(_, instance), _| !self.is_forgotten(instance));
+        }
+        deliveries.extend(self.deliveries);
+    }
+
+    fn is_forgotten(&self, instance: &InstanceId) -> bool {
+        matches!(self.settled.get(instance), Some(None))
+    }
+
+    /// Writes all rows. The caller commits.
+    pub(super) fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let at = unix_millis_now();
+        self.write_settled(transaction, at)?;
+        let mut report = transaction.prepare(
+            "INSERT OR REPLACE INTO report (seq, at, instance, word) VALUES (?1, ?2, ?3, ?4)",
+        )?;
+        for (seq, (instance, state)) in &self.reports {
+            report.execute(params![seq, at, instance.as_str(), state.as_str()])?;
+        }
+        let mut delivery = transaction.prepare(
+            "INSERT INTO told (party, instance, seq) VALUES (?1, ?2, ?3) \
+             ON CONFLICT (party, instance) DO UPDATE SET seq = ?3",
+        )?;
+        for ((target, instance), seq) in &self.deliveries {
+            delivery.execute(params![&**target, instance.as_str(), seq])?;
+        }
+        Ok(())
+    }
+
+    fn write_settled(&self, transaction: &Transaction<'_>, at: i64) -> rusqlite::Result<()> {
+        let mut settled = transaction.prepare(
+            "INSERT INTO settled (instance, seq, at, word, acted) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, word = ?4, \
+             acted = max(acted, ?5)",
+        )?;
+        for (instance, update) in &self.settled {
+            let id = instance.as_str();
+            if let Some(SettledUpdate { seq, state, acted_seq }) = update {
+                settled.execute(params![id, seq, at, state.as_str(), acted_seq])?;
+                continue;
+            }
+            for table in ["report", "settled", "told"] {
+                let delete = format!("DELETE FROM {table} WHERE instance = ?1");
+                transaction.execute(&delete, [id])?;
+            }
+        }
+        Ok(())
+    }
+}

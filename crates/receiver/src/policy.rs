@@ -1,0 +1,31 @@
+//! Who may report, the receiver's limits, and its debounce interval.
+
+use std::time::Duration;
+
+/// Settings that can change while the receiver runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceiverPolicy {
+    /// User ids that may report. No user is allowed implicitly, not even root.
+    pub allowed_users: Vec<u32>,
+    /// Group ids whose members may report, by their effective group or a supplementary one.
+    pub allowed_groups: Vec<u32>,
+    /// How long a reported primary is held back; zero acts on it at once.
+    pub debounce_interval: Duration,
+    /// Maximum time from the start of waiting for a request to its last byte.
+    pub request_timeout: Duration,
+    /// Maximum number of open connections. When it is reached, the oldest idle connection is closed.
+    pub max_connections: usize,
+}
+
+impl Default for ReceiverPolicy {
+    /// No user is allowed. The debounce interval is the default advert interval of Neutron's routers.
+    fn default() -> Self {
+        Self {
+            allowed_users: Vec::new(),
+            allowed_groups: Vec::new(),
+            debounce_interval: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(5),
+            max_connections: 4096,
+        }
+    }
+}

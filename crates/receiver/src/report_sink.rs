@@ -1,0 +1,38 @@
+//! The receiver's output: settled reports and the interface that takes them.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use vipwatch_core::InstanceId;
+use vipwatch_core::debounce::ReportedState;
+
+/// A reported state that has passed the debounce.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettledReport {
+    /// The instance that the report is about.
+    pub instance: InstanceId,
+    /// The settled state.
+    pub state: ReportedState,
+    /// The settled state before; `None` for the first one, and for a report restored after a restart.
+    pub from: Option<ReportedState>,
+    /// Sequence number of the report in the journal.
+    pub seq: i64,
+    /// When the state was settled.
+    pub at: SystemTime,
+}
+
+/// Takes settled reports. The receiver thread calls it, so only [`Self::close`] may block.
+pub trait ReportSink: Send {
+    /// Delivers a state that was settled just now.
+    fn deliver(&mut self, settled: &SettledReport);
+
+    /// Restores a state that the previous process has settled, and delivers it to the targets that do not have it.
+    /// `delivered` is the sequence number of the last report delivered to each target, by the target's name.
+    fn restore(&mut self, settled: &SettledReport, delivered: &BTreeMap<String, i64>);
+
+    /// Discards the pending deliveries of a deleted instance.
+    fn forget(&mut self, _instance: &InstanceId) {}
+
+    /// Ends deliveries. May block for some seconds until running deliveries have ended.
+    fn close(&mut self) {}
+}

@@ -1,4 +1,5 @@
-//! Many namespaces through one socket, on a real kernel.
+//! The instance table follows many namespaces on a real kernel, through one socket or one socket per
+//! namespace.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -17,8 +18,8 @@ use vipwatch_testkit::{AddressEditor, Lab, TestNetns};
 
 const VIP: &str = "169.254.0.1/24";
 
-/// Routers, each in a namespace of its own, as Neutron would have them.
-struct Stage {
+/// HA routers as Neutron creates them: each with its own configuration file and its own namespace.
+struct RouterFixture {
     lab: Lab,
     routers: Vec<Router>,
 }
@@ -30,14 +31,14 @@ struct Router {
     link: u32,
 }
 
-impl Stage {
+impl RouterFixture {
     fn new(count: usize) -> Self {
-        let mut stage = Self { lab: Lab::new(), routers: Vec::new() };
+        let mut fixture = Self { lab: Lab::new(), routers: Vec::new() };
         for number in 0..count {
-            let id = format!("{}-{}-{number}", std::process::id(), stage.lab.number());
-            stage.routers.push(stage.router(id));
+            let id = format!("{}-{}-{number}", std::process::id(), fixture.lab.number());
+            fixture.routers.push(fixture.router(id));
         }
-        stage
+        fixture
     }
 
     fn router(&self, id: String) -> Router {
@@ -67,28 +68,28 @@ impl Stage {
         discovery.instances
     }
 
-    /// Follows everything, once the new links have come to rest.
+    /// A table that follows all routers. Checks that it reports the first role of each.
     fn follow(&self) -> InstanceTable {
         let mut table = InstanceTable::open().unwrap();
-        let found = table.follow(self.instances(), NetnsSearch::All);
-        assert_eq!(found.len(), self.routers.len(), "each is told of once, at the start");
-        assert!(found.iter().all(|change| change.from.is_none() && change.cause == Cause::Start));
+        let changes = table.follow(self.instances(), NetnsSearch::All);
+        assert_eq!(changes.len(), self.routers.len(), "one first role for each router");
+        assert!(changes.iter().all(|change| change.from.is_none() && change.cause == Cause::Start));
         table
     }
 }
 
 impl Router {
-    fn take(&self) {
+    fn add_vip(&self) {
         self.editor.add(self.link, VIP.parse().unwrap());
     }
 
-    fn give_up(&self) {
+    fn remove_vip(&self) {
         self.editor.remove(self.link, VIP.parse().unwrap());
     }
 }
 
-/// Reads until `count` changes have come.
-fn changes(table: &mut InstanceTable, count: usize) -> Vec<RoleChange> {
+/// Reads events until the table has reported `count` changes.
+fn read_changes(table: &mut InstanceTable, count: usize) -> Vec<RoleChange> {
     let mut changes = Vec::new();
     while changes.len() < count {
         let ready = wait(table);
@@ -98,7 +99,7 @@ fn changes(table: &mut InstanceTable, count: usize) -> Vec<RoleChange> {
     changes
 }
 
-/// Waits for an event, or until the roster has something to do; false if neither happens.
+/// Waits for an event or for a deferred snapshot. False if no event came in 10 s and no snapshot is due.
 fn wait(table: &InstanceTable) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(table.as_fd(), PollFlags::IN)];
     let due = table.due();
@@ -107,7 +108,7 @@ fn wait(table: &InstanceTable) -> bool {
     ready > 0 || due.is_some()
 }
 
-/// Reads everything that has happened; the changes.
+/// Reads all queued events and takes all deferred snapshots; returns the changes.
 fn read_all(table: &mut InstanceTable) -> Vec<RoleChange> {
     let mut changes = table.read().unwrap();
     while table.watcher().is_ready() || table.due().is_some() {
@@ -117,160 +118,168 @@ fn read_all(table: &mut InstanceTable) -> Vec<RoleChange> {
     changes
 }
 
-fn said(change: &RoleChange) -> (String, String) {
+/// The instance id, and "FROM TO CAUSE" (FROM is "-" for a first role).
+fn summary(change: &RoleChange) -> (String, String) {
     let from = change.from.as_ref().map_or("-", |from| from.as_str());
-    (change.found.id.to_string(), format!("{from} {} {}", change.to.as_str(), change.cause.word()))
+    (change.found.id.to_string(), format!("{from} {} {}", change.to.as_str(), change.cause.as_str()))
 }
 
 #[test]
-fn a_change_in_one_of_many_namespaces_is_told_and_no_other() {
-    let stage = Stage::new(20);
-    let mut table = stage.follow();
-    let seventh = &stage.routers[7];
-    seventh.take();
-    let told = changes(&mut table, 1);
-    assert_eq!(told.len(), 1);
-    assert_eq!(said(&told[0]), (seventh.id.clone(), "backup primary address".to_owned()));
-    seventh.give_up();
-    let told = changes(&mut table, 1);
-    assert_eq!(said(&told[0]), (seventh.id.clone(), "primary backup address".to_owned()));
+fn a_change_in_one_of_many_namespaces_is_the_only_one_reported() {
+    let fixture = RouterFixture::new(20);
+    let mut table = fixture.follow();
+    let seventh = &fixture.routers[7];
+    seventh.add_vip();
+    let changes = read_changes(&mut table, 1);
+    assert_eq!(changes.len(), 1);
+    assert_eq!(summary(&changes[0]), (seventh.id.clone(), "backup primary address".to_owned()));
+    seventh.remove_vip();
+    let changes = read_changes(&mut table, 1);
+    assert_eq!(summary(&changes[0]), (seventh.id.clone(), "primary backup address".to_owned()));
     seventh.netns.ip("link del ha-1");
-    let told = changes(&mut table, 1);
-    assert_eq!(said(&told[0]), (seventh.id.clone(), "backup fault link".to_owned()));
+    let changes = read_changes(&mut table, 1);
+    assert_eq!(summary(&changes[0]), (seventh.id.clone(), "backup fault link".to_owned()));
 }
 
 #[test]
-fn an_answer_about_us_is_not_taken_for_one_about_them() {
-    let stage = Stage::new(1);
+fn a_snapshot_reads_the_namespace_of_the_router_and_not_that_of_the_watcher() {
+    let fixture = RouterFixture::new(1);
     // The watcher's own namespace holds the same address on a link of the same name.
-    let own = stage.lab.netns("own");
+    let own = fixture.lab.netns("own");
     own.add_link("ha-1");
     own.ip(&format!("address add {VIP} dev ha-1"));
     own.visit(|| {
         let mut table = InstanceTable::open().unwrap();
-        let told = table.follow(stage.instances(), NetnsSearch::All);
-        assert_eq!(said(&told[0]).1, "- backup start");
-        stage.routers[0].take();
-        let told = changes(&mut table, 1);
-        assert_eq!(said(&told[0]).1, "backup primary address");
+        let changes = table.follow(fixture.instances(), NetnsSearch::All);
+        assert_eq!(summary(&changes[0]).1, "- backup start");
+        fixture.routers[0].add_vip();
+        let changes = read_changes(&mut table, 1);
+        assert_eq!(summary(&changes[0]).1, "backup primary address");
     });
 }
 
 #[test]
-fn a_namespace_deleted_and_made_again_under_its_name_is_followed() {
-    let mut stage = Stage::new(3);
-    let mut table = stage.follow();
-    stage.routers[1].take();
-    changes(&mut table, 1);
-    let Router { id, netns, .. } = stage.routers.remove(1);
+fn a_namespace_that_is_deleted_and_created_again_is_followed() {
+    let mut fixture = RouterFixture::new(3);
+    let mut table = fixture.follow();
+    fixture.routers[1].add_vip();
+    read_changes(&mut table, 1);
+    let Router { id, netns, .. } = fixture.routers.remove(1);
     netns.delete();
-    let told = changes(&mut table, 1);
-    assert_eq!(said(&told[0]), (id.clone(), "primary fault namespace".to_owned()));
-    let again = stage.router(id.clone());
-    let told = table.follow(stage.instances(), NetnsSearch::All);
-    assert_eq!(told.len(), 1, "the others are not touched: {told:?}");
-    assert_eq!(said(&told[0]), (id.clone(), "fault backup namespace".to_owned()));
-    again.take();
-    let told = changes(&mut table, 1);
-    assert_eq!(said(&told[0]), (id, "backup primary address".to_owned()));
+    let changes = read_changes(&mut table, 1);
+    assert_eq!(summary(&changes[0]), (id.clone(), "primary fault namespace".to_owned()));
+    let again = fixture.router(id.clone());
+    let changes = table.follow(fixture.instances(), NetnsSearch::All);
+    assert_eq!(changes.len(), 1, "the other routers do not change: {changes:?}");
+    assert_eq!(summary(&changes[0]), (id.clone(), "fault backup namespace".to_owned()));
+    again.add_vip();
+    let changes = read_changes(&mut table, 1);
+    assert_eq!(summary(&changes[0]), (id, "backup primary address".to_owned()));
 }
 
 #[test]
-fn a_namespace_that_changed_hands_unseen_is_not_mistaken_for_the_old_one() {
-    let mut stage = Stage::new(1);
-    let mut table = stage.follow();
-    stage.routers[0].take();
-    changes(&mut table, 1);
-    // Both happen before anybody reads.
-    let Router { id, netns, .. } = stage.routers.remove(0);
+fn a_namespace_that_is_replaced_before_the_table_reads_is_not_mistaken_for_the_old_one() {
+    let mut fixture = RouterFixture::new(1);
+    let mut table = fixture.follow();
+    fixture.routers[0].add_vip();
+    read_changes(&mut table, 1);
+    // The namespace is deleted and created before the table reads the first event.
+    let Router { id, netns, .. } = fixture.routers.remove(0);
     netns.delete();
-    let again = stage.router(id);
-    let told = table.follow(stage.instances(), NetnsSearch::All);
-    assert_eq!(told.last().map(|change| change.to.as_str()), Some("backup"), "{told:?}");
-    again.take();
-    let mut told = table.read().unwrap();
-    while told.last().is_none_or(|change| change.to.as_str() != "primary") {
-        told.extend(changes(&mut table, 1));
+    let again = fixture.router(id);
+    let changes = table.follow(fixture.instances(), NetnsSearch::All);
+    assert_eq!(changes.last().map(|change| change.to.as_str()), Some("backup"), "{changes:?}");
+    again.add_vip();
+    let mut changes = table.read().unwrap();
+    while changes.last().is_none_or(|change| change.to.as_str() != "primary") {
+        changes.extend(read_changes(&mut table, 1));
     }
 }
 
 #[test]
-fn three_hundred_at_once_are_all_told() {
-    let stage = Stage::new(300);
-    let mut table = stage.follow();
-    stage.routers.iter().for_each(Router::take);
-    let told = changes(&mut table, 300);
-    assert!(told.iter().all(|change| change.to.as_str() == "primary"));
-    stage.routers.iter().step_by(2).for_each(Router::give_up);
-    let told = changes(&mut table, 150);
-    assert!(told.iter().all(|change| change.to.as_str() == "backup"));
+fn three_hundred_simultaneous_changes_are_all_reported() {
+    let fixture = RouterFixture::new(300);
+    let mut table = fixture.follow();
+    fixture.routers.iter().for_each(Router::add_vip);
+    let changes = read_changes(&mut table, 300);
+    assert!(changes.iter().all(|change| change.to.as_str() == "primary"));
+    fixture.routers.iter().step_by(2).for_each(Router::remove_vip);
+    let changes = read_changes(&mut table, 150);
+    assert!(changes.iter().all(|change| change.to.as_str() == "backup"));
 }
 
 #[test]
-fn a_storm_that_nobody_reads_ends_in_the_truth() {
-    let stage = Stage::new(5);
-    let mut table = stage.follow();
+fn roles_match_the_kernel_after_an_event_storm_that_was_not_read() {
+    let fixture = RouterFixture::new(5);
+    let mut table = fixture.follow();
     let other = "10.9.9.9/32".parse().unwrap();
-    let noisy = &stage.routers[0];
+    let noisy = &fixture.routers[0];
     for _ in 0..30_000 {
         noisy.editor.add(noisy.link, other);
         noisy.editor.remove(noisy.link, other);
     }
-    stage.routers[3].take();
-    let told = changes(&mut table, 1);
-    assert_eq!(said(&told[0]), (stage.routers[3].id.clone(), "backup primary resync".to_owned()));
+    fixture.routers[3].add_vip();
+    let changes = read_changes(&mut table, 1);
+    assert_eq!(
+        summary(&changes[0]),
+        (fixture.routers[3].id.clone(), "backup primary resync".to_owned())
+    );
 }
 
 #[test]
 fn events_about_other_links_and_addresses_cause_no_snapshots() {
     for watcher in [NetnsWatcher::open().unwrap(), NetnsWatcher::open_per_netns().unwrap()] {
-        let stage = Stage::new(2);
+        let fixture = RouterFixture::new(2);
         let mut table = InstanceTable::over(watcher);
-        table.follow(stage.instances(), NetnsSearch::All);
-        let busy = &stage.routers[0];
+        table.follow(fixture.instances(), NetnsSearch::All);
+        let busy = &fixture.routers[0];
         busy.netns.add_link("tap0");
         read_all(&mut table);
         let before = table.snapshots();
         let (tap, other) = (busy.editor.link("tap0"), "10.9.9.9/32".parse().unwrap());
-        let mut told = Vec::new();
+        let mut changes = Vec::new();
         for _ in 0..300 {
             busy.editor.add(tap, other);
-            told.extend(table.read().unwrap());
+            changes.extend(table.read().unwrap());
             busy.editor.remove(tap, other);
-            told.extend(table.read().unwrap());
+            changes.extend(table.read().unwrap());
         }
         for _ in 0..30 {
             for words in ["link add t1 type veth peer name t2", "link set t1 up", "link del t1"] {
                 busy.netns.ip(words);
-                told.extend(table.read().unwrap());
+                changes.extend(table.read().unwrap());
             }
         }
-        told.extend(read_all(&mut table));
-        assert!(told.is_empty(), "{told:?}");
-        // The watched links may have come to rest meanwhile: some events about them, and no storm.
+        changes.extend(read_all(&mut table));
+        assert!(changes.is_empty(), "{changes:?}");
+        // The watched links may still have changed state after their creation: a few snapshots are allowed.
         let count = table.snapshots() - before;
         assert!(count <= 5, "{count} snapshots for 690 events about other links");
-        // What matters is heard there, and elsewhere.
-        for router in &stage.routers {
-            router.take();
-            let told = changes(&mut table, 1);
-            assert_eq!(said(&told[0]), (router.id.clone(), "backup primary address".to_owned()));
+        // A change of a watched address is reported in both namespaces.
+        for router in &fixture.routers {
+            router.add_vip();
+            let changes = read_changes(&mut table, 1);
+            assert_eq!(
+                summary(&changes[0]),
+                (router.id.clone(), "backup primary address".to_owned())
+            );
         }
     }
 }
 
 #[test]
-fn a_change_is_told_while_others_in_the_same_namespace_come_and_go_all_the_time() {
-    let stage = Stage::new(1);
-    let busy = &stage.routers[0];
+fn a_change_is_reported_while_other_addresses_of_the_namespace_keep_changing() {
+    let fixture = RouterFixture::new(1);
+    let busy = &fixture.routers[0];
     busy.netns.add_link("tap0");
-    // More than fit into one datagram of a dump, which is then disturbed by each change.
+    // More addresses than fit into one datagram of a dump: the kernel marks such a dump as inconsistent
+    // (NLM_F_DUMP_INTR) when an address changes meanwhile.
     let tap = busy.editor.link("tap0");
     for number in 0..8000 {
         let cidr = format!("10.9.{}.{}/32", number / 250, number % 250 + 1);
         busy.editor.add(tap, cidr.parse().unwrap());
     }
-    let mut table = stage.follow();
+    let mut table = fixture.follow();
     read_all(&mut table);
     let before = table.snapshots();
     let is_over = AtomicBool::new(false);
@@ -283,169 +292,176 @@ fn a_change_is_told_while_others_in_the_same_namespace_come_and_go_all_the_time(
                 noise.remove(tap, other);
             }
         });
-        let mut told = Vec::new();
+        let mut changes = Vec::new();
         let ends = std::time::Instant::now() + Duration::from_secs(30);
         for expected in ["primary", "backup", "primary"] {
             if expected == "primary" {
-                busy.take();
+                busy.add_vip();
             } else {
-                busy.give_up();
+                busy.remove_vip();
             }
-            let is_told = |told: &[RoleChange]| {
-                told.last().is_some_and(|one: &RoleChange| one.to.as_str() == expected)
+            let is_reported = |changes: &[RoleChange]| {
+                changes.last().is_some_and(|change: &RoleChange| change.to.as_str() == expected)
             };
-            while !is_told(&told) && std::time::Instant::now() < ends {
+            while !is_reported(&changes) && std::time::Instant::now() < ends {
                 wait(&table);
-                told.extend(table.read().unwrap());
+                changes.extend(table.read().unwrap());
             }
         }
         is_over.store(true, Ordering::Relaxed);
-        let words: Vec<&str> = told.iter().map(|change| change.to.as_str()).collect();
+        let words: Vec<&str> = changes.iter().map(|change| change.to.as_str()).collect();
         assert_eq!(words, ["primary", "backup", "primary"]);
     });
-    // The first snapshot after each change was good; the watched link may have come to rest meanwhile.
+    // One snapshot for each change. The watched link may still have changed state after its creation.
     let count = table.snapshots() - before;
     assert!(count <= 5, "{count} snapshots for 3 changes");
 }
 
 #[test]
-fn a_watched_link_that_is_renamed_away_and_back_is_noticed() {
-    let stage = Stage::new(1);
-    let mut table = stage.follow();
+fn a_watched_link_that_is_renamed_and_renamed_back_is_noticed() {
+    let fixture = RouterFixture::new(1);
+    let mut table = fixture.follow();
     read_all(&mut table);
-    let netns = &stage.routers[0].netns;
+    let netns = &fixture.routers[0].netns;
     netns.ip("link set ha-1 down");
     netns.ip("link set ha-1 name other");
-    let told = read_all(&mut table);
+    let changes = read_all(&mut table);
     assert_eq!(
-        told.last().map(|change| change.to.reason()).as_deref(),
+        changes.last().map(|change| change.to.reason()).as_deref(),
         Some("ha-1 does not exist")
     );
     netns.ip("link set other name ha-1");
     netns.ip("link set ha-1 up");
     let mut last = String::new();
     while last != "backup" {
-        last = changes(&mut table, 1).pop().unwrap().to.as_str().to_owned();
+        last = read_changes(&mut table, 1).pop().unwrap().to.as_str().to_owned();
     }
 }
 
 #[test]
-fn a_namespace_that_changes_all_the_time_is_read_at_a_limited_rate_and_to_its_end() {
-    let stage = Stage::new(2);
-    let mut table = stage.follow();
-    let (busy, calm) = (&stage.routers[0], &stage.routers[1]);
+fn a_busy_namespace_is_read_at_a_limited_rate_and_once_after_its_last_event() {
+    let fixture = RouterFixture::new(2);
+    let mut table = fixture.follow();
+    let (busy, calm) = (&fixture.routers[0], &fixture.routers[1]);
     read_all(&mut table);
     let (before, began) = (table.snapshots(), std::time::Instant::now());
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     for _ in 0..1000 {
-        busy.take();
-        told.extend(table.read().unwrap());
-        busy.give_up();
-        told.extend(table.read().unwrap());
+        busy.add_vip();
+        changes.extend(table.read().unwrap());
+        busy.remove_vip();
+        changes.extend(table.read().unwrap());
     }
-    calm.take();
-    busy.take();
-    told.extend(read_all(&mut table));
+    calm.add_vip();
+    busy.add_vip();
+    changes.extend(read_all(&mut table));
     let count = table.snapshots() - before;
-    // The rate, for as long as it took.
+    // The limit for one namespace in the elapsed time.
     let seconds = began.elapsed().as_secs() + 1;
     let limit = u64::from(SNAPSHOT_RATE.burst) + u64::from(SNAPSHOT_RATE.per_second) * seconds;
-    // And one of the other namespace.
+    // Plus one snapshot of the other namespace.
     assert!(count <= limit + 1, "{count} snapshots in {seconds} s");
     for router in [busy, calm] {
-        let last = told.iter().rfind(|change| change.found.id.as_str() == router.id);
-        assert_eq!(last.map(|change| change.to.as_str()), Some("primary"), "{told:?}");
+        let last = changes.iter().rfind(|change| change.found.id.as_str() == router.id);
+        assert_eq!(last.map(|change| change.to.as_str()), Some("primary"), "{changes:?}");
     }
-    assert!(table.audit(9, |_, _| {}).is_empty(), "nothing is left for an audit");
+    assert!(table.audit(9, |_, _| {}).is_empty(), "the audit corrects nothing");
 }
 
 #[test]
-fn an_audit_finds_nothing_where_everything_was_heard_and_goes_round() {
-    let stage = Stage::new(5);
-    let mut table = stage.follow();
-    stage.routers[2].take();
-    changes(&mut table, 1);
+fn an_audit_visits_every_namespace_in_turn_and_corrects_nothing() {
+    let fixture = RouterFixture::new(5);
+    let mut table = fixture.follow();
+    fixture.routers[2].add_vip();
+    read_changes(&mut table, 1);
     let mut seen = Vec::new();
     for _ in 0..4 {
-        let told = table.audit(2, |found, _| seen.push(found.id.to_string()));
-        assert!(told.is_empty(), "{told:?}");
+        let changes = table.audit(2, |instance, _| seen.push(instance.id.to_string()));
+        assert!(changes.is_empty(), "{changes:?}");
     }
     let ids: std::collections::BTreeSet<&String> = seen.iter().collect();
-    assert_eq!((ids.len(), seen.len()), (5, 7), "all of them, and then again: {seen:?}");
+    assert_eq!((ids.len(), seen.len()), (5, 7), "five routers, then two of them again: {seen:?}");
 }
 
 #[test]
-fn what_is_queued_is_heard_and_not_found_by_an_audit() {
-    let stage = Stage::new(1);
-    let mut table = stage.follow();
-    stage.routers[0].take();
-    assert!(table.audit(9, |_, _| {}).is_empty(), "it has not been read yet");
-    assert_eq!(said(&changes(&mut table, 1)[0]).1, "backup primary address");
+fn an_audit_does_not_report_a_change_whose_event_is_still_queued() {
+    let fixture = RouterFixture::new(1);
+    let mut table = fixture.follow();
+    fixture.routers[0].add_vip();
+    assert!(table.audit(9, |_, _| {}).is_empty(), "its event has not been read yet");
+    assert_eq!(summary(&read_changes(&mut table, 1)[0]).1, "backup primary address");
 }
 
 #[test]
-fn a_socket_in_each_namespace_tells_the_same_and_keeps_none_alive() {
-    let mut stage = Stage::new(3);
+fn one_socket_per_namespace_reports_the_same_changes_and_keeps_no_namespace_alive() {
+    let mut fixture = RouterFixture::new(3);
     let mut table = InstanceTable::over(NetnsWatcher::open_per_netns().unwrap());
     assert!(table.watcher().fallback_reason().is_some());
-    let found = table.follow(stage.instances(), NetnsSearch::All);
-    assert_eq!((found.len(), table.watcher().sockets()), (3, 4), "and one here");
-    stage.routers[1].take();
-    let told = changes(&mut table, 1);
-    assert_eq!(said(&told[0]), (stage.routers[1].id.clone(), "backup primary address".to_owned()));
-    let Router { id, netns, .. } = stage.routers.remove(1);
+    let first = table.follow(fixture.instances(), NetnsSearch::All);
+    assert_eq!(
+        (first.len(), table.watcher().sockets()),
+        (3, 4),
+        "three routers and the own namespace"
+    );
+    fixture.routers[1].add_vip();
+    let changes = read_changes(&mut table, 1);
+    assert_eq!(
+        summary(&changes[0]),
+        (fixture.routers[1].id.clone(), "backup primary address".to_owned())
+    );
+    let Router { id, netns, .. } = fixture.routers.remove(1);
     netns.delete();
-    // The kernel does not tell: the names do.
-    let told = table.follow(stage.instances(), NetnsSearch::All);
-    assert_eq!(said(&told[0]), (id.clone(), "primary fault namespace".to_owned()));
-    assert_eq!(table.watcher().sockets(), 3, "it is let go");
-    let again = stage.router(id.clone());
-    let told = table.follow(stage.instances(), NetnsSearch::All);
-    assert_eq!(said(&told[0]), (id.clone(), "fault backup namespace".to_owned()));
-    again.take();
-    assert_eq!(said(&changes(&mut table, 1)[0]), (id, "backup primary address".to_owned()));
+    // These sockets get no event about a deleted namespace: the table notices that the name is gone.
+    let changes = table.follow(fixture.instances(), NetnsSearch::All);
+    assert_eq!(summary(&changes[0]), (id.clone(), "primary fault namespace".to_owned()));
+    assert_eq!(table.watcher().sockets(), 3, "the socket is closed");
+    let again = fixture.router(id.clone());
+    let changes = table.follow(fixture.instances(), NetnsSearch::All);
+    assert_eq!(summary(&changes[0]), (id.clone(), "fault backup namespace".to_owned()));
+    again.add_vip();
+    assert_eq!(summary(&read_changes(&mut table, 1)[0]), (id, "backup primary address".to_owned()));
 }
 
 #[test]
-fn a_storm_in_one_of_many_sockets_ends_in_the_truth() {
-    let stage = Stage::new(3);
+fn roles_match_the_kernel_after_an_event_storm_on_one_of_many_sockets() {
+    let fixture = RouterFixture::new(3);
     let mut table = InstanceTable::over(NetnsWatcher::open_per_netns().unwrap());
-    table.follow(stage.instances(), NetnsSearch::All);
+    table.follow(fixture.instances(), NetnsSearch::All);
     let other = "10.9.9.9/32".parse().unwrap();
-    let noisy = &stage.routers[0];
+    let noisy = &fixture.routers[0];
     for _ in 0..10_000 {
         noisy.editor.add(noisy.link, other);
         noisy.editor.remove(noisy.link, other);
     }
-    noisy.take();
-    let told = changes(&mut table, 1);
-    assert_eq!(said(&told[0]).1, "backup primary resync");
+    noisy.add_vip();
+    let changes = read_changes(&mut table, 1);
+    assert_eq!(summary(&changes[0]).1, "backup primary resync");
     assert!(table.overruns() > 0);
 }
 
 #[test]
-fn our_own_namespace_is_heard_although_it_has_an_id() {
+fn events_of_the_watchers_own_namespace_are_read_although_it_has_an_id() {
     let lab = Lab::new();
     let own = lab.netns("own");
     own.add_link("eth0");
     own.visit(|| {
         own.ip(&format!("netns set {} 77", own.name()));
         let mut table = InstanceTable::open().unwrap();
-        table.follow(vec![here()], NetnsSearch::All);
+        table.follow(vec![instance_of_own_netns()], NetnsSearch::All);
         own.ip(&format!("address add {VIP} dev eth0"));
-        assert_eq!(said(&changes(&mut table, 1)[0]).1, "backup primary address");
+        assert_eq!(summary(&read_changes(&mut table, 1)[0]).1, "backup primary address");
     });
 }
 
-/// An instance in the namespace we are in.
-fn here() -> Arc<InstanceConfig> {
+/// An instance in the namespace of the test process.
+fn instance_of_own_netns() -> Arc<InstanceConfig> {
     let text = format!(
         "vrrp_instance H {{\n interface eth0\n virtual_router_id 1\n virtual_ipaddress {{\n {VIP}\n }}\n}}\n"
     );
     let directory = tempfile::tempdir().unwrap();
     let keepalived = directory.path().join("k.conf");
     std::fs::File::create(&keepalived).unwrap().write_all(text.as_bytes()).unwrap();
-    let places =
+    let locations =
         ConfigLocations { neutron: directory.path().to_owned(), keepalived, config_id: None };
-    discover(&places).instances.remove(0)
+    discover(&locations).instances.remove(0)
 }

@@ -1,7 +1,7 @@
 //! Discovery and the instance table on a real kernel, in network namespaces that `cargo xtask test`
 //! provides.
 
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test with its message")]
 
 mod instance_table;
 mod keepalived;

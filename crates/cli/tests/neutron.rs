@@ -1,7 +1,7 @@
-//! What Neutron's own code writes is what we read: configurations made by the `keepalived`
-//! classes of the PyPI wheels, which `cargo xtask test` installs.
+//! Neutron's own code against `vipwatch`: discovery reads the configurations that Neutron's `keepalived` classes
+//! write, and Neutron's monitors report to the receiver. `cargo xtask test` installs Neutron from PyPI.
 
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test with its message")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::wait::wait_within;
 use vipwatch_testkit::{Lab, Release, Router, wait_for};
 
-/// Writes a router's configuration as the agent does, with every kind of line it has.
+/// Writes the configurations of 50 routers as the agent does, with every kind of line.
 const GENERATOR: &str = r"
 import os, sys
 from unittest import mock
@@ -35,7 +35,9 @@ with mock.patch.object(keepalived, '_is_keepalived_use_no_track_supported', retu
             f.write(conf.get_config_str())
 ";
 
-fn discovered(home: &str) -> Value {
+/// The output of `vipwatch discover` for the configurations of one release. `home` is the environment variable
+/// with the path of its virtual environment.
+fn discover(home: &str) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let python = PathBuf::from(
         std::env::var_os(home)
@@ -52,41 +54,41 @@ fn discovered(home: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn reads_all_of_it(home: &str) {
-    let answer = discovered(home);
+fn assert_every_line_is_read(home: &str) {
+    let answer = discover(home);
     assert_eq!(answer["problems"], Value::Array(Vec::new()));
     let instances = answer["instances"].as_array().unwrap();
     assert_eq!(instances.len(), 50);
     for number in 1..=50_usize {
         let id = format!("router-{number}");
-        let one = instances.iter().find(|one| one["id"] == id.as_str()).unwrap();
-        assert_eq!(one["netns"], format!("qrouter-{id}"));
+        let instance = instances.iter().find(|instance| instance["id"] == id.as_str()).unwrap();
+        assert_eq!(instance["netns"], format!("qrouter-{id}"));
         assert_eq!(
-            (one["vrid"].as_u64(), one["priority"].as_u64()),
+            (instance["vrid"].as_u64(), instance["priority"].as_u64()),
             (Some(number as u64), Some(50))
         );
-        assert_eq!(one["advert_interval"], 2.0);
-        assert_eq!(one["interface"], format!("ha-{number:08}"));
-        let addresses = one["addresses"].as_array().unwrap();
-        assert_eq!(addresses.len(), 1 + number % 5 + 2, "{one}");
+        assert_eq!(instance["advert_interval"], 2.0);
+        assert_eq!(instance["interface"], format!("ha-{number:08}"));
+        let addresses = instance["addresses"].as_array().unwrap();
+        assert_eq!(addresses.len(), 1 + number % 5 + 2, "{instance}");
         let decisive: Vec<&Value> =
             addresses.iter().filter(|address| address["excluded"] == false).collect();
         assert_eq!(decisive.len(), 1);
-        assert!(decisive[0]["cidr"].as_str().unwrap().starts_with("169.254.0."), "{one}");
+        assert!(decisive[0]["cidr"].as_str().unwrap().starts_with("169.254.0."), "{instance}");
     }
 }
 
 #[test]
 fn every_line_that_neutron_29_writes_is_read() {
-    reads_all_of_it("VIPWATCH_NEUTRON_29");
+    assert_every_line_is_read("VIPWATCH_NEUTRON_29");
 }
 
 #[test]
 fn every_line_that_neutron_28_writes_is_read() {
-    reads_all_of_it("VIPWATCH_NEUTRON_28");
+    assert_every_line_is_read("VIPWATCH_NEUTRON_28");
 }
 
-/// `vipwatch agent` in a lab; killed when dropped.
+/// A running `vipwatch receiver`. It is killed when this value is dropped.
 struct Receiver {
     child: std::process::Child,
     directory: PathBuf,
@@ -109,14 +111,14 @@ impl Receiver {
         Self { child, directory: directory.to_owned() }
     }
 
-    /// What holds of a router.
+    /// The settled state of a router; `None` before its first report.
     fn settled(&self, id: &str) -> Option<String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
         command.args(["agent", "status", "--format", "json", "--status-socket"]);
         let output = output_of(command.arg(self.directory.join("agent.sock")));
         let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
         let routers = answer["routers"].as_array()?;
-        let router = routers.iter().find(|one| one["id"] == id)?;
+        let router = routers.iter().find(|router| router["id"] == id)?;
         router["settled"].as_str().map(str::to_owned)
     }
 }
@@ -128,44 +130,49 @@ impl Drop for Receiver {
     }
 }
 
-/// A monitor of Neutron's own, unmodified, reports to us through real changes; the receiver is killed in
-/// the middle.
-fn is_understood(program: &Path, release: Release, extra: &[&str]) {
+/// Runs an unmodified monitor of Neutron through real changes and checks the settled states of the receiver, also
+/// after a kill of the receiver.
+fn assert_reports_are_understood(program: &Path, release: Release, extra: &[&str]) {
     let lab = Lab::new();
     let mut router = Router::new(&lab, release);
     router.extra = extra.iter().map(ToString::to_string).collect();
     let receiver = Receiver::start(lab.path());
     let _monitor = router.start(program);
     router.wait_for_state("backup");
-    // The script says nothing until something happens, and does not hear what happens too early.
+    // The script sends no report before the first event, and misses events before `ip monitor` runs: so the test
+    // repeats a harmless change.
     let ((editor, link), other) = (router.editor(), "10.9.9.9/32".parse().unwrap());
-    wait_within(std::time::Duration::from_mins(1), "its first word", || {
+    wait_within(std::time::Duration::from_mins(1), "the first report", || {
         editor.add(link, other);
         editor.remove(link, other);
         (receiver.settled(&router.id)? == "backup").then_some(())
     });
-    // Nor does the daemon, for a while after its first word.
+    // The daemon misses events for some time after its first report, too.
     router.take_vip();
-    wait_within(std::time::Duration::from_mins(1), "it to hear", || {
+    wait_within(std::time::Duration::from_mins(1), "the monitor to notice the address", || {
         router.drop_vip();
         router.take_vip();
         (router.state()? == "primary").then_some(())
     });
-    for word in ["primary", "backup", "primary"] {
-        wait_within(std::time::Duration::from_mins(1), word, || {
-            (receiver.settled(&router.id)? == word).then_some(())
+    for state in ["primary", "backup", "primary"] {
+        wait_within(std::time::Duration::from_mins(1), state, || {
+            (receiver.settled(&router.id)? == state).then_some(())
         });
-        match word {
+        match state {
             "primary" => router.drop_vip(),
             _ => router.take_vip(),
         }
     }
-    wait_within(std::time::Duration::from_mins(1), "its last word", || {
+    wait_within(std::time::Duration::from_mins(1), "the last report", || {
         (receiver.settled(&router.id)? == "backup").then_some(())
     });
     drop(receiver);
-    let again = Receiver::start(lab.path());
-    assert_eq!(again.settled(&router.id).as_deref(), Some("backup"), "it is remembered");
+    let restarted = Receiver::start(lab.path());
+    assert_eq!(
+        restarted.settled(&router.id).as_deref(),
+        Some("backup"),
+        "the state survives a kill"
+    );
 }
 
 fn monitor_of(home: &str) -> PathBuf {
@@ -174,12 +181,12 @@ fn monitor_of(home: &str) -> PathBuf {
 
 #[test]
 fn the_script_of_neutron_29_reports_to_our_receiver() {
-    is_understood(&monitor_of("VIPWATCH_NEUTRON_29"), Release::V29, &[]);
+    assert_reports_are_understood(&monitor_of("VIPWATCH_NEUTRON_29"), Release::V29, &[]);
 }
 
 #[test]
 fn the_daemon_of_neutron_28_reports_to_our_receiver() {
-    // It would look for Neutron's configuration, which is not here.
+    // Without this option it would search for a configuration file of Neutron, which does not exist here.
     let extra = ["--config-file=/dev/null"];
-    is_understood(&monitor_of("VIPWATCH_NEUTRON_28"), Release::V26, &extra);
+    assert_reports_are_understood(&monitor_of("VIPWATCH_NEUTRON_28"), Release::V26, &extra);
 }

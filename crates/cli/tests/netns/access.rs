@@ -1,4 +1,4 @@
-//! Which users may ask, report and serve, and where credentials go.
+//! Which users may query a node, report to a receiver and act as the agent, and where credentials are sent.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -11,16 +11,16 @@ use rustix::process::{Gid, Uid};
 use vipwatch_testkit::monitor::{end_of, output_of};
 use vipwatch_testkit::{Behaviour, FakeAgent, Lab, NodeFixture, run, wait_for};
 
-use crate::notify::{NO_VIP, VIP};
-use crate::server::Server;
-use crate::{PROGRAM, one, place, stage};
+use crate::http_server::HttpServer;
+use crate::receiver_process::ReceiverProcess;
+use crate::support::{ADD_VIP, PROGRAM, REMOVE_VIP, fixture_with, node_fixture, vi_1_conf};
 
 /// A user without rights, and a group that it may be a member of.
 const OTHER_USER: u32 = 65534;
 const GROUP: u32 = 4242;
 
-/// Lets every user reach what is in the lab.
-fn open_to_all(lab: &Lab) {
+/// Lets every user enter the directory of the lab.
+fn permit_all_users(lab: &Lab) {
     set_mode(lab.path(), 0o755);
 }
 
@@ -28,19 +28,19 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The program at a path that every user can reach, wherever the repository is.
+/// A path of the program that every user can reach, also if the repository is in a closed directory.
 fn reachable_program() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
-        let path = PathBuf::from("/run/vipwatch-of-the-tests");
+        let path = PathBuf::from("/run/vipwatch-under-test");
         std::fs::File::create(&path).unwrap();
         run(Command::new("mount").args(["--bind", PROGRAM]).arg(&path));
         path
     })
 }
 
-/// The program, run by [`OTHER_USER`], who is a member of `groups` only.
-fn other_user(groups: &[u32]) -> Command {
+/// A command that runs the program as [`OTHER_USER`] with these supplementary groups.
+fn command_of_other_user(groups: &[u32]) -> Command {
     let mut command = Command::new("setpriv");
     let user = OTHER_USER.to_string();
     command.args(["--reuid", &user, "--regid", &user]);
@@ -55,8 +55,8 @@ fn other_user(groups: &[u32]) -> Command {
     command
 }
 
-/// Does `work` on a thread that is [`OTHER_USER`], with `groups`.
-fn on_a_thread_of_another_user<T: Send>(groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
+/// Calls `work` on a thread that runs as [`OTHER_USER`] with these supplementary groups.
+fn as_other_user<T: Send>(groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let change_and_work = move || {
         let (user, group) = (Uid::from_raw(OTHER_USER), Gid::from_raw(OTHER_USER));
@@ -72,75 +72,78 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
 }
 
-/// A node that `GROUP` may ask, whose configuration only root may read, and whose socket has the
-/// default name.
+/// A node that members of `GROUP` may query. Only root may read its configuration, and its socket is at the
+/// default path.
 fn node_with_a_closed_configuration(lab: &Lab) -> (vipwatch_testkit::TestNetns, NodeFixture) {
-    open_to_all(lab);
-    let (netns, place) = stage(lab, &[one()]);
-    place.configure(&format!("[node]\nsocket_group = \"{GROUP}\"\n[agent]\ninterval = \"0s\"\n"));
-    set_mode(&place.config(), 0o600);
-    // No other test uses it.
-    (netns, place.with_socket(Path::new("/run/vipwatch/node.sock")))
+    permit_all_users(lab);
+    let (netns, fixture) = fixture_with(lab, &[vi_1_conf()]);
+    fixture.configure(&format!("[node]\nsocket_group = \"{GROUP}\"\n[agent]\ninterval = \"0s\"\n"));
+    set_mode(&fixture.config(), 0o600);
+    // No other test uses the default path.
+    (netns, fixture.with_socket(Path::new("/run/vipwatch/node.sock")))
 }
 
 #[test]
-fn a_group_member_uses_every_asking_command_without_reading_the_configuration() {
+fn a_group_member_uses_every_query_command_without_reading_the_configuration() {
     let lab = Lab::new();
-    let (netns, place) = node_with_a_closed_configuration(&lab);
-    let node = place.start();
-    let ask = |groups: &[u32], words: &[&str]| {
-        output_of(other_user(groups).args(words).env("VIPWATCH_CONFIG", place.config()))
+    let (netns, fixture) = node_with_a_closed_configuration(&lab);
+    let node = fixture.start();
+    let query = |groups: &[u32], args: &[&str]| {
+        output_of(command_of_other_user(groups).args(args).env("VIPWATCH_CONFIG", fixture.config()))
     };
-    for (words, expected) in [
+    for (args, expected) in [
         (&["status"][..], "VI_1"),
         (&["show", "VI"], "VI_1"),
         (&["history"], "VI_1"),
         (&["doctor"], "1 instances of this node"),
         (&["agent", "status"], "0 accepted"),
     ] {
-        let output = ask(&[GROUP], words);
-        assert_eq!(output.status.code(), Some(0), "{words:?}: {output:?}");
-        assert!(text(&output).contains(expected), "{words:?}: {}", text(&output));
-        assert!(output.stderr.is_empty(), "{words:?}: {}", text(&output));
-        let refused = ask(&[], words);
-        assert_eq!(refused.status.code(), Some(3), "{words:?}: {refused:?}");
-        assert!(text(&refused).contains("not permitted"), "{words:?}: {refused:?}");
+        let output = query(&[GROUP], args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+        assert!(text(&output).contains(expected), "{args:?}: {}", text(&output));
+        assert!(output.stderr.is_empty(), "{args:?}: {}", text(&output));
+        let refused = query(&[], args);
+        assert_eq!(refused.status.code(), Some(3), "{args:?}: {refused:?}");
+        assert!(text(&refused).contains("not permitted"), "{args:?}: {refused:?}");
     }
-    let mut complete = other_user(&[GROUP]);
+    let mut complete = command_of_other_user(&[GROUP]);
     complete.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "2");
     complete.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "true");
-    complete.env("_CLAP_IFS", "\n").env("VIPWATCH_CONFIG", place.config());
+    complete.env("_CLAP_IFS", "\n").env("VIPWATCH_CONFIG", fixture.config());
     let output = output_of(complete.args(["--", "vipwatch", "show", "V"]));
     assert_eq!(text(&output).trim(), "VI_1", "{output:?}");
     let shown = lab.path().join("shown");
-    let mut watch = other_user(&[GROUP]);
-    watch.args(["watch", "--changes", "1"]).env("VIPWATCH_CONFIG", place.config());
+    let mut watch = command_of_other_user(&[GROUP]);
+    watch.args(["watch", "--changes", "1"]).env("VIPWATCH_CONFIG", fixture.config());
     let mut watch = watch.stdout(std::fs::File::create(&shown).unwrap()).spawn().unwrap();
     wait_for("the first line", || {
         std::fs::read_to_string(&shown).unwrap().contains("VI_1").then_some(())
     });
-    netns.ip(VIP);
+    netns.ip(ADD_VIP);
     assert!(end_of(&mut watch).is_some_and(|status| status.success()));
-    // Without a node, the configuration could have named another socket.
+    // When no node runs, the hint says that the unreadable configuration may name another socket.
     assert!(node.stop().success());
-    let output = ask(&[GROUP], &["status"]);
+    let output = query(&[GROUP], &["status"]);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
-    let said = text(&output);
-    assert!(said.contains("no vipwatch node is listening on /run/vipwatch/node.sock"), "{said}");
-    assert!(said.contains("hint: cannot read") && said.contains("--socket"), "{said}");
+    let printed = text(&output);
+    assert!(
+        printed.contains("no vipwatch node is listening on /run/vipwatch/node.sock"),
+        "{printed}"
+    );
+    assert!(printed.contains("hint: cannot read") && printed.contains("--socket"), "{printed}");
 }
 
 #[test]
 fn databases_are_closed_to_other_users() {
     let lab = Lab::new();
-    let (netns, place) = stage(&lab, &[one()]);
-    place.configure("[agent]\ninterval = \"0s\"\n");
-    let _node = place.start();
-    assert_eq!(crate::receiver::report(lab.path(), "r1", "primary"), Some(200));
-    netns.ip(VIP);
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure("[agent]\ninterval = \"0s\"\n");
+    let _node = fixture.start();
+    assert_eq!(crate::receiver_process::report(lab.path(), "r1", "primary"), Some(200));
+    netns.ip(ADD_VIP);
     for name in ["history.sqlite", "claims.sqlite"] {
         for suffix in ["", "-wal", "-shm"] {
-            let path = place.state_dir().join(format!("{name}{suffix}"));
+            let path = fixture.state_dir().join(format!("{name}{suffix}"));
             let metadata = wait_for(&path.display().to_string(), || path.metadata().ok());
             let mode = metadata.permissions().mode() & 0o777;
             assert_eq!(mode, 0o640, "{}: {mode:o}", path.display());
@@ -148,7 +151,7 @@ fn databases_are_closed_to_other_users() {
     }
 }
 
-/// A configuration with a secret in it.
+/// A configuration with a webhook and its credentials.
 fn with_a_secret(url: &str) -> String {
     format!(
         "[[outlet]]\n[[outlet.webhook]]\nurl = \"{url}\"\nheaders = {{ Authorization = \"Bearer x\" }}\n"
@@ -158,27 +161,27 @@ fn with_a_secret(url: &str) -> String {
 #[test]
 fn a_configuration_with_credentials_that_others_can_read_is_refused() {
     let lab = Lab::new();
-    let (_netns, place) = stage(&lab, &[one()]);
-    place.configure(&with_a_secret("http://127.0.0.1:1/"));
-    let node = place.start();
-    set_mode(&place.config(), 0o644);
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure(&with_a_secret("http://127.0.0.1:1/"));
+    let node = fixture.start();
+    set_mode(&fixture.config(), 0o644);
     node.reload();
-    place.wait_for_log("holds credentials, and every user can read it");
-    assert!(place.say(&["doctor"]).contains("node-configuration"));
+    fixture.wait_for_log("holds credentials, and every user can read it");
+    assert!(fixture.say(&["doctor"]).contains("node-configuration"));
     assert!(node.stop().success());
-    for words in [&["node"][..], &["config", "check"]] {
+    for args in [&["node"][..], &["config", "check"]] {
         let mut command = Command::new(PROGRAM);
-        let output = output_of(command.args(words).env("VIPWATCH_CONFIG", place.config()));
-        assert_eq!(output.status.code(), Some(3), "{words:?}: {output:?}");
-        let hint = format!("hint: chmod 0640 {}", place.config().display());
-        assert!(text(&output).contains(&hint), "{words:?}: {}", text(&output));
+        let output = output_of(command.args(args).env("VIPWATCH_CONFIG", fixture.config()));
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {output:?}");
+        let hint = format!("hint: chmod 0640 {}", fixture.config().display());
+        assert!(text(&output).contains(&hint), "{args:?}: {}", text(&output));
     }
 }
 
 #[test]
 fn config_check_refuses_every_file_that_a_node_refuses() {
     let lab = Lab::new();
-    let place = place(&lab);
+    let fixture = node_fixture(&lab);
     let file = lab.path().join("file");
     std::fs::File::create(&file).unwrap();
     let (file, socket) = (file.display(), lab.path().join("s"));
@@ -194,112 +197,111 @@ fn config_check_refuses_every_file_that_a_node_refuses() {
         ("no URL", "[[outlet]]\nwebhook = { url = \"http://a b/\" }\n".to_owned(), 0o640),
     ];
     let state_dir = lab.path().join("state");
-    for (what, text, mode) in cases {
-        place.configure(&text);
-        set_mode(&place.config(), mode);
+    for (name, text, mode) in cases {
+        fixture.configure(&text);
+        set_mode(&fixture.config(), mode);
         let mut command = Command::new(PROGRAM);
-        command.args(["node", "--config"]).arg(place.config());
+        command.args(["node", "--config"]).arg(fixture.config());
         if !text.contains("state_dir") {
             command.arg("--state-dir").arg(&state_dir);
         }
         let refused = output_of(&mut command);
         let mut command = Command::new(PROGRAM);
-        let checked = output_of(command.args(["config", "check"]).arg(place.config()));
-        assert!(!refused.status.success(), "{what}: {refused:?}");
-        assert_eq!(checked.status.code(), refused.status.code(), "{what}: {checked:?}");
+        let checked = output_of(command.args(["config", "check"]).arg(fixture.config()));
+        assert!(!refused.status.success(), "{name}: {refused:?}");
+        assert_eq!(checked.status.code(), refused.status.code(), "{name}: {checked:?}");
     }
-    place.configure(&node(&format!("state_dir = \"{}\"\n", state_dir.display())));
+    fixture.configure(&node(&format!("state_dir = \"{}\"\n", state_dir.display())));
     let mut command = Command::new(PROGRAM);
-    let checked = output_of(command.args(["config", "check"]).arg(place.config()));
+    let checked = output_of(command.args(["config", "check"]).arg(fixture.config()));
     assert!(checked.status.success() && checked.stderr.is_empty(), "{checked:?}");
 }
 
 #[test]
-fn config_check_and_the_log_warn_of_a_hook_that_cannot_be_run_now() {
+fn config_check_and_the_log_warn_of_a_hook_that_cannot_run() {
     let lab = Lab::new();
-    let (_netns, place) = stage(&lab, &[one()]);
-    place.configure("[[outlet]]\nhook = { program = \"/no/such/hook\" }\n");
-    let _node = place.start();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure("[[outlet]]\nhook = { program = \"/no/such/hook\" }\n");
+    let _node = fixture.start();
     let mut command = Command::new(PROGRAM);
-    let checked = output_of(command.args(["config", "check"]).arg(place.config()));
+    let checked = output_of(command.args(["config", "check"]).arg(fixture.config()));
     assert!(checked.status.success(), "{checked:?}");
     let warning = "hook /no/such/hook: ";
     assert!(text(&checked).contains(&format!("warning: {warning}")), "{}", text(&checked));
-    place.wait_for_log(&format!("configuration warning warning=\"{warning}"));
+    fixture.wait_for_log(&format!("configuration warning warning=\"{warning}"));
 }
 
 #[test]
 fn an_agent_of_another_user_is_refused_unless_the_configuration_names_it() {
     let lab = Lab::new();
-    open_to_all(&lab);
-    let (netns, place) = stage(&lab, &[one()]);
-    // Every user may make a socket here, as in /tmp.
+    permit_all_users(&lab);
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    // Every user may create a socket in this directory, as in /tmp.
     let directory = lab.path().join("agent");
     std::fs::create_dir(&directory).unwrap();
     set_mode(&directory, 0o777);
-    let agent =
-        on_a_thread_of_another_user(&[], || FakeAgent::listen(&directory, Behaviour::Threaded));
+    let agent = as_other_user(&[], || FakeAgent::listen(&directory, Behaviour::Threaded));
     let socket = directory.join("keepalived-state-change").display().to_string();
     let configure = |more: &str| {
-        place.configure(&format!("[[outlet]]\nagent = {{ socket = \"{socket}\"{more} }}\n"));
+        fixture.configure(&format!("[[outlet]]\nagent = {{ socket = \"{socket}\"{more} }}\n"));
     };
     configure("");
-    let node = place.start();
-    place.wait_for_log("belongs to user 65534, not to the agent's user or root");
-    assert!(place.say(&["doctor"]).contains("agent-not-told"), "{}", place.say(&["doctor"]));
-    assert_eq!(agent.words(), [""; 0], "it was told");
+    let node = fixture.start();
+    fixture.wait_for_log("belongs to user 65534, not to the agent's user or root");
+    assert!(fixture.say(&["doctor"]).contains("agent-not-told"), "{}", fixture.say(&["doctor"]));
+    assert_eq!(agent.words(), [""; 0], "the agent of the other user got a report");
     configure(&format!(", user = \"{OTHER_USER}\""));
     node.reload();
     agent.wait_for_word("backup");
     configure(", user = \"root\"");
     node.reload();
-    netns.ip(VIP);
+    netns.ip(ADD_VIP);
     wait_for("the refusal", || {
-        place.say(&["show", "VI_1"]).contains("belongs to user").then_some(())
+        fixture.say(&["show", "VI_1"]).contains("belongs to user").then_some(())
     });
     configure(", allow_any_agent = true");
     node.reload();
     agent.wait_for_word("primary");
-    // The owner of the directory is the agent's user, if nothing else is said.
+    // Without `user`, the owner of the directory counts as the user of the agent.
     chown(&directory, Some(OTHER_USER), None).unwrap();
     configure("");
     node.reload();
-    netns.ip(NO_VIP);
+    netns.ip(REMOVE_VIP);
     agent.wait_for_word("backup");
 }
 
 #[test]
 fn a_member_of_an_allowed_group_reports_and_other_users_do_not() {
     let lab = Lab::new();
-    open_to_all(&lab);
+    permit_all_users(&lab);
     let group = format!("@{GROUP}");
-    let words = ["--interval", "0s", "--mode", "666", "--allow", &group];
-    let agent = crate::receiver::ReceiverProcess::start(lab.path(), &words);
+    let args = ["--interval", "0s", "--mode", "666", "--allow", &group];
+    let receiver = ReceiverProcess::start(lab.path(), &args);
     let report = |groups: &[u32]| {
-        on_a_thread_of_another_user(groups, || crate::receiver::report(lab.path(), "r1", "primary"))
+        as_other_user(groups, || crate::receiver_process::report(lab.path(), "r1", "primary"))
     };
     assert_eq!(report(&[]), Some(403));
     assert_eq!(report(&[GROUP]), Some(200));
-    assert_eq!(agent.settled("primary"), 1);
+    assert_eq!(receiver.count_settled("primary"), 1);
 }
 
-/// An HTTP server that answers every request with `answer`, and keeps the heads of the requests.
-struct Endpoint {
+/// An HTTP server that answers every request with the same text and records the request headers.
+struct HeaderRecorder {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-impl Endpoint {
+impl HeaderRecorder {
     fn new(answer: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let heads = Arc::new(Mutex::new(Vec::new()));
-        let (kept, answer) = (Arc::clone(&heads), answer.to_owned());
+        let (recorded, answer) = (Arc::clone(&heads), answer.to_owned());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let lines = BufReader::new(&stream).lines().map_while(Result::ok);
                 let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-                kept.lock().unwrap().push(head.join("\n"));
+                recorded.lock().unwrap().push(head.join("\n"));
                 let _ = (&stream).write_all(answer.as_bytes());
             }
         });
@@ -312,33 +314,36 @@ impl Endpoint {
 }
 
 #[test]
-fn a_webhook_follows_no_redirect_and_its_credentials_stay_with_its_host() {
+fn a_webhook_follows_no_redirect_and_sends_its_credentials_to_no_other_host() {
     let lab = Lab::new();
-    let (_netns, place) = stage(&lab, &[one()]);
-    let other = Endpoint::new("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-    let redirecting = Endpoint::new(&format!(
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let other =
+        HeaderRecorder::new("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let redirecting = HeaderRecorder::new(&format!(
         "HTTP/1.1 302 Found\r\nLocation: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         other.url
     ));
-    place.configure(&with_a_secret(&redirecting.url));
-    let _node = place.start();
-    place.wait_for_log("status 302");
+    fixture.configure(&with_a_secret(&redirecting.url));
+    let _node = fixture.start();
+    fixture.wait_for_log("status 302");
     let heads = redirecting.heads();
     assert!(heads[0].to_lowercase().contains("authorization: bearer x"), "{heads:?}");
-    assert_eq!(other.heads(), [""; 0], "the target of the redirect was asked");
+    assert_eq!(other.heads(), [""; 0], "the target of the redirect got a request");
 }
 
 #[test]
 fn a_webhook_ignores_the_proxies_of_the_environment() {
     let lab = Lab::new();
-    let (_netns, place) = stage(&lab, &[one()]);
-    let proxy = Endpoint::new("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-    let server = Server::new(&[]);
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let proxy =
+        HeaderRecorder::new("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let server = HttpServer::new(&[]);
     let names =
         ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
-    let place = names.iter().fold(place, |place, name| place.with_variable(name, &proxy.url));
-    place.configure(&with_a_secret(&server.url));
-    let _node = place.start();
-    wait_for("the webhook", || (server.said() == ["1 backup"]).then_some(()));
-    assert_eq!(proxy.heads(), [""; 0], "the proxy was asked");
+    let fixture =
+        names.iter().fold(fixture, |fixture, name| fixture.with_variable(name, &proxy.url));
+    fixture.configure(&with_a_secret(&server.url));
+    let _node = fixture.start();
+    wait_for("the webhook", || (server.accepted() == ["1 backup"]).then_some(()));
+    assert_eq!(proxy.heads(), [""; 0], "the proxy got a request");
 }

@@ -1,4 +1,4 @@
-//! Without a node: the files and the kernel are asked.
+//! Commands without a running node: they read the configuration files and the kernel themselves.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::wire::mac_of;
 use vipwatch_testkit::{Lab, TestNetns, Wire, wait_for};
 
-use crate::instance;
+use crate::support::instance_conf;
 
-/// A node: a directory that stands for Neutron's, a file that stands for keepalived's.
-struct Node {
+/// A directory with the files of Neutron and keepalived, and commands that read them.
+struct Files {
     lab: Lab,
 }
 
-impl Node {
+impl Files {
     fn new() -> Self {
-        let node = Self { lab: Lab::new() };
-        node.write("keepalived.conf", "");
-        node
+        let files = Self { lab: Lab::new() };
+        files.write("keepalived.conf", "");
+        files
     }
 
     fn keepalived_conf(&self) -> PathBuf {
@@ -34,14 +34,14 @@ impl Node {
         std::fs::File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    fn run(&self, words: &[&str]) -> Output {
+    fn run(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-        command.args(words).arg("--state-path").arg(self.lab.path());
+        command.args(args).arg("--state-path").arg(self.lab.path());
         output_of(command.arg("--keepalived-conf").arg(self.keepalived_conf()))
     }
 
-    fn json(&self, words: &[&str]) -> Value {
-        let output = self.run(&[words, &["--format", "json"]].concat());
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["--format", "json"]].concat());
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
@@ -52,6 +52,7 @@ impl Node {
     }
 }
 
+/// Standard output and standard error as one text.
 fn text(output: &Output) -> String {
     let both = [output.stdout.as_slice(), &output.stderr].concat();
     String::from_utf8_lossy(&both).into_owned()
@@ -62,67 +63,69 @@ fn netns_conf(netns: &TestNetns, rest: &str) -> String {
 }
 
 #[test]
-fn a_node_with_nothing_says_so() {
-    let node = Node::new();
-    let output = node.run(&["status"]);
+fn status_without_instances_says_so() {
+    let files = Files::new();
+    let output = files.run(&["status"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output), "nothing to watch on this node\n");
 }
 
 #[test]
-fn an_instance_is_primary_partial_backup_or_at_fault() {
-    let node = Node::new();
-    let netns = node.lab.netns("k");
+fn status_shows_primary_partial_backup_and_fault() {
+    let files = Files::new();
+    let netns = files.lab.netns("k");
     netns.add_link("eth0");
-    let conf = instance("VI_1", "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
-    node.write("keepalived.conf", &netns_conf(&netns, &conf));
-    assert_eq!(node.role("VI_1"), "backup");
+    let conf = instance_conf("VI_1", "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
+    files.write("keepalived.conf", &netns_conf(&netns, &conf));
+    assert_eq!(files.role("VI_1"), "backup");
     netns.ip("address add 192.0.2.9/24 dev eth0");
-    assert_eq!(node.role("VI_1"), "partial");
-    assert!(text(&node.run(&["status"])).contains("holds 1 of 2 addresses"));
+    assert_eq!(files.role("VI_1"), "partial");
+    assert!(text(&files.run(&["status"])).contains("holds 1 of 2 addresses"));
     netns.ip("address add 2001:db8::9/64 dev eth0 nodad");
-    assert_eq!(node.role("VI_1"), "primary");
+    assert_eq!(files.role("VI_1"), "primary");
     netns.ip("address del 192.0.2.9/24 dev eth0");
     netns.ip("address del 2001:db8::9/64 dev eth0");
     netns.ip("link set eth0p down");
-    assert_eq!(node.role("VI_1"), "fault");
-    assert!(text(&node.run(&["status"])).contains("eth0 has no carrier"));
+    assert_eq!(files.role("VI_1"), "fault");
+    assert!(text(&files.run(&["status"])).contains("eth0 has no carrier"));
     netns.ip("link del eth0");
-    assert!(text(&node.run(&["status"])).contains("eth0 does not exist"));
+    assert!(text(&files.run(&["status"])).contains("eth0 does not exist"));
     netns.delete();
-    assert!(text(&node.run(&["status"])).contains("its namespace does not exist"));
+    assert!(text(&files.run(&["status"])).contains("its namespace does not exist"));
 }
 
 #[test]
-fn expectations_have_an_exit_code() {
-    let node = Node::new();
-    let netns = node.lab.netns("k");
+fn status_expect_decides_the_exit_code() {
+    let files = Files::new();
+    let netns = files.lab.netns("k");
     netns.add_link("eth0");
     let two = [
-        instance("web-1", "eth0", &["192.0.2.1/24"]),
-        instance("web-2", "eth0", &["192.0.2.2/32"]),
+        instance_conf("web-1", "eth0", &["192.0.2.1/24"]),
+        instance_conf("web-2", "eth0", &["192.0.2.2/32"]),
     ];
-    node.write("keepalived.conf", &netns_conf(&netns, &two.concat()));
+    files.write("keepalived.conf", &netns_conf(&netns, &two.concat()));
     netns.ip("address add 192.0.2.1/24 dev eth0");
-    let code = |words: &[&str]| node.run(words).status.code();
+    let code = |args: &[&str]| files.run(args).status.code();
     assert_eq!(code(&["status", "web-1", "--expect", "primary"]), Some(0));
     assert_eq!(code(&["status", "--expect", "primary"]), Some(1));
-    assert!(text(&node.run(&["status", "--expect", "primary"])).contains("1 of 2 are not primary"));
-    assert_eq!(node.json(&["status", "web"])["instances"].as_array().unwrap().len(), 2);
-    let missing = node.run(&["status", "db"]);
+    assert!(
+        text(&files.run(&["status", "--expect", "primary"])).contains("1 of 2 are not primary")
+    );
+    assert_eq!(files.json(&["status", "web"])["instances"].as_array().unwrap().len(), 2);
+    let missing = files.run(&["status", "db"]);
     assert_eq!(missing.status.code(), Some(4));
     assert!(text(&missing).contains("\"db\"") && text(&missing).contains("vipwatch discover"));
     assert_eq!(code(&["status", "--expect", "boss"]), Some(2));
 }
 
 #[test]
-fn what_is_wrong_with_a_configuration_is_named_and_the_rest_is_shown() {
-    let node = Node::new();
-    let broken = format!("{}vrrp_instance B {{\n", instance("A", "eth0", &["192.0.2.1"]));
-    node.write("keepalived.conf", &broken);
-    let said = text(&node.run(&["discover"]));
-    assert!(said.contains("keepalived.conf:9: vrrp_instance B is not closed"), "{said}");
-    let answer = node.json(&["discover"]);
+fn discover_names_a_problem_and_shows_the_other_instances() {
+    let files = Files::new();
+    let broken = format!("{}vrrp_instance B {{\n", instance_conf("A", "eth0", &["192.0.2.1"]));
+    files.write("keepalived.conf", &broken);
+    let printed = text(&files.run(&["discover"]));
+    assert!(printed.contains("keepalived.conf:9: vrrp_instance B is not closed"), "{printed}");
+    let answer = files.json(&["discover"]);
     assert_eq!(answer["schema"], "vipwatch.discover/1");
     assert_eq!(answer["instances"][0]["id"], "A");
     assert_eq!(answer["instances"][0]["addresses"][0]["cidr"], "192.0.2.1/32");
@@ -130,31 +133,31 @@ fn what_is_wrong_with_a_configuration_is_named_and_the_rest_is_shown() {
 }
 
 #[test]
-fn a_file_of_the_command_line_that_cannot_be_read_is_an_error() {
-    let node = Node::new();
+fn a_file_on_the_command_line_that_cannot_be_read_is_an_error() {
+    let files = Files::new();
     for (content, code, expected) in [
         ("a\0b", 1, "it is not a text file"),
         ("\u{feff}global_defs {\n}\n", 1, "it begins with a byte order mark"),
     ] {
-        node.write("keepalived.conf", content);
-        let output = node.run(&["discover"]);
+        files.write("keepalived.conf", content);
+        let output = files.run(&["discover"]);
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         assert!(text(&output).contains(expected), "{output:?}");
     }
-    std::fs::remove_file(node.keepalived_conf()).unwrap();
-    let output = node.run(&["discover"]);
+    std::fs::remove_file(files.keepalived_conf()).unwrap();
+    let output = files.run(&["discover"]);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
-    let expected = format!("vipwatch: cannot read {}", node.keepalived_conf().display());
+    let expected = format!("vipwatch: cannot read {}", files.keepalived_conf().display());
     assert!(text(&output).contains(&expected), "{output:?}");
 }
 
 #[test]
-fn real_keepalived_is_found_by_its_own_file_and_followed() {
-    let node = Node::new();
-    let (a, b) = (node.lab.netns("a"), node.lab.netns("b"));
-    let switch = BridgeSwitch::new(&node.lab);
+fn status_shows_the_roles_of_real_keepalived_processes() {
+    let files = Files::new();
+    let (a, b) = (files.lab.netns("a"), files.lab.netns("b"));
+    let switch = BridgeSwitch::new(&files.lab);
     let directories = ["one", "two"].map(|name| {
-        let directory = node.lab.path().join("ha_confs").join(name);
+        let directory = files.lab.path().join("ha_confs").join(name);
         std::fs::create_dir_all(&directory).unwrap();
         directory
     });
@@ -164,19 +167,20 @@ fn real_keepalived_is_found_by_its_own_file_and_followed() {
     }
     let vip = "192.0.2.9/24";
     let _first = Keepalived::start(&a, &directories[0], "eth0", vip, 150);
-    wait_for("the first to be primary", || {
+    wait_for("the first keepalived to be primary", || {
         a.addresses("eth0").contains("192.0.2.9/24").then_some(())
     });
     let _second = Keepalived::start(&b, &directories[1], "eth0", vip, 100);
-    // The file that keepalived reads is what we read; only the namespace must be told.
+    // The file is the one that keepalived reads, with the namespace added.
     let roles = || {
         [(&a, &directories[0]), (&b, &directories[1])].map(|(netns, directory)| {
             let conf = std::fs::read_to_string(directory.join("keepalived.conf")).unwrap();
-            node.write("keepalived.conf", &netns_conf(netns, &conf));
-            let answer = node.json(&["status"]);
+            files.write("keepalived.conf", &netns_conf(netns, &conf));
+            let answer = files.json(&["status"]);
             let instances = answer["instances"].as_array().unwrap().clone();
-            let ours = instances.iter().find(|one| one["origin"] == "keepalived").unwrap().clone();
-            ours["role"].as_str().unwrap().to_owned()
+            let is_keepalived = |instance: &&Value| instance["origin"] == "keepalived";
+            let instance = instances.iter().find(is_keepalived).unwrap().clone();
+            instance["role"].as_str().unwrap().to_owned()
         })
     };
     wait_for("a primary and a backup", || {
@@ -185,16 +189,16 @@ fn real_keepalived_is_found_by_its_own_file_and_followed() {
 }
 
 #[test]
-fn changes_are_shown_as_they_happen() {
-    let node = Node::new();
-    let netns = node.lab.netns("k");
+fn watch_without_a_node_prints_each_change() {
+    let files = Files::new();
+    let netns = files.lab.netns("k");
     netns.add_link("eth0");
-    let conf = instance("VI_1", "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
-    node.write("keepalived.conf", &netns_conf(&netns, &conf));
-    let shown = node.lab.path().join("shown");
+    let conf = instance_conf("VI_1", "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
+    files.write("keepalived.conf", &netns_conf(&netns, &conf));
+    let shown = files.lab.path().join("shown");
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
     command.args(["watch", "VI", "--changes", "4", "--format", "json", "--state-path"]);
-    command.arg(node.lab.path()).arg("--keepalived-conf").arg(node.keepalived_conf());
+    command.arg(files.lab.path()).arg("--keepalived-conf").arg(files.keepalived_conf());
     let mut child = command.stdout(std::fs::File::create(&shown).unwrap()).spawn().unwrap();
     let lines = || -> Vec<Value> {
         let text = std::fs::read_to_string(&shown).unwrap();
@@ -211,12 +215,16 @@ fn changes_are_shown_as_they_happen() {
     let name = netns.name().to_owned();
     netns.delete();
     wait_for_line("fault");
-    // The name comes back, and with it what there is to watch.
+    // A new namespace with the same name is followed again.
     let again = TestNetns::create(&name);
     again.add_link("eth0");
     let status = vipwatch_testkit::monitor::end_of(&mut child);
-    assert!(status.is_some_and(|status| status.success()), "it ends by itself: {:?}", lines());
-    let told: Vec<String> = lines()
+    assert!(
+        status.is_some_and(|status| status.success()),
+        "watch ends after four changes: {:?}",
+        lines()
+    );
+    let changes: Vec<String> = lines()
         .iter()
         .map(|line| format!("{} {} {}", line["from"], line["to"], line["cause"]).replace('"', ""))
         .collect();
@@ -226,22 +234,22 @@ fn changes_are_shown_as_they_happen() {
         "partial primary address",
         "primary fault namespace",
     ];
-    assert_eq!(told[..4], expected);
-    assert!(told[4].starts_with("fault "), "{told:?}");
+    assert_eq!(changes[..4], expected);
+    assert!(changes[4].starts_with("fault "), "{changes:?}");
 }
 
 #[test]
-fn announcing_by_hand_is_proved() {
-    let node = Node::new();
-    let (router, peer) = (node.lab.netns("r"), node.lab.netns("p"));
-    let switch = BridgeSwitch::new(&node.lab);
+fn announce_sends_a_held_address_and_refuses_or_reports_others() {
+    let files = Files::new();
+    let (router, peer) = (files.lab.netns("r"), files.lab.netns("p"));
+    let switch = BridgeSwitch::new(&files.lab);
     switch.plug(&router, "qg-1", "port-r");
     switch.plug(&peer, "eth0", "port-p");
     router.ip("address add 192.0.2.9/32 dev qg-1");
     let wire = Wire::tap(&peer, "eth0");
-    let run = |words: &[&str]| {
+    let run = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-        output_of(command.args(["announce", "--netns", router.name(), "--count", "1"]).args(words))
+        output_of(command.args(["announce", "--netns", router.name(), "--count", "1"]).args(args))
     };
     let output = run(&["192.0.2.9"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
@@ -258,7 +266,7 @@ fn announcing_by_hand_is_proved() {
     assert_eq!(answer["duplicates"][0]["mac"], mac_of(&peer, "eth0"));
 }
 
-/// A command that finds the program under test as `vipwatch`, as a shell does.
+/// A command with a `PATH` in which `vipwatch` is the program under test.
 fn with_program_in_path(program: &str) -> Command {
     let directory = std::path::Path::new(env!("CARGO_BIN_EXE_vipwatch")).parent().unwrap();
     let mut command = Command::new(program);
@@ -267,7 +275,7 @@ fn with_program_in_path(program: &str) -> Command {
 }
 
 #[test]
-fn bash_completes_commands_by_our_script() {
+fn the_completion_script_of_bash_completes_commands() {
     let script = "source <(vipwatch completions bash); COMP_WORDS=(vipwatch sta); COMP_CWORD=1; \
                   function=$(complete -p vipwatch | sed 's/.* -F \\([^ ]*\\) .*/\\1/'); \
                   $function vipwatch sta vipwatch; echo \"${COMPREPLY[@]}\"";
@@ -275,18 +283,18 @@ fn bash_completes_commands_by_our_script() {
     assert_eq!(text(&output).trim(), "status");
 }
 
-/// What the script has the shell run, without the shell.
+/// Runs the command that the script calls, because zsh and fish may not be installed.
 #[test]
-fn the_scripts_of_zsh_and_fish_call_what_completes_commands() {
+fn the_completion_scripts_of_zsh_and_fish_call_vipwatch() {
     for (shell, call) in [("zsh", "COMPLETE=\"zsh\""), ("fish", "COMPLETE=fish vipwatch --")] {
         let script = output_of(with_program_in_path("vipwatch").args(["completions", shell]));
         assert!(text(&script).contains(call), "{shell}: {}", text(&script));
         let mut command = with_program_in_path("vipwatch");
         command.env("COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "1").env("_CLAP_IFS", "\n");
         let output = output_of(command.args(["--", "vipwatch", "sta"]));
-        let said = text(&output);
-        let words: Vec<&str> =
-            said.lines().filter_map(|line| line.split([':', '\t']).next()).collect();
-        assert_eq!(words, ["status"], "{shell}: {said}");
+        let printed = text(&output);
+        let args: Vec<&str> =
+            printed.lines().filter_map(|line| line.split([':', '\t']).next()).collect();
+        assert_eq!(args, ["status"], "{shell}: {printed}");
     }
 }

@@ -1,31 +1,35 @@
-//! Configuration files that disappear: for a moment, or for good.
+//! Configuration files that disappear briefly or permanently.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use vipwatch_testkit::{Lab, NodeFixture, Routers, wait_for};
 
-use crate::notify::{VIP, program, read, wait_for_text};
-use crate::{json, one, place, stage, write};
+use crate::support::{
+    ADD_VIP, fixture_with, node_fixture, query_json, read, vi_1_conf, wait_for_content, write,
+    write_hook,
+};
 
-/// A node that follows one instance, writes its state file, and runs a hook.
+/// The files that the outlets of the node write.
 struct Outlets {
     states: PathBuf,
-    said: PathBuf,
+    /// One line with the new role for each run of the hook.
+    hook_output: PathBuf,
 }
 
 impl Outlets {
-    fn configure(lab: &Lab, place: &NodeFixture) -> Self {
-        let (states, said) = (lab.path().join("states"), lab.path().join("said"));
-        let text = format!("echo $VIPWATCH_TO >> {}", said.display());
-        let hook = program(&lab.path().join("hook"), &text);
-        place.configure(&format!(
+    /// Configures a state file and a hook for every instance.
+    fn configure(lab: &Lab, fixture: &NodeFixture) -> Self {
+        let (states, hook_output) = (lab.path().join("states"), lab.path().join("hook-output"));
+        let text = format!("echo $VIPWATCH_TO >> {}", hook_output.display());
+        let hook = write_hook(&lab.path().join("hook"), &text);
+        fixture.configure(&format!(
             "[[outlet]]\norigin = [\"keepalived\", \"neutron\"]\nstate_file = \"{}/{{id}}\"\n\
              hook = {{ program = \"{}\" }}\n",
             states.display(),
             hook.display()
         ));
-        Self { states, said }
+        Self { states, hook_output }
     }
 
     fn state_file(&self, id: &str) -> PathBuf {
@@ -33,111 +37,115 @@ impl Outlets {
     }
 }
 
-/// Waits until the node has noticed that a file is missing, whatever it concludes.
-fn wait_until_noticed(place: &NodeFixture) {
+/// Waits until the log says that a file is missing or that its instances are removed.
+fn wait_until_noticed(fixture: &NodeFixture) {
     wait_for("the node to notice", || {
-        let log = place.log();
+        let log = fixture.log();
         let is_noticed =
             log.contains("the file is missing") || log.contains("is not there any more");
         is_noticed.then_some(())
     });
 }
 
-/// Waits until the node has nothing to say about any file.
-fn wait_until_content(place: &NodeFixture) {
+/// Waits until the node reports no problem with a configuration file.
+fn wait_until_no_problems(fixture: &NodeFixture) {
     wait_for("no problem with a file", || {
-        let problems = json(place, &["status"])["problems"].as_array()?.len();
+        let problems = query_json(fixture, &["status"])["problems"].as_array()?.len();
         (problems == 0).then_some(())
     });
 }
 
-fn instances(place: &NodeFixture) -> usize {
-    json(place, &["status"])["instances"].as_array().unwrap().len()
+fn instance_count(fixture: &NodeFixture) -> usize {
+    query_json(fixture, &["status"])["instances"].as_array().unwrap().len()
 }
 
-/// Removes with `remove`, restores with `restore`, and sees that nothing came of it.
-fn survives(
-    place: &NodeFixture,
+/// Removes and restores a configuration file, and checks that the state file was not touched meanwhile.
+fn assert_unaffected(
+    fixture: &NodeFixture,
     outlets: &Outlets,
     id: &str,
     remove: impl Fn(),
     restore: impl Fn(),
 ) {
     let file = outlets.state_file(id);
-    wait_for_text(&file, "backup");
-    wait_for_text(&outlets.said, "backup");
+    wait_for_content(&file, "backup");
+    wait_for_content(&outlets.hook_output, "backup");
     let inode = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.ino()).ok();
     let before = inode(&file);
     remove();
-    wait_until_noticed(place);
+    wait_until_noticed(fixture);
     restore();
-    wait_until_content(place);
-    assert!(!place.log().contains("is not there any more"), "{}", place.log());
+    wait_until_no_problems(fixture);
+    assert!(!fixture.log().contains("is not there any more"), "{}", fixture.log());
     assert_eq!(inode(&file), before, "the state file was removed or written again");
 }
 
 #[test]
-fn a_file_that_is_missing_for_a_moment_changes_nothing() {
+fn a_configuration_file_that_is_missing_briefly_changes_nothing() {
     let lab = Lab::new();
-    let (netns, place) = stage(&lab, &[one()]);
-    let outlets = Outlets::configure(&lab, &place);
-    let _node = place.start();
-    let conf = place.keepalived_conf();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let outlets = Outlets::configure(&lab, &fixture);
+    let _node = fixture.start();
+    let conf = fixture.keepalived_conf();
     let text = read(&conf);
     let remove = || std::fs::remove_file(&conf).unwrap();
-    survives(&place, &outlets, "VI_1", remove, || write(&conf, &text));
-    // It is followed as before, and the hook was run for no other reason.
-    netns.ip(VIP);
-    wait_for_text(&outlets.state_file("VI_1"), "primary");
-    wait_for_text(&outlets.said, "backup\nprimary");
+    assert_unaffected(&fixture, &outlets, "VI_1", remove, || write(&conf, &text));
+    // The node still follows the instance. The hook ran for the first role and for this change only.
+    netns.ip(ADD_VIP);
+    wait_for_content(&outlets.state_file("VI_1"), "primary");
+    wait_for_content(&outlets.hook_output, "backup\nprimary");
 }
 
 #[test]
-fn a_router_whose_directory_is_missing_for_a_moment_stays() {
+fn a_router_whose_directory_is_missing_briefly_is_still_followed() {
     let lab = Lab::new();
     let routers = Routers::new(lab.path(), &format!("h{}", lab.number()), 1, 0);
     let router = &routers.each[0];
-    let place = place(&lab);
-    let outlets = Outlets::configure(&lab, &place);
-    let _node = place.start();
+    let fixture = node_fixture(&lab);
+    let outlets = Outlets::configure(&lab, &fixture);
+    let _node = fixture.start();
     let (directory, aside) = (lab.path().join("ha_confs").join(&router.id), lab.path().join("x"));
     let remove = || std::fs::rename(&directory, &aside).unwrap();
-    survives(&place, &outlets, &router.id, remove, || std::fs::rename(&aside, &directory).unwrap());
+    assert_unaffected(&fixture, &outlets, &router.id, remove, || {
+        std::fs::rename(&aside, &directory).unwrap();
+    });
     router.take();
-    wait_for_text(&outlets.state_file(&router.id), "primary");
-    wait_for_text(&outlets.said, "backup\nprimary");
+    wait_for_content(&outlets.state_file(&router.id), "primary");
+    wait_for_content(&outlets.hook_output, "backup\nprimary");
 }
 
 #[test]
-fn a_file_that_stays_missing_takes_its_instances_with_it_after_the_hold() {
+fn instances_of_a_missing_file_are_removed_after_the_hold_time() {
     let lab = Lab::new();
-    let (_netns, place) = stage(&lab, &[one()]);
-    let outlets = Outlets::configure(&lab, &place);
-    let _node = place.start();
-    wait_for_text(&outlets.state_file("VI_1"), "backup");
-    std::fs::remove_file(place.keepalived_conf()).unwrap();
-    place.wait_for_log("the file is missing; its instances are kept for 5 s");
-    wait_for("the instance to go", || (instances(&place) == 0).then_some(()));
-    wait_for("its file to go", || (!outlets.state_file("VI_1").exists()).then_some(()));
-    wait_until_content(&place);
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let outlets = Outlets::configure(&lab, &fixture);
+    let _node = fixture.start();
+    wait_for_content(&outlets.state_file("VI_1"), "backup");
+    std::fs::remove_file(fixture.keepalived_conf()).unwrap();
+    fixture.wait_for_log("the file is missing; its instances are kept for 5 s");
+    wait_for("the instance to be removed", || (instance_count(&fixture) == 0).then_some(()));
+    wait_for("its state file to be removed", || {
+        (!outlets.state_file("VI_1").exists()).then_some(())
+    });
+    wait_until_no_problems(&fixture);
 }
 
 #[test]
-fn a_router_that_is_deleted_with_its_namespace_is_no_fault() {
+fn deleting_a_router_with_its_namespace_reports_no_fault() {
     let lab = Lab::new();
     let mut routers = Routers::new(lab.path(), &format!("g{}", lab.number()), 1, 0);
-    // Without the test's own socket in the namespace, which would keep it alive.
+    // This drops the test's own netlink socket in the namespace, which would keep the namespace alive.
     let (id, netns) = {
         let router = routers.each.remove(0);
         (router.id, router.netns)
     };
-    let place = place(&lab);
-    let outlets = Outlets::configure(&lab, &place);
-    let _node = place.start();
-    wait_for_text(&outlets.said, "backup");
+    let fixture = node_fixture(&lab);
+    let outlets = Outlets::configure(&lab, &fixture);
+    let _node = fixture.start();
+    wait_for_content(&outlets.hook_output, "backup");
     std::fs::remove_dir_all(lab.path().join("ha_confs").join(&id)).unwrap();
-    wait_until_noticed(&place);
+    wait_until_noticed(&fixture);
     netns.delete();
-    wait_for("the router to go", || (instances(&place) == 0).then_some(()));
-    assert_eq!(read(&outlets.said).trim(), "backup", "{}", place.log());
+    wait_for("the router to be removed", || (instance_count(&fixture) == 0).then_some(()));
+    assert_eq!(read(&outlets.hook_output).trim(), "backup", "{}", fixture.log());
 }

@@ -1,4 +1,4 @@
-//! A thousand real monitors report to `vipwatch agent` at once.
+//! A thousand monitors report to `vipwatch receiver` at the same time.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,19 +9,19 @@ use vipwatch_testkit::routers::{LINK, VIP};
 use vipwatch_testkit::wait::wait_within;
 use vipwatch_testkit::{Lab, Release, Routers};
 
-use crate::PROGRAM;
-use crate::receiver::{ReceiverProcess, socket};
+use crate::receiver_process::{ReceiverProcess, socket};
+use crate::support::PROGRAM;
 
-const ALL: usize = 1000;
+const MONITORS: usize = 1000;
 
-/// For a thousand of anything, on a busy machine.
-const LONG: Duration = Duration::from_mins(2);
+/// Time limit for a step with a thousand processes on a busy machine.
+const STEP_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Processes that are killed when dropped.
 #[derive(Default)]
-struct Crowd(Vec<Child>);
+struct Processes(Vec<Child>);
 
-impl Drop for Crowd {
+impl Drop for Processes {
     fn drop(&mut self) {
         for child in &mut self.0 {
             let _ = child.kill();
@@ -32,14 +32,15 @@ impl Drop for Crowd {
     }
 }
 
-/// Our drop-in, which is built beside the program.
+/// The path of the drop-in, which is built in the same directory as `vipwatch`.
 fn dropin() -> PathBuf {
     let path = Path::new(PROGRAM).with_file_name("neutron-keepalived-state-change");
     assert!(path.exists(), "{} is not built; hint: run `cargo xtask test`", path.display());
     path
 }
 
-fn monitor(directory: &Path, id: &str, netns: &str) -> Child {
+/// Starts the drop-in for one router, with the options of Neutron 29.
+fn start_monitor(directory: &Path, id: &str, netns: &str) -> Child {
     let (conf_dir, pids) = (directory.join("ha_confs").join(id), directory.join("external/pids"));
     std::fs::create_dir_all(&pids).unwrap();
     let call = MonitorCall {
@@ -66,50 +67,54 @@ fn monitor(directory: &Path, id: &str, netns: &str) -> Child {
 }
 
 #[test]
-fn a_thousand_of_our_monitors_report_at_once_and_the_receiver_is_killed_meanwhile() {
+fn reports_of_a_thousand_monitors_survive_kills_of_the_receiver() {
     let lab = Lab::new();
-    let routers = Routers::new(lab.path(), &format!("t{}", lab.number()), ALL, 0);
-    let mut agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
-    let mut crowd = Crowd::default();
+    let routers = Routers::new(lab.path(), &format!("t{}", lab.number()), MONITORS, 0);
+    let mut receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
+    let mut processes = Processes::default();
     for router in &routers.each {
-        crowd.0.push(monitor(lab.path(), &router.id, router.netns.name()));
+        processes.0.push(start_monitor(lab.path(), &router.id, router.netns.name()));
     }
-    let settled = |agent: &ReceiverProcess, word: &str| (agent.settled(word) == ALL).then_some(());
-    wait_within(LONG, "all to be backup", || settled(&agent, "backup"));
-    for (word, is_taken, is_killed) in
+    let all_settled = |receiver: &ReceiverProcess, state: &str| {
+        (receiver.count_settled(state) == MONITORS).then_some(())
+    };
+    wait_within(STEP_TIMEOUT, "all routers to be backup", || all_settled(&receiver, "backup"));
+    for (state, is_held, is_killed) in
         [("primary", true, false), ("backup", false, true), ("primary", true, true)]
     {
         for router in &routers.each {
-            if is_taken { router.take() } else { router.give_up() }
+            if is_held { router.take() } else { router.give_up() }
         }
         if is_killed {
-            wait_within(LONG, "some", || (agent.settled(word) > ALL / 10).then_some(()));
-            agent.kill();
-            agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
+            wait_within(STEP_TIMEOUT, "a tenth of the routers", || {
+                (receiver.count_settled(state) > MONITORS / 10).then_some(())
+            });
+            receiver.kill();
+            receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
         }
-        wait_within(LONG, word, || settled(&agent, word));
+        wait_within(STEP_TIMEOUT, state, || all_settled(&receiver, state));
     }
 }
 
 #[test]
-fn a_thousand_curls_report_at_once_and_none_is_lost() {
+fn a_thousand_simultaneous_curl_reports_are_all_accepted() {
     let lab = Lab::new();
-    let agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
-    for word in ["backup", "primary"] {
-        let mut crowd = Crowd::default();
-        for number in 0..ALL {
+    let receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
+    for state in ["backup", "primary"] {
+        let mut processes = Processes::default();
+        for number in 0..MONITORS {
             let mut curl = Command::new("curl");
             curl.args(["--silent", "--fail", "--output", "/dev/null", "-X", "POST"]);
             curl.args(["-H", &format!("X-Neutron-Router-Id: r{number}")]);
-            curl.args(["-H", &format!("X-Neutron-State: {word}")]);
-            // As the script of Neutron 29 does.
+            curl.args(["-H", &format!("X-Neutron-State: {state}")]);
+            // The monitor script of Neutron 29 sends this header too.
             curl.args(["-H", "Connection: close", "--unix-socket"]).arg(socket(lab.path()));
-            crowd.0.push(curl.arg("http://127.0.0.1/").spawn().unwrap());
+            processes.0.push(curl.arg("http://127.0.0.1/").spawn().unwrap());
         }
-        for curl in &mut crowd.0 {
+        for curl in &mut processes.0 {
             assert!(curl.wait().unwrap().success(), "a report was lost");
         }
-        assert_eq!(agent.settled(word), ALL);
+        assert_eq!(receiver.count_settled(state), MONITORS);
     }
-    assert_eq!(agent.status()["accepted"], 2 * ALL);
+    assert_eq!(receiver.status()["accepted"], 2 * MONITORS);
 }

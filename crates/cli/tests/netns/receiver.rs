@@ -1,196 +1,78 @@
-//! The receiver: `vipwatch agent` as a process, and whoever reports to it.
+//! `vipwatch receiver` as a process: reports, crashes, full disks, idle connections and sockets.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::Value;
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::wait::wait_within;
 use vipwatch_testkit::{Lab, wait_for};
 
-use crate::PROGRAM;
-
-/// A receiver; killed when dropped.
-pub(crate) struct ReceiverProcess {
-    pub(crate) child: Child,
-    directory: PathBuf,
-}
-
-pub(crate) fn command(directory: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command.arg("agent").args(words).arg("--state-path").arg(directory);
-    command.arg("--config").arg(directory.join("vipwatch.toml"));
-    command.arg("--state-dir").arg(directory.join("claims"));
-    command.arg("--status-socket").arg(directory.join("agent.sock"));
-    command
-}
-
-/// Writes its configuration, which may hold credentials; without a text, an empty one if there is none.
-pub(crate) fn configure(directory: &Path, text: Option<&str>) {
-    let path = directory.join("vipwatch.toml");
-    if text.is_some() || !path.exists() {
-        crate::write_with_mode(&path, text.unwrap_or_default(), 0o640);
-    }
-}
-
-pub(crate) fn socket(directory: &Path) -> PathBuf {
-    directory.join("keepalived-state-change")
-}
-
-impl ReceiverProcess {
-    pub(crate) fn start(directory: &Path, words: &[&str]) -> Self {
-        configure(directory, None);
-        let log = std::fs::File::options().create(true).append(true).open(directory.join("log"));
-        let child = command(directory, words).stderr(log.unwrap()).stdout(Stdio::null()).spawn();
-        Self::of(child.unwrap(), directory)
-    }
-
-    /// One that was started, when it can be asked.
-    pub(crate) fn of(child: Child, directory: &Path) -> Self {
-        let agent = Self { child, directory: directory.to_owned() };
-        wait_within(std::time::Duration::from_mins(1), "the receiver", || agent.answer());
-        agent
-    }
-
-    /// What it says of itself, if it does.
-    fn answer(&self) -> Option<Value> {
-        let mut command = Command::new(PROGRAM);
-        command.args(["agent", "status", "--format", "json", "--status-socket"]);
-        let output = output_of(command.arg(self.directory.join("agent.sock")));
-        serde_json::from_slice(&output.stdout).ok()
-    }
-
-    pub(crate) fn status(&self) -> Value {
-        self.answer().unwrap_or_else(|| panic!("no answer: {}", self.log()))
-    }
-
-    /// Ends it at once, as nothing that can be prepared for.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Has it read its configuration again.
-    pub(crate) fn reload(&self) {
-        let pid = self.child.id().to_string();
-        vipwatch_testkit::run(Command::new("kill").args(["-HUP", &pid]));
-    }
-
-    /// What it logs.
-    pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.join("log")).unwrap()
-    }
-
-    /// Waits for `text` in the log, which is written a little after what it is about.
-    #[track_caller]
-    pub(crate) fn wait_for_log(&self, text: &str) {
-        wait_for(text, || self.log().contains(text).then_some(()));
-    }
-
-    /// One of its duties.
-    pub(crate) fn duty(&self, party: &str) -> Value {
-        let status = self.status();
-        let duties = status["duties"].as_array().unwrap();
-        let of = |duty: &&Value| duty["party"].as_str().unwrap().starts_with(party);
-        duties.iter().find(of).cloned().unwrap_or_else(|| panic!("no {party}: {status}"))
-    }
-
-    /// How many have settled as `word`.
-    pub(crate) fn settled(&self, word: &str) -> usize {
-        let status = self.status();
-        status["routers"].as_array().unwrap().iter().filter(|one| one["settled"] == word).count()
-    }
-}
-
-impl Drop for ReceiverProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Reports as curl does; the status, if there is an answer.
-pub(crate) fn report(directory: &Path, id: &str, word: &str) -> Option<u16> {
-    let mut stream = UnixStream::connect(socket(directory)).ok()?;
-    // Who is never answered fails, and does not hang.
-    stream.set_read_timeout(Some(std::time::Duration::from_mins(1))).ok()?;
-    let request = format!(
-        "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Neutron-Router-Id: {id}\r\nX-Neutron-State: {word}\r\n\
-         Connection: close\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    answer.split(' ').nth(1)?.parse().ok()
-}
-
-/// Reports until it is taken, as a monitor does.
-fn report_until_taken(directory: &Path, id: &str, word: &str) {
-    wait_within(std::time::Duration::from_mins(1), "a promise", || {
-        (report(directory, id, word) == Some(200)).then_some(())
-    });
-}
+use crate::receiver_process::{
+    ReceiverProcess, configure, receiver_command, report, report_until_accepted, socket,
+};
+use crate::support::PROGRAM;
 
 #[test]
-fn a_receiver_that_is_killed_in_the_middle_of_a_thousand_breaks_no_promise() {
+fn a_receiver_that_is_killed_again_and_again_loses_no_accepted_report() {
     let lab = Lab::new();
-    let mut agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
-    let taken = AtomicUsize::new(0);
+    let mut receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
+    let accepted = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for worker in 0..20 {
-            let (taken, directory) = (&taken, lab.path());
+            let (accepted, directory) = (&accepted, lab.path());
             scope.spawn(move || {
                 for number in 0..50 {
                     let id = format!("r{worker}-{number}");
-                    for word in ["backup", "primary", "backup"] {
-                        report_until_taken(directory, &id, word);
+                    for state in ["backup", "primary", "backup"] {
+                        report_until_accepted(directory, &id, state);
                     }
-                    taken.fetch_add(1, Ordering::Relaxed);
+                    accepted.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        for share in [200, 500, 800] {
+        for count in [200, 500, 800] {
             wait_within(std::time::Duration::from_mins(1), "some reports", || {
-                (taken.load(Ordering::Relaxed) >= share).then_some(())
+                (accepted.load(Ordering::Relaxed) >= count).then_some(())
             });
-            agent.child.kill().unwrap();
-            agent.child.wait().unwrap();
-            agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
+            receiver.child.kill().unwrap();
+            receiver.child.wait().unwrap();
+            receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
         }
     });
-    wait_for("everybody's last word", || (agent.settled("backup") == 1000).then_some(()));
-    assert_eq!(agent.settled("primary"), 0);
+    wait_for("the last report of each router", || {
+        (receiver.count_settled("backup") == 1000).then_some(())
+    });
+    assert_eq!(receiver.count_settled("primary"), 0);
 }
 
 #[test]
-fn a_primary_that_is_taken_back_in_time_is_never_told() {
+fn a_primary_report_that_is_withdrawn_within_the_interval_is_not_delivered() {
     let lab = Lab::new();
-    let agent = ReceiverProcess::start(lab.path(), &["--interval", "1h"]);
-    for word in ["backup", "primary", "backup"] {
-        assert_eq!(report(lab.path(), "a", word), Some(200));
+    let receiver = ReceiverProcess::start(lab.path(), &["--interval", "1h"]);
+    for state in ["backup", "primary", "backup"] {
+        assert_eq!(report(lab.path(), "a", state), Some(200));
     }
     assert_eq!(report(lab.path(), "b", "primary"), Some(200));
-    let status = agent.status();
+    let status = receiver.status();
     assert_eq!(status["routers"][0]["state"], "standby", "{status}");
     assert_eq!(status["routers"][1]["held"], true, "{status}");
-    agent.wait_for_log("standby");
-    assert!(!agent.log().contains("active"), "{}", agent.log());
+    receiver.wait_for_log("standby");
+    assert!(!receiver.log().contains("active"), "{}", receiver.log());
 }
 
 #[test]
-fn a_full_disk_is_answered_with_503_and_the_service_goes_on() {
+fn a_receiver_whose_disk_fills_up_answers_503_until_there_is_space() {
     let lab = Lab::new();
-    let claims = lab.path().join("claims");
-    std::fs::create_dir(&claims).unwrap();
+    let state_dir = lab.path().join("claims");
+    std::fs::create_dir(&state_dir).unwrap();
     let mount = ["-t", "tmpfs", "-o", "size=512k", "tmpfs"];
-    vipwatch_testkit::run(Command::new("mount").args(mount).arg(&claims));
-    let agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
+    vipwatch_testkit::run(Command::new("mount").args(mount).arg(&state_dir));
+    let receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     assert_eq!(report(lab.path(), "a", "backup"), Some(200));
-    // Everything that is left.
-    let mut ballast = std::fs::File::create(claims.join("ballast")).unwrap();
+    // Uses all free space of the disk.
+    let mut ballast = std::fs::File::create(state_dir.join("ballast")).unwrap();
     while ballast.write_all(&[0; 1024]).is_ok() {}
     let mut answers = Vec::new();
     for number in 0..500 {
@@ -200,140 +82,148 @@ fn a_full_disk_is_answered_with_503_and_the_service_goes_on() {
         }
     }
     assert_eq!(answers.last(), Some(&Some(503)), "{answers:?}");
-    let promised = answers.iter().filter(|answer| **answer == Some(200)).count();
+    let accepted = answers.iter().filter(|answer| **answer == Some(200)).count();
     drop(ballast);
-    std::fs::remove_file(claims.join("ballast")).unwrap();
-    // The kernel counts what has become free a moment later.
-    report_until_taken(lab.path(), "z", "backup");
-    assert_eq!(agent.settled("backup"), promised + 2);
-    assert!(agent.status()["unable"].as_u64() > Some(0));
-    drop(agent);
-    vipwatch_testkit::run(Command::new("umount").arg(&claims));
+    std::fs::remove_file(state_dir.join("ballast")).unwrap();
+    // The kernel frees the space a moment after the file is removed.
+    report_until_accepted(lab.path(), "z", "backup");
+    assert_eq!(receiver.count_settled("backup"), accepted + 2);
+    assert!(receiver.status()["unable"].as_u64() > Some(0));
+    drop(receiver);
+    vipwatch_testkit::run(Command::new("umount").arg(&state_dir));
 }
 
 #[test]
-fn one_socket_has_one_receiver_and_strangers_are_named() {
+fn a_second_receiver_an_unknown_user_and_an_unknown_simulation_are_refused() {
     let lab = Lab::new();
-    let _agent = ReceiverProcess::start(lab.path(), &[]);
+    let _receiver = ReceiverProcess::start(lab.path(), &[]);
     configure(lab.path(), None);
-    let second = output_of(&mut command(lab.path(), &[]));
+    let second = output_of(&mut receiver_command(lab.path(), &[]));
     assert_eq!(second.status.code(), Some(1), "{second:?}");
     assert!(String::from_utf8_lossy(&second.stderr).contains("somebody answers on"));
-    let unknown = output_of(&mut command(lab.path(), &["--allow", "no-such-user"]));
-    assert_eq!(unknown.status.code(), Some(4));
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no user \"no-such-user\""));
-    let wrong = output_of(&mut command(lab.path(), &["--simulate", "friendly"]));
-    assert_eq!(wrong.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("threaded, eventlet"));
+    let unknown_user = output_of(&mut receiver_command(lab.path(), &["--allow", "no-such-user"]));
+    assert_eq!(unknown_user.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&unknown_user.stderr).contains("no user \"no-such-user\""));
+    let unknown_simulation =
+        output_of(&mut receiver_command(lab.path(), &["--simulate", "friendly"]));
+    assert_eq!(unknown_simulation.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown_simulation.stderr).contains("threaded, eventlet"));
 }
 
 #[test]
-fn ten_thousand_idlers_are_neither_waited_for_nor_paid_for() {
+fn ten_thousand_idle_connections_neither_block_reports_nor_use_much_memory() {
     let lab = Lab::new();
-    let agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
+    let receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     let files = vipwatch_linux::process::raise_file_limit();
-    assert!(files > 10_100, "this test needs more than 10,000 files, and may have {files}");
-    let idlers: Vec<UnixStream> =
+    assert!(
+        files > 10_100,
+        "this test needs more than 10,000 open files, but the limit is {files}"
+    );
+    let idle_connections: Vec<UnixStream> =
         (0..10_000).map(|_| UnixStream::connect(socket(lab.path())).unwrap()).collect();
     for number in 0..100 {
         assert_eq!(report(lab.path(), &format!("r{number}"), "backup"), Some(200));
     }
-    let status = agent.status();
+    let status = receiver.status();
     assert_eq!(status["accepted"], 100, "{status}");
     assert!(status["connections"].as_u64() <= Some(4096), "{status}");
-    // How many made room, and how many were silent for too long, is a question of speed.
+    // The receiver closes idle connections when it needs room or after a timeout: the shares depend on the speed.
     assert!(status["rejected"]["made_room"].as_u64() > Some(0), "{status}");
-    let path = format!("/proc/{}/status", agent.child.id());
+    let path = format!("/proc/{}/status", receiver.child.id());
     let memory = std::fs::read_to_string(path).unwrap();
     let memory = memory.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let kilobytes: u64 = memory.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(kilobytes < 64 << 10, "{kilobytes} KiB");
-    drop(idlers);
+    drop(idle_connections);
 }
 
 #[test]
-fn a_receiver_that_may_open_no_more_files_goes_on_when_it_may() {
+fn a_receiver_without_free_file_descriptors_recovers_when_connections_close() {
     let lab = Lab::new();
     configure(lab.path(), None);
-    // Its own files, and few more.
+    // Enough for the files of the receiver and a few connections.
     let mut limited = Command::new("prlimit");
     limited.arg("--nofile=40").args(["--", PROGRAM]);
-    let inner = command(lab.path(), &["--interval", "0s"]);
+    let inner = receiver_command(lab.path(), &["--interval", "0s"]);
     let log = std::fs::File::create(lab.path().join("log")).unwrap();
     let child = limited.args(inner.get_args()).stderr(log).spawn().unwrap();
-    let agent = ReceiverProcess { child, directory: lab.path().to_owned() };
+    let receiver = ReceiverProcess::starting(child, lab.path());
     wait_for("the receiver", || UnixStream::connect(socket(lab.path())).ok());
-    // Each has said something, so nobody makes room.
+    // Each connection has sent something, so the receiver does not close any of them as idle.
     let mut begun: Vec<UnixStream> = Vec::new();
     for _ in 0..60 {
         let mut stream = UnixStream::connect(socket(lab.path())).unwrap();
         stream.write_all(b"POST").unwrap();
         begun.push(stream);
     }
-    wait_for("it to be full", || agent.log().contains("cannot accept connections").then_some(()));
+    wait_for("the limit to be reached", || {
+        receiver.log().contains("cannot let anybody in").then_some(())
+    });
     drop(begun);
-    wait_for("a promise", || (report(lab.path(), "a", "backup") == Some(200)).then_some(()));
+    wait_for("the report to be accepted", || {
+        (report(lab.path(), "a", "backup") == Some(200)).then_some(())
+    });
 }
 
 #[test]
-fn a_receiver_whose_socket_another_server_has_replaced_says_so_and_leaves_it_when_it_stops() {
+fn a_receiver_reports_that_its_socket_was_replaced_and_does_not_remove_the_new_one() {
     let lab = Lab::new();
-    let mut agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
-    // As Neutron's agent does: it removes what is there and binds anew.
+    let mut receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
+    // Neutron's agent does the same when it starts: it removes the socket file and creates its own.
     let other =
         vipwatch_testkit::FakeAgent::listen(lab.path(), vipwatch_testkit::Behaviour::Threaded);
-    agent.wait_for_log("another process has replaced the socket file");
-    let problem = &agent.status()["problems"][0];
+    receiver.wait_for_log("another process has replaced the socket file");
+    let problem = &receiver.status()["problems"][0];
     assert_eq!(problem["name"], "socket", "{problem}");
-    vipwatch_testkit::run(Command::new("kill").args(["-TERM", &agent.child.id().to_string()]));
-    assert!(agent.child.wait().unwrap().success());
-    assert_eq!(report(lab.path(), "a", "primary"), Some(200), "the other server is reached");
+    vipwatch_testkit::run(Command::new("kill").args(["-TERM", &receiver.child.id().to_string()]));
+    assert!(receiver.child.wait().unwrap().success());
+    assert_eq!(report(lab.path(), "a", "primary"), Some(200), "the other server gets the report");
     assert_eq!(other.count(), 1);
 }
 
-/// Makes a socket, and becomes a program that has it, as a service manager does.
+/// Passes a listening socket to a program as a service manager does (`LISTEN_FDS`), then executes it.
 const ACTIVATE: &str = "\
 import os, socket, sys
-made = socket.socket(socket.AF_UNIX)
-made.bind(sys.argv[1])
-made.listen(100)
-os.dup2(made.fileno(), 3)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(100)
+os.dup2(listener.fileno(), 3)
 os.set_inheritable(3, True)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')
 os.execv(sys.argv[2], sys.argv[2:])
 ";
 
 #[test]
-fn a_socket_of_a_service_manager_is_used_and_stays_his() {
+fn a_socket_of_the_service_manager_is_used_and_not_changed_or_removed() {
     let lab = Lab::new();
     configure(lab.path(), None);
-    let inner = command(lab.path(), &["--interval", "0s"]);
+    let inner = receiver_command(lab.path(), &["--interval", "0s"]);
     let log = std::fs::File::create(lab.path().join("log")).unwrap();
     let mut python = Command::new("python3");
     python.args(["-c", ACTIVATE]).arg(socket(lab.path())).arg(PROGRAM).args(inner.get_args());
     let child = python.stderr(log).spawn().unwrap();
-    let mut agent = ReceiverProcess { child, directory: lab.path().to_owned() };
-    wait_for("the receiver", || agent.answer());
+    let mut receiver = ReceiverProcess::starting(child, lab.path());
+    wait_for("the receiver", || receiver.try_status());
     assert_eq!(report(lab.path(), "a", "backup"), Some(200));
-    // How it looks is not ours to change, and nobody is turned away for it.
+    // The receiver does not change the mode of this socket, and still accepts reports.
     configure(lab.path(), Some("[agent]\nmode = \"600\"\n"));
-    agent.reload();
-    wait_for("the log", || agent.log().contains("socket settings ignored").then_some(()));
+    receiver.reload();
+    wait_for("the log", || receiver.log().contains("not ours to change").then_some(()));
     assert_eq!(report(lab.path(), "a", "primary"), Some(200));
-    let pid = agent.child.id().to_string();
+    let pid = receiver.child.id().to_string();
     vipwatch_testkit::run(Command::new("kill").args(["-TERM", &pid]));
-    assert!(agent.child.wait().unwrap().success());
+    assert!(receiver.child.wait().unwrap().success());
     assert!(socket(lab.path()).exists());
 }
 
 #[test]
 fn sigusr1_and_sigusr2_do_not_end_a_receiver() {
     let lab = Lab::new();
-    let mut agent = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
+    let mut receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     for signal in ["-USR1", "-USR2"] {
-        let pid = agent.child.id().to_string();
+        let pid = receiver.child.id().to_string();
         vipwatch_testkit::run(Command::new("kill").args([signal, &pid]));
         assert_eq!(report(lab.path(), "r1", "primary"), Some(200), "{signal}");
-        assert!(agent.child.try_wait().unwrap().is_none(), "{signal}");
+        assert!(receiver.child.try_wait().unwrap().is_none(), "{signal}");
     }
 }

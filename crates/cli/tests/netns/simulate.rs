@@ -1,4 +1,4 @@
-//! `vipwatch agent --simulate`: each agent of Neutron's, and each way in which it can fail.
+//! `vipwatch receiver --simulate`: the agents of Neutron, and an agent with each possible failure.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use vipwatch_testkit::{Lab, stays, wait_for};
 
-use crate::receiver::{command, configure, socket};
+use crate::receiver_process::{configure, receiver_command, socket};
 
-/// An agent that is played; killed when dropped.
-struct Played(Child);
+/// A simulated agent. It is killed when this value is dropped.
+struct SimulatedAgent(Child);
 
-impl Played {
+impl SimulatedAgent {
     fn start(directory: &Path, mode: &str) -> Self {
         configure(directory, None);
-        let heard = std::fs::File::create(directory.join("heard")).unwrap();
-        let mut command: Command = command(directory, &["--simulate", mode]);
-        Self(command.stdout(heard).stderr(Stdio::null()).spawn().unwrap())
+        let reports = std::fs::File::create(directory.join("reports")).unwrap();
+        let mut command: Command = receiver_command(directory, &["--simulate", mode]);
+        Self(command.stdout(reports).stderr(Stdio::null()).spawn().unwrap())
     }
 }
 
-impl Drop for Played {
+impl Drop for SimulatedAgent {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -33,6 +33,7 @@ impl Drop for Played {
 const REQUEST: &str = "POST / HTTP/1.1\r\nX-Neutron-Router-Id: a\r\nX-Neutron-State: backup\r\n\
                        Connection: close\r\n\r\n";
 
+/// The answer to [`REQUEST`]; empty if the connection is closed without one.
 fn answer(directory: &Path) -> String {
     let mut stream = wait_for("the agent", || UnixStream::connect(socket(directory)).ok());
     stream.write_all(REQUEST.as_bytes()).unwrap();
@@ -42,10 +43,10 @@ fn answer(directory: &Path) -> String {
 }
 
 #[test]
-fn each_agent_of_neutrons_can_be_played() {
+fn each_simulated_agent_gives_its_own_answer() {
     let answer_of = |mode: &str| {
         let lab = Lab::new();
-        let _agent = Played::start(lab.path(), mode);
+        let _agent = SimulatedAgent::start(lab.path(), mode);
         answer(lab.path())
     };
     let threaded = "HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF-8\nConnection: close\n\
@@ -60,9 +61,9 @@ fn each_agent_of_neutrons_can_be_played() {
 }
 
 #[test]
-fn an_eventlet_keeps_the_line_and_answers_again() {
+fn the_eventlet_agent_keeps_the_connection_open_and_answers_again() {
     let lab = Lab::new();
-    let _agent = Played::start(lab.path(), "eventlet");
+    let _agent = SimulatedAgent::start(lab.path(), "eventlet");
     let mut stream = wait_for("the agent", || UnixStream::connect(socket(lab.path())).ok());
     for _ in 0..3 {
         stream.write_all(REQUEST.replace("Connection: close\r\n", "").as_bytes()).unwrap();
@@ -71,57 +72,58 @@ fn an_eventlet_keeps_the_line_and_answers_again() {
         let answer = String::from_utf8_lossy(&answer[..length]);
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("\r\n\r\n"), "{answer}");
     }
-    let heard = std::fs::read_to_string(lab.path().join("heard")).unwrap();
-    assert_eq!(heard, "a backup\n".repeat(3));
+    let reports = std::fs::read_to_string(lab.path().join("reports")).unwrap();
+    assert_eq!(reports, "a backup\n".repeat(3));
 }
 
 #[test]
-fn an_agent_that_hangs_takes_the_report_and_says_nothing() {
+fn the_hanging_agent_reads_the_report_and_does_not_answer() {
     let lab = Lab::new();
-    let _agent = Played::start(lab.path(), "hanging");
+    let _agent = SimulatedAgent::start(lab.path(), "hanging");
     let mut stream = wait_for("the agent", || UnixStream::connect(socket(lab.path())).ok());
     stream.write_all(REQUEST.as_bytes()).unwrap();
-    wait_for("it to hear", || {
-        (std::fs::read_to_string(lab.path().join("heard")).ok()? == "a backup\n").then_some(())
+    wait_for("the agent to read the report", || {
+        (std::fs::read_to_string(lab.path().join("reports")).ok()? == "a backup\n").then_some(())
     });
     stream.set_nonblocking(true).unwrap();
-    stays(Duration::from_secs(1), "it to be silent", || {
-        let error = stream.read(&mut [0; 8]).expect_err("no answer, and no end");
+    stays(Duration::from_secs(1), "no answer", || {
+        let error =
+            stream.read(&mut [0; 8]).expect_err("neither an answer nor the end of the connection");
         error.kind() == std::io::ErrorKind::WouldBlock
     });
 }
 
 #[test]
-fn an_agent_that_is_absent_has_no_socket_and_one_that_refuses_has() {
+fn the_absent_agent_has_no_socket_and_the_refusing_agent_has_one() {
     let lab = Lab::new();
-    // What a killed agent has left.
+    // A killed agent has left its socket file behind.
     drop(std::os::unix::net::UnixListener::bind(socket(lab.path())).unwrap());
-    let absent = Played::start(lab.path(), "absent");
-    wait_for("the socket to go", || (!socket(lab.path()).exists()).then_some(()));
+    let absent = SimulatedAgent::start(lab.path(), "absent");
+    wait_for("the socket to be removed", || (!socket(lab.path()).exists()).then_some(()));
     drop(absent);
-    let _refusing = Played::start(lab.path(), "refusing");
+    let _refusing = SimulatedAgent::start(lab.path(), "refusing");
     let refused = || UnixStream::connect(socket(lab.path())).err().map(|error| error.kind());
-    wait_for("to be refused", || {
+    wait_for("a refused connection", || {
         (refused()? == std::io::ErrorKind::ConnectionRefused).then_some(())
     });
     let kind = std::fs::symlink_metadata(socket(lab.path())).unwrap().file_type();
     assert!(kind.is_socket());
-    let second = Played::start(lab.path(), "threaded");
-    assert!(!answer(lab.path()).is_empty(), "a socket that nobody serves is replaced");
+    let second = SimulatedAgent::start(lab.path(), "threaded");
+    assert!(!answer(lab.path()).is_empty(), "a socket without a server is replaced");
     drop(second);
 }
 
 #[test]
-fn an_agent_that_restarts_is_gone_after_each_report_and_comes_back() {
+fn the_restarting_agent_closes_its_socket_after_each_report_and_opens_a_new_one() {
     let lab = Lab::new();
-    let _agent = Played::start(lab.path(), "restarting");
+    let _agent = SimulatedAgent::start(lab.path(), "restarting");
     for number in 1..=3 {
         let file = || std::fs::symlink_metadata(socket(lab.path())).ok();
-        let which = || file().map(|file| (file.ino(), file.ctime(), file.ctime_nsec()));
-        let before = wait_for("the socket", which);
+        let identity = || file().map(|file| (file.ino(), file.ctime(), file.ctime_nsec()));
+        let before = wait_for("the socket", identity);
         assert!(answer(lab.path()).starts_with("HTTP/1.1 200 OK\n"), "{number}");
-        wait_for("it to go", || (which() != Some(before)).then_some(()));
+        wait_for("another socket", || (identity() != Some(before)).then_some(()));
     }
-    let heard = std::fs::read_to_string(lab.path().join("heard")).unwrap();
-    assert_eq!(heard, "a backup\n".repeat(3));
+    let reports = std::fs::read_to_string(lab.path().join("reports")).unwrap();
+    assert_eq!(reports, "a backup\n".repeat(3));
 }

@@ -1,4 +1,4 @@
-//! Webhooks over TLS: which server is trusted, and how many connections are made.
+//! Webhooks over TLS: which servers are trusted, and how many connections are made.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,24 +9,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::{Lab, wait_for};
 
-use crate::notify::{NO_VIP, VIP, read};
-use crate::server::Server;
-use crate::{one, stage, write};
+use crate::http_server::HttpServer;
+use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, read, vi_1_conf, write};
 
-/// A TLS server of another project (`openssl s_server`), which answers every request with 200.
+/// A TLS server (`openssl s_server`) that answers every request with 200.
 struct TlsServer {
     child: std::process::Child,
     url: String,
-    authority: PathBuf,
-    said: PathBuf,
+    /// The certificate of its authority.
+    ca_file: PathBuf,
+    /// The received bytes, decrypted.
+    received: PathBuf,
 }
 
 impl TlsServer {
     fn new(directory: &Path) -> Self {
         std::fs::create_dir_all(directory).unwrap();
-        let openssl = |words: &[&str]| {
+        let openssl = |args: &[&str]| {
             vipwatch_testkit::run(
-                std::process::Command::new("openssl").args(words).current_dir(directory),
+                std::process::Command::new("openssl").args(args).current_dir(directory),
             );
         };
         let subject = ["-subj", "/CN=vipwatch test", "-days", "2", "-nodes"];
@@ -56,26 +57,26 @@ impl TlsServer {
             "-out",
             "cert.pem",
         ]);
-        let said = directory.join("said");
-        // A port that was free a moment ago, in a namespace of the test's own.
+        let received = directory.join("received");
+        // The port was free a moment ago, and no other process uses this network namespace.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut child = std::process::Command::new("openssl")
             .args(["s_server", "-quiet", "-key", "key.pem", "-cert", "cert.pem", "-accept"])
             .arg(format!("127.0.0.1:{port}"))
             .current_dir(directory)
             .stdin(std::process::Stdio::piped())
-            .stdout(std::fs::File::create(&said).unwrap())
+            .stdout(std::fs::File::create(&received).unwrap())
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
         wait_for("the server", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
         let mut stdin = child.stdin.take().unwrap();
-        let seen = said.clone();
+        let received_by_thread = received.clone();
         std::thread::spawn(move || {
             let mut answered = 0;
-            // What is written to its input goes to the client that is connected.
+            // s_server sends its standard input to the connected client.
             while stdin.flush().is_ok() {
-                if read(&seen).matches("\"to\":").count() > answered {
+                if read(&received_by_thread).matches("\"to\":").count() > answered {
                     answered += 1;
                     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
                     if stdin.write_all(answer.as_bytes()).is_err() {
@@ -86,7 +87,7 @@ impl TlsServer {
             }
         });
         let url = format!("https://127.0.0.1:{port}/vip");
-        Self { child, url, authority: directory.join("ca.pem"), said }
+        Self { child, url, ca_file: directory.join("ca.pem"), received }
     }
 }
 
@@ -98,28 +99,30 @@ impl Drop for TlsServer {
 }
 
 #[test]
-fn a_webhook_over_tls_believes_its_authority_and_no_other() {
+fn a_webhook_over_tls_trusts_its_ca_file_and_no_other_authority() {
     let lab = Lab::new();
-    let (netns, place) = stage(&lab, &[one()]);
-    let (ours, other) =
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (trusted, other) =
         (TlsServer::new(&lab.path().join("t1")), TlsServer::new(&lab.path().join("t2")));
     let webhook = |server: &TlsServer| {
-        let authority = ours.authority.display();
-        format!("[[outlet.webhook]]\nurl = \"{}\"\nca_file = \"{authority}\"\n", server.url)
+        let ca_file = trusted.ca_file.display();
+        format!("[[outlet.webhook]]\nurl = \"{}\"\nca_file = \"{ca_file}\"\n", server.url)
     };
-    place.configure(&format!("[[outlet]]\n{}{}", webhook(&ours), webhook(&other)));
-    let _node = place.start();
-    netns.ip(VIP);
-    let is_told = |server: &TlsServer| read(&server.said).contains("\"to\":\"primary\"");
-    wait_for("it to be taken", || is_told(&ours).then_some(()));
+    fixture.configure(&format!("[[outlet]]\n{}{}", webhook(&trusted), webhook(&other)));
+    let _node = fixture.start();
+    netns.ip(ADD_VIP);
+    let is_delivered = |server: &TlsServer| read(&server.received).contains("\"to\":\"primary\"");
+    wait_for("the delivery", || is_delivered(&trusted).then_some(()));
     let is_refused = |line: &str| {
         line.contains(&other.url) && line.contains("not told") && line.contains("certificate")
     };
-    wait_for("the other to be refused", || place.log().lines().any(is_refused).then_some(()));
-    assert!(!read(&other.said).contains("primary"), "nothing was told to a stranger");
+    wait_for("the other server to be refused", || {
+        fixture.log().lines().any(is_refused).then_some(())
+    });
+    assert!(!read(&other.received).contains("primary"), "an untrusted server gets no data");
 }
 
-/// Forwards connections to another port of this host, and counts them.
+/// Forwards connections to another local port and counts them.
 struct Relay {
     port: u16,
     count: Arc<AtomicUsize>,
@@ -154,78 +157,81 @@ fn forward(mut from: TcpStream, mut to: TcpStream) {
 #[test]
 fn two_deliveries_to_one_webhook_use_one_connection() {
     let lab = Lab::new();
-    let (netns, place) = stage(&lab, &[one()]);
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let server = TlsServer::new(&lab.path().join("tls"));
     let relay = Relay::to(&server.url);
-    place.configure(&format!(
+    fixture.configure(&format!(
         "[[outlet]]\nwebhook = {{ url = \"https://127.0.0.1:{}/vip\", ca_file = \"{}\" }}\n",
         relay.port,
-        server.authority.display()
+        server.ca_file.display()
     ));
-    let _node = place.start();
-    let is_told = |role: &str| read(&server.said).contains(&format!("\"to\":\"{role}\""));
-    wait_for("the first delivery", || is_told("backup").then_some(()));
-    netns.ip(VIP);
-    wait_for("the second delivery", || is_told("primary").then_some(()));
+    let _node = fixture.start();
+    let is_delivered = |role: &str| read(&server.received).contains(&format!("\"to\":\"{role}\""));
+    wait_for("the first delivery", || is_delivered("backup").then_some(()));
+    netns.ip(ADD_VIP);
+    wait_for("the second delivery", || is_delivered("primary").then_some(()));
     assert_eq!(relay.count.load(Ordering::Relaxed), 1);
 }
 
 #[test]
 fn a_ca_file_that_changes_is_read_again_and_one_that_disappears_stays_in_use() {
     let lab = Lab::new();
-    let (netns, place) = stage(&lab, &[one()]);
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let (server, other) =
         (TlsServer::new(&lab.path().join("t1")), TlsServer::new(&lab.path().join("t2")));
     let ca_file = lab.path().join("ca.pem");
-    write(&ca_file, &read(&other.authority));
-    place.configure(&format!(
+    write(&ca_file, &read(&other.ca_file));
+    fixture.configure(&format!(
         "[[outlet]]\nwebhook = {{ url = \"{}\", ca_file = \"{}\" }}\n",
         server.url,
         ca_file.display()
     ));
-    let _node = place.start();
+    let _node = fixture.start();
     wait_for("the server not to be trusted", || {
-        place
+        fixture
             .log()
             .lines()
             .any(|line| line.contains("not told") && line.contains("certificate"))
             .then_some(())
     });
-    write(&ca_file, &read(&server.authority));
-    let is_told = |role: &str| read(&server.said).contains(&format!("\"to\":\"{role}\""));
-    wait_for("the delivery", || is_told("backup").then_some(()));
+    write(&ca_file, &read(&server.ca_file));
+    let is_delivered = |role: &str| read(&server.received).contains(&format!("\"to\":\"{role}\""));
+    wait_for("the delivery", || is_delivered("backup").then_some(()));
     std::fs::remove_file(&ca_file).unwrap();
-    netns.ip(VIP);
-    wait_for("the next delivery", || is_told("primary").then_some(()));
-    place.wait_for_log("certificates read before stay in use");
-    assert!(place.log().contains(&ca_file.display().to_string()));
+    netns.ip(ADD_VIP);
+    wait_for("the next delivery", || is_delivered("primary").then_some(()));
+    fixture.wait_for_log("certificates read before stay in use");
+    assert!(fixture.log().contains(&ca_file.display().to_string()));
 }
 
 #[test]
 fn a_ca_file_that_is_missing_is_a_configuration_error() {
     let lab = Lab::new();
-    let (netns, place) = stage(&lab, &[one()]);
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let missing = lab.path().join("missing.pem").display().to_string();
-    let server = Server::new(&[]);
+    let server = HttpServer::new(&[]);
     let wrong = format!(
         "[[outlet]]\nwebhook = {{ url = \"https://127.0.0.1:9/vip\", ca_file = \"{missing}\" }}\n"
     );
-    place.configure(&wrong);
-    for words in [&["config", "check"][..], &["node", "--config"]] {
-        let output = output_of(place.command().args(words).arg(place.config()));
-        assert!(!output.status.success(), "{words:?}: {output:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains(&missing) && said.contains("vipwatch.toml:2"), "{words:?}: {said}");
+    fixture.configure(&wrong);
+    for args in [&["config", "check"][..], &["node", "--config"]] {
+        let output = output_of(fixture.command().args(args).arg(fixture.config()));
+        assert!(!output.status.success(), "{args:?}: {output:?}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            printed.contains(&missing) && printed.contains("vipwatch.toml:2"),
+            "{args:?}: {printed}"
+        );
     }
-    place.configure(&format!("[[outlet]]\nwebhook = {{ url = \"{}\" }}\n", server.url));
-    let node = place.start();
-    place.configure(&wrong);
+    fixture.configure(&format!("[[outlet]]\nwebhook = {{ url = \"{}\" }}\n", server.url));
+    let node = fixture.start();
+    fixture.configure(&wrong);
     node.reload();
-    place.wait_for_log("the configuration is not taken");
-    assert!(place.log().contains(&missing), "{}", place.log());
-    // The configuration before stays.
-    netns.ip(VIP);
-    wait_for("the webhook", || (server.said().last()? == "2 primary").then_some(()));
-    netns.ip(NO_VIP);
-    wait_for("the webhook", || (server.said().last()? == "3 backup").then_some(()));
+    fixture.wait_for_log("the configuration is not taken");
+    assert!(fixture.log().contains(&missing), "{}", fixture.log());
+    // The node keeps the earlier configuration.
+    netns.ip(ADD_VIP);
+    wait_for("the webhook", || (server.accepted().last()? == "2 primary").then_some(()));
+    netns.ip(REMOVE_VIP);
+    wait_for("the webhook", || (server.accepted().last()? == "3 backup").then_some(()));
 }

@@ -12,16 +12,16 @@ use vipwatch_testkit::{Lab, TestNetns, Wire, wait_for};
 
 use crate::support::instance_conf;
 
-/// A directory with the files of Neutron and keepalived, and commands that read them.
-struct Files {
+/// A directory with configuration files of Neutron and keepalived, and commands that read them without a node.
+struct DirectFixture {
     lab: Lab,
 }
 
-impl Files {
+impl DirectFixture {
     fn new() -> Self {
-        let files = Self { lab: Lab::new() };
-        files.write("keepalived.conf", "");
-        files
+        let fixture = Self { lab: Lab::new() };
+        fixture.write("keepalived.conf", "");
+        fixture
     }
 
     fn keepalived_conf(&self) -> PathBuf {
@@ -64,55 +64,55 @@ fn netns_conf(netns: &TestNetns, rest: &str) -> String {
 
 #[test]
 fn status_without_instances_says_so() {
-    let files = Files::new();
-    let output = files.run(&["status"]);
+    let fixture = DirectFixture::new();
+    let output = fixture.run(&["status"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output), "nothing to watch on this node\n");
 }
 
 #[test]
 fn status_shows_primary_partial_backup_and_fault() {
-    let files = Files::new();
-    let netns = files.lab.netns("k");
+    let fixture = DirectFixture::new();
+    let netns = fixture.lab.netns("k");
     netns.add_link("eth0");
     let conf = instance_conf("VI_1", "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
-    files.write("keepalived.conf", &netns_conf(&netns, &conf));
-    assert_eq!(files.role("VI_1"), "backup");
+    fixture.write("keepalived.conf", &netns_conf(&netns, &conf));
+    assert_eq!(fixture.role("VI_1"), "backup");
     netns.ip("address add 192.0.2.9/24 dev eth0");
-    assert_eq!(files.role("VI_1"), "partial");
-    assert!(text(&files.run(&["status"])).contains("holds 1 of 2 addresses"));
+    assert_eq!(fixture.role("VI_1"), "partial");
+    assert!(text(&fixture.run(&["status"])).contains("holds 1 of 2 addresses"));
     netns.ip("address add 2001:db8::9/64 dev eth0 nodad");
-    assert_eq!(files.role("VI_1"), "primary");
+    assert_eq!(fixture.role("VI_1"), "primary");
     netns.ip("address del 192.0.2.9/24 dev eth0");
     netns.ip("address del 2001:db8::9/64 dev eth0");
     netns.ip("link set eth0p down");
-    assert_eq!(files.role("VI_1"), "fault");
-    assert!(text(&files.run(&["status"])).contains("eth0 has no carrier"));
+    assert_eq!(fixture.role("VI_1"), "fault");
+    assert!(text(&fixture.run(&["status"])).contains("eth0 has no carrier"));
     netns.ip("link del eth0");
-    assert!(text(&files.run(&["status"])).contains("eth0 does not exist"));
+    assert!(text(&fixture.run(&["status"])).contains("eth0 does not exist"));
     netns.delete();
-    assert!(text(&files.run(&["status"])).contains("its namespace does not exist"));
+    assert!(text(&fixture.run(&["status"])).contains("its namespace does not exist"));
 }
 
 #[test]
 fn status_expect_decides_the_exit_code() {
-    let files = Files::new();
-    let netns = files.lab.netns("k");
+    let fixture = DirectFixture::new();
+    let netns = fixture.lab.netns("k");
     netns.add_link("eth0");
     let two = [
         instance_conf("web-1", "eth0", &["192.0.2.1/24"]),
         instance_conf("web-2", "eth0", &["192.0.2.2/32"]),
     ];
-    files.write("keepalived.conf", &netns_conf(&netns, &two.concat()));
+    fixture.write("keepalived.conf", &netns_conf(&netns, &two.concat()));
     netns.ip("address add 192.0.2.1/24 dev eth0");
-    let code = |args: &[&str]| files.run(args).status.code();
+    let code = |args: &[&str]| fixture.run(args).status.code();
     assert_eq!(code(&["status", "web-1", "--expect", "primary"]), Some(0));
     assert_eq!(code(&["status", "--expect", "primary"]), Some(1));
     assert!(
-        text(&files.run(&["status", "--expect", "primary"])).contains("1 of 2 are not primary")
+        text(&fixture.run(&["status", "--expect", "primary"])).contains("1 of 2 are not primary")
     );
-    assert_eq!(files.json(&["status", "web"])["instances"].as_array().unwrap().len(), 2);
-    let missing = files.run(&["status", "db"]);
+    assert_eq!(fixture.json(&["status", "web"])["instances"].as_array().unwrap().len(), 2);
+    let missing = fixture.run(&["status", "db"]);
     assert_eq!(missing.status.code(), Some(4));
     assert!(text(&missing).contains("\"db\"") && text(&missing).contains("vipwatch discover"));
     assert_eq!(code(&["status", "--expect", "boss"]), Some(2));
@@ -120,12 +120,12 @@ fn status_expect_decides_the_exit_code() {
 
 #[test]
 fn discover_names_a_problem_and_shows_the_other_instances() {
-    let files = Files::new();
+    let fixture = DirectFixture::new();
     let broken = format!("{}vrrp_instance B {{\n", instance_conf("A", "eth0", &["192.0.2.1"]));
-    files.write("keepalived.conf", &broken);
-    let printed = text(&files.run(&["discover"]));
+    fixture.write("keepalived.conf", &broken);
+    let printed = text(&fixture.run(&["discover"]));
     assert!(printed.contains("keepalived.conf:9: vrrp_instance B is not closed"), "{printed}");
-    let answer = files.json(&["discover"]);
+    let answer = fixture.json(&["discover"]);
     assert_eq!(answer["schema"], "vipwatch.discover/1");
     assert_eq!(answer["instances"][0]["id"], "A");
     assert_eq!(answer["instances"][0]["addresses"][0]["cidr"], "192.0.2.1/32");
@@ -134,30 +134,30 @@ fn discover_names_a_problem_and_shows_the_other_instances() {
 
 #[test]
 fn a_file_on_the_command_line_that_cannot_be_read_is_an_error() {
-    let files = Files::new();
+    let fixture = DirectFixture::new();
     for (content, code, expected) in [
         ("a\0b", 1, "it is not a text file"),
         ("\u{feff}global_defs {\n}\n", 1, "it begins with a byte order mark"),
     ] {
-        files.write("keepalived.conf", content);
-        let output = files.run(&["discover"]);
+        fixture.write("keepalived.conf", content);
+        let output = fixture.run(&["discover"]);
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         assert!(text(&output).contains(expected), "{output:?}");
     }
-    std::fs::remove_file(files.keepalived_conf()).unwrap();
-    let output = files.run(&["discover"]);
+    std::fs::remove_file(fixture.keepalived_conf()).unwrap();
+    let output = fixture.run(&["discover"]);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
-    let expected = format!("vipwatch: cannot read {}", files.keepalived_conf().display());
+    let expected = format!("vipwatch: cannot read {}", fixture.keepalived_conf().display());
     assert!(text(&output).contains(&expected), "{output:?}");
 }
 
 #[test]
 fn status_shows_the_roles_of_real_keepalived_processes() {
-    let files = Files::new();
-    let (a, b) = (files.lab.netns("a"), files.lab.netns("b"));
-    let switch = BridgeSwitch::new(&files.lab);
+    let fixture = DirectFixture::new();
+    let (a, b) = (fixture.lab.netns("a"), fixture.lab.netns("b"));
+    let switch = BridgeSwitch::new(&fixture.lab);
     let directories = ["one", "two"].map(|name| {
-        let directory = files.lab.path().join("ha_confs").join(name);
+        let directory = fixture.lab.path().join("ha_confs").join(name);
         std::fs::create_dir_all(&directory).unwrap();
         directory
     });
@@ -175,8 +175,8 @@ fn status_shows_the_roles_of_real_keepalived_processes() {
     let roles = || {
         [(&a, &directories[0]), (&b, &directories[1])].map(|(netns, directory)| {
             let conf = std::fs::read_to_string(directory.join("keepalived.conf")).unwrap();
-            files.write("keepalived.conf", &netns_conf(netns, &conf));
-            let answer = files.json(&["status"]);
+            fixture.write("keepalived.conf", &netns_conf(netns, &conf));
+            let answer = fixture.json(&["status"]);
             let instances = answer["instances"].as_array().unwrap().clone();
             let is_keepalived = |instance: &&Value| instance["origin"] == "keepalived";
             let instance = instances.iter().find(is_keepalived).unwrap().clone();
@@ -190,15 +190,15 @@ fn status_shows_the_roles_of_real_keepalived_processes() {
 
 #[test]
 fn watch_without_a_node_prints_each_change() {
-    let files = Files::new();
-    let netns = files.lab.netns("k");
+    let fixture = DirectFixture::new();
+    let netns = fixture.lab.netns("k");
     netns.add_link("eth0");
     let conf = instance_conf("VI_1", "eth0", &["192.0.2.9/24", "2001:db8::9/64"]);
-    files.write("keepalived.conf", &netns_conf(&netns, &conf));
-    let shown = files.lab.path().join("shown");
+    fixture.write("keepalived.conf", &netns_conf(&netns, &conf));
+    let shown = fixture.lab.path().join("shown");
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
     command.args(["watch", "VI", "--changes", "4", "--format", "json", "--state-path"]);
-    command.arg(files.lab.path()).arg("--keepalived-conf").arg(files.keepalived_conf());
+    command.arg(fixture.lab.path()).arg("--keepalived-conf").arg(fixture.keepalived_conf());
     let mut child = command.stdout(std::fs::File::create(&shown).unwrap()).spawn().unwrap();
     let lines = || -> Vec<Value> {
         let text = std::fs::read_to_string(&shown).unwrap();
@@ -240,9 +240,9 @@ fn watch_without_a_node_prints_each_change() {
 
 #[test]
 fn announce_sends_a_held_address_and_refuses_or_reports_others() {
-    let files = Files::new();
-    let (router, peer) = (files.lab.netns("r"), files.lab.netns("p"));
-    let switch = BridgeSwitch::new(&files.lab);
+    let fixture = DirectFixture::new();
+    let (router, peer) = (fixture.lab.netns("r"), fixture.lab.netns("p"));
+    let switch = BridgeSwitch::new(&fixture.lab);
     switch.plug(&router, "qg-1", "port-r");
     switch.plug(&peer, "eth0", "port-p");
     router.ip("address add 192.0.2.9/32 dev qg-1");

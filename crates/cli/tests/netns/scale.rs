@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vipwatch_testkit::monitor::output_of;
-use vipwatch_testkit::routers::{LINK, VIP, vip, write_conf};
+use vipwatch_testkit::routers::{HaRouter, LINK, VIP, vip, write_conf};
 use vipwatch_testkit::wait::{wait_within, wait_within_showing};
 use vipwatch_testkit::{Lab, NodeFixture, Routers};
 
@@ -246,6 +246,58 @@ impl RouterState {
         };
         Some(role)
     }
+
+    /// Makes one change to a router and its files, and records it. A choice that is not possible at present, or
+    /// that is 9 or greater, does nothing.
+    fn change(&mut self, choice: usize, router: &HaRouter, directory: &Path) {
+        let ip = |args: &str| router.netns.ip(args);
+        let link = if self.is_renamed { "other" } else { LINK };
+        match choice {
+            0..4 if self.has_netns && self.has_link => {
+                let action = if self.holds_vip { "del" } else { "add" };
+                ip(&format!("address {action} {VIP} dev {link}"));
+                self.holds_vip = !self.holds_vip;
+            }
+            4 if self.has_netns && self.has_link => {
+                ip(&format!("link set {LINK}p {}", if self.is_down { "up" } else { "down" }));
+                self.is_down = !self.is_down;
+            }
+            5 if self.has_netns && self.has_link => {
+                ip(&format!("link del {link}"));
+                let is_configured = self.is_configured;
+                *self = Self { has_netns: true, is_configured, ..Self::default() };
+            }
+            5 if self.has_netns => {
+                router.netns.add_link(LINK);
+                self.has_link = true;
+            }
+            6 if self.has_netns && self.has_link => {
+                ip(&format!("link set {link} down"));
+                let name = if self.is_renamed { LINK } else { "other" };
+                ip(&format!("link set {link} name {name}"));
+                ip(&format!("link set {name} up"));
+                self.is_renamed = !self.is_renamed;
+            }
+            7 => {
+                let name = router.netns.name();
+                let args: &[&str] =
+                    if self.has_netns { &["netns", "del", name] } else { &["netns", "add", name] };
+                vipwatch_testkit::run(std::process::Command::new("ip").args(args));
+                let has_netns = !self.has_netns;
+                *self = Self { is_configured: self.is_configured, has_netns, ..Self::default() };
+            }
+            8 => {
+                let conf_dir = directory.join("ha_confs").join(&router.id);
+                if self.is_configured {
+                    std::fs::remove_dir_all(conf_dir).unwrap();
+                } else {
+                    write_conf(directory, &router.id, &[]);
+                }
+                self.is_configured = !self.is_configured;
+            }
+            _ => {}
+        }
+    }
 }
 
 #[test]
@@ -271,65 +323,14 @@ fn roles_match_the_kernel_after_random_changes_and_kills() {
         for _ in 0..=random.below(15) {
             let number = random.below(states.len());
             let (router, state) = (&routers.each[number], &mut states[number]);
-            let ip = |args: &str| router.netns.ip(args);
-            let link = if state.is_renamed { "other" } else { LINK };
             match random.below(10) {
-                0..4 if state.has_netns && state.has_link => {
-                    let action = if state.holds_vip { "del" } else { "add" };
-                    ip(&format!("address {action} {VIP} dev {link}"));
-                    state.holds_vip = !state.holds_vip;
-                }
-                4 if state.has_netns && state.has_link => {
-                    ip(&format!("link set {LINK}p {}", if state.is_down { "up" } else { "down" }));
-                    state.is_down = !state.is_down;
-                }
-                5 if state.has_netns && state.has_link => {
-                    ip(&format!("link del {link}"));
-                    (state.has_link, state.holds_vip) = (false, false);
-                    (state.is_renamed, state.is_down) = (false, false);
-                }
-                5 if state.has_netns => {
-                    router.netns.add_link(LINK);
-                    state.has_link = true;
-                }
-                6 if state.has_netns && state.has_link => {
-                    ip(&format!("link set {link} down"));
-                    let name = if state.is_renamed { LINK } else { "other" };
-                    ip(&format!("link set {link} name {name}"));
-                    ip(&format!("link set {name} up"));
-                    state.is_renamed = !state.is_renamed;
-                }
-                7 => {
-                    let name = router.netns.name();
-                    let args: &[&str] = if state.has_netns {
-                        &["netns", "del", name]
-                    } else {
-                        &["netns", "add", name]
-                    };
-                    vipwatch_testkit::run(std::process::Command::new("ip").args(args));
-                    let has_netns = !state.has_netns;
-                    *state = RouterState {
-                        is_configured: state.is_configured,
-                        has_netns,
-                        ..RouterState::default()
-                    };
-                }
-                8 => {
-                    let directory = lab.path().join("ha_confs").join(&router.id);
-                    if state.is_configured {
-                        std::fs::remove_dir_all(directory).unwrap();
-                    } else {
-                        write_conf(lab.path(), &router.id, &[]);
-                    }
-                    state.is_configured = !state.is_configured;
-                }
                 9 if random.below(4) == 0 => {
                     if let Some(node) = node.take() {
                         node.kill();
                     }
                     node = Some(fixture.start());
                 }
-                _ => {}
+                choice => state.change(choice, router, lab.path()),
             }
         }
         let expected: BTreeMap<String, String> = routers

@@ -4,6 +4,8 @@
 
 mod access;
 mod direct;
+mod following;
+mod hooks;
 mod http_server;
 mod log;
 mod missing;
@@ -11,6 +13,7 @@ mod monitors;
 mod node;
 mod node_receiver;
 mod notify;
+mod queries;
 mod receiver;
 mod receiver_process;
 mod report_notifier;

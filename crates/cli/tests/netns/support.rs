@@ -103,3 +103,15 @@ pub(crate) fn write_hook(path: &Path, text: &str) -> PathBuf {
     script(path, text);
     path.to_owned()
 }
+
+/// "ID ROLE" of each recorded change, oldest first.
+pub(crate) fn recorded(fixture: &NodeFixture) -> Vec<String> {
+    let answer = query_json(fixture, &["history"]);
+    let changes = answer["changes"].as_array().unwrap().iter();
+    changes.map(|change| format!("{} {}", change["id"], change["to"]).replace('"', "")).collect()
+}
+
+/// Waits until the change "ID ROLE" is recorded.
+pub(crate) fn wait_for_record(fixture: &NodeFixture, expected: &str) {
+    wait_for(expected, || recorded(fixture).iter().any(|line| line == expected).then_some(()));
+}

@@ -58,7 +58,7 @@ impl HttpServer {
         self.shared.resumed.notify_all();
     }
 
-    /// Answers with 400 each request whose body contains `text` and that would be answered with 200.
+    /// Answers 400 instead of 200 to each request that contains `text` in its body.
     pub(crate) fn reject_bodies_with(&self, text: &str) {
         *self.shared.rejected_text.lock().unwrap() = Some(text.to_owned());
     }

@@ -97,7 +97,7 @@ impl ReceiverProcess {
         wait_for(text, || self.log().contains(text).then_some(()));
     }
 
-    /// The delivery status of the first target whose name begins with `name`.
+    /// The delivery status of the first target with a name that begins with `name`.
     pub(crate) fn target(&self, name: &str) -> Value {
         let status = self.status();
         let targets = status["duties"].as_array().unwrap();
@@ -105,7 +105,7 @@ impl ReceiverProcess {
         targets.iter().find(has_name).cloned().unwrap_or_else(|| panic!("no {name}: {status}"))
     }
 
-    /// The number of routers whose settled state is `state`.
+    /// The number of routers with the settled state `state`.
     pub(crate) fn count_settled(&self, state: &str) -> usize {
         let status = self.status();
         let routers = status["routers"].as_array().unwrap();

@@ -175,7 +175,7 @@ fn a_reload_of_the_receiver_that_changes_a_webhook_keeps_its_queue() {
     wait_for("every state", || (server.accepted() == all).then_some(()));
 }
 
-/// Starts a receiver whose upstream is `server`, and reports `r0` to `r9` as primary.
+/// Starts a receiver with `server` as its upstream, and reports `r0` to `r9` as primary.
 fn start_with_ten_reports(lab: &Lab, server: &HttpServer) -> ReceiverProcess {
     let text = format!(
         "[agent]\ninterval = \"0s\"\n[agent.upstream]\nurl = \"{}\"\ninterval = \"0s\"\n",

@@ -20,7 +20,7 @@ pub(crate) fn node_fixture(lab: &Lab) -> NodeFixture {
     NodeFixture::new(Path::new(PROGRAM), lab.path())
 }
 
-/// A namespace with the link `eth0`, and a node whose keepalived.conf has these instances in that namespace.
+/// A namespace with the link `eth0`, and a node with these instances of that namespace in its keepalived.conf.
 pub(crate) fn fixture_with(lab: &Lab, instances: &[String]) -> (TestNetns, NodeFixture) {
     let netns = lab.netns("k");
     netns.add_link("eth0");
@@ -63,7 +63,7 @@ pub(crate) fn query_json(fixture: &NodeFixture, args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// The role of the first instance whose id begins with `id`; empty if there is none.
+/// The role of the first instance with an id that begins with `id`; empty if there is none.
 pub(crate) fn role(fixture: &NodeFixture, id: &str) -> String {
     let answer = query_json(fixture, &["status", id]);
     answer["instances"][0]["role"].as_str().unwrap_or_default().to_owned()

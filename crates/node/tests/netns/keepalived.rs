@@ -27,7 +27,7 @@ struct Case {
     files: Vec<(String, String)>,
 }
 
-/// A case whose `keepalived.conf` has this content.
+/// A case with this content of `keepalived.conf`.
 fn case(name: &str, text: impl Into<String>) -> Case {
     Case { name: name.to_owned(), files: vec![("keepalived.conf".to_owned(), text.into())] }
 }

@@ -121,7 +121,7 @@ fn read_all(table: &mut InstanceTable) -> Vec<RoleChange> {
 /// The instance id, and "FROM TO CAUSE" (FROM is "-" for a first role).
 fn summary(change: &RoleChange) -> (String, String) {
     let from = change.from.as_ref().map_or("-", |from| from.as_str());
-    (change.found.id.to_string(), format!("{from} {} {}", change.to.as_str(), change.cause.as_str()))
+    (change.found.id.to_string(), format!("{from} {} {}", change.to.as_str(), change.cause.word()))
 }
 
 #[test]

@@ -1,86 +1,141 @@
-//! `cargo xtask bench NAME`: ours and the peers in the same run, on the same machine.
+//! `cargo xtask bench NAME`: builds the measured programs, installs the peers, and starts `vipwatch-bench`, the
+//! crate `xtask/bench`, in its own namespaces.
 
-mod announce;
-mod dropin;
-mod measure;
-mod node;
-mod receiver;
-mod report;
-
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 
-use crate::{Stop, Task, build, enclosure, provision};
+use crate::{TaskError, TaskResult, build, provision, sandbox};
 
-const NAMES: &str = "dropin, announce, node, receiver";
+pub const HELP: &str = "\
+Measure vipwatch and the programs it replaces, one after the other in one run on one machine.
 
-/// Builds, installs the peers, and goes inside.
-pub fn outside(words: &[&str]) -> Task {
-    let mut name = None;
-    let mut json = String::new();
-    let mut is_quick = false;
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        match word {
-            "--json" => {
-                let path = words.next().ok_or_else(|| Stop("--json needs a file".to_owned()))?;
-                json = std::path::absolute(path)?.display().to_string();
-            }
-            "--quick" => is_quick = true,
-            word if word.starts_with('-') => return Err(Stop(format!("unknown option {word}"))),
-            word => name = Some(word),
-        }
-    }
-    let name = match name {
-        Some(name @ ("dropin" | "announce" | "node" | "receiver")) => name,
-        Some(other) => return Err(Stop(format!("unknown bench {other:?}; there are: {NAMES}"))),
-        None => return Err(Stop(format!("which bench? there are: {NAMES}"))),
-    };
-    provision::programs(&[provision::BASIC])?;
-    enclosure::probe()?;
-    let is_vipwatch = matches!(name, "node" | "receiver");
-    let subject = if is_vipwatch { build::vipwatch("release")? } else { build::dropin()? };
-    let mut homes = [String::new(), String::new()];
-    if is_vipwatch {
-        provision::programs(&[provision::PEERS])?;
-        homes[0] = provision::neutron("29.0.0")?.display().to_string();
-    } else if name == "dropin" {
-        provision::programs(&[provision::PEERS, provision::C])?;
-        dropin::limit::build()?;
-        homes = [provision::neutron("29.0.0")?, provision::neutron("28.0.2")?]
-            .map(|home| home.display().to_string());
-    } else {
-        provision::programs(&[provision::TCPDUMP, provision::ARPING])?;
-    }
-    let pace = if is_quick { "quick" } else { "full" };
-    let subject = subject.display().to_string();
-    enclosure::enter(&["bench", name, &subject, &homes[0], &homes[1], pace, &json], &[])
+Usage: cargo xtask bench NAME [--quick] [--json FILE]
+
+Benches:
+  dropin    Measure the drop-in, the script of Neutron 29.0.0 and the daemon of Neutron 28.0.2: time from the
+            change of an address to the state file and to the agent, CPU time, memory, processes
+  announce  Measure gratuitous ARP of the drop-in and of arping, for 1, 100 and 1,000 addresses
+  node      Measure one node and one script for each namespace, at 10, 1,000 and 5,000 namespaces
+  receiver  Measure the receiver and that of Neutron 29.0.0: 1,000 reports at once, and a minute of reports
+
+Options:
+  --quick      Repeat less often and use fewer instances; the results are too inexact to be quoted
+  --json FILE  Write the results to FILE as JSON too
+
+The results are printed as a Markdown table. docs/reference/bench-NAME.md explains every row.
+The environment variable VIPWATCH_NAMESPACES=N measures `node` at N namespaces only.
+Neutron is installed from PyPI below target/peers, once. Close other programs first: they change the results.
+
+Examples:
+  cargo xtask bench dropin --quick
+  VIPWATCH_NAMESPACES=1000 cargo xtask bench node --json node.json
+";
+
+const NAMES: [&str; 4] = ["dropin", "announce", "node", "receiver"];
+
+/// A parsed command line.
+struct BenchOptions<'a> {
+    name: &'a str,
+    is_quick: bool,
+    json: Option<PathBuf>,
 }
 
-/// Measures.
-pub fn inside(words: &[&str]) -> Task {
-    let [name, subject, script, daemon, pace, json] = words else {
-        return Err(Stop("the bench is started from outside".to_owned()));
-    };
-    let is_quick = *pace == "quick";
-    let report = if *name == "announce" {
-        announce::run(&PathBuf::from(subject), is_quick)
-    } else if *name == "node" {
-        let (subject, script) = (PathBuf::from(subject), PathBuf::from(script));
-        node::NodeBench { subject, script, is_quick }.run()
-    } else if *name == "receiver" {
-        let (subject, neutron) = (PathBuf::from(subject), PathBuf::from(script));
-        receiver::ReceiverBench { subject, neutron, is_quick }.run()
-    } else {
-        let homes = dropin::PeerPrograms {
-            subject: PathBuf::from(subject),
-            script: PathBuf::from(script),
-            daemon: PathBuf::from(daemon),
-        };
-        dropin::run(&homes, is_quick)?
-    };
-    report.print();
-    if !json.is_empty() {
-        report.write_json(&PathBuf::from(json))?;
+fn parse<'a>(args: &[&'a str]) -> Result<BenchOptions<'a>, TaskError> {
+    let mut name = None;
+    let mut json = None;
+    let mut is_quick = false;
+    let mut args = args.iter().copied();
+    while let Some(arg) = args.next() {
+        match arg {
+            "--json" => {
+                let path =
+                    args.next().ok_or_else(|| TaskError("--json needs a file".to_owned()))?;
+                json = Some(std::path::absolute(path)?);
+            }
+            "--quick" => is_quick = true,
+            arg if arg.starts_with('-') => return Err(TaskError(format!("unknown option {arg}"))),
+            arg => name = Some(arg),
+        }
     }
-    Ok(())
+    let known = NAMES.join(", ");
+    let name = name.ok_or_else(|| TaskError(format!("no bench given; choose one of {known}")))?;
+    if !NAMES.contains(&name) {
+        return Err(TaskError(format!("unknown bench {name:?}; choose one of {known}")));
+    }
+    Ok(BenchOptions { name, is_quick, json })
+}
+
+/// Builds and installs everything, then starts the bench in the sandbox.
+pub fn prepare(args: &[&str]) -> TaskResult {
+    let options = parse(args)?;
+    provision::programs(&[provision::BASIC])?;
+    sandbox::check_namespaces()?;
+    let mut line = vec!["bench".to_owned(), build::bench()?.display().to_string()];
+    line.push(options.name.to_owned());
+    let mut add = |option: &str, path: PathBuf| {
+        line.extend([option.to_owned(), path.display().to_string()]);
+    };
+    if matches!(options.name, "node" | "receiver") {
+        add("--subject", build::vipwatch("release")?);
+        provision::programs(&[provision::PEERS])?;
+        add("--neutron-29", provision::neutron("29.0.0")?);
+    } else if options.name == "dropin" {
+        add("--subject", build::dropin()?);
+        provision::programs(&[provision::PEERS, provision::C_COMPILER])?;
+        add("--limit", build_limit()?);
+        add("--neutron-29", provision::neutron("29.0.0")?);
+        add("--neutron-28", provision::neutron("28.0.2")?);
+    } else {
+        add("--subject", build::dropin()?);
+        provision::programs(&[provision::TCPDUMP, provision::ARPING])?;
+    }
+    if let Some(json) = options.json {
+        add("--json", json);
+    }
+    line.extend(options.is_quick.then(|| "--quick".to_owned()));
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    sandbox::enter(&line, &[])
+}
+
+/// Compiles `limit.c`, the lower bound of `bench dropin`.
+fn build_limit() -> Result<PathBuf, TaskError> {
+    let program = build::target_directory().join("bench/limit");
+    std::fs::create_dir_all(program.parent().unwrap_or(&program))?;
+    let source = build::root().join("xtask/bench/src/dropin/limit.c");
+    let status = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(&source).status()?;
+    if status.success() {
+        return Ok(program);
+    }
+    Err(TaskError(format!("cannot compile {}", source.display())))
+}
+
+/// Replaces this process by `vipwatch-bench`, with the rest of `args`.
+///
+/// The bench must be the first process of the PID namespace: it inherits the monitors that run in the background.
+pub fn run(args: &[&str]) -> TaskResult {
+    let (program, args) =
+        args.split_first().ok_or_else(|| TaskError("no bench program given".to_owned()))?;
+    let error = Command::new(program).args(args).exec();
+    Err(TaskError(format!("cannot start {program}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_may_stand_before_and_after_the_name() {
+        let options = parse(&["--quick", "node", "--json", "/tmp/node.json"]).ok().unwrap();
+        assert_eq!(options.name, "node");
+        assert!(options.is_quick);
+        assert_eq!(options.json, Some(PathBuf::from("/tmp/node.json")));
+    }
+
+    #[test]
+    fn an_unknown_bench_is_refused() {
+        assert!(parse(&["disk"]).is_err());
+        assert!(parse(&[]).is_err());
+        assert!(parse(&["node", "--json"]).is_err());
+    }
 }

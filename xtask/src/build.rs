@@ -1,104 +1,121 @@
-//! Building what is tested, measured and shipped.
+//! Builds the programs that are tested, measured and shipped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::{Stop, Task};
+use crate::{TaskError, TaskResult};
 
-/// The program operators install.
-pub const PROGRAM: &str = "neutron-keepalived-state-change";
+/// The name of the drop-in's executable.
+const DROPIN: &str = "neutron-keepalived-state-change";
 
-/// The repository.
+/// The root directory of the repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is a directory of the repository")
+        .to_owned()
 }
 
-/// Where cargo builds.
+/// The target directory of cargo.
 pub fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Cargo, with the repository as its directory.
+/// A cargo command that runs in the root directory.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
 }
 
-/// Runs cargo to its end.
-pub fn run_cargo(words: &[&str]) -> Task {
-    let status = cargo().args(words).status()?;
-    if status.success() { Ok(()) } else { Err(Stop(format!("cargo {} failed", words.join(" ")))) }
+/// Runs cargo and waits for its end.
+pub fn run_cargo(args: &[&str]) -> TaskResult {
+    let status = cargo().args(args).status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(TaskError(format!("cargo {} failed", args.join(" "))))
+    }
 }
 
-/// The drop-in as it is shipped: small and static. Against musl where that target can be
-/// had, against static glibc where it cannot.
-pub fn dropin() -> Result<PathBuf, Stop> {
+/// Builds the drop-in as it is shipped: small and static. It is linked against musl; against static glibc if the
+/// compiler target for musl cannot be installed.
+pub fn dropin() -> Result<PathBuf, TaskError> {
     let architecture = std::env::consts::ARCH;
     let musl = format!("{architecture}-unknown-linux-musl");
     let build =
         ["build", "--quiet", "--package", "vipwatch-dropin", "--profile", "dropin", "--target"];
     if has_target(&musl) {
         run_cargo(&[&build[..], &[&musl]].concat())?;
-        return Ok(target_directory().join(&musl).join("dropin").join(PROGRAM));
+        return Ok(target_directory().join(&musl).join("dropin").join(DROPIN));
     }
-    eprintln!("xtask: the target {musl} cannot be had; building against static glibc");
+    eprintln!(
+        "xtask: cannot install the compiler target {musl}; linking against static glibc instead"
+    );
     let gnu = format!("{architecture}-unknown-linux-gnu");
     let status =
         cargo().args(build).arg(&gnu).env("RUSTFLAGS", "-C target-feature=+crt-static").status()?;
     if !status.success() {
-        return Err(Stop("the drop-in cannot be built".to_owned()));
+        return Err(TaskError("cannot build the drop-in".to_owned()));
     }
-    Ok(target_directory().join(&gnu).join("dropin").join(PROGRAM))
+    Ok(target_directory().join(&gnu).join("dropin").join(DROPIN))
 }
 
-/// `vipwatch`, by the profile `release`, as it is shipped, or `demo`, which is built sooner.
-pub fn vipwatch(profile: &str) -> Result<PathBuf, Stop> {
+/// Builds `vipwatch` with the profile `release`, as it is shipped, or `demo`, which takes less time to build.
+pub fn vipwatch(profile: &str) -> Result<PathBuf, TaskError> {
     run_cargo(&["build", "--quiet", "--package", "vipwatch-cli", "--profile", profile])?;
     Ok(target_directory().join(profile).join("vipwatch"))
 }
 
-/// Whether the compiler can build for `target`; asks rustup for it if not.
+/// Builds the program of `cargo xtask bench`.
+pub fn bench() -> Result<PathBuf, TaskError> {
+    run_cargo(&["build", "--quiet", "--package", "vipwatch-bench"])?;
+    Ok(target_directory().join("debug/vipwatch-bench"))
+}
+
+/// Whether the compiler can build for `target`. If it cannot, rustup tries to install the target first.
 fn has_target(target: &str) -> bool {
-    let is_there = || {
+    let is_installed = || {
         Command::new("rustc")
             .args(["--print", "target-libdir", "--target", target])
             .current_dir(root())
             .output()
             .is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
     };
-    if is_there() {
+    if is_installed() {
         return true;
     }
-    eprintln!("xtask: adding the compiler target {target}");
+    eprintln!("xtask: installing the compiler target {target}");
     let _ = Command::new("rustup")
         .args(["target", "add", target])
         .current_dir(root())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    is_there()
+    is_installed()
 }
 
-/// A test program: what it is called, and where it is.
+/// An executable with tests.
 pub struct TestProgram {
+    /// The directory name of its package: `node`, `cli`, …
     pub package: String,
+    /// The name of cargo's target; for integration tests, that of the suite.
     pub target: String,
     pub path: PathBuf,
 }
 
-/// Builds every test of the workspace.
-pub fn tests() -> Result<Vec<TestProgram>, Stop> {
+/// Builds all tests of the workspace.
+pub fn tests() -> Result<Vec<TestProgram>, TaskError> {
     let output = cargo()
         .args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"])
-        // The last three are not part of a plain `cargo test`.
+        // `cargo test` alone does not build the last three.
         .args(["--lib", "--bins", "--test", "netns", "--test", "contract", "--test", "neutron"])
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {
-        return Err(Stop("the tests cannot be built".to_owned()));
+        return Err(TaskError("cannot build the tests".to_owned()));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let program = |line: &str| -> Option<TestProgram> {

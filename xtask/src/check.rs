@@ -1,28 +1,39 @@
-//! `cargo xtask check`: format, lints, house rules, documentation, dependencies.
+//! `cargo xtask check`: format, lints, the rules of `tidy`, documentation, dependencies.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::{Stop, Task, build, provision, tidy};
+use crate::{TaskError, TaskResult, build, provision, tidy};
 
-/// What is built where no cargo-deny is installed.
+pub const HELP: &str = "\
+Check format, lints, naming rules, documentation and dependencies.
+
+Usage: cargo xtask check [--advisories]
+
+  --advisories  Compare the dependencies with the database of security advisories too (needs the network)
+";
+
+/// The version that is built if no cargo-deny is installed.
 const CARGO_DENY: &str = "cargo-deny@0.20.2";
 
-pub fn run(words: &[&str]) -> Task {
-    quick()?;
-    match words {
-        [] => Ok(()),
-        // Needs the advisory database, which is fetched from its own host.
-        ["--advisories"] => deny(&["check", "advisories"]),
-        other => Err(Stop(format!("unknown words {other:?}; there is --advisories"))),
+pub fn run(args: &[&str]) -> TaskResult {
+    match args {
+        [] => quick(),
+        ["--advisories"] => {
+            quick()?;
+            deny(&["check", "advisories"])
+        }
+        other => Err(TaskError(format!(
+            "unknown arguments {other:?}\n  hint: `cargo xtask check --help` lists the options"
+        ))),
     }
 }
 
-/// All that needs nothing but Rust; part of `cargo xtask test` too.
-pub fn quick() -> Task {
+/// All checks that need nothing but Rust. They are also a part of `cargo xtask test`.
+pub fn quick() -> TaskResult {
     build::run_cargo(&["fmt", "--all", "--check"])?;
     deny(&["--all-features", "check", "bans", "licenses", "sources"])?;
-    // Tests that plain `cargo test` leaves alone are not among "all", and cannot be named beside it.
+    // `--all-targets` leaves out targets with `test = false`, and cannot be combined with `--test`.
     for targets in [&["--all-targets"][..], &["--test", "*"]] {
         let words = [&["clippy", "--quiet", "--workspace"], targets, &["--", "--deny", "warnings"]];
         build::run_cargo(&words.concat())?;
@@ -32,20 +43,24 @@ pub fn quick() -> Task {
         .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private_intra_doc_links")
         .status()?;
-    if status.success() { Ok(()) } else { Err(Stop("the documentation does not build".to_owned())) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(TaskError("cannot build the documentation".to_owned()))
+    }
 }
 
 /// Compares the dependencies with `deny.toml`.
-fn deny(words: &[&str]) -> Task {
-    let status = Command::new(cargo_deny()?).args(words).current_dir(build::root()).status()?;
+fn deny(args: &[&str]) -> TaskResult {
+    let status = Command::new(cargo_deny()?).args(args).current_dir(build::root()).status()?;
     if status.success() {
         return Ok(());
     }
-    Err(Stop("cargo-deny refuses a dependency\n  hint: deny.toml says what is allowed".to_owned()))
+    Err(TaskError("a dependency breaks a rule of deny.toml\n  hint: the lines above name the dependency and the rule".to_owned()))
 }
 
-/// Where cargo-deny is; builds it below `target/tools` if it is not installed.
-fn cargo_deny() -> Result<PathBuf, Stop> {
+/// The path of cargo-deny. It is built below `target/tools` if it is not installed.
+fn cargo_deny() -> Result<PathBuf, TaskError> {
     let tools = build::target_directory().join("tools");
     let built = tools.join("bin/cargo-deny");
     let installed = provision::find("cargo-deny").or_else(|| {
@@ -60,7 +75,7 @@ fn cargo_deny() -> Result<PathBuf, Stop> {
     eprintln!("xtask: building {CARGO_DENY} (about two minutes, once)");
     let scratch = tools.join("build");
     let status = build::cargo()
-        // Unoptimised: it runs for two seconds, and an optimised build takes several minutes longer.
+        // Not optimised: cargo-deny runs for two seconds, and an optimised build takes several minutes longer.
         .args(["install", "--quiet", "--locked", "--debug", CARGO_DENY, "--root"])
         .arg(&tools)
         .arg("--target-dir")
@@ -71,5 +86,7 @@ fn cargo_deny() -> Result<PathBuf, Stop> {
     if status.success() {
         return Ok(built);
     }
-    Err(Stop(format!("cannot build {CARGO_DENY}\n  hint: cargo install --locked {CARGO_DENY}")))
+    Err(TaskError(format!(
+        "cannot build {CARGO_DENY}\n  hint: cargo install --locked {CARGO_DENY}"
+    )))
 }

@@ -1,6 +1,6 @@
-//! `cargo xtask demo`: three machines in throw-away namespaces, real keepalived on each, and
-//! `vipwatch node` beside it. A keepalived is stopped or a cable is cut every few seconds; the lines
-//! are those of `vipwatch watch`, one for each machine.
+//! `cargo xtask demo`: runs three nodes in temporary namespaces, each with real keepalived and `vipwatch node`.
+//! Every few seconds a keepalived is stopped or a cable is cut. The screen shows the output of `vipwatch watch` of
+//! all nodes.
 
 mod screen;
 
@@ -17,78 +17,95 @@ use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns};
 
 use self::screen::Screen;
-use crate::{Stop, Task, build, enclosure, provision};
+use crate::{TaskError, TaskResult, build, provision, sandbox};
 
-/// How long there is peace.
-const REIGN: Duration = Duration::from_secs(6);
+pub const HELP: &str = "\
+Run three nodes with real keepalived in temporary namespaces, and let something fail every six seconds.
 
-/// How often everybody is asked where he stands.
-const GLANCE: Duration = Duration::from_millis(500);
+Usage: cargo xtask demo [--seconds N]
 
-/// The machines.
+  --seconds N  Stop after N seconds; the default is Ctrl-C on a terminal and 25 seconds elsewhere
+
+Three virtual addresses move between the nodes. In turn, a keepalived is stopped or a cable is cut on one node,
+and repaired at the next failure. The lines are the output of `vipwatch watch` on all nodes. Everything runs in
+its own namespaces and is removed at the end.
+";
+
+/// Time between two failures.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(6);
+
+/// Time between two queries of the roles, which the table on the screen shows.
+const QUERY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The names of the nodes.
 const NAMES: [&str; 3] = ["node-a", "node-b", "node-c"];
 
-/// What moves between them: each is at home on another machine.
-pub const SERVICES: [(&str, &str, u8); 3] =
+/// The instances: name, virtual address and virtual router id. Each prefers another node.
+pub const INSTANCES: [(&str, &str, u8); 3] =
     [("web", "192.0.2.80/24", 80), ("db", "192.0.2.54/24", 54), ("mail", "192.0.2.25/24", 25)];
 
-/// Builds, installs keepalived, and goes inside.
-pub fn outside(words: &[&str]) -> Task {
-    // Ctrl-C is for the inside, which then cleans up; we wait for it.
+/// Builds `vipwatch`, installs keepalived, and runs the demo in the sandbox.
+pub fn prepare(args: &[&str]) -> TaskResult {
+    // Ctrl-C ends the process in the sandbox, which cleans up. This process waits for it.
     let _held = Signals::hold()?;
     provision::programs(&[provision::BASIC, provision::KEEPALIVED])?;
-    enclosure::probe()?;
+    sandbox::check_namespaces()?;
     let program = build::vipwatch("demo")?.display().to_string();
-    let seconds = match words {
+    let seconds = match args {
         [] => "",
         ["--seconds", seconds] => seconds,
-        other => return Err(Stop(format!("unknown words {other:?}; there is --seconds N"))),
+        other => {
+            return Err(TaskError(format!(
+                "unknown arguments {other:?}\n  hint: `cargo xtask demo --help` lists the options"
+            )));
+        }
     };
-    enclosure::enter(&["demo", &program, seconds], &[])
+    sandbox::enter(&["demo", &program, seconds], &[])
 }
 
-/// One machine.
+/// One node of the demo.
 pub struct DemoNode {
     pub name: &'static str,
     port: String,
-    place: NodeFixture,
+    fixture: NodeFixture,
     keepalived: Option<Keepalived>,
     config: String,
-    _node: NodeProcess,
+    _process: NodeProcess,
     watcher: Child,
-    /// The role of each service here, by what its node says.
+    /// The role of each instance of [`INSTANCES`], as the node reports it; empty if the node does not report it.
     pub roles: Vec<String>,
+    /// Whether its cable is cut.
     pub is_cut: bool,
     netns: TestNetns,
     lab: Lab,
 }
 
-/// A line of `vipwatch watch`, and whose.
+/// The number of a node and a line of its `vipwatch watch`.
 type Line = (usize, String);
 
-/// Shows it until Ctrl-C, or for as many seconds as asked.
-pub fn inside(words: &[&str]) -> Task {
-    let [program, seconds] = words else {
-        return Err(Stop("the demo is started from outside".to_owned()));
+/// Runs the demo until Ctrl-C, or for the given number of seconds.
+pub fn run(args: &[&str]) -> TaskResult {
+    let [program, seconds] = args else {
+        return Err(TaskError("arguments are missing: program and seconds".to_owned()));
     };
-    // ORDER: before any thread starts, so that all of them leave the signals to us.
+    // ORDER: before the first thread starts. All threads inherit the blocked signals, so that only `signals` gets them.
     let signals = Signals::hold()?;
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
     let limit = match (seconds.parse::<u64>(), is_terminal) {
         (Ok(seconds), _) => Some(Duration::from_secs(seconds)),
-        // Nobody is there to press Ctrl-C.
+        // Without a terminal, Ctrl-C cannot end the demo.
         (Err(_), false) => Some(Duration::from_secs(25)),
         (Err(_), true) => None,
     };
     let (sender, lines) = sync_channel(256);
     let lab = Lab::new();
     let switch = BridgeSwitch::new(&lab);
-    let machines = (0..NAMES.len())
+    let nodes = (0..NAMES.len())
         .map(|number| DemoNode::start(number, std::path::Path::new(program), &switch, &sender));
-    let mut machines: Vec<DemoNode> = machines.collect::<Result<_, Stop>>()?;
+    let mut nodes: Vec<DemoNode> = nodes.collect::<Result<_, TaskError>>()?;
     let mut screen = Screen::new(is_terminal);
-    show(&mut machines, &switch, &mut screen, &lines, &signals, limit);
-    screen.end(&machines);
+    show(&mut nodes, &switch, &mut screen, &lines, &signals, limit);
+    screen.end(&nodes);
     Ok(())
 }
 
@@ -98,29 +115,32 @@ impl DemoNode {
         program: &std::path::Path,
         switch: &BridgeSwitch,
         lines: &SyncSender<Line>,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, TaskError> {
         let (lab, name) = (Lab::new(), NAMES[number]);
         let netns = lab.netns(name);
         let port = format!("port-{number}");
         switch.plug(&netns, "eth0", &port);
         netns.ip(&format!("address add 192.0.2.{}/24 dev eth0", number + 1));
         let config = config(number);
-        let place = NodeFixture::new(program, lab.path()).on(&netns);
+        let fixture = NodeFixture::new(program, lab.path()).on(&netns);
         let states = lab.path().join("states");
-        place.configure(&format!(
+        fixture.configure(&format!(
             "[[outlet]]\nstate_file = \"{}/{{id}}\"\nannounce = {{ count = 1 }}\n",
             states.display()
         ));
         let keepalived = Some(Keepalived::start_with(&netns, lab.path(), &config));
-        let node = place.start();
-        let mut watcher = place
+        let process = fixture.start();
+        let mut watcher = fixture
             .command()
             .args(["watch", "--socket"])
-            .arg(place.socket())
+            .arg(fixture.socket())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let output = watcher.stdout.take().ok_or_else(|| Stop("no output".to_owned()))?;
+        let output = watcher
+            .stdout
+            .take()
+            .ok_or_else(|| TaskError("cannot read the output of `vipwatch watch`".to_owned()))?;
         let sender = lines.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -129,14 +149,14 @@ impl DemoNode {
                 }
             }
         });
-        let roles = vec![String::new(); SERVICES.len()];
+        let roles = vec![String::new(); INSTANCES.len()];
         Ok(Self {
             name,
             port,
-            place,
+            fixture,
             keepalived,
             config,
-            _node: node,
+            _process: process,
             watcher,
             roles,
             is_cut: false,
@@ -145,20 +165,20 @@ impl DemoNode {
         })
     }
 
-    /// Asks its node where everything stands.
-    fn glance(&mut self) {
-        let answer = self.place.ask(&["status", "--format", "json"]);
+    /// Reads the roles of all instances from the node.
+    fn query_roles(&mut self) {
+        let answer = self.fixture.ask(&["status", "--format", "json"]);
         let Ok(answer) = serde_json::from_slice::<Value>(&answer.stdout) else { return };
         let instances = answer["instances"].as_array();
-        for ((name, _, _), role) in SERVICES.iter().zip(&mut self.roles) {
-            let found = instances.into_iter().flatten().find(|one| one["id"] == *name);
-            let found = found.and_then(|one| one["role"].as_str());
-            found.unwrap_or_default().clone_into(role);
+        for ((name, _, _), role) in INSTANCES.iter().zip(&mut self.roles) {
+            let instance = instances.into_iter().flatten().find(|one| one["id"] == *name);
+            let reported = instance.and_then(|one| one["role"].as_str());
+            reported.unwrap_or_default().clone_into(role);
         }
     }
 
     /// Whether keepalived runs.
-    pub fn is_working(&self) -> bool {
+    pub fn is_keepalived_running(&self) -> bool {
         self.keepalived.is_some()
     }
 }
@@ -170,9 +190,9 @@ impl Drop for DemoNode {
     }
 }
 
-/// keepalived's configuration on one machine: each service prefers another one.
+/// keepalived's configuration on node `number`. The instance with the same number has the highest priority here.
 fn config(number: usize) -> String {
-    let instances = SERVICES.iter().enumerate().map(|(at, (name, vip, vrid))| {
+    let instances = INSTANCES.iter().enumerate().map(|(at, (name, vip, vrid))| {
         let priority = if at == number { 150 } else { 100 + number };
         format!(
             "vrrp_instance {name} {{\n  state BACKUP\n  interface eth0\n  virtual_router_id {vrid}\n  \
@@ -183,8 +203,9 @@ fn config(number: usize) -> String {
     format!("global_defs {{\n  router_id {}\n}}\n{}", NAMES[number], instances.collect::<String>())
 }
 
+/// Updates the screen and causes failures until Ctrl-C or `limit`.
 fn show(
-    machines: &mut [DemoNode],
+    nodes: &mut [DemoNode],
     switch: &BridgeSwitch,
     screen: &mut Screen,
     lines: &Receiver<Line>,
@@ -192,9 +213,9 @@ fn show(
     limit: Option<Duration>,
 ) {
     let end = limit.map(|limit| Instant::now() + limit);
-    let mut next_blow = Instant::now() + REIGN;
-    let mut next_glance = Instant::now();
-    let mut blows = 0;
+    let mut next_failure = Instant::now() + FAILURE_INTERVAL;
+    let mut next_query = Instant::now();
+    let mut failures = 0;
     while end.is_none_or(|end| Instant::now() < end) {
         let mut waiting = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
         let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
@@ -202,47 +223,51 @@ fn show(
             break;
         }
         for (number, line) in lines.try_iter() {
-            screen.add(machines[number].name, &line);
+            screen.add(nodes[number].name, &line);
         }
         let now = Instant::now();
-        if now >= next_blow {
-            next_blow = now + REIGN;
-            strike(machines, switch, blows, screen);
-            blows += 1;
+        if now >= next_failure {
+            next_failure = now + FAILURE_INTERVAL;
+            cause_failure(nodes, switch, failures, screen);
+            failures += 1;
         }
-        if screen.is_terminal() && now >= next_glance {
-            next_glance = now + GLANCE;
-            machines.iter_mut().for_each(DemoNode::glance);
+        if screen.is_terminal() && now >= next_query {
+            next_query = now + QUERY_INTERVAL;
+            nodes.iter_mut().for_each(DemoNode::query_roles);
         }
-        screen.draw(machines);
+        screen.draw(nodes);
     }
-    machines.iter_mut().for_each(DemoNode::glance);
+    nodes.iter_mut().for_each(DemoNode::query_roles);
 }
 
-/// Something fails, in turns a keepalived and a cable, on one machine after the other; what failed
-/// last time is mended first.
-fn strike(machines: &mut [DemoNode], switch: &BridgeSwitch, blows: usize, screen: &mut Screen) {
-    for machine in machines.iter_mut() {
-        if machine.keepalived.is_none() {
-            screen.say(machine.name, "keepalived is started again");
-            let keepalived =
-                Keepalived::start_with(&machine.netns, machine.lab.path(), &machine.config);
-            machine.keepalived = Some(keepalived);
+/// Repairs the last failure and causes the next one: in turn a stopped keepalived and a cut cable, on one node after
+/// the other.
+fn cause_failure(
+    nodes: &mut [DemoNode],
+    switch: &BridgeSwitch,
+    failures: usize,
+    screen: &mut Screen,
+) {
+    for node in nodes.iter_mut() {
+        if node.keepalived.is_none() {
+            screen.add_action(node.name, "keepalived is started again");
+            let keepalived = Keepalived::start_with(&node.netns, node.lab.path(), &node.config);
+            node.keepalived = Some(keepalived);
         }
-        if std::mem::take(&mut machine.is_cut) {
-            screen.say(machine.name, "the cable is plugged in again");
-            switch.mend(&machine.port);
+        if std::mem::take(&mut node.is_cut) {
+            screen.add_action(node.name, "the cable is plugged in again");
+            switch.mend(&node.port);
         }
     }
-    let machine = &mut machines[blows / 2 % NAMES.len()];
-    if blows.is_multiple_of(2) {
-        screen.say(machine.name, "keepalived is stopped");
-        if let Some(keepalived) = machine.keepalived.take() {
+    let node = &mut nodes[failures / 2 % NAMES.len()];
+    if failures.is_multiple_of(2) {
+        screen.add_action(node.name, "keepalived is stopped");
+        if let Some(keepalived) = node.keepalived.take() {
             keepalived.stop();
         }
     } else {
-        screen.say(machine.name, "the cable is cut");
-        switch.cut(&machine.port);
-        machine.is_cut = true;
+        screen.add_action(node.name, "the cable is cut");
+        switch.cut(&node.port);
+        node.is_cut = true;
     }
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: readers of what others say, fed with anything. What makes one fail is kept, and shown.
+//! `cargo xtask fuzz`: runs the parsers of untrusted data on random input with libFuzzer. An input that makes a
+//! parser fail is kept and its path is printed.
 
 pub mod keepalived;
 mod mutation;
@@ -7,81 +8,109 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::build::{self, target_directory};
-use crate::{Stop, Task, provision};
+use crate::{TaskError, TaskResult, provision};
 
-/// Every target; each is a program in `fuzz/targets`, with something to begin with in `fuzz/corpus`.
+pub const HELP: &str = "\
+Run the parsers of untrusted data on random input, or compare discovery with real keepalived.
+
+Usage: cargo xtask fuzz [TARGET] [--seconds N]
+       cargo xtask fuzz keepalived [--seed N] [--count N] [--seconds N]
+
+Targets (all of them unless one is given):
+  request          Requests of monitors to the receiver
+  keepalived_conf  Configuration files of keepalived
+  netlink          Netlink messages of the kernel
+  frame            Frames that the announcer and the witness receive
+
+  --seconds N  Run each target, or the comparison, for N seconds (default 60)
+
+`fuzz keepalived` makes small changes to valid configurations and compares the instances that real keepalived and
+discovery read from each.
+  --seed N     Start with this seed; the default is the clock
+  --count N    Compare N files instead of running for a time
+
+An input that makes a parser fail, or a file with a difference, is kept below target/fuzz/broken.
+";
+
+/// The names of all targets. Each is a program in `fuzz/targets` with its first inputs in `fuzz/corpus`.
 pub const TARGETS: [&str; 4] = ["request", "keepalived_conf", "netlink", "frame"];
 
-/// What has the compiler count what an input reaches; no sanitizer, so an ordinary compiler will do.
-const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
+/// Flags for the coverage counters of libFuzzer. They use no sanitizer and so need no nightly compiler.
+const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
      -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
      -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// How long.
+/// How long a target runs.
 #[derive(Clone, Copy)]
 enum Extent {
     Seconds(u64),
-    /// So many inputs, the same every time.
+    /// This many inputs, which are the same in every run.
     Inputs(u64),
 }
 
-pub fn run(words: &[&str]) -> Task {
-    if let ["keepalived", rest @ ..] = words {
-        return keepalived::outside(rest);
+pub fn run(args: &[&str]) -> TaskResult {
+    if let ["keepalived", rest @ ..] = args {
+        return keepalived::prepare(rest);
     }
     let mut targets = TARGETS.to_vec();
     let mut seconds = 60;
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        match word {
+    let mut args = args.iter().copied();
+    while let Some(arg) = args.next() {
+        match arg {
             "--seconds" => {
-                let value = words.next().and_then(|value| value.parse().ok());
-                seconds = value.ok_or_else(|| Stop("--seconds needs a number".to_owned()))?;
+                let value = args.next().and_then(|value| value.parse().ok());
+                seconds = value.ok_or_else(|| TaskError("--seconds needs a number".to_owned()))?;
             }
-            word => {
-                let known = TARGETS.into_iter().find(|target| *target == word);
+            arg => {
+                let known = TARGETS.into_iter().find(|target| *target == arg);
                 let unknown = || {
-                    format!("unknown target {word:?}; there are keepalived, {}", TARGETS.join(", "))
+                    format!(
+                        "unknown target {arg:?}; choose one of keepalived, {}",
+                        TARGETS.join(", ")
+                    )
                 };
-                targets = vec![known.ok_or_else(|| Stop(unknown()))?];
+                targets = vec![known.ok_or_else(|| TaskError(unknown()))?];
             }
         }
     }
-    let home = build()?;
-    targets.into_iter().try_for_each(|target| feed(&home, target, Extent::Seconds(seconds)))
+    let programs = build()?;
+    targets
+        .into_iter()
+        .try_for_each(|target| run_target(&programs, target, Extent::Seconds(seconds)))
 }
 
-/// A little of it, as a part of `cargo xtask test`.
-pub fn briefly() -> Task {
-    let home = build()?;
-    TARGETS.into_iter().try_for_each(|target| feed(&home, target, Extent::Inputs(20_000)))
+/// Runs 20,000 inputs for each target, as a part of `cargo xtask test`.
+pub fn briefly() -> TaskResult {
+    let programs = build()?;
+    TARGETS.into_iter().try_for_each(|target| run_target(&programs, target, Extent::Inputs(20_000)))
 }
 
-/// Builds every target; tells where.
-fn build() -> Result<PathBuf, Stop> {
-    provision::programs(&[provision::CPLUSPLUS])?;
+/// Builds all targets and returns their directory.
+fn build() -> Result<PathBuf, TaskError> {
+    provision::programs(&[provision::CPP_COMPILER])?;
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let directory = target_directory().join("fuzz");
     let status = build::cargo()
         .args(["build", "--quiet", "--locked", "--release", "--manifest-path", "fuzz/Cargo.toml"])
         .args(["--target", &triple, "--target-dir"])
         .arg(&directory)
-        .env("RUSTFLAGS", FLAGS)
+        .env("RUSTFLAGS", RUSTFLAGS)
         .status()?;
     if !status.success() {
-        return Err(Stop("the fuzz targets cannot be built".to_owned()));
+        return Err(TaskError("cannot build the fuzz targets".to_owned()));
     }
     Ok(directory.join(triple).join("release"))
 }
 
-fn feed(home: &std::path::Path, target: &str, extent: Extent) -> Task {
+/// Runs one target.
+fn run_target(programs: &std::path::Path, target: &str, extent: Extent) -> TaskResult {
     let seeds = build::root().join("fuzz/corpus").join(target);
     let kept = target_directory().join("fuzz/corpus").join(target);
     let broken = target_directory().join("fuzz/broken").join(target);
     for directory in [&kept, &broken] {
         std::fs::create_dir_all(directory)?;
     }
-    let mut command = Command::new(home.join(target));
+    let mut command = Command::new(programs.join(target));
     command.args(["-print_final_stats=1", "-verbosity=0", "-timeout=10", "-max_len=16384"]);
     command.arg(format!("-artifact_prefix={}/", broken.display()));
     match extent {
@@ -91,7 +120,7 @@ fn feed(home: &std::path::Path, target: &str, extent: Extent) -> Task {
         }
         Extent::Inputs(count) => {
             println!("── fuzz · {target}, {count} inputs");
-            // Nothing is kept, so that the next time is like this one.
+            // No input is kept for the next run, so that all runs are equal.
             let brief = target_directory().join("fuzz/brief").join(target);
             let _ = std::fs::remove_dir_all(&brief);
             std::fs::create_dir_all(&brief)?;
@@ -99,15 +128,15 @@ fn feed(home: &std::path::Path, target: &str, extent: Extent) -> Task {
         }
     }
     let output = command.arg(&seeds).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let log = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        return Err(Stop(format!(
-            "{target} failed; what it failed on is in {}\n{said}",
+        return Err(TaskError(format!(
+            "fuzz target {target} failed; the input is in {}\n{log}",
             broken.display()
         )));
     }
     let is_stat = |line: &&str| line.contains("executed_units") || line.contains("peak_rss");
-    for line in said.lines().filter(is_stat) {
+    for line in log.lines().filter(is_stat) {
         println!("{line}");
     }
     Ok(())

@@ -1,86 +1,143 @@
-//! The commands of this repository. A fresh clone on a Debian or Ubuntu machine with Rust
-//! needs nothing else: what is missing is installed, or you are told what to run.
+//! `cargo xtask`: the commands of this repository.
+//!
+//! They need Rust and a Debian or Ubuntu system. A command installs the packages it needs, or prints the command
+//! that installs them. The measurements are a program of their own, `xtask/bench`.
 
 mod bench;
 mod build;
 mod check;
 mod demo;
-mod enclosure;
 mod fuzz;
 mod provision;
+mod random;
+mod sandbox;
+mod source;
 mod test;
 mod tidy;
 
 use std::process::ExitCode;
 
-/// Why a task stopped; the text is for people.
-pub struct Stop(pub String);
+/// Why a command failed, with a `hint:` line where one is known.
+pub struct TaskError(pub String);
 
-impl<E: std::fmt::Display> From<E> for Stop {
+impl<E: std::fmt::Display> From<E> for TaskError {
     fn from(error: E) -> Self {
         Self(error.to_string())
     }
 }
 
-pub type Task = Result<(), Stop>;
+/// The result of a command.
+pub type TaskResult = Result<(), TaskError>;
 
 const HELP: &str = "\
-Usage: cargo xtask COMMAND
+Run the demo, the tests, the checks and the measurements of vipwatch.
 
-  demo [--seconds N]             three nodes with real keepalived in throw-away namespaces;
-                                 something fails every few seconds; `vipwatch watch`, live
-  test [SUITE] [FILTER]          everything, or one of: unit, netns, contract, neutron, fuzz
-       [--subject PATH]          the contract suite against another executable
-       [--table FILE]            and its results as a Markdown table
-  check [--advisories]           format, lints, house rules, documentation, dependencies
-  bench NAME [--json FILE]       measure beside the peers in the same run; NAME: dropin,
-                                 announce, node, receiver
-        [--quick]                fewer repetitions, no figures to quote
-  fuzz [TARGET] [--seconds N]    feed readers with anything, for a minute each; TARGET: request,
-                                 keepalived_conf, netlink, frame
-  fuzz keepalived                change valid configurations of keepalived's a little, and compare what
-       [--seed N] [--count N]    real keepalived and discovery read, for a minute or N files; what
-       [--seconds N]             differs is kept below target/fuzz/broken
+Usage: cargo xtask COMMAND [OPTIONS]
 
-Everything that needs network namespaces runs in its own, without root where user namespaces
-are allowed, and leaves nothing behind.
+Commands:
+  demo    Run three nodes with real keepalived, and let something fail every few seconds
+  test    Run all tests, or one suite
+  check   Check format, lints, naming rules, documentation and dependencies
+  bench   Measure vipwatch and the programs it replaces in one run
+  fuzz    Run the parsers on random input, or compare discovery with real keepalived
+  help    Print this text
+
+`cargo xtask COMMAND --help` prints the options of a command.
+
+Commands that need network namespaces create their own and remove them at the end. They need no root where user
+namespaces are allowed. Missing packages are installed with apt-get, if that is possible without a password.
+
+Examples:
+  cargo xtask demo --seconds 60
+  cargo xtask test netns webhook       the netns tests with `webhook` in their name
+  cargo xtask check                    before every commit
 ";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let outcome = match words.as_slice() {
-        ["demo", rest @ ..] => demo::outside(rest),
-        ["test", rest @ ..] => test::outside(rest),
-        ["check", rest @ ..] => check::run(rest),
-        ["bench", rest @ ..] => bench::outside(rest),
-        ["fuzz", rest @ ..] => fuzz::run(rest),
-        [enclosure::INSIDE, rest @ ..] => inside(rest),
-        [] | ["help" | "--help" | "-h", ..] => {
-            print!("{HELP}");
-            Ok(())
-        }
-        [unknown, ..] => {
-            Err(Stop(format!("unknown command {unknown:?}; `cargo xtask help` lists them")))
-        }
-    };
-    match outcome {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Stop(message)) => {
+        Err(TaskError(message)) => {
             eprintln!("xtask: {message}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// The second half of a command, in namespaces of its own.
-fn inside(words: &[&str]) -> Task {
-    enclosure::furnish()?;
-    match words {
-        ["demo", rest @ ..] => demo::inside(rest),
-        ["test", rest @ ..] => test::inside(rest),
-        ["bench", rest @ ..] => bench::inside(rest),
-        ["fuzz", rest @ ..] => fuzz::keepalived::inside(rest),
-        other => Err(Stop(format!("nothing to do inside: {other:?}"))),
+fn run(args: &[&str]) -> TaskResult {
+    let Some((command, rest)) = args.split_first() else {
+        print!("{HELP}");
+        return Ok(());
+    };
+    if *command == sandbox::INSIDE {
+        return run_in_sandbox(rest);
+    }
+    if let Some(help) = help(command, rest) {
+        print!("{help}");
+        return Ok(());
+    }
+    match *command {
+        "demo" => demo::prepare(rest),
+        "test" => test::prepare(rest),
+        "check" => check::run(rest),
+        "bench" => bench::prepare(rest),
+        "fuzz" => fuzz::run(rest),
+        unknown => Err(TaskError(format!(
+            "unknown command {unknown:?}\n  hint: `cargo xtask help` lists the commands"
+        ))),
+    }
+}
+
+/// The help text that the arguments ask for; `None` if they do not.
+fn help(command: &str, rest: &[&str]) -> Option<&'static str> {
+    let is_wanted = |arg: &&str| matches!(*arg, "--help" | "-h" | "help");
+    let name = match command {
+        "help" => rest.first().copied().unwrap_or_default(),
+        command if is_wanted(&command) => "",
+        command if rest.iter().any(|arg| matches!(*arg, "--help" | "-h")) => command,
+        _ => return None,
+    };
+    Some(match name {
+        "demo" => demo::HELP,
+        "test" => test::HELP,
+        "check" => check::HELP,
+        "bench" => bench::HELP,
+        "fuzz" => fuzz::HELP,
+        _ => HELP,
+    })
+}
+
+/// The second half of a command, which runs in its own namespaces.
+fn run_in_sandbox(args: &[&str]) -> TaskResult {
+    sandbox::set_up()?;
+    match args {
+        ["demo", rest @ ..] => demo::run(rest),
+        ["test", rest @ ..] => test::run(rest),
+        ["bench", rest @ ..] => bench::run(rest),
+        ["fuzz", rest @ ..] => fuzz::keepalived::run(rest),
+        other => Err(TaskError(format!("unknown command in the sandbox: {other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_prints_its_own_help() {
+        for command in ["demo", "test", "check", "bench", "fuzz"] {
+            let usage = format!("Usage: cargo xtask {command}");
+            assert!(help(command, &["--help"]).unwrap().contains(&usage), "{command}");
+            assert!(help("help", &[command]).unwrap().contains(&usage), "{command}");
+            assert!(HELP.contains(&format!("\n  {command} ")), "{command}");
+        }
+    }
+
+    #[test]
+    fn the_general_help_is_printed_on_request_only() {
+        assert_eq!(help("--help", &[]), Some(HELP));
+        assert_eq!(help("help", &[]), Some(HELP));
+        assert_eq!(help("test", &["netns"]), None);
     }
 }

@@ -1,29 +1,29 @@
-//! What the commands need and Rust does not bring: Debian packages, a compiler target, and
-//! the peers from PyPI. Installed if possible; if not, you are told what to run.
+//! Installs what the commands need beside Rust: Debian packages, and Neutron from PyPI. Where it cannot install,
+//! the error has the command to run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{Stop, Task, enclosure};
+use crate::{TaskError, TaskResult, sandbox};
 
-/// A program and the Debian package it comes in.
+/// A program and the Debian package that has it.
 type Need = (&'static str, &'static str);
 
-/// For every command that makes namespaces.
+/// For every command that creates namespaces.
 pub const BASIC: &[Need] = &[("ip", "iproute2"), ("unshare", "util-linux"), ("mount", "mount")];
 pub const KEEPALIVED: &[Need] = &[("keepalived", "keepalived")];
-/// What records what goes over a link.
+/// Records the frames of a link.
 pub const TCPDUMP: &[Need] = &[("tcpdump", "tcpdump")];
-/// How Neutron announced.
+/// The program with which older releases of Neutron announced addresses.
 pub const ARPING: &[Need] = &[("arping", "iputils-arping")];
-/// What looks at a history from outside, and what a webhook may meet.
-pub const STRANGERS: &[Need] = &[("sqlite3", "sqlite3"), ("openssl", "openssl")];
-/// What builds the limit of `bench dropin`.
-pub const C: &[Need] = &[("cc", "gcc"), ("ld", "binutils")];
-/// What builds the fuzzer.
-pub const CPLUSPLUS: &[Need] = &[("c++", "g++")];
+/// Reads the history's database in tests; makes the certificates for tests of webhooks.
+pub const SQLITE_OPENSSL: &[Need] = &[("sqlite3", "sqlite3"), ("openssl", "openssl")];
+/// Compiles `limit.c` of `bench dropin`.
+pub const C_COMPILER: &[Need] = &[("cc", "gcc"), ("ld", "binutils")];
+/// Compiles libFuzzer.
+pub const CPP_COMPILER: &[Need] = &[("c++", "g++")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];
-/// What Neutron's script runs, and what its Python needs.
+/// The programs that Neutron's script starts, and Python for Neutron itself.
 pub const PEERS: &[Need] = &[
     ("curl", "curl"),
     ("ps", "procps"),
@@ -32,8 +32,8 @@ pub const PEERS: &[Need] = &[
     ("sudo", "sudo"),
 ];
 
-/// Sees to it that every program is there.
-pub fn programs(needs: &[&[Need]]) -> Task {
+/// Installs the programs that are missing.
+pub fn programs(needs: &[&[Need]]) -> TaskResult {
     let missing: Vec<Need> = needs
         .iter()
         .copied()
@@ -45,18 +45,21 @@ pub fn programs(needs: &[&[Need]]) -> Task {
         return Ok(());
     }
     let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
-    packages_installed(&packages)?;
+    install(&packages)?;
     for (program, package) in missing {
         if find(program).is_none() {
-            return Err(Stop(format!("{package} is installed, and there is still no {program}")));
+            return Err(TaskError(format!(
+                "package {package} was installed, but there is no program {program}"
+            )));
         }
     }
     Ok(())
 }
 
-fn packages_installed(packages: &[&str]) -> Task {
+/// Installs Debian packages, as root or with sudo without a password.
+fn install(packages: &[&str]) -> TaskResult {
     let advice = format!("sudo apt-get install {}", packages.join(" "));
-    let prefix: &[&str] = if enclosure::is_root() {
+    let prefix: &[&str] = if sandbox::is_root() {
         &[]
     } else if Command::new("sudo")
         .args(["-n", "true"])
@@ -66,23 +69,26 @@ fn packages_installed(packages: &[&str]) -> Task {
     {
         &["sudo", "-n"]
     } else {
-        return Err(Stop(format!("missing packages\n  hint: {advice}")));
+        return Err(TaskError(format!(
+            "missing packages: {}\n  hint: {advice}",
+            packages.join(", ")
+        )));
     };
     eprintln!("xtask: installing {}", packages.join(", "));
-    let apt = |words: &[&str]| {
-        let line: Vec<&str> = prefix.iter().chain(words).copied().collect();
+    let apt = |args: &[&str]| {
+        let line: Vec<&str> = prefix.iter().chain(args).copied().collect();
         let mut command = Command::new(line[0]);
         command.args(&line[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     };
-    let install = [&["apt-get", "install", "-y", "--no-install-recommends"], packages].concat();
-    if apt(&install) || (apt(&["apt-get", "update"]) && apt(&install)) {
+    let words = [&["apt-get", "install", "-y", "--no-install-recommends"], packages].concat();
+    if apt(&words) || (apt(&["apt-get", "update"]) && apt(&words)) {
         return Ok(());
     }
-    Err(Stop(format!("cannot install {}\n  hint: {advice}", packages.join(", "))))
+    Err(TaskError(format!("cannot install {}\n  hint: {advice}", packages.join(", "))))
 }
 
-/// Where a program is, as a shell would find it, with the system's own directories added.
+/// Finds a program in PATH or in the system's directories.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
@@ -92,54 +98,56 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Neutron of this version from PyPI, in an environment of its own under `target`; returns
-/// that environment's directory.
-pub fn neutron(version: &str) -> Result<PathBuf, Stop> {
+/// Installs this version of Neutron from PyPI into a Python environment below `target/peers`, once; returns its
+/// directory.
+pub fn neutron(version: &str) -> Result<PathBuf, TaskError> {
     programs(&[PEERS])?;
-    let home = crate::build::target_directory().join("peers").join(format!("neutron-{version}"));
-    let mark = home.join("complete");
+    let directory =
+        crate::build::target_directory().join("peers").join(format!("neutron-{version}"));
+    let mark = directory.join("complete");
     if mark.exists() {
-        return Ok(home);
+        return Ok(directory);
     }
     eprintln!(
         "xtask: installing neutron {version} from PyPI into {} (about a minute)",
-        home.display()
+        directory.display()
     );
-    let _ = std::fs::remove_dir_all(&home);
+    let _ = std::fs::remove_dir_all(&directory);
     let python = python()?;
-    let made = Command::new(&python).args(["-m", "venv"]).arg(&home).output()?;
+    let made = Command::new(&python).args(["-m", "venv"]).arg(&directory).output()?;
     if !made.status.success() {
-        let _ = std::fs::remove_dir_all(&home);
-        packages_installed(&["python3-venv"])?;
-        succeed(Command::new(&python).args(["-m", "venv"]).arg(&home))?;
+        let _ = std::fs::remove_dir_all(&directory);
+        install(&["python3-venv"])?;
+        succeed(Command::new(&python).args(["-m", "venv"]).arg(&directory))?;
     }
-    let pip = home.join("bin/pip");
+    let pip = directory.join("bin/pip");
     succeed(
         Command::new(pip)
             .args(["install", "--quiet", "--disable-pip-version-check"])
             .arg(format!("neutron=={version}")),
     )?;
     std::fs::File::create(mark)?;
-    Ok(home)
+    Ok(directory)
 }
 
-/// The system's Python: others may be built without what a virtual environment needs.
-fn python() -> Result<PathBuf, Stop> {
+/// The system's Python. Another one in PATH may lack the modules for virtual environments.
+fn python() -> Result<PathBuf, TaskError> {
     let system = Path::new("/usr/bin/python3");
     if system.exists() {
         return Ok(system.to_owned());
     }
-    find("python3").ok_or_else(|| Stop("there is no python3".to_owned()))
+    find("python3").ok_or_else(|| TaskError("python3 is missing".to_owned()))
 }
 
-fn succeed(command: &mut Command) -> Task {
+/// Runs a command; an error has the last five lines of its stderr.
+fn succeed(command: &mut Command) -> TaskResult {
     let output = command.output()?;
     if output.status.success() {
         return Ok(());
     }
     let reason = String::from_utf8_lossy(&output.stderr);
     let last: Vec<&str> = reason.lines().rev().take(5).collect();
-    Err(Stop(format!(
+    Err(TaskError(format!(
         "{command:?} failed:\n{}",
         last.into_iter().rev().collect::<Vec<_>>().join("\n")
     )))

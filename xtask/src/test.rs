@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything, enclosed. What was asked for and cannot run is red.
+//! `cargo xtask test`: runs all tests in the sandbox. A test that cannot run is a failure.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -7,100 +7,124 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::build::{self, TestProgram};
-use crate::{Stop, Task, check, enclosure, fuzz, provision};
+use crate::{TaskError, TaskResult, check, fuzz, provision, sandbox};
 
-/// Which tests.
+pub const HELP: &str = "\
+Run all checks and tests, or one suite. This command must succeed before a change is merged.
+
+Usage: cargo xtask test [SUITE] [FILTER] [--subject PATH] [--table FILE]
+
+Suites:
+  unit      Unit and property tests, which need nothing
+  netns     Tests in network namespaces, with real keepalived
+  contract  Tests of the drop-in with the exact command lines of each Neutron release
+  neutron   Tests with Neutron's own code, releases 28 and 29, as the agent
+  fuzz      20,000 inputs for each fuzz target
+
+  FILTER          Run only tests with this text in their name
+  --subject PATH  Run the contract suite on another executable, for example on Neutron's script
+  --table FILE    Write the results to FILE as a Markdown table
+
+Examples:
+  cargo xtask test
+  cargo xtask test netns webhook
+  cargo xtask test contract --subject /usr/bin/neutron-keepalived-state-change --table script.md
+";
+
+/// A suite of tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Suite {
     Unit,
-    TestNetns,
+    Netns,
     Contract,
     Neutron,
 }
 
 impl Suite {
-    const ALL: [Self; 4] = [Self::Unit, Self::TestNetns, Self::Contract, Self::Neutron];
+    const ALL: [Self; 4] = [Self::Unit, Self::Netns, Self::Contract, Self::Neutron];
 
     fn name(self) -> &'static str {
         match self {
             Self::Unit => "unit",
-            Self::TestNetns => "netns",
+            Self::Netns => "netns",
             Self::Contract => "contract",
             Self::Neutron => "neutron",
         }
     }
 
-    /// Integration tests are called after their suite; everything else is a unit test.
+    /// An integration test has the name of its suite; every other test program has unit tests.
     fn of(program: &TestProgram) -> Self {
         Self::ALL.into_iter().find(|suite| suite.name() == program.target).unwrap_or(Self::Unit)
     }
 
-    /// Tests at the same time. Most of them wait for other processes most of the time; those
-    /// with Neutron's own agents do not.
+    /// Number of concurrent tests. Tests in namespaces mostly wait for other processes; tests with Neutron's own
+    /// agents need the processors themselves.
     fn threads(self) -> &'static str {
         match self {
             Self::Unit => "2",
-            Self::TestNetns | Self::Contract => "8",
+            Self::Netns | Self::Contract => "8",
             Self::Neutron => "1",
         }
     }
 }
 
+/// A parsed command line.
 #[derive(Default)]
-struct Wanted<'a> {
+struct TestOptions<'a> {
+    /// `None` runs all suites.
     suite: Option<Suite>,
     filter: Option<&'a str>,
     subject: Option<PathBuf>,
     table: Option<PathBuf>,
 }
 
-fn parse<'a>(words: &[&'a str]) -> Result<Wanted<'a>, Stop> {
-    let mut wanted = Wanted::default();
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| Stop(format!("{word} needs a value")));
-        match word {
-            "--subject" => wanted.subject = Some(std::path::absolute(value()?)?),
-            "--table" => wanted.table = Some(std::path::absolute(value()?)?),
-            word if word.starts_with('-') => return Err(Stop(format!("unknown option {word}"))),
-            word if wanted.suite.is_none() && wanted.filter.is_none() => {
-                wanted.suite = Suite::ALL.into_iter().find(|suite| suite.name() == word);
-                if wanted.suite.is_none() {
-                    wanted.filter = Some(word);
+fn parse<'a>(args: &[&'a str]) -> Result<TestOptions<'a>, TaskError> {
+    let mut options = TestOptions::default();
+    let mut args = args.iter().copied();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| TaskError(format!("{arg} needs a value")));
+        match arg {
+            "--subject" => options.subject = Some(std::path::absolute(value()?)?),
+            "--table" => options.table = Some(std::path::absolute(value()?)?),
+            arg if arg.starts_with('-') => return Err(TaskError(format!("unknown option {arg}"))),
+            arg if options.suite.is_none() && options.filter.is_none() => {
+                options.suite = Suite::ALL.into_iter().find(|suite| suite.name() == arg);
+                if options.suite.is_none() {
+                    options.filter = Some(arg);
                 }
             }
-            word => wanted.filter = Some(word),
+            arg => options.filter = Some(arg),
         }
     }
-    Ok(wanted)
+    Ok(options)
 }
 
-/// Builds and installs, then goes inside.
-pub fn outside(words: &[&str]) -> Task {
-    if words == ["fuzz"] {
+/// Builds and installs everything, then runs the tests in the sandbox.
+pub fn prepare(args: &[&str]) -> TaskResult {
+    if args == ["fuzz"] {
         return fuzz::briefly();
     }
-    let wanted = parse(words)?;
+    let options = parse(args)?;
     provision::programs(&[provision::BASIC])?;
-    enclosure::probe()?;
-    let is_all = wanted.suite.is_none() && wanted.filter.is_none();
+    sandbox::check_namespaces()?;
+    let is_all = options.suite.is_none() && options.filter.is_none();
     if is_all {
         check::quick()?;
         fuzz::briefly()?;
     }
-    let wants = |suite| wanted.suite.is_none_or(|wanted| wanted == suite);
-    if wants(Suite::TestNetns) || wants(Suite::Contract) {
+    let wants = |suite| options.suite.is_none_or(|chosen| chosen == suite);
+    if wants(Suite::Netns) || wants(Suite::Contract) {
         provision::programs(&[provision::TCPDUMP, provision::ARPING, provision::KEEPALIVED])?;
-        provision::programs(&[provision::STRANGERS, provision::PEERS])?;
+        provision::programs(&[provision::SQLITE_OPENSSL, provision::PEERS])?;
     }
-    if wants(Suite::TestNetns) || wants(Suite::Contract) || wants(Suite::Neutron) {
-        enclosure::probe_users()?;
+    if wants(Suite::Netns) || wants(Suite::Contract) || wants(Suite::Neutron) {
+        sandbox::check_users()?;
     }
     if wants(Suite::Contract) || wants(Suite::Neutron) {
         provision::programs(&[provision::KEEPALIVED, provision::CONNTRACKD, provision::PEERS])?;
     }
     let programs = build::tests()?;
-    let subject = match wanted.subject {
+    let subject = match options.subject {
         Some(subject) => subject,
         None => build::dropin()?,
     };
@@ -112,10 +136,10 @@ pub fn outside(words: &[&str]) -> Task {
             environment.push((name, provision::neutron(version)?.display().to_string()));
         }
     }
-    if let Some(table) = &wanted.table {
+    if let Some(table) = &options.table {
         environment.push(("VIPWATCH_TABLE", table.display().to_string()));
     }
-    let mut line = vec!["test".to_owned(), wanted.filter.unwrap_or_default().to_owned()];
+    let mut line = vec!["test".to_owned(), options.filter.unwrap_or_default().to_owned()];
     for suite in Suite::ALL.into_iter().filter(|suite| wants(*suite)) {
         for program in programs.iter().filter(|program| Suite::of(program) == suite) {
             line.extend([
@@ -126,12 +150,12 @@ pub fn outside(words: &[&str]) -> Task {
         }
     }
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    enclosure::enter(&line, &environment)
+    sandbox::enter(&line, &environment)
 }
 
-/// Runs the test programs one after the other, and counts.
-pub fn inside(words: &[&str]) -> Task {
-    let (filter, programs) = words.split_first().ok_or_else(|| Stop("no filter".to_owned()))?;
+/// Runs the test programs one after the other. `args` is the filter, then suite, name and path of each program.
+pub fn run(args: &[&str]) -> TaskResult {
+    let (filter, programs) = args.split_first().ok_or_else(|| TaskError("no filter".to_owned()))?;
     let began = Instant::now();
     let mut total = Count::default();
     let mut failed = Vec::new();
@@ -140,8 +164,8 @@ pub fn inside(words: &[&str]) -> Task {
         let (suite, name, path) = (program[0], program[1], program[2]);
         let suite =
             Suite::ALL.into_iter().find(|known| known.name() == suite).unwrap_or(Suite::Unit);
-        // Directories speak through these signals; a test's own threads must not be killed by
-        // them, and only what was held back at the start is held back in all of them.
+        // The tests watch directories with SIGIO and a real-time signal, which would end the process by default. A
+        // signal that is blocked at the start is blocked in all threads.
         let mut command = Command::new("env");
         command.arg("--block-signal=IO,RTMIN+5").arg(path);
         command.args(["--show-output", "--test-threads", suite.threads()]);
@@ -149,7 +173,7 @@ pub fn inside(words: &[&str]) -> Task {
             command.arg(filter);
         }
         println!("── {} · {name}", suite.name());
-        let mut run = run(&mut command)?;
+        let mut run = run_program(&mut command)?;
         total.add(&run.count);
         results.append(&mut run.results);
         if !run.is_ok {
@@ -162,10 +186,10 @@ pub fn inside(words: &[&str]) -> Task {
     println!("\n{} passed, {} failed", total.passed, total.failed);
     println!("in {:.0} s", began.elapsed().as_secs_f64());
     if !failed.is_empty() {
-        return Err(Stop(format!("failed: {}", failed.join(", "))));
+        return Err(TaskError(format!("failed: {}", failed.join(", "))));
     }
     if total.passed == 0 {
-        return Err(Stop("no test has that name".to_owned()));
+        return Err(TaskError("no test has this text in its name".to_owned()));
     }
     Ok(())
 }
@@ -183,20 +207,20 @@ impl Count {
     }
 }
 
-/// What one test program did.
+/// The result of one test program.
 struct Run {
     count: Count,
-    /// Each test's name, and whether it passed.
+    /// The name of each test, and whether it passed.
     results: Vec<(String, bool)>,
     is_ok: bool,
 }
 
-/// Runs one test program, showing what it prints.
-fn run(command: &mut Command) -> Result<Run, Stop> {
+/// Runs one test program and prints its output.
+fn run_program(command: &mut Command) -> Result<Run, TaskError> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut results = Vec::new();
     let mut count = Count::default();
-    let output = child.stdout.take().ok_or_else(|| Stop("no output".to_owned()))?;
+    let output = child.stdout.take().ok_or_else(|| TaskError("no output".to_owned()))?;
     for line in std::io::BufRead::lines(std::io::BufReader::new(output)) {
         let line = line?;
         let result = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "));
@@ -217,13 +241,14 @@ fn run(command: &mut Command) -> Result<Run, Stop> {
     Ok(Run { count, results, is_ok })
 }
 
-fn write_table(path: &std::path::Path, results: &mut [(String, bool)]) -> Task {
+/// Writes the results as a Markdown table, sorted by name.
+fn write_table(path: &std::path::Path, results: &mut [(String, bool)]) -> TaskResult {
     results.sort();
     let passed = results.iter().filter(|(_, is_ok)| *is_ok).count();
     let mut text = format!("{passed} of {} cases pass.\n\n| case | |\n|---|---|\n", results.len());
     for (name, is_ok) in results.iter() {
-        let verdict = if *is_ok { "pass" } else { "**fail**" };
-        let _ = writeln!(text, "| `{name}` | {verdict} |");
+        let result = if *is_ok { "pass" } else { "**fail**" };
+        let _ = writeln!(text, "| `{name}` | {result} |");
     }
     std::fs::File::create(path)?.write_all(text.as_bytes())?;
     Ok(())

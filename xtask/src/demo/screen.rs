@@ -1,4 +1,4 @@
-//! One screen on a terminal, plain lines elsewhere.
+//! The output of the demo: a full screen on a terminal, plain lines elsewhere.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -6,35 +6,37 @@ use std::io::Write as _;
 
 use vipwatch_linux::clock::local_time;
 
-use super::{DemoNode, SERVICES};
+use super::{DemoNode, INSTANCES};
 
-/// How many lines of the past are kept in view.
-const LINES: usize = 18;
+/// Maximum number of lines below the table.
+const MAX_LINES: usize = 18;
 
-/// What is shown.
+/// The state of the output.
 pub struct Screen {
     is_terminal: bool,
+    /// The last lines, the newest at the end.
     lines: VecDeque<String>,
-    changes: usize,
+    /// Number of transitions that were printed.
+    transitions: usize,
 }
 
 impl Screen {
     pub fn new(is_terminal: bool) -> Self {
         if is_terminal {
-            // The alternate screen, so that nothing is left behind there either.
+            // The alternate screen: the terminal shows its earlier content again at the end.
             print!("\x1b[?1049h\x1b[?25l");
         }
-        Self { is_terminal, lines: VecDeque::new(), changes: 0 }
+        Self { is_terminal, lines: VecDeque::new(), transitions: 0 }
     }
 
     pub fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// A line of `vipwatch watch` on one machine.
+    /// Adds a line of `vipwatch watch` on node `name`.
     pub fn add(&mut self, name: &str, line: &str) {
-        self.changes += usize::from(line.contains('→'));
-        // The first lines say where everybody stands, and have no time.
+        self.transitions += usize::from(line.contains('→'));
+        // The first lines have the present roles and no time.
         let line = match line.split_once("  ") {
             Some((time, rest)) if !time.trim().is_empty() => format!("{time}  {name}  {rest}"),
             _ => format!("{:<12}  {name}  {}", "", line.trim_start()),
@@ -42,13 +44,13 @@ impl Screen {
         self.line(line);
     }
 
-    /// Something that was done to a machine.
-    pub fn say(&mut self, name: &str, what: &str) {
+    /// Adds a line about an action of the demo on node `name`.
+    pub fn add_action(&mut self, name: &str, action: &str) {
         let now = local_time();
         let (hour, minute, second) = (now.hour, now.minute, now.second);
         let millisecond = now.millisecond;
         let time = format!("{hour:02}:{minute:02}:{second:02}.{millisecond:03}");
-        self.line(format!("{time}  {name}  ── {what}"));
+        self.line(format!("{time}  {name}  ── {action}"));
     }
 
     fn line(&mut self, line: String) {
@@ -56,26 +58,26 @@ impl Screen {
             println!("{line}");
         }
         self.lines.push_back(line);
-        if self.lines.len() > LINES {
+        if self.lines.len() > MAX_LINES {
             self.lines.pop_front();
         }
     }
 
-    /// Draws all of it, on a terminal.
-    pub fn draw(&self, machines: &[DemoNode]) {
+    /// Draws the screen, if the output is a terminal.
+    pub fn draw(&self, nodes: &[DemoNode]) {
         if !self.is_terminal {
             return;
         }
         let mut text = String::from("\x1b[H");
         let mut row = |line: &str| {
-            // Erase what the row held before, to its end.
+            // `ESC [K` erases the rest of the row.
             let _ = write!(text, "{line}\x1b[K\r\n");
         };
         row(
-            "vipwatch: three nodes, real keepalived, three virtual addresses        Ctrl-C ends it",
+            "vipwatch demo: three nodes, real keepalived, three virtual addresses        Ctrl-C to stop",
         );
         row("");
-        for line in table(machines) {
+        for line in table(nodes) {
             row(&line);
         }
         row("");
@@ -87,37 +89,40 @@ impl Screen {
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
-    /// Gives the terminal back, with the sum of it all.
-    pub fn end(&self, machines: &[DemoNode]) {
+    /// Restores the terminal and prints the table and the number of transitions.
+    pub fn end(&self, nodes: &[DemoNode]) {
         if self.is_terminal {
             print!("\x1b[?25h\x1b[?1049l");
         }
         println!();
-        for line in table(machines) {
+        for line in table(nodes) {
             println!("{line}");
         }
-        println!("\n{} changes were seen; nothing is left behind", self.changes);
+        println!(
+            "\n{} transitions; all namespaces and processes of the demo are removed",
+            self.transitions
+        );
     }
 }
 
-/// Who is what, where.
-fn table(machines: &[DemoNode]) -> Vec<String> {
+/// The roles of all instances on all nodes, with a line about failures.
+fn table(nodes: &[DemoNode]) -> Vec<String> {
     let mut head = format!("{:<8}", "");
-    let mut below = format!("{:<8}", "");
-    for machine in machines {
-        let health = match (machine.is_working(), machine.is_cut) {
+    let mut failures = format!("{:<8}", "");
+    for node in nodes {
+        let failure = match (node.is_keepalived_running(), node.is_cut) {
             (true, false) => "",
             (false, _) => "keepalived stopped",
             (true, true) => "cable cut",
         };
-        let _ = write!(head, "{:<20}", machine.name);
-        let _ = write!(below, "{health:<20}");
+        let _ = write!(head, "{:<20}", node.name);
+        let _ = write!(failures, "{failure:<20}");
     }
-    let mut lines = vec![head, below];
-    for (at, (name, _, _)) in SERVICES.iter().enumerate() {
+    let mut lines = vec![head, failures];
+    for (at, (name, _, _)) in INSTANCES.iter().enumerate() {
         let mut line = format!("{name:<8}");
-        for machine in machines {
-            let _ = write!(line, "{:<20}", machine.roles[at]);
+        for node in nodes {
+            let _ = write!(line, "{:<20}", node.roles[at]);
         }
         lines.push(line);
     }

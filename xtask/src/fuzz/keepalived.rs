@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz keepalived`: changes valid configurations in small ways, and has real keepalived and
-//! discovery read each. Where they differ, the file is made smaller until every line of it matters, and kept.
+//! `cargo xtask fuzz keepalived`: makes small changes to valid configurations and compares the instances that real
+//! keepalived and discovery read. A file with a difference is reduced to the lines that cause it, and kept.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,62 +7,67 @@ use std::time::{Duration, Instant};
 use vipwatch_node::discovery::{ConfigLocations, DiscoveryResult, discover};
 use vipwatch_testkit::{Dump, DumpInstance, DumpLab};
 
-use super::mutation::{Random, mutated};
+use super::mutation::mutated;
 use crate::build::target_directory;
-use crate::{Stop, Task, enclosure, provision};
+use crate::random::Random;
+use crate::{TaskError, TaskResult, provision, sandbox};
 
-/// How often progress is printed.
-const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+/// Interval between two lines of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The configuration id of every file.
+/// keepalived's `--config-id` for every file; lines with `@node1` apply.
 const CONFIG_ID: &str = "node1";
 
-/// One configuration: the file that keepalived starts with, and the one it may include.
+/// One configuration, as lines.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Sample {
+    /// `keepalived.conf`
     pub(super) main: Vec<String>,
+    /// `included.conf`, which the main file may include.
     pub(super) included: Vec<String>,
 }
 
-struct Options {
+/// A parsed command line.
+struct CompareOptions {
     seed: u64,
+    /// Number of files; `None` runs for `seconds`.
     count: Option<u64>,
     seconds: u64,
 }
 
-fn parse(words: &[&str]) -> Result<Options, Stop> {
+fn parse(args: &[&str]) -> Result<CompareOptions, TaskError> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = now.map_or(1, |now| now.as_secs());
-    let mut options = Options { seed, count: None, seconds: 60 };
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let number = words.next().and_then(|value| value.parse().ok());
-        let number = || number.ok_or_else(|| Stop(format!("{word} needs a number")));
-        match *word {
+    let mut options = CompareOptions { seed, count: None, seconds: 60 };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let number = args.next().and_then(|value| value.parse().ok());
+        let number = || number.ok_or_else(|| TaskError(format!("{arg} needs a number")));
+        match *arg {
             "--seed" => options.seed = number()?,
             "--count" => options.count = Some(number()?),
             "--seconds" => options.seconds = number()?,
-            other => return Err(Stop(format!("unknown option {other}"))),
+            other => return Err(TaskError(format!("unknown option {other}"))),
         }
     }
     Ok(options)
 }
 
-/// Installs keepalived and goes inside.
-pub fn outside(words: &[&str]) -> Task {
-    parse(words)?;
+/// Installs keepalived, then compares in the sandbox.
+pub fn prepare(args: &[&str]) -> TaskResult {
+    parse(args)?;
     provision::programs(&[provision::BASIC, provision::KEEPALIVED])?;
-    enclosure::probe()?;
-    let line: Vec<&str> = ["fuzz"].iter().chain(words).copied().collect();
-    enclosure::enter(&line, &[])
+    sandbox::check_namespaces()?;
+    let line: Vec<&str> = ["fuzz"].iter().chain(args).copied().collect();
+    sandbox::enter(&line, &[])
 }
 
-/// Compares until the time is over, or so many files were compared.
-pub fn inside(words: &[&str]) -> Task {
-    let Options { seed, count, seconds } = parse(words)?;
+/// Compares until the time is over or the number of files is reached; fails at the first difference.
+pub fn run(args: &[&str]) -> TaskResult {
+    let CompareOptions { seed, count, seconds } = parse(args)?;
     let lab = DumpLab::new();
     let mut random = Random::new(seed);
-    let (began, mut told) = (Instant::now(), Instant::now());
+    let (began, mut last_progress) = (Instant::now(), Instant::now());
     let limit = Duration::from_secs(seconds);
     let is_over = |compared: u64| match count {
         Some(count) => compared >= count,
@@ -72,16 +77,16 @@ pub fn inside(words: &[&str]) -> Task {
     let (mut compared, mut broken) = (0, 0);
     while !is_over(compared) {
         let sample = mutated(&mut random);
-        match difference(&lab, &sample) {
-            DebounceDecision::Agree => {}
-            DebounceDecision::Broken => broken += 1,
-            DebounceDecision::Differ(first) => {
+        match compare(&lab, &sample) {
+            Comparison::Equal => {}
+            Comparison::NoResult => broken += 1,
+            Comparison::Different(first) => {
                 return Err(report(&lab, sample, seed, compared, &first));
             }
         }
         compared += 1;
-        if told.elapsed() >= PROGRESS_EVERY {
-            told = Instant::now();
+        if last_progress.elapsed() >= PROGRESS_INTERVAL {
+            last_progress = Instant::now();
             println!("{compared} files compared in {} s", began.elapsed().as_secs());
         }
     }
@@ -91,21 +96,21 @@ pub fn inside(words: &[&str]) -> Task {
     Ok(())
 }
 
-/// What came of a comparison.
-enum DebounceDecision {
-    Agree,
-    Differ(String),
-    /// keepalived crashed, hung or missed a link: there is nothing to compare with.
-    Broken,
+/// The result of one comparison.
+enum Comparison {
+    Equal,
+    Different(String),
+    /// keepalived crashed, hung or did not find a link.
+    NoResult,
 }
 
-/// Makes a sample that differs as small as it can be, and keeps it.
-fn report(lab: &DumpLab, sample: Sample, seed: u64, compared: u64, first: &str) -> Stop {
-    println!("file {compared} differs; making it smaller");
+/// Reduces a sample with a difference and writes it below `target/fuzz/broken`; returns the error message.
+fn report(lab: &DumpLab, sample: Sample, seed: u64, compared: u64, first: &str) -> TaskError {
+    println!("file {compared} differs; removing the lines that do not matter");
     let sample = smallest(lab, sample);
-    let DebounceDecision::Differ(text) = difference(lab, &sample) else {
-        return Stop(format!(
-            "file {compared} of seed {seed} differed once, and does not again\n{first}"
+    let Comparison::Different(text) = compare(lab, &sample) else {
+        return TaskError(format!(
+            "file {compared} of seed {seed} differed in the first comparison and was equal in the second\n{first}"
         ));
     };
     let directory =
@@ -114,15 +119,15 @@ fn report(lab: &DumpLab, sample: Sample, seed: u64, compared: u64, first: &str) 
         write(&directory, &sample).map_or_else(|error| error, |()| directory.display().to_string());
     let Sample { main, included } = sample;
     let (main, included) = (main.join("\n"), included.join("\n"));
-    Stop(format!(
+    TaskError(format!(
         "keepalived and discovery differ (seed {seed}, file {compared}, kept in {kept})\n{text}\n\
          ── keepalived.conf\n{main}\n── included.conf\n{included}"
     ))
 }
 
-/// Removes lines while both still differ.
+/// Removes lines as long as the difference remains.
 fn smallest(lab: &DumpLab, mut sample: Sample) -> Sample {
-    let differs = |sample: &Sample| matches!(difference(lab, sample), DebounceDecision::Differ(_));
+    let differs = |sample: &Sample| matches!(compare(lab, sample), Comparison::Different(_));
     for lines in [16, 8, 4, 2, 1, 1] {
         for is_main in [true, false] {
             let mut at = 0;
@@ -144,6 +149,7 @@ fn smallest(lab: &DumpLab, mut sample: Sample) -> Sample {
     sample
 }
 
+/// Writes both files of a sample.
 fn write(directory: &Path, sample: &Sample) -> Result<(), String> {
     let write = |name: &str, lines: &[String]| {
         let mut text = lines.join("\n");
@@ -157,10 +163,11 @@ fn write(directory: &Path, sample: &Sample) -> Result<(), String> {
     write("included.conf", &sample.included)
 }
 
-fn difference(lab: &DumpLab, sample: &Sample) -> DebounceDecision {
+/// Compares what keepalived and discovery read from a sample.
+fn compare(lab: &DumpLab, sample: &Sample) -> Comparison {
     let directory: PathBuf = lab.path().join("sample");
     if let Err(error) = write(&directory, sample) {
-        return DebounceDecision::Differ(error);
+        return Comparison::Different(error);
     }
     let file = directory.join("keepalived.conf");
     let discovery = discover(&ConfigLocations {
@@ -172,33 +179,33 @@ fn difference(lab: &DumpLab, sample: &Sample) -> DebounceDecision {
         discovery.problems.iter().map(|problem| problem.text.as_str()).collect();
     let is_refused = problems.iter().any(|text| text.contains("keepalived does not start"));
     let ours = ours(&discovery);
-    let said = || format!("discovery: {}\nproblems: {problems:#?}", ours.join("\n  "));
+    let details = || format!("discovery: {}\nproblems: {problems:#?}", ours.join("\n  "));
     match lab.dump(&file, Some(CONFIG_ID)) {
-        Dump::Broken(_) => DebounceDecision::Broken,
-        Dump::Refused(_) if is_refused => DebounceDecision::Agree,
-        // Discovery cannot know which links exist.
-        Dump::Refused(why) if why.contains("Non-existent interface") => DebounceDecision::Broken,
+        Dump::Broken(_) => Comparison::NoResult,
+        Dump::Refused(_) if is_refused => Comparison::Equal,
+        // Discovery does not look at links.
+        Dump::Refused(why) if why.contains("Non-existent interface") => Comparison::NoResult,
         Dump::Refused(why) => {
-            DebounceDecision::Differ(format!("keepalived does not start:\n{why}\n{}", said()))
+            Comparison::Different(format!("keepalived does not start:\n{why}\n{}", details()))
         }
         Dump::Instances(theirs) => {
             let theirs = theirs.into_iter().filter(|theirs| !theirs.addresses.is_empty());
             let mut theirs: Vec<String> = theirs.map(|theirs| theirs.to_string()).collect();
             theirs.sort();
             if theirs == ours && !is_refused {
-                return DebounceDecision::Agree;
+                return Comparison::Equal;
             }
-            DebounceDecision::Differ(format!("keepalived: {}\n{}", theirs.join("\n  "), said()))
+            Comparison::Different(format!("keepalived: {}\n{}", theirs.join("\n  "), details()))
         }
     }
 }
 
-/// What discovery found, in the words of keepalived's dump.
+/// The instances of discovery, in the format of keepalived's dump, sorted.
 fn ours(discovery: &DiscoveryResult) -> Vec<String> {
     let number =
         |number: Option<u8>| number.map_or("unknown".to_owned(), |number| number.to_string());
-    let each = discovery.instances.iter().map(|found| {
-        let vrrp = &found.vrrp;
+    let instances = discovery.instances.iter().map(|config| {
+        let vrrp = &config.vrrp;
         let addresses = vrrp.addresses.iter().map(|address| {
             let excluded = if address.is_excluded { " excluded" } else { "" };
             format!("{} dev {}{excluded}", address.cidr, address.link)
@@ -212,7 +219,7 @@ fn ours(discovery: &DiscoveryResult) -> Vec<String> {
         };
         instance.to_string()
     });
-    let mut each: Vec<String> = each.collect();
-    each.sort();
-    each
+    let mut lines: Vec<String> = instances.collect();
+    lines.sort();
+    lines
 }

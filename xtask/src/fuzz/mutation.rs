@@ -1,30 +1,9 @@
-//! Valid configurations of keepalived's, and small changes to them.
+//! Generates valid configurations of keepalived and makes small random changes to them.
 
 use super::keepalived::Sample;
+use crate::random::Random;
 
-/// Numbers that are the same for the same seed (xorshift64*).
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    /// Less than `limit`, which is not 0.
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let number = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
-        usize::try_from(number).unwrap_or(0) % limit
-    }
-
-    fn one_of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
-        choices[self.below(choices.len())]
-    }
-}
-
-/// Statements that may stand in an instance.
+/// Statements of an instance block.
 const STATEMENTS: &[&str] = &[
     "priority 150",
     "priority 0",
@@ -53,7 +32,7 @@ const STATEMENTS: &[&str] = &[
     "unknown_keyword 1",
 ];
 
-/// Lines that may stand anywhere.
+/// Lines that a change inserts at a random position.
 const LINES: &[&str] = &[
     "# a comment",
     "! another { comment",
@@ -95,7 +74,7 @@ const LINES: &[&str] = &[
     "vrrp_instance \"Q q\" {",
 ];
 
-/// A configuration with one to three instances, changed a few times.
+/// Generates a configuration with one to three instances and up to six changes.
 pub(super) fn mutated(random: &mut Random) -> Sample {
     let mut main = Vec::new();
     if random.below(3) == 0 {
@@ -124,6 +103,7 @@ pub(super) fn mutated(random: &mut Random) -> Sample {
     Sample { main, included }
 }
 
+/// Appends one instance block.
 fn instance(random: &mut Random, number: usize, lines: &mut Vec<String>) {
     let name = random.one_of(&["A", "VI_1", "net/B", "\"two words\"", "${_INSTANCE}", "V${EMPTY}"]);
     let mut body = vec![
@@ -151,7 +131,7 @@ fn instance(random: &mut Random, number: usize, lines: &mut Vec<String>) {
     lines.push("}".to_owned());
 }
 
-/// One small change.
+/// Makes one random change.
 fn change(random: &mut Random, lines: &mut Vec<String>) {
     let at = random.below(lines.len() + 1);
     let Some(line) = lines.get(at).cloned() else {
@@ -180,14 +160,14 @@ fn change(random: &mut Random, lines: &mut Vec<String>) {
         }
         9 => lines[at] = quoted(random, &line),
         10 => {
-            // Two lines become one.
+            // Joins two lines.
             if at + 1 < lines.len() {
                 let next = lines.remove(at + 1);
                 lines[at] = format!("{line} {next}");
             }
         }
         11 => {
-            // A brace on a line of its own.
+            // Moves the opening brace to the next line.
             if let Some(head) = line.strip_suffix('{') {
                 head.trim_end().clone_into(&mut lines[at]);
                 lines.insert(at + 1, "{".to_owned());
@@ -198,7 +178,7 @@ fn change(random: &mut Random, lines: &mut Vec<String>) {
     }
 }
 
-/// One word in quotes.
+/// Puts one word of the line in quotes.
 fn quoted(random: &mut Random, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     if words.is_empty() {
@@ -211,7 +191,7 @@ fn quoted(random: &mut Random, line: &str) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
-/// The last word of a line becomes a definition.
+/// Replaces the last word of a line by a `$DEFINED` variable and defines it in an earlier line.
 fn defined(random: &mut Random, lines: &mut Vec<String>, at: usize) {
     let line = lines[at].clone();
     let Some((head, word)) = line.trim_end().rsplit_once(' ').filter(|(_, word)| !word.is_empty())

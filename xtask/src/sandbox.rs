@@ -1,31 +1,31 @@
-//! Namespaces of our own: network, mounts and processes. Whatever happens in there ends
-//! with the first process in it, and nobody outside notices.
+//! Runs a command in its own namespaces for network, mounts and processes. The kernel ends all processes and
+//! removes all namespaces when the first process ends; the rest of the system is not changed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::{Stop, Task};
+use crate::{TaskError, TaskResult};
 
-/// The hidden command that runs in there.
+/// The internal command of `xtask` for the process in the sandbox.
 pub const INSIDE: &str = "inside";
 
-/// Runs this program again, enclosed, with `words`.
-pub fn enter(words: &[&str], environment: &[(&str, String)]) -> Task {
+/// Runs this program again in new namespaces, with the internal command and `args`.
+pub fn enter(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
     let mut command = unshare();
-    command.arg(std::env::current_exe()?).arg(INSIDE).args(words);
+    command.arg(std::env::current_exe()?).arg(INSIDE).args(args);
     command.env(vipwatch_testkit::lab::MARK, "1");
     command.envs(environment.iter().map(|(name, value)| (name, value)));
-    let status = command.status().map_err(|error| Stop(format!("unshare: {error}")))?;
-    if status.success() { Ok(()) } else { Err(Stop(format!("{} failed", words.join(" ")))) }
+    let status = command.status().map_err(|error| TaskError(format!("unshare: {error}")))?;
+    if status.success() { Ok(()) } else { Err(TaskError(format!("{} failed", args.join(" ")))) }
 }
 
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !is_root() {
-        // Root in there, nobody special out here; with further users where the system has
-        // set some aside for us.
+        // The user is root in the sandbox. Further users exist there if /etc/subuid and /etc/subgid have ids for
+        // this user.
         command.args(["--user", "--map-root-user"]);
         if has_other_users() {
             command.arg("--map-auto");
@@ -35,35 +35,35 @@ fn unshare() -> Command {
     command
 }
 
-/// Whether namespaces can be made at all; the reason if not.
-pub fn probe() -> Task {
+/// Fails if namespaces cannot be created.
+pub fn check_namespaces() -> TaskResult {
     let output = unshare().arg("true").stdin(Stdio::null()).output()?;
     if output.status.success() {
         return Ok(());
     }
     let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Stop(format!(
-        "cannot make namespaces ({reason})\n  hint: run it as root (`sudo -E env PATH=\"$PATH\" cargo xtask …`), or allow \
+    Err(TaskError(format!(
+        "cannot create namespaces ({reason})\n  hint: run it as root (`sudo -E env PATH=\"$PATH\" cargo xtask …`), or allow \
          user namespaces:\n        sudo sysctl -w kernel.unprivileged_userns_clone=1  # Debian\n        \
          sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0  # Ubuntu 24.04 and later"
     )))
 }
 
-/// Whether there can be more than one user in there.
+/// Whether the sandbox can have more than one user.
 fn has_other_users() -> bool {
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--map-auto", "true"]);
     command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Whether privileges can be given up in there; what to do if not.
-pub fn probe_users() -> Task {
+/// Fails if the sandbox cannot have a second user, which tests need that drop privileges.
+pub fn check_users() -> TaskResult {
     if is_root() || has_other_users() {
         return Ok(());
     }
-    Err(Stop(
-        "tests that connect as another user, or give up privileges, need a second user\n  hint: sudo apt-get install uidmap, and a line for \
-         you in /etc/subuid and /etc/subgid (`sudo usermod --add-subuids 100000-165535 --add-subgids \
+    Err(TaskError(
+        "tests that connect as another user or drop privileges need a second user id\n  hint: sudo apt-get install uidmap, and add a line for \
+         your user to /etc/subuid and /etc/subgid (`sudo usermod --add-subuids 100000-165535 --add-subgids \
          100000-165535 $USER`); or run it as root"
             .to_owned(),
     ))
@@ -73,9 +73,8 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes the inside fit to live in: a /run of our own for the names of namespaces, and a
-/// /dev whose `log` is ours.
-pub fn furnish() -> Task {
+/// Prepares the sandbox: an empty /run for the names of namespaces, and a /dev with the sandbox's own `log`.
+pub fn set_up() -> TaskResult {
     mount(&["--make-rprivate", "/"])?;
     mount(&["-t", "tmpfs", "tmpfs", "/run"])?;
     for directory in ["netns", "lock", "dev", "devices"] {
@@ -105,15 +104,15 @@ pub fn furnish() -> Task {
     run("ip", &["link", "set", "lo", "up"])
 }
 
-fn mount(words: &[&str]) -> Task {
-    run("mount", words)
+fn mount(args: &[&str]) -> TaskResult {
+    run("mount", args)
 }
 
-fn run(program: &str, words: &[&str]) -> Task {
-    let output = Command::new(program).args(words).output()?;
+fn run(program: &str, args: &[&str]) -> TaskResult {
+    let output = Command::new(program).args(args).output()?;
     if output.status.success() {
         return Ok(());
     }
     let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Stop(format!("{program} {}: {reason}", words.join(" "))))
+    Err(TaskError(format!("{program} {}: {reason}", args.join(" "))))
 }

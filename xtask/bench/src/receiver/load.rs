@@ -1,4 +1,5 @@
-//! Monitors that report, many at once, from one thread: so that what is measured is who is reported to.
+//! Sends the reports of many monitors from one thread, so that the sender takes little CPU time from the
+//! measured receiver.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -13,46 +14,47 @@ use rustix::net::{
     send, socket_with,
 };
 
-/// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time to wait for the answers after the last report.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Routers that are reported about.
+/// Number of routers that the reports name.
 const ROUTERS: u64 = 1000;
 
-/// What came of it.
+/// The result of a burst or of a span of continuous reports.
 #[derive(Default)]
 pub(super) struct LoadOutcome {
-    /// How long each report took that was taken, in milliseconds.
+    /// The time of each accepted report from connect to answer, in milliseconds.
     pub(super) latencies: Vec<f64>,
-    /// How many were not.
+    /// Number of reports that were not accepted.
     pub(super) lost: u32,
-    /// From the first to the last.
+    /// From the first report to the last.
     pub(super) span: Duration,
 }
 
-/// One report under way.
-struct AgentRequest {
+/// A report that was sent and not yet answered.
+struct PendingReport {
     began: Instant,
     socket: OwnedFd,
     answer: Vec<u8>,
 }
 
-/// Everybody who reports.
+/// The sender, with all pending reports.
 pub(super) struct Load {
     address: SocketAddrUnix,
-    waiting: OwnedFd,
-    open: HashMap<u64, AgentRequest>,
+    epoll: OwnedFd,
+    pending: HashMap<u64, PendingReport>,
+    /// The token of the next report.
     next: u64,
 }
 
 impl Load {
     pub(super) fn new(path: &Path) -> Self {
-        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
         let address = SocketAddrUnix::new(path).expect("a short path");
-        Self { address, waiting, open: HashMap::new(), next: 0 }
+        Self { address, epoll, pending: HashMap::new(), next: 0 }
     }
 
-    /// `count` at the same time, as curl does it: whoever is not let in at once is lost.
+    /// Sends `count` reports at once. As with curl, a report is lost if the receiver's backlog is full.
     pub(super) fn burst(&mut self, count: u32) -> LoadOutcome {
         let mut outcome = LoadOutcome::default();
         let began = Instant::now();
@@ -60,7 +62,7 @@ impl Load {
             if !self.report(Instant::now()) {
                 outcome.lost += 1;
             }
-            // Answers are seen when they come, not when everybody has asked.
+            // Answers are read while reports are sent, so that their latency is not that of the whole burst.
             if number % 16 == 0 {
                 self.collect(Duration::ZERO, &mut outcome);
             }
@@ -70,23 +72,23 @@ impl Load {
         outcome
     }
 
-    /// `at_once` at a time, one after the other, for `span`, as our monitor does it: whoever is not
-    /// let in waits until he is.
+    /// Keeps `at_once` reports pending for `span`. As with our monitor, a report is sent again if the receiver's
+    /// backlog is full.
     pub(super) fn sustained(&mut self, at_once: usize, span: Duration) -> LoadOutcome {
         let mut outcome = LoadOutcome::default();
         let began = Instant::now();
-        // Those who are not let in yet, since when.
-        let mut outside: Vec<Instant> = Vec::new();
+        // The first attempt of each report that found the backlog full.
+        let mut refused: Vec<Instant> = Vec::new();
         while began.elapsed() < span {
-            for since in std::mem::take(&mut outside) {
+            for since in std::mem::take(&mut refused) {
                 if !self.report(since) {
-                    outside.push(since);
+                    refused.push(since);
                 }
             }
-            while self.open.len() + outside.len() < at_once {
+            while self.pending.len() + refused.len() < at_once {
                 let now = Instant::now();
                 if !self.report(now) {
-                    outside.push(now);
+                    refused.push(now);
                 }
             }
             self.collect(Duration::from_millis(1), &mut outcome);
@@ -96,7 +98,7 @@ impl Load {
         outcome
     }
 
-    /// Begins a report; false if nobody lets it in.
+    /// Sends a report; false if the receiver's backlog is full.
     fn report(&mut self, began: Instant) -> bool {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
@@ -112,50 +114,52 @@ impl Load {
             "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Neutron-Router-Id: r{router}\r\n\
              X-Neutron-State: {word}\r\nConnection: close\r\n\r\n"
         );
-        // Whoever hangs up now has lost it, which is seen when the answer is read.
+        // If the receiver closes the connection now, the missing answer counts the report as lost.
         let _ = send(&socket, request.as_bytes(), SendFlags::NOSIGNAL);
         let data = epoll::EventData::new_u64(token);
-        epoll::add(&self.waiting, &socket, data, epoll::EventFlags::IN)
+        epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)
             .expect("one more to wait for");
-        self.open.insert(token, AgentRequest { began, socket, answer: Vec::new() });
+        self.pending.insert(token, PendingReport { began, socket, answer: Vec::new() });
         true
     }
 
+    /// Waits for the answers of all pending reports; reports without one are lost.
     fn finish(&mut self, outcome: &mut LoadOutcome) {
-        let end = Instant::now() + PATIENCE;
-        while !self.open.is_empty() && Instant::now() < end {
+        let end = Instant::now() + ANSWER_TIMEOUT;
+        while !self.pending.is_empty() && Instant::now() < end {
             self.collect(Duration::from_millis(100), outcome);
         }
-        outcome.lost += u32::try_from(self.open.len()).unwrap_or(u32::MAX);
-        self.open.clear();
+        outcome.lost += u32::try_from(self.pending.len()).unwrap_or(u32::MAX);
+        self.pending.clear();
     }
 
-    /// Takes the answers there are.
+    /// Reads the available answers; waits up to `limit` for the first one.
     fn collect(&mut self, limit: Duration, outcome: &mut LoadOutcome) {
         let mut ready = [MaybeUninit::<epoll::Event>::uninit(); 256];
         let limit = Timespec::try_from(limit).ok();
-        let tokens: Vec<u64> = match epoll::wait(&self.waiting, &mut ready, limit.as_ref()) {
+        let tokens: Vec<u64> = match epoll::wait(&self.epoll, &mut ready, limit.as_ref()) {
             Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
             Err(_interrupted) => return,
         };
         for token in tokens {
-            let Some(letter) = self.open.get_mut(&token) else { continue };
+            let Some(report) = self.pending.get_mut(&token) else { continue };
             let mut buffer = [0_u8; 4096];
-            match recv(&letter.socket, &mut buffer, RecvFlags::DONTWAIT) {
+            match recv(&report.socket, &mut buffer, RecvFlags::DONTWAIT) {
                 Ok((length, _)) if length > 0 => {
-                    letter.answer.extend_from_slice(&buffer[..length]);
-                    // A proper answer has an end; of Neutron's, nobody knows before the line is cut.
-                    if !letter.answer.ends_with(b"\r\n\r\n") {
+                    report.answer.extend_from_slice(&buffer[..length]);
+                    // The answer of vipwatch ends with an empty line. Neutron's answer ends when the connection
+                    // is closed.
+                    if !report.answer.ends_with(b"\r\n\r\n") {
                         continue;
                     }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => continue,
-                // The end, or worse.
+                // The connection was closed or has failed.
                 _ => {}
             }
-            if let Some(letter) = self.open.remove(&token) {
-                if letter.answer.starts_with(b"HTTP/1.1 200") {
-                    outcome.latencies.push(letter.began.elapsed().as_secs_f64() * 1e3);
+            if let Some(report) = self.pending.remove(&token) {
+                if report.answer.starts_with(b"HTTP/1.1 200") {
+                    outcome.latencies.push(report.began.elapsed().as_secs_f64() * 1e3);
                 } else {
                     outcome.lost += 1;
                 }

@@ -1,31 +1,30 @@
-//! A table for people, JSON for scripts.
+//! The results of a bench: printed as a Markdown table, written as JSON.
 
 use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::Task;
-
-/// One figure of ours beside the peers'.
+/// One metric: the value of vipwatch and those of its peers.
 pub struct Row {
     pub metric: String,
     pub unit: &'static str,
+    /// The value of vipwatch; `None` if it was not measured or not reached.
     pub ours: Option<f64>,
-    /// In the order of [`BenchReport::peers`]; the first one is who a target is about.
+    /// In the order of [`BenchReport::peers`]. A target compares with the first one.
     pub peers: Vec<Option<f64>>,
     pub target: Option<BenchTarget>,
 }
 
-/// What was promised.
+/// The condition that vipwatch's value must meet.
 #[derive(Clone, Copy)]
 pub enum BenchTarget {
-    /// Ours is at most this.
+    /// The value is at most this.
     AtMost(f64),
-    /// Ours is at least so many times smaller than the first peer's.
+    /// The value is at least this many times smaller than that of the first peer.
     TimesLess(f64),
-    /// Ours is at most so many times what `of` names and the same run measured, or `at_least`, whichever is
-    /// more.
+    /// The value is at most `times` the value `measured` in the same run, which `of` names; or at most
+    /// `at_least`, if that is more.
     Multiple { times: f64, of: &'static str, measured: f64, at_least: f64 },
 }
 
@@ -34,17 +33,17 @@ impl Row {
         Self { metric: metric.into(), unit, ours: None, peers: Vec::new(), target: None }
     }
 
-    /// What the peer at `place` reached.
-    pub fn set_peer(&mut self, place: usize, value: Option<f64>) {
-        self.peers.resize(self.peers.len().max(place + 1), None);
-        self.peers[place] = value;
+    /// Sets the value of the peer at position `index`.
+    pub fn set_peer(&mut self, index: usize, value: Option<f64>) {
+        self.peers.resize(self.peers.len().max(index + 1), None);
+        self.peers[index] = value;
     }
 
     fn first_peer(&self) -> Option<f64> {
         self.peers.first().copied().flatten()
     }
 
-    /// How many times smaller ours is than the first peer's.
+    /// The first peer's value divided by vipwatch's.
     fn ratio(&self) -> Option<f64> {
         let (ours, peer) = (self.ours?, self.first_peer()?);
         (ours > 0.0).then(|| peer / ours)
@@ -58,7 +57,7 @@ impl Row {
             }
             BenchTarget::TimesLess(times) => match (self.ours, self.first_peer()) {
                 (Some(ours), Some(peer)) => ours * times <= peer,
-                // The peer never got there.
+                // The peer did not reach the end.
                 (Some(_), None) => true,
                 (None, _) => false,
             },
@@ -78,10 +77,10 @@ impl Row {
     }
 }
 
-/// All figures of one run.
+/// The results of one run.
 pub struct BenchReport {
     pub title: String,
-    /// Who is measured beside us.
+    /// The names of the programs that are compared with vipwatch.
     pub peers: &'static [&'static str],
     pub machine: String,
     pub rows: Vec<Row>,
@@ -97,7 +96,7 @@ impl BenchReport {
         for row in &self.rows {
             let show = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
             let met = row.is_met().map_or("", |is_met| if is_met { "yes" } else { "**no**" });
-            let peer = |place: usize| show(row.peers.get(place).copied().flatten());
+            let peer = |index: usize| show(row.peers.get(index).copied().flatten());
             let peers: Vec<String> = (0..self.peers.len()).map(peer).collect();
             println!(
                 "| {} | {} | {} | {} | {} | {} | {met} |",
@@ -111,13 +110,13 @@ impl BenchReport {
         }
     }
 
-    pub fn write_json(&self, path: &Path) -> Task {
+    pub fn write_json(&self, path: &Path) -> std::io::Result<()> {
         let rows: Vec<Value> = self
             .rows
             .iter()
             .map(|row| {
-                let peer = |(place, name): (usize, &&str)| {
-                    let value = row.peers.get(place).copied().flatten();
+                let peer = |(index, name): (usize, &&str)| {
+                    let value = row.peers.get(index).copied().flatten();
                     (name.replace([' ', '.'], "_"), json!(value))
                 };
                 let peers: serde_json::Map<String, Value> =
@@ -133,12 +132,11 @@ impl BenchReport {
         let text = serde_json::to_string_pretty(
             &json!({ "bench": self.title, "machine": self.machine, "metrics": rows }),
         )?;
-        std::fs::File::create(path)?.write_all(text.as_bytes())?;
-        Ok(())
+        std::fs::File::create(path)?.write_all(text.as_bytes())
     }
 }
 
-/// Three digits that matter.
+/// Three significant digits.
 fn number(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

@@ -1,4 +1,5 @@
-//! `vipwatch agent` beside the receiver of Neutron 29.0.0: a thousand reports at once, and a minute of them.
+//! Measures `vipwatch receiver` and the receiver of Neutron 29.0.0: 1,000 reports at once, and a minute of
+//! continuous reports.
 
 mod disk;
 mod load;
@@ -12,40 +13,41 @@ use vipwatch_testkit::{Lab, pause, wait_for};
 
 use self::disk::Disk;
 use self::load::{Load, LoadOutcome};
-use super::measure::{Samples, machine, memory, ms, thread_cpu};
-use super::report::{BenchReport, BenchTarget, Row};
+use crate::measure::{Samples, machine, memory, ms, thread_cpu};
+use crate::report::{BenchReport, BenchTarget, Row};
 
-/// Reports at the same time.
-const ALL: u32 = 1000;
+/// Number of reports in a burst.
+const BURST_REPORTS: u32 = 1000;
 
-/// Reports under way in the sustained minute: a quarter of what a node has.
-const AT_ONCE: usize = 256;
+/// Number of concurrent reports in the minute of continuous reports: a quarter of the routers.
+const CONCURRENT_REPORTS: usize = 256;
 
-/// The p99 of 1,000 at once, in times of one `fdatasync`: they arrive in at most 20 bundles, and what comes of
-/// each bundle is written as well.
-const AT_ONCE_FDATASYNCS: f64 = 40.0;
+/// The target for the p99 of a burst, as a multiple of one `fdatasync`: the reports arrive in at most 20 batches,
+/// and the journal writes each batch and its results.
+const BURST_FDATASYNCS: f64 = 40.0;
 
-/// The same in the sustained minute, where a quarter as many are under way.
+/// The same for the minute of continuous reports, where a quarter as many reports are concurrent.
 const MINUTE_FDATASYNCS: f64 = 10.0;
 
-const PEER: &str = include_str!("receiver/peer.py");
+/// Starts Neutron's receiver.
+const PEER_SCRIPT: &str = include_str!("receiver/peer.py");
 
-/// The programs, and how thorough to be.
+/// The measured programs and the number of repetitions.
 pub struct ReceiverBench {
     pub subject: PathBuf,
-    /// Where Neutron is installed.
+    /// The Python environment with Neutron 29.0.0.
     pub neutron: PathBuf,
     pub is_quick: bool,
 }
 
-/// Whether somebody keeps the interpreter busy; or, beside ours, a processor.
+/// Whether a Python thread computes all the time: inside Neutron's process, or in a process beside vipwatch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum CurrentBehaviour {
+enum Neighbour {
     Idle,
     Busy,
 }
 
-impl CurrentBehaviour {
+impl Neighbour {
     fn word(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -54,7 +56,7 @@ impl CurrentBehaviour {
     }
 }
 
-/// Processes that are killed when dropped.
+/// Started processes, the receiver first. They are killed when dropped.
 struct Running(Vec<Child>);
 
 impl Running {
@@ -72,28 +74,32 @@ impl Drop for Running {
     }
 }
 
-/// What one of both reached.
+/// The results of one receiver.
 struct Figures {
     bursts: Vec<LoadOutcome>,
     minute: LoadOutcome,
-    /// In the minute, in microseconds of processor time for each report.
+    /// CPU time of the receiver for each report in the minute, in µs.
     cpu: f64,
-    /// The same, of those who report.
+    /// CPU time of the reporting thread for each report in the minute, in µs.
     load_cpu: f64,
+    /// In KiB.
     rss: f64,
 }
 
 impl ReceiverBench {
-    /// Measures everything.
+    /// Runs all measurements.
     pub fn run(&self) -> BenchReport {
         let mut rows = Vec::new();
         let disk = Disk::measure(if self.is_quick { 50 } else { 500 });
         disk.report(&mut rows);
-        for mood in [CurrentBehaviour::Idle, CurrentBehaviour::Busy] {
-            let ours = self.measure("vipwatch agent", mood, |directory| self.ours(directory, mood));
-            let theirs =
-                self.measure("Neutron 29.0.0", mood, |directory| self.theirs(directory, mood));
-            report(mood, &ours, &theirs, &disk, &mut rows);
+        for neighbour in [Neighbour::Idle, Neighbour::Busy] {
+            let ours = self.measure("vipwatch receiver", neighbour, |directory| {
+                self.ours(directory, neighbour)
+            });
+            let theirs = self.measure("Neutron 29.0.0", neighbour, |directory| {
+                self.theirs(directory, neighbour)
+            });
+            report(neighbour, &ours, &theirs, &disk, &mut rows);
         }
         let quick = if self.is_quick { " (quick: no figures to quote)" } else { "" };
         let peers = &["receiver of Neutron 29.0.0"];
@@ -102,36 +108,36 @@ impl ReceiverBench {
 
     fn measure(
         &self,
-        who: &str,
-        mood: CurrentBehaviour,
+        receiver: &str,
+        neighbour: Neighbour,
         start: impl Fn(&Path) -> Running,
     ) -> Figures {
-        let say = |what: &str| eprintln!("bench: {who}, {}: {what}", mood.word());
+        let progress = |what: &str| eprintln!("bench: {receiver}, {}: {what}", neighbour.word());
         let lab = Lab::new();
         let running = start(lab.path());
         let mut load = Load::new(&lab.path().join("keepalived-state-change"));
         let rounds = if self.is_quick { 3 } else { 20 };
-        say("1,000 reports at once");
+        progress("1,000 reports at once");
         let mut bursts = Vec::new();
         for _ in 0..rounds {
-            bursts.push(load.burst(ALL));
+            bursts.push(load.burst(BURST_REPORTS));
             pause(Duration::from_millis(200));
         }
         let span = Duration::from_secs(if self.is_quick { 5 } else { 60 });
-        say("a minute of reports");
+        progress("a minute of reports");
         let used = || [running.pid(), own_pid()].map(thread_cpu);
         let before = used();
-        let minute = load.sustained(AT_ONCE, span);
+        let minute = load.sustained(CONCURRENT_REPORTS, span);
         #[expect(clippy::cast_precision_loss, reason = "a few million")]
         let of_each = |ms: f64| ms * 1e3 / minute.latencies.len().max(1) as f64;
         let after = used();
-        let [cpu, load_cpu] = [0, 1].map(|whose| of_each(after[whose] - before[whose]));
+        let [cpu, load_cpu] = [0, 1].map(|at| of_each(after[at] - before[at]));
         let rss = memory(&[running.pid()]).rss;
         Figures { bursts, minute, cpu, load_cpu, rss }
     }
 
-    /// Ours, with its journal on the disk; and beside it, if it shall be busy, an interpreter that is.
-    fn ours(&self, directory: &Path, mood: CurrentBehaviour) -> Running {
+    /// Starts vipwatch's receiver with its journal on the disk, and the computing interpreter if `neighbour` is busy.
+    fn ours(&self, directory: &Path, neighbour: Neighbour) -> Running {
         let config = directory.join("vipwatch.toml");
         std::fs::File::create(&config).expect("a configuration");
         let child = Command::new(&self.subject)
@@ -149,7 +155,7 @@ impl ReceiverBench {
         let mut running = Running(vec![child]);
         let socket = directory.join("keepalived-state-change");
         wait_for("the receiver", || socket.exists().then_some(()));
-        if mood == CurrentBehaviour::Busy {
+        if neighbour == Neighbour::Busy {
             let mut python = Command::new(self.neutron.join("bin/python"));
             python.args(["-c", "while True: sum(range(10000))"]);
             running.0.push(python.spawn().expect("python runs"));
@@ -157,11 +163,12 @@ impl ReceiverBench {
         running
     }
 
-    fn theirs(&self, directory: &Path, mood: CurrentBehaviour) -> Running {
+    /// Starts Neutron's receiver.
+    fn theirs(&self, directory: &Path, neighbour: Neighbour) -> Running {
         let mut child = Command::new(self.neutron.join("bin/python"))
-            .args(["-c", PEER])
+            .args(["-c", PEER_SCRIPT])
             .arg(directory)
-            .arg(mood.word())
+            .arg(neighbour.word())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -179,16 +186,17 @@ fn own_pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
+/// Adds the rows of both receivers.
 fn report(
-    mood: CurrentBehaviour,
+    neighbour: Neighbour,
     ours: &Figures,
     theirs: &Figures,
     disk: &Disk,
     rows: &mut Vec<Row>,
 ) {
-    let mood = mood.word();
+    let neighbour = neighbour.word();
     let mut add = |metric: &str, unit, of: &dyn Fn(&Figures) -> Option<f64>, target| {
-        let mut row = Row::new(format!("{mood}: {metric}"), unit);
+        let mut row = Row::new(format!("{neighbour}: {metric}"), unit);
         row.ours = of(ours);
         row.set_peer(0, of(theirs));
         row.target = target;
@@ -215,7 +223,7 @@ fn report(
         Some(BenchTarget::AtMost(0.0)),
     );
     add("1,000 at once, p50", "ms", &|f| burst(f, 0.5), None);
-    let target = Some(disk.multiple(AT_ONCE_FDATASYNCS));
+    let target = Some(disk.multiple(BURST_FDATASYNCS));
     add("1,000 at once, p99", "ms", &|f| burst(f, 0.99), target);
     let longest = |f: &Figures| {
         Samples::of(f.bursts.iter().map(|burst| ms(burst.span)).collect()).map(|all| all.max())

@@ -1,14 +1,15 @@
-//! Reading what the kernel counts, and sorting what was measured.
+//! Reads the kernel's counters of processes, and sorts samples.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use vipwatch_testkit::monitor::parent;
 
-/// Sorted samples.
+/// Samples in ascending order; at least one.
 pub struct Samples(Vec<f64>);
 
 impl Samples {
+    /// `None` without samples.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         (!values.is_empty()).then_some(Self(values))
@@ -31,16 +32,17 @@ impl Samples {
     }
 }
 
+/// Milliseconds.
 pub fn ms(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
 
-/// A process and all that descend from it.
+/// The pids of a process and its descendants.
 pub fn family(pid: i32) -> Vec<i32> {
     families(&[pid])
 }
 
-/// Processes and all that descend from them. `/proc` is read once: there may be thousands.
+/// The pids of processes and their descendants. `/proc` is read once, because there may be thousands.
 pub fn families(pids: &[i32]) -> Vec<i32> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -87,8 +89,8 @@ pub fn memory(pids: &[i32]) -> MemoryUse {
     sum
 }
 
-/// CPU time of `pids` and of the children they have waited for, in ms. Nanosecond counts for
-/// a process that never forks; clock ticks, 10 ms each, for what its children used.
+/// CPU time of `pids` and of their ended children, in ms. The time of the processes themselves is exact to the
+/// nanosecond; the time of their children is counted in clock ticks of 10 ms.
 pub fn cpu(pids: &[i32]) -> f64 {
     let own = |pid: &i32| -> f64 {
         let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
@@ -107,13 +109,13 @@ pub fn thread_cpu(pid: i32) -> f64 {
     each.sum()
 }
 
-/// Files that `pid` has open.
+/// Number of open files of `pid`.
 pub fn fds(pid: i32) -> f64 {
     let count = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().count();
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// What the kernel keeps for everybody, in KiB.
+/// The kernel's slab memory of the whole machine, in KiB.
 pub fn slab() -> f64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("Slab:"));
@@ -121,18 +123,18 @@ pub fn slab() -> f64 {
     size.unwrap_or(0.0)
 }
 
-/// CPU time of the children that `pid` has waited for, in ms, to the clock tick.
+/// CPU time of the ended children of `pid`, in ms, counted in clock ticks of 10 ms.
 pub fn waited_cpu(pid: i32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields: Vec<f64> = text
         .rsplit_once(')')
         .map(|(_, rest)| rest.split_whitespace().filter_map(|field| field.parse().ok()).collect())
         .unwrap_or_default();
-    // After the state letter: ppid is 0, … cutime and cstime are 12 and 13.
+    // Counted from ppid as 0, cutime is 12 and cstime is 13; the state letter before them is no number.
     fields.get(12).unwrap_or(&0.0) * 10.0 + fields.get(13).unwrap_or(&0.0) * 10.0
 }
 
-/// What this was measured on, in a line.
+/// The date, the processor and the kernel, in one line.
 pub fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpu

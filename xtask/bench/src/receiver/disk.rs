@@ -1,26 +1,27 @@
-//! What the disk takes for one promise: a small write and an `fdatasync`, as the journal makes them.
+//! Measures the disk: a small write and an `fdatasync`, as the journal does for a batch of reports.
 
 use std::io::Write;
 use std::time::Instant;
 
 use vipwatch_testkit::Lab;
 
-use crate::bench::measure::{Samples, ms};
-use crate::bench::report::{BenchTarget, Row};
+use crate::measure::{Samples, ms};
+use crate::report::{BenchTarget, Row};
 
-/// About what the journal writes for one bundle of reports, in bytes.
+/// About the size of the journal's write for one batch of reports, in bytes.
 const WRITE_BYTES: usize = 4096;
 
-/// Below this the processors decide, and not the disk: 1,000 reports at 20 µs each, in milliseconds.
-const AT_LEAST_MS: f64 = 20.0;
+/// The smallest target, in milliseconds: 1,000 reports take 20 µs of CPU time each, however fast the disk is.
+const MIN_TARGET_MS: f64 = 20.0;
 
+/// The measured times of the disk.
 pub(super) struct Disk {
     /// In milliseconds.
     samples: Samples,
 }
 
 impl Disk {
-    /// Writes and waits `count` times, in the directory where the journals of this bench are.
+    /// Writes and syncs `count` times, on the file system that has the journals of this bench.
     pub(super) fn measure(count: usize) -> Self {
         eprintln!("bench: the disk: {count} times fdatasync");
         let lab = Lab::new();
@@ -45,9 +46,9 @@ impl Disk {
         }
     }
 
-    /// A target of `times` the median.
+    /// The target: at most `times` the median.
     pub(super) fn multiple(&self, times: f64) -> BenchTarget {
         let measured = self.samples.quantile(0.5);
-        BenchTarget::Multiple { times, of: "fdatasync", measured, at_least: AT_LEAST_MS }
+        BenchTarget::Multiple { times, of: "fdatasync", measured, at_least: MIN_TARGET_MS }
     }
 }

@@ -1,9 +1,9 @@
 /*
- * The limit on this machine: the least that any monitor must do between the kernel's event and the agent.
- * One netlink event, one file replaced by rename, one request to the agent, its answer. No log, no check,
- * no retry: a measure for `cargo xtask bench dropin`, not a monitor.
+ * The lower bound on this machine: only what every monitor must do between the kernel's event and the agent.
+ * It reads one netlink event, replaces one file by rename, sends one request to the agent and reads the answer.
+ * It does not log, check or retry. It exists for `cargo xtask bench dropin` and is not a monitor.
  *
- * limit LINK ADDRESS STATE_FILE SOCKET ROUTER PID_FILE, in the namespace of the router.
+ * Usage, in the namespace of the router: limit LINK ADDRESS STATE_FILE SOCKET ROUTER PID_FILE
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -17,7 +17,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static char spare[4096];
+/* The temporary file that is renamed. */
+static char temporary[4096];
 
 static void fail(const char *what)
 {
@@ -27,16 +28,16 @@ static void fail(const char *what)
 
 static void replace(const char *path, const char *word)
 {
-	int file = open(spare, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
 	if (file < 0 || write(file, word, strlen(word)) < 0)
-		fail(spare);
+		fail(temporary);
 	close(file);
-	if (rename(spare, path))
+	if (rename(temporary, path))
 		fail(path);
 }
 
-static void tell(const struct sockaddr_un *agent, const char *router, const char *word)
+static void report(const struct sockaddr_un *agent, const char *router, const char *word)
 {
 	char text[1024];
 	int length = snprintf(text, sizeof(text),
@@ -52,7 +53,7 @@ static void tell(const struct sockaddr_un *agent, const char *router, const char
 	close(to);
 }
 
-/* Whether the message is about the address on the link. */
+/* Whether the message concerns the address on the link. */
 static int concerns(const struct nlmsghdr *message, unsigned int link, struct in_addr address)
 {
 	const struct ifaddrmsg *head = NLMSG_DATA(message);
@@ -83,10 +84,10 @@ int main(int count, char **words)
 	if (!link || kernel < 0 || bind(kernel, (struct sockaddr *)&groups, sizeof(groups)))
 		fail("netlink");
 	snprintf(agent.sun_path, sizeof(agent.sun_path), "%s", words[4]);
-	snprintf(spare, sizeof(spare), "%s.new", words[6]);
+	snprintf(temporary, sizeof(temporary), "%s.new", words[6]);
 	snprintf(pid, sizeof(pid), "%d", (int)getpid());
 	replace(words[6], pid);
-	snprintf(spare, sizeof(spare), "%s.new", words[3]);
+	snprintf(temporary, sizeof(temporary), "%s.new", words[3]);
 	replace(words[3], "backup");
 	for (;;) {
 		int left = recv(kernel, buffer, sizeof(buffer), 0);
@@ -100,7 +101,7 @@ int main(int count, char **words)
 			if (!concerns(message, link, address))
 				continue;
 			replace(words[3], is_new ? "primary" : "backup");
-			tell(&agent, words[5], is_new ? "primary" : "backup");
+			report(&agent, words[5], is_new ? "primary" : "backup");
 		}
 	}
 }

@@ -1,5 +1,5 @@
-//! Announcing addresses, beside `arping` started as Neutron 10 to 17 did: two processes for
-//! each address and round, one thread for each address.
+//! Measures the announcement of addresses by the drop-in and by `arping`. `arping` is started as Neutron 10 to
+//! 17 did: two processes for each address and round, one thread for each address.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,14 +12,14 @@ use vipwatch_testkit::monitor::{output_of, read_pid};
 use vipwatch_testkit::wait::wait_within;
 use vipwatch_testkit::{Behaviour, FakeAgent, Lab, Release, Router, TestNetns, Wire};
 
-use super::measure::{cpu, machine, ms};
-use super::report::{BenchReport, BenchTarget, Row};
+use crate::measure::{cpu, machine, ms};
+use crate::report::{BenchReport, BenchTarget, Row};
 
-/// Long enough for a thousand addresses and two thousand processes.
-const LIMIT: Duration = Duration::from_mins(2);
+/// Maximum time for one round: enough for 1,000 addresses and 2,000 processes.
+const ROUND_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A router with `count` addresses on `qg-1`, and a peer that hears them.
-struct Stage {
+/// A router with addresses on `qg-1`, and a peer on the same bridge where tcpdump records the frames.
+struct Setup {
     router: Router,
     wire: Wire,
     agent: FakeAgent,
@@ -29,23 +29,24 @@ struct Stage {
     lab: Lab,
 }
 
-/// What one burst took.
+/// The measured times of one round of announcements.
 struct Burst {
-    /// From the cause to the first frame and to the last, in ms.
+    /// From the cause to the first frame, in ms.
     first: f64,
+    /// From the cause to the last frame, in ms.
     last: f64,
     /// CPU time, in ms.
     cpu: f64,
 }
 
-impl Stage {
+impl Setup {
     fn new(count: usize) -> Self {
         let lab = Lab::new();
         let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
         let router = Router::new(&lab, Release::V29);
         let switch = BridgeSwitch::new(&lab);
         let peer = lab.netns("peer");
-        // What the kernel adds by itself would be announced too.
+        // The drop-in would also announce the IPv6 address that the kernel adds by itself.
         vipwatch_testkit::run(
             router.netns.command("sysctl").args(["-qw", "net.ipv6.conf.all.disable_ipv6=1"]),
         );
@@ -63,14 +64,14 @@ impl Stage {
         Self { router, wire, agent, addresses, _peer: peer, _switch: switch, lab }
     }
 
-    /// Times what `work` puts on the wire: a request and a reply for each address.
-    /// The CPU time is read when `finish` has seen the work's end.
+    /// Measures the frames that `work` sends: a request and a reply for each address. `finish` waits for the end
+    /// of the work; the CPU time is read after that.
     fn time(&self, work: impl FnOnce(), finish: impl Fn(), cpu_of: impl Fn() -> f64) -> Burst {
         let frames = self.addresses.len() * 2;
         let before = cpu_of();
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         work();
-        let times = wait_within(LIMIT, "every announcement", || {
+        let times = wait_within(ROUND_TIMEOUT, "every announcement", || {
             let times: Vec<Duration> = self.wire.frames().iter().map(|frame| frame.at).collect();
             (times.len() >= frames).then_some(times)
         });
@@ -83,8 +84,8 @@ impl Stage {
         }
     }
 
-    /// The drop-in: the virtual address comes, the router becomes primary, everything is
-    /// announced.
+    /// Measures the drop-in: the virtual address is added, the router becomes primary, and the drop-in announces
+    /// all addresses.
     fn ours(&self, subject: &Path) -> Burst {
         let config = self.lab.path().join("vipwatch.conf");
         let text = "[vipwatch]\nannounce = primary\nannounce_count = 1\nannounce_second_burst = 0\n\
@@ -104,8 +105,8 @@ impl Stage {
         let [one] = *self.addresses else {
             return self.time(|| editor.add(link, vip), finish, cpu_of);
         };
-        // A change of role costs more than announcing one address: here the role is there
-        // already, and the address is new.
+        // A change of role costs more than the announcement of one address. Therefore the router becomes primary
+        // first, and one new address is announced after that.
         let link_of_one = editor.link("qg-1");
         editor.remove(link_of_one, one);
         editor.add(link, vip);
@@ -113,7 +114,7 @@ impl Stage {
         self.time(|| editor.add(link_of_one, one), finish, cpu_of)
     }
 
-    /// `arping`, as Neutron's monitor ran it.
+    /// Measures `arping`, started as Neutron's monitor started it.
     fn arping(&self) -> Burst {
         let work = || {
             std::thread::scope(|scope| {
@@ -134,29 +135,29 @@ fn arping(netns: &TestNetns, kind: &str, address: &IpNet) {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", netns.name(), "arping", kind, "-I", "qg-1"]);
     command.args(["-c", "1", "-w", "2"]).arg(address.addr().to_string());
-    // It finds no answer, which is no failure here.
+    // `arping` gets no answer and fails; here that is expected.
     let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
-/// CPU time of the children that were waited for, in ms.
+/// CPU time of all ended children of this process, in ms.
 fn children_cpu() -> f64 {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
-    super::measure::waited_cpu(own)
+    crate::measure::waited_cpu(own)
 }
 
-/// Measures, and reports.
+/// Measures 1, 100 and 1,000 addresses; 1 and 20 if `is_quick`.
 #[expect(clippy::cast_precision_loss, reason = "a count of addresses")]
 pub fn run(subject: &Path, is_quick: bool) -> BenchReport {
     let counts: &[usize] = if is_quick { &[1, 20] } else { &[1, 100, 1000] };
     let mut rows = Vec::new();
     for count in counts {
         let plural = if *count == 1 { "address" } else { "addresses" };
-        // One address is over so soon that it is done again and again.
+        // One address takes so little time that the mean of ten rounds is reported.
         let repeats = if *count == 1 { 10 } else { 1 };
         eprintln!("bench: {count} {plural}: vipwatch");
-        let ours: Vec<Burst> = (0..repeats).map(|_| Stage::new(*count).ours(subject)).collect();
+        let ours: Vec<Burst> = (0..repeats).map(|_| Setup::new(*count).ours(subject)).collect();
         eprintln!("bench: {count} {plural}: arping");
-        let theirs: Vec<Burst> = (0..repeats).map(|_| Stage::new(*count).arping()).collect();
+        let theirs: Vec<Burst> = (0..repeats).map(|_| Setup::new(*count).arping()).collect();
         let mean = |bursts: &[Burst], of: fn(&Burst) -> f64| {
             bursts.iter().map(of).sum::<f64>() / bursts.len() as f64
         };
@@ -168,8 +169,8 @@ pub fn run(subject: &Path, is_quick: bool) -> BenchReport {
             rows.push(row);
         };
         row("cause → first frame on the wire", "ms", |burst| burst.first, 1.0, None);
-        let soon = (*count == 1000).then_some(BenchTarget::AtMost(50.0));
-        row("cause → last frame of the round", "ms", |burst| burst.last, 1.0, soon);
+        let target = (*count == 1000).then_some(BenchTarget::AtMost(50.0));
+        row("cause → last frame of the round", "ms", |burst| burst.last, 1.0, target);
         let per_address = 1000.0 / *count as f64;
         let less = Some(BenchTarget::TimesLess(100.0));
         row("CPU per address", "µs", |burst| burst.cpu, per_address, less);

@@ -1,4 +1,4 @@
-//! One node for all namespaces, beside one script of Neutron 29.0.0 for each.
+//! Measures one `vipwatch node` for all namespaces, and one script of Neutron 29.0.0 for each namespace.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -16,44 +16,56 @@ use vipwatch_testkit::{
     Behaviour, FakeAgent, Lab, NodeFixture, NodeProcess, Release, Routers, pause,
 };
 
-use super::measure::{Samples, cpu, families, fds, machine, memory, ms, slab, thread_cpu};
-use super::report::{BenchReport, BenchTarget, Row};
+use crate::measure::{Samples, cpu, families, fds, machine, memory, ms, slab, thread_cpu};
+use crate::report::{BenchReport, BenchTarget, Row};
 
-/// Long enough for a thousand scripts to start.
-const LIMIT: Duration = Duration::from_mins(10);
+/// Maximum time for a start: enough for 1,000 scripts.
+const START_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// The most scripts that are started.
-const SCRIPTS: usize = 1000;
+/// Maximum number of scripts, and of routers that change at once.
+const MAX_SCRIPTS: usize = 1000;
 
-/// The programs, and how thorough to be.
+/// The measured programs and the number of repetitions.
 pub struct NodeBench {
     pub subject: PathBuf,
+    /// The Python environment with Neutron 29.0.0.
     pub script: PathBuf,
     pub is_quick: bool,
 }
 
-/// What one of both reached; `None` where it was not measured or never got there.
+/// The results of the node or of the scripts; `None` if a value was not measured or not reached.
 #[derive(Default)]
 struct Figures {
+    /// Resident memory, in KiB.
     rss: Option<f64>,
+    /// Open files.
     fds: Option<f64>,
+    /// Growth of the kernel's slab memory at the start, in KiB.
     slab: Option<f64>,
+    /// CPU time while nothing changes, in percent of one core.
     idle: Option<f64>,
+    /// From the start to readiness, in ms.
     ready: Option<f64>,
+    /// From a change to the state file, in ms.
     file: Option<Samples>,
+    /// From a change to a line of `watch`, in ms.
     watch: Option<Samples>,
+    /// From many changes at once to the last state file, in ms.
     all_files: Option<f64>,
+    /// From many changes at once to the last row of the history, in ms.
     all_records: Option<f64>,
+    /// From the loss of events to the correct state, in ms.
     resync: Option<f64>,
+    /// Netlink sockets that have joined multicast groups.
     sockets: Option<f64>,
 }
 
 impl NodeBench {
-    /// Measures everything.
+    /// Runs all measurements.
     pub fn run(&self) -> BenchReport {
         let counts: &[usize] = if self.is_quick { &[10, 100] } else { &[10, 1000, 5000] };
-        let said = std::env::var("VIPWATCH_NAMESPACES").ok().and_then(|text| text.parse().ok());
-        let counts = said.map_or_else(|| counts.to_vec(), |count| vec![count]);
+        let wanted = std::env::var("VIPWATCH_NAMESPACES").ok().and_then(|text| text.parse().ok());
+        let counts = wanted.map_or_else(|| counts.to_vec(), |count| vec![count]);
         let mut rows = Vec::new();
         for count in &counts {
             eprintln!("bench: making {count} namespaces");
@@ -61,7 +73,7 @@ impl NodeBench {
             let routers = Routers::new(lab.path(), &format!("b{count}"), *count, 0);
             let ours = self.ours(&lab, &routers);
             let theirs = match *count {
-                count if count <= SCRIPTS => self.theirs(&lab, &routers),
+                count if count <= MAX_SCRIPTS => self.theirs(&lab, &routers),
                 _ => Figures::default(),
             };
             report(*count, &ours, &theirs, &mut rows);
@@ -78,43 +90,43 @@ impl NodeBench {
 
     fn ours(&self, lab: &Lab, routers: &Routers) -> Figures {
         let count = routers.each.len();
-        let say = |what: &str| eprintln!("bench: {count} namespaces: vipwatch: {what}");
-        let place = NodeFixture::new(&self.subject, lab.path());
-        // Where a node keeps them by its own example: in memory.
+        let progress = |what: &str| eprintln!("bench: {count} namespaces: vipwatch: {what}");
+        let fixture = NodeFixture::new(&self.subject, lab.path());
+        // The directory of the example configuration, in memory.
         let states = PathBuf::from("/run/vipwatch/state");
-        place.configure(&format!(
+        fixture.configure(&format!(
             "[[outlet]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n",
             states.display()
         ));
         let mut figures = Figures::default();
-        say("start");
+        progress("start");
         let before = slab();
         let began = Instant::now();
-        let node = place.start_within(LIMIT);
+        let node = fixture.start_within(START_TIMEOUT);
         figures.ready = Some(ms(began.elapsed()));
         figures.slab = Some(slab() - before);
         wait_for_all(&states, routers, "backup");
-        say("idle");
-        // What starting leaves to be done, some seconds later, is no part of idling.
+        progress("idle");
+        // Work that the node defers after its start is not part of the idle time.
         pause(Duration::from_secs(15));
         let (used, since) = (thread_cpu(node.pid()), Instant::now());
         pause(self.idle_span());
         figures.idle = Some((thread_cpu(node.pid()) - used) / ms(since.elapsed()) * 100.0);
-        say("changes");
+        progress("changes");
         let samples = if self.is_quick { 50 } else { 400 };
         figures.file = event_to_file(&states, routers, samples);
-        figures.watch = event_to_line(&place, routers, samples);
-        say("all at once");
+        figures.watch = event_to_line(&fixture, routers, samples);
+        progress("all at once");
         let at = unix_millis_now();
         let began = Instant::now();
         figures.all_files = at_once(&states, routers);
-        figures.all_records = recorded(&place, at, routers.each.len().min(SCRIPTS), began);
+        figures.all_records = recorded(&fixture, at, routers.each.len().min(MAX_SCRIPTS), began);
         figures.rss = Some(memory(&[node.pid()]).rss);
         figures.fds = Some(fds(node.pid()));
         figures.sockets = Some(event_sockets(node.pid()));
-        say("resync");
+        progress("resync");
         figures.resync = resync(&node, &states, routers);
-        for router in routers.each.iter().take(SCRIPTS) {
+        for router in routers.each.iter().take(MAX_SCRIPTS) {
             router.give_up();
         }
         let _ = node.stop();
@@ -123,12 +135,12 @@ impl NodeBench {
 
     fn theirs(&self, lab: &Lab, routers: &Routers) -> Figures {
         let count = routers.each.len();
-        let say = |what: &str| eprintln!("bench: {count} namespaces: scripts: {what}");
+        let progress = |what: &str| eprintln!("bench: {count} namespaces: scripts: {what}");
         let confs = lab.path().join("ha_confs");
-        // A script that finds no agent ends its work at the first change.
+        // Without an agent, a script ends at the first change.
         let _agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
         let mut figures = Figures::default();
-        say("start");
+        progress("start");
         let before = slab();
         let began = Instant::now();
         let mut scripts = Scripts(Vec::new());
@@ -138,7 +150,7 @@ impl NodeBench {
         let is_ready = wait_for_all(&confs, routers, "backup");
         figures.ready = is_ready.then(|| ms(began.elapsed()));
         figures.slab = Some(slab() - before);
-        say("idle");
+        progress("idle");
         pause(Duration::from_secs(5));
         let pids = scripts.pids();
         figures.rss = Some(memory(&pids).rss);
@@ -147,9 +159,9 @@ impl NodeBench {
         let (used, since) = (cpu(&pids), Instant::now());
         pause(self.idle_span());
         figures.idle = Some((cpu(&pids) - used) / ms(since.elapsed()) * 100.0);
-        say("changes");
+        progress("changes");
         figures.file = event_to_file(&confs, routers, if self.is_quick { 10 } else { 40 });
-        say("all at once");
+        progress("all at once");
         figures.all_files = at_once(&confs, routers);
         for router in &routers.each {
             router.give_up();
@@ -159,14 +171,15 @@ impl NodeBench {
     }
 }
 
-/// Neutron's script for one router, and everything it has started.
+/// Neutron's script for one router.
 struct Script {
     child: Child,
+    /// From the script's pid file.
     pid: i32,
 }
 
 impl Script {
-    fn start(home: &Path, lab: &Lab, router: &HaRouter) -> Self {
+    fn start(neutron: &Path, lab: &Lab, router: &HaRouter) -> Self {
         let pids = lab.path().join("external/pids");
         std::fs::create_dir_all(&pids).expect("a directory");
         let conf_dir = lab.path().join("ha_confs").join(&router.id);
@@ -183,7 +196,7 @@ impl Script {
             conntrackd: false,
             debug: false,
         };
-        let child = Command::new(home.join("bin/neutron-keepalived-state-change"))
+        let child = Command::new(neutron.join("bin/neutron-keepalived-state-change"))
             .args(Release::V29.arguments(&call))
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
@@ -193,12 +206,12 @@ impl Script {
             .spawn()
             .expect("the script starts");
         let file = pids.join(Release::V29.pid_file(&router.id));
-        let pid = until(LIMIT, || read_pid(&file)).expect("a pid file");
+        let pid = until(START_TIMEOUT, || read_pid(&file)).expect("a pid file");
         Self { child, pid }
     }
 }
 
-/// All of them.
+/// The scripts of all routers. They are killed with their descendants when dropped.
 struct Scripts(Vec<Script>);
 
 impl Scripts {
@@ -220,7 +233,7 @@ impl Drop for Scripts {
     }
 }
 
-/// Asks again and again; what is measured is longer than the pause.
+/// Repeats `probe` every 200 µs until it returns a value; `None` after `limit`.
 fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;
     while Instant::now() < end {
@@ -232,21 +245,22 @@ fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> 
     None
 }
 
+/// Whether the state file of router `id` has the state `word`.
 fn holds(directory: &Path, id: &str, word: &str) -> bool {
     std::fs::read(directory.join(id).join("state")).is_ok_and(|held| held == word.as_bytes())
 }
 
-/// Waits until every state file holds `word`; false if some never do.
+/// Waits until every state file has the state `word`; false after `START_TIMEOUT`.
 fn wait_for_all(directory: &Path, routers: &Routers, word: &str) -> bool {
     let mut left: Vec<&str> = routers.each.iter().map(|router| router.id.as_str()).collect();
-    let all = until(LIMIT, || {
+    let all = until(START_TIMEOUT, || {
         left.retain(|id| !holds(directory, id, word));
         left.is_empty().then_some(())
     });
     all.is_some()
 }
 
-/// The address comes or goes.
+/// Adds the virtual address for `primary`, removes it otherwise.
 fn change(router: &HaRouter, word: &str) {
     let (editor, link) = router.editor();
     match word {
@@ -255,13 +269,13 @@ fn change(router: &HaRouter, word: &str) {
     }
 }
 
-/// So many routers, here and there, each to primary and back.
+/// `count` routers, spread over all, each once to primary and once to backup.
 fn changes(routers: &Routers, count: usize) -> impl Iterator<Item = (&HaRouter, &'static str)> {
     let chosen = (0..count).map(|number| &routers.each[number * 7 % routers.each.len()]);
     chosen.flat_map(|router| [(router, "primary"), (router, "backup")])
 }
 
-/// One change after the other, from the kernel's call to the file.
+/// Measures single changes, from the netlink request to the state file; `None` if one takes more than 20 s.
 fn event_to_file(directory: &Path, routers: &Routers, count: usize) -> Option<Samples> {
     let mut samples = Vec::new();
     for (router, word) in changes(routers, count) {
@@ -282,9 +296,9 @@ fn event_to_file(directory: &Path, routers: &Routers, count: usize) -> Option<Sa
     Samples::of(samples)
 }
 
-/// One change after the other, from the kernel's call to the line that a watcher reads.
-fn event_to_line(place: &NodeFixture, routers: &Routers, count: usize) -> Option<Samples> {
-    let mut stream = UnixStream::connect(place.socket()).ok()?;
+/// Measures single changes, from the netlink request to the line that a client of `watch` reads.
+fn event_to_line(fixture: &NodeFixture, routers: &Routers, count: usize) -> Option<Samples> {
+    let mut stream = UnixStream::connect(fixture.socket()).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     stream.write_all(b"{\"ask\":\"watch\"}\n").ok()?;
     let mut lines = BufReader::new(stream);
@@ -309,16 +323,16 @@ fn event_to_line(place: &NodeFixture, routers: &Routers, count: usize) -> Option
     Samples::of(samples)
 }
 
-/// Everybody, or a thousand, becomes primary at once; until the last file.
+/// Makes all routers, at most `MAX_SCRIPTS`, primary at once; returns the milliseconds until the last state file.
 fn at_once(directory: &Path, routers: &Routers) -> Option<f64> {
-    let chosen = &routers.each[..routers.each.len().min(SCRIPTS)];
+    let chosen = &routers.each[..routers.each.len().min(MAX_SCRIPTS)];
     let began = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| chosen.iter().for_each(HaRouter::take));
         let mut left: Vec<&str> = chosen.iter().map(|router| router.id.as_str()).collect();
         until(Duration::from_mins(2), || {
             left.retain(|id| !holds(directory, id, "primary"));
-            // Whoever looks at a thousand files all the time takes the CPU from those who write.
+            // Reading 1,000 files without a pause would take the CPU from the measured program.
             pause(Duration::from_millis(10));
             left.is_empty().then_some(())
         })
@@ -326,9 +340,9 @@ fn at_once(directory: &Path, routers: &Routers) -> Option<f64> {
     Some(ms(began.elapsed()))
 }
 
-/// Until so many have become primary since `since`, by the history on the disk.
-fn recorded(place: &NodeFixture, since: i64, count: usize, began: Instant) -> Option<f64> {
-    let reader = Reader::open(&place.state_dir()).ok()?;
+/// The milliseconds until the history on the disk has `count` transitions to primary since `since`.
+fn recorded(fixture: &NodeFixture, since: i64, count: usize, began: Instant) -> Option<f64> {
+    let reader = Reader::open(&fixture.state_dir()).ok()?;
     until(Duration::from_mins(1), || {
         let flaps = reader.flaps(since).ok()?;
         let primary: i64 = flaps.iter().map(|flaps| flaps.primary).sum();
@@ -337,7 +351,8 @@ fn recorded(place: &NodeFixture, since: i64, count: usize, began: Instant) -> Op
     Some(ms(began.elapsed()))
 }
 
-/// The node sleeps while more happens than the kernel keeps; until it knows what is so.
+/// Stops the node (SIGSTOP) while more events happen than its socket's buffer can hold, and continues it; returns
+/// the milliseconds until the state file is correct.
 fn resync(node: &NodeProcess, directory: &Path, routers: &Routers) -> Option<f64> {
     let (first, last) = (routers.each.first()?, routers.each.last()?);
     let other = "10.9.9.9/32".parse().expect("an address");
@@ -358,7 +373,7 @@ fn resync(node: &NodeProcess, directory: &Path, routers: &Routers) -> Option<f64
     done.map(|()| took)
 }
 
-/// Netlink sockets that listen to groups.
+/// Number of netlink sockets of `pid` that have joined multicast groups.
 fn event_sockets(pid: i32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/net/netlink")).unwrap_or_default();
     let inodes: Vec<&str> = text
@@ -379,6 +394,7 @@ fn event_sockets(pid: i32) -> f64 {
     f64::from(u32::try_from(ours.count()).unwrap_or(0))
 }
 
+/// Adds the rows for `count` namespaces.
 fn report(count: usize, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {
     let mut row = |name: &str, unit, of: &dyn Fn(&Figures) -> Option<f64>, target| {
         let mut row = Row::new(format!("{count} namespaces: {name}"), unit);
@@ -402,9 +418,9 @@ fn report(count: usize, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {
     row("change → state file, p99", "ms", &|f| of(&f.file, 0.99), None);
     row("change → line of `watch`, p50", "ms", &|f| of(&f.watch, 0.5), None);
     row("change → line of `watch`, p99", "ms", &|f| of(&f.watch, 0.99), None);
-    let all = count.min(SCRIPTS);
-    let soon = if all >= 1000 { at_most(300.0) } else { None };
-    row(&format!("{all} at once → every state file"), "ms", &|f| f.all_files, soon);
-    row(&format!("{all} at once → every record on the disk"), "ms", &|f| f.all_records, soon);
+    let all = count.min(MAX_SCRIPTS);
+    let target = if all >= 1000 { at_most(300.0) } else { None };
+    row(&format!("{all} at once → every state file"), "ms", &|f| f.all_files, target);
+    row(&format!("{all} at once → every record on the disk"), "ms", &|f| f.all_records, target);
     row("events lost → everything asked again", "ms", &|f| f.resync, None);
 }

@@ -1,5 +1,7 @@
-//! What each instance takes: memory and processes, bare and as a 29 agent starts it.
+//! Memory and processes of each instance, started directly and started by a Neutron 29 agent through sudo and
+//! rootwrap.
 
+use std::io::{Error, Result, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -8,14 +10,13 @@ use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::read_pid;
 use vipwatch_testkit::{Behaviour, FakeAgent, Lab, pause};
 
-use super::{PeerPrograms, Running, Who, router_for, say, set, spin};
-use crate::Stop;
-use crate::bench::measure::{family, memory};
-use crate::bench::report::{BenchTarget, Row};
+use super::{Program, ProgramPaths, Running, progress, router_for, set, spin};
+use crate::measure::{family, memory};
+use crate::report::{BenchTarget, Row};
 
-/// Memory and processes of each of many.
+/// Measures the memory and the number of processes of each of `count` instances.
 #[expect(clippy::cast_precision_loss, reason = "a count of processes")]
-pub(super) fn footprint(homes: &PeerPrograms, count: u32, rows: &mut Vec<Row>) {
+pub(super) fn footprint(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
     let names = ["RSS", "PSS", "USS"];
     let mut table = names.map(|name| Row::new(format!("{name} each, {count} instances"), "KiB"));
     let mut processes = Row::new(format!("processes each, {count} instances"), "");
@@ -23,17 +24,17 @@ pub(super) fn footprint(homes: &PeerPrograms, count: u32, rows: &mut Vec<Row>) {
         table[1].target = Some(BenchTarget::AtMost(80.0));
         table[2].target = Some(BenchTarget::AtMost(64.0));
     }
-    for who in Who::ALL {
-        if who == Who::Daemon && count > 1 {
-            // A hundred megabytes and three seconds each: one tells as much.
+    for program in Program::ALL {
+        if program == Program::Daemon && count > 1 {
+            // Each daemon needs 120 MiB and three seconds to start: one instance is measured, not many.
             continue;
         }
-        say(&format!("footprint of {count}"), who);
+        progress(&format!("footprint of {count}"), program);
         let lab = Lab::new();
         let _agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
-        let routers: Vec<_> = (1..=count).map(|number| router_for(who, &lab, number)).collect();
+        let routers: Vec<_> = (1..=count).map(|number| router_for(program, &lab, number)).collect();
         let running: Vec<_> =
-            routers.iter().map(|router| Running::start(homes, who, router)).collect();
+            routers.iter().map(|router| Running::start(paths, program, router)).collect();
         for router in &routers {
             spin(Duration::from_mins(1), || router.state());
             router.take_vip();
@@ -48,41 +49,41 @@ pub(super) fn footprint(homes: &PeerPrograms, count: u32, rows: &mut Vec<Row>) {
         let sum = memory(&pids);
         let share = f64::from(count);
         for (row, value) in table.iter_mut().zip([sum.rss, sum.pss, sum.uss]) {
-            set(row, who, Some(value / share));
+            set(row, program, Some(value / share));
         }
-        set(&mut processes, who, Some(pids.len() as f64 / share));
+        set(&mut processes, program, Some(pids.len() as f64 / share));
     }
     rows.extend(table);
     rows.push(processes);
 }
 
-/// The same, with everything that stays alive when a 29 agent starts it through sudo and
-/// rootwrap.
+/// Measures the same for monitors that are started through sudo and rootwrap, with the processes of both that
+/// stay alive.
 #[expect(clippy::cast_precision_loss, reason = "a count of processes")]
-pub(super) fn wrapped(homes: &PeerPrograms, count: u32, rows: &mut Vec<Row>) {
+pub(super) fn wrapped(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
     let mut memory_row =
         Row::new(format!("PSS each through sudo and rootwrap, {count} instances"), "KiB");
     let mut processes =
         Row::new(format!("processes each through sudo and rootwrap, {count} instances"), "");
-    for who in [Who::Ours, Who::Script] {
-        say("through sudo and rootwrap", who);
+    for program in [Program::Ours, Program::Script] {
+        progress("through sudo and rootwrap", program);
         let lab = Lab::new();
         let _agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
-        let rootwrap = match rootwrap(homes, who, lab.path()) {
+        let rootwrap = match rootwrap(paths, program, lab.path()) {
             Ok(rootwrap) => rootwrap,
-            Err(Stop(reason)) => {
+            Err(reason) => {
                 eprintln!("bench: not measured through rootwrap: {reason}");
                 return;
             }
         };
-        let routers: Vec<_> = (1..=count).map(|number| router_for(who, &lab, number)).collect();
+        let routers: Vec<_> = (1..=count).map(|number| router_for(program, &lab, number)).collect();
         let mut spawned = Vec::new();
         let mut pids = Vec::new();
         for router in &routers {
             let mut command = Command::new("sudo");
-            command.arg(homes.script.join("bin/neutron-rootwrap")).arg(&rootwrap);
+            command.arg(paths.script.join("bin/neutron-rootwrap")).arg(&rootwrap);
             command.arg("neutron-keepalived-state-change").args(router.arguments());
-            // As the agent does: pipes that nobody reads.
+            // The agent opens these pipes too, and does not read them.
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             spawned.push(command.spawn().expect("sudo starts"));
             if spin(Duration::from_secs(30), || router.state()).is_none() {
@@ -99,8 +100,8 @@ pub(super) fn wrapped(homes: &PeerPrograms, count: u32, rows: &mut Vec<Row>) {
         }
         pids.sort_unstable();
         pids.dedup();
-        set(&mut memory_row, who, Some(memory(&pids).pss / f64::from(count)));
-        set(&mut processes, who, Some(pids.len() as f64 / f64::from(count)));
+        set(&mut memory_row, program, Some(memory(&pids).pss / f64::from(count)));
+        set(&mut processes, program, Some(pids.len() as f64 / f64::from(count)));
         for pid in pids.into_iter().filter_map(Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
@@ -111,23 +112,20 @@ pub(super) fn wrapped(homes: &PeerPrograms, count: u32, rows: &mut Vec<Row>) {
     rows.extend([memory_row, processes]);
 }
 
-/// A rootwrap configuration that finds `who` first.
-fn rootwrap(homes: &PeerPrograms, who: Who, directory: &Path) -> Result<PathBuf, Stop> {
+/// Writes a rootwrap configuration that starts `program`; returns its path.
+fn rootwrap(paths: &ProgramPaths, program: Program, directory: &Path) -> Result<PathBuf> {
     let bin = directory.join("bin");
     std::fs::create_dir(&bin)?;
-    let program = match who {
-        Who::Ours => homes.subject.clone(),
-        Who::Script | Who::Daemon | Who::Limit => {
-            homes.script.join("bin/neutron-keepalived-state-change")
+    let executable = match program {
+        Program::Ours => paths.subject.clone(),
+        Program::Script | Program::Daemon | Program::Limit => {
+            paths.script.join("bin/neutron-keepalived-state-change")
         }
     };
-    std::os::unix::fs::symlink(program, bin.join("neutron-keepalived-state-change"))?;
+    std::os::unix::fs::symlink(executable, bin.join("neutron-keepalived-state-change"))?;
     let filters = directory.join("filters");
     std::fs::create_dir(&filters)?;
-    let write = |path: &Path, text: String| -> Result<(), Stop> {
-        std::io::Write::write_all(&mut std::fs::File::create(path)?, text.as_bytes())?;
-        Ok(())
-    };
+    let write = |path: &Path, text: String| std::fs::File::create(path)?.write_all(text.as_bytes());
     write(
         &filters.join("l3.filters"),
         "[Filters]\nmonitor: CommandFilter, neutron-keepalived-state-change, root\n".to_owned(),
@@ -143,7 +141,7 @@ fn rootwrap(homes: &PeerPrograms, who: Who, directory: &Path) -> Result<PathBuf,
     )?;
     let probe = Command::new("sudo").args(["-n", "true"]).output()?;
     if !probe.status.success() {
-        return Err(Stop("sudo does not work in here".to_owned()));
+        return Err(Error::other("sudo does not work in this namespace"));
     }
     Ok(config)
 }

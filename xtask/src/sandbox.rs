@@ -18,9 +18,14 @@ pub fn enter(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
     command.env(vipwatch_testkit::lab::MARK, "1");
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     let status = command.status().map_err(|error| TaskError(format!("unshare: {error}")))?;
-    if status.success() { Ok(()) } else { Err(TaskError(format!("{} failed", args.join(" ")))) }
+    if status.success() {
+        return Ok(());
+    }
+    let command = args.first().copied().unwrap_or_default();
+    Err(TaskError(format!("`{command}` failed in the sandbox; see above")))
 }
 
+/// `unshare` with the options for new namespaces.
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !is_root() {

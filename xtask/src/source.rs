@@ -1,5 +1,7 @@
 //! The tracked files of the repository as text, for `tidy`, `words` and `sample`.
 
+pub mod lexer;
+
 use std::path::Path;
 use std::process::Command;
 

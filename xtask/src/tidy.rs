@@ -1,6 +1,8 @@
 //! Rules of the repository that the compiler and clippy do not check. Most of them guard an invariant of
 //! ARCHITECTURE.md.
 
+mod homonyms;
+
 use crate::source::{SourceFile, tracked_files};
 use crate::{TaskError, TaskResult, build};
 
@@ -33,7 +35,7 @@ const ONE_PLACE: &[(&str, &str, &str)] = &[
 /// Checks all rules; the error lists every violation.
 pub fn run() -> TaskResult {
     let files = tracked_files()?;
-    let mut broken = Vec::new();
+    let mut broken = homonyms::homonyms(&files);
     for file in &files {
         lines_are_clean(file, &mut broken);
         files_have_a_head(file, &mut broken);

@@ -1,16 +1,20 @@
-//! `cargo xtask check`: format, lints, the rules of `tidy`, documentation, dependencies.
+//! `cargo xtask check`: format, lints, the rules of `tidy`, excluded words, documentation, dependencies.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::{TaskError, TaskResult, build, provision, tidy};
+use crate::{TaskError, TaskResult, build, provision, tidy, words};
 
 pub const HELP: &str = "\
 Check format, lints, naming rules, documentation and dependencies.
 
-Usage: cargo xtask check [--advisories]
+Usage: cargo xtask check [--advisories | --words]
 
   --advisories  Compare the dependencies with the database of security advisories too (needs the network)
+  --words       Print every excluded word with file and line, and check nothing else
+
+Excluded words are those that CONTRIBUTING.md asks to avoid in comments, messages and documents. They are warnings:
+the first ones are printed, and the exit code stays 0. Everything else that is found is an error.
 ";
 
 /// The version that is built if no cargo-deny is installed.
@@ -18,11 +22,15 @@ const CARGO_DENY: &str = "cargo-deny@0.20.2";
 
 pub fn run(args: &[&str]) -> TaskResult {
     match args {
-        [] => quick(),
+        [] => {
+            quick()?;
+            words::report(words::MAX_LINES)
+        }
         ["--advisories"] => {
             quick()?;
             deny(&["check", "advisories"])
         }
+        ["--words"] => words::report(usize::MAX),
         other => Err(TaskError(format!(
             "unknown arguments {other:?}\n  hint: `cargo xtask check --help` lists the options"
         ))),

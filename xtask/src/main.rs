@@ -14,6 +14,7 @@ mod sandbox;
 mod source;
 mod test;
 mod tidy;
+mod words;
 
 use std::process::ExitCode;
 

@@ -10,6 +10,7 @@ mod demo;
 mod fuzz;
 mod provision;
 mod random;
+mod sample;
 mod sandbox;
 mod source;
 mod test;
@@ -41,6 +42,7 @@ Commands:
   check   Check format, lints, naming rules, documentation and dependencies
   bench   Measure vipwatch and the programs it replaces in one run
   fuzz    Run the parsers on random input, or compare discovery with real keepalived
+  sample  Print random lines of code, or random comments, log lines and errors
   help    Print this text
 
 `cargo xtask COMMAND --help` prints the options of a command.
@@ -84,6 +86,7 @@ fn run(args: &[&str]) -> TaskResult {
         "check" => check::run(rest),
         "bench" => bench::prepare(rest),
         "fuzz" => fuzz::run(rest),
+        "sample" => sample::run(rest),
         unknown => Err(TaskError(format!(
             "unknown command {unknown:?}\n  hint: `cargo xtask help` lists the commands"
         ))),
@@ -105,6 +108,7 @@ fn help(command: &str, rest: &[&str]) -> Option<&'static str> {
         "check" => check::HELP,
         "bench" => bench::HELP,
         "fuzz" => fuzz::HELP,
+        "sample" => sample::HELP,
         _ => HELP,
     })
 }
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn every_command_prints_its_own_help() {
-        for command in ["demo", "test", "check", "bench", "fuzz"] {
+        for command in ["demo", "test", "check", "bench", "fuzz", "sample"] {
             let usage = format!("Usage: cargo xtask {command}");
             assert!(help(command, &["--help"]).unwrap().contains(&usage), "{command}");
             assert!(help("help", &[command]).unwrap().contains(&usage), "{command}");

@@ -60,7 +60,9 @@ fn log_lines(file: &SourceFile) -> Vec<SampleEntry> {
 /// The attributes with the text of an error.
 fn errors(file: &SourceFile) -> Vec<SampleEntry> {
     let has_text = |entry: &SampleEntry| entry.text.contains('"');
-    calls(file, &["error("]).into_iter().filter(has_text).collect()
+    let attribute =
+        |entry: SampleEntry| SampleEntry { text: format!("#[{}]", entry.text), ..entry };
+    calls(file, &["error("]).into_iter().filter(has_text).map(attribute).collect()
 }
 
 /// The source of all calls that begin with one of `names`, outside of tests, with single spaces.
@@ -122,7 +124,7 @@ mod tests {
     #[test]
     fn errors_are_attributes_with_a_text() {
         let text = "enum E {\n    #[error(\"cannot open {0}\")]\n    A(u8),\n    #[error(transparent)]\n    B,\n}\n";
-        assert_eq!(texts(&errors(&file(text))), ["error(\"cannot open {0}\")"]);
+        assert_eq!(texts(&errors(&file(text))), ["#[error(\"cannot open {0}\")]"]);
     }
 
     #[test]
@@ -131,6 +133,6 @@ mod tests {
         let found = sample(&[file(text)], 4, &mut Random::new(1));
         let mut found = texts(&found);
         found.sort_unstable();
-        assert_eq!(found, ["One.", "Two.", "error(\"three\")", "info!(\"four\")"]);
+        assert_eq!(found, ["#[error(\"three\")]", "One.", "Two.", "info!(\"four\")"]);
     }
 }

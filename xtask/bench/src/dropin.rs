@@ -4,7 +4,9 @@
 //! on this machine.
 
 mod cold;
+mod latency;
 mod limit;
+mod load;
 mod memory;
 mod processes;
 
@@ -17,7 +19,7 @@ use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::read_pid;
 use vipwatch_testkit::{AddressEditor, Behaviour, FakeAgent, Lab, Release, Router, pause};
 
-use crate::measure::{Samples, cpu, family, machine, ms};
+use crate::measure::{family, machine, ms};
 use crate::report::{BenchReport, BenchTarget, Row};
 
 /// Where the measured programs are.
@@ -228,18 +230,18 @@ pub fn run(paths: &ProgramPaths, is_quick: bool) -> std::io::Result<BenchReport>
     let pace = |full: usize| if is_quick { (full / 5).max(2) } else { full };
     let mut rows = Vec::new();
     binary(paths, &mut rows)?;
-    start(paths, pace(40), &mut rows);
-    change(paths, pace(400), &mut rows);
+    latency::start(paths, pace(40), &mut rows);
+    latency::change(paths, pace(400), &mut rows);
     cold::run(paths, &cold::FREQUENT, pace(100), &mut rows);
     cold::run(paths, &cold::RARE, pace(12), &mut rows);
-    agent_returns(paths, pace(20), &mut rows);
-    stop(paths, pace(20), &mut rows);
-    cost(paths, pace(1_000), &mut rows);
+    latency::agent_returns(paths, pace(20), &mut rows);
+    latency::stop(paths, pace(20), &mut rows);
+    load::cost(paths, pace(1_000), &mut rows);
     processes::started(paths, pace(1_000), &mut rows);
-    burst(paths, &mut rows);
-    unrelated(paths, &mut rows);
+    load::burst(paths, &mut rows);
+    load::unrelated(paths, &mut rows);
     for count in [50, 200] {
-        at_once(paths, if is_quick { count / 5 } else { count }, &mut rows);
+        load::at_once(paths, if is_quick { count / 5 } else { count }, &mut rows);
     }
     for count in [1, 50, 200] {
         memory::footprint(paths, if is_quick { (count / 5).max(1) } else { count }, &mut rows);
@@ -272,257 +274,4 @@ fn binary(paths: &ProgramPaths, rows: &mut Vec<Row>) -> std::io::Result<()> {
     row.target = Some(BenchTarget::AtMost(760.0));
     rows.push(row);
     Ok(())
-}
-
-/// Measures the time from the start of the monitor to its first state, in the file and at the agent.
-fn start(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut written = Row::new("spawn → first state written, p50", "ms");
-    let mut received = Row::new("spawn → first state received, p50", "ms");
-    written.target = Some(BenchTarget::AtMost(3.0));
-    for program in Program::ALL {
-        progress("start", program);
-        let mut files = Vec::new();
-        let mut reports = Vec::new();
-        for _ in 0..program.samples(count) {
-            let lab = Lab::new();
-            let router = router_for(program, &lab, 1);
-            let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
-            let state = router.conf_dir.join("state");
-            let mut command = paths.command(program, &router);
-            let began = Instant::now();
-            let mut spawned = command.spawn().expect("the program starts");
-            spin(Duration::from_secs(30), || state.exists().then_some(()));
-            files.push(ms(began.elapsed()));
-            let limit = Duration::from_secs(if program == Program::Ours { 10 } else { 2 });
-            spin(limit, || agent.last());
-            reports.extend(agent.last().map(|report| ms(report.at - began)));
-            if let Some(pid) = read_pid(&router.pid_file()) {
-                for pid in family(pid).into_iter().filter_map(Pid::from_raw) {
-                    let _ = rustix::process::kill_process(pid, Signal::KILL);
-                }
-            }
-            let _ = spawned.kill();
-            let _ = spawned.wait();
-        }
-        set(&mut written, program, Samples::of(files).map(|samples| samples.quantile(0.5)));
-        set(&mut received, program, Samples::of(reports).map(|samples| samples.quantile(0.5)));
-    }
-    rows.extend([written, received]);
-}
-
-/// Measures the time from a change of the address to the state file and to the agent.
-fn change(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let names = [
-        "VIP change → file, p50",
-        "VIP change → file, p99",
-        "VIP change → agent, p50",
-        "VIP change → agent, p99",
-    ];
-    let mut table = names.map(|name| Row::new(name, "ms"));
-    table[2].target = Some(BenchTarget::TimesLess(50.0));
-    for program in Program::ALL.into_iter().chain([Program::Limit]) {
-        progress("change", program);
-        let setup = setup(paths, program);
-        let mut files = Vec::new();
-        let mut reports = Vec::new();
-        for turn in 0..program.samples(count) {
-            let is_primary = turn % 2 == 0;
-            let word = if is_primary { "primary" } else { "backup" };
-            // The file and the agent are measured in separate changes: reading the file in a loop takes a core,
-            // which would slow down the report to the agent.
-            files.push(setup.time_to_file(is_primary));
-            setup.settle(word);
-            reports.extend(setup.time_to_agent(!is_primary));
-            setup.change(is_primary);
-            setup.settle(word);
-        }
-        for (samples, at) in [(Samples::of(files), 0), (Samples::of(reports), 2)] {
-            set(&mut table[at], program, samples.as_ref().map(|samples| samples.quantile(0.5)));
-            set(
-                &mut table[at + 1],
-                program,
-                samples.as_ref().map(|samples| samples.quantile(0.99)),
-            );
-        }
-    }
-    let distances = [limit::distance(&table[0]), limit::distance(&table[2])];
-    rows.extend(table);
-    rows.extend(distances);
-}
-
-/// Measures the time from the return of the agent's socket, after 2 s of absence, to the report.
-fn agent_returns(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut row = Row::new("agent back after 2 s → told, p50", "ms");
-    progress("agent returns", Program::Ours);
-    let mut setup = setup(paths, Program::Ours);
-    let mut samples = Vec::new();
-    for turn in 0..count {
-        drop(std::mem::replace(&mut setup.agent, FakeAgent::nowhere()));
-        setup.change(turn % 2 == 0);
-        pause(Duration::from_secs(2));
-        let began = Instant::now();
-        setup.agent = FakeAgent::listen(&setup.router.state_path, Behaviour::Threaded);
-        let word = if turn % 2 == 0 { "primary" } else { "backup" };
-        let report = setup.agent.wait_for_next(word, Duration::from_secs(10));
-        samples.extend(report.map(|report| ms(report.at - began)));
-    }
-    row.ours = Samples::of(samples).map(|samples| samples.quantile(0.5));
-    rows.push(row);
-}
-
-/// Measures the time from SIGTERM to the end of the process.
-fn stop(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut row = Row::new("SIGTERM → gone, max", "ms");
-    row.target = Some(BenchTarget::AtMost(100.0));
-    for program in [Program::Ours, Program::Script] {
-        progress("stop", program);
-        let mut samples = Vec::new();
-        for _ in 0..program.samples(count) {
-            let setup = setup(paths, program);
-            let pid = setup.running.pid;
-            let began = Instant::now();
-            let _ = rustix::process::kill_process(Pid::from_raw(pid).expect("a pid"), Signal::TERM);
-            spin(Duration::from_secs(10), || {
-                (!vipwatch_testkit::monitor::is_alive(pid)).then_some(())
-            });
-            samples.push(ms(began.elapsed()));
-        }
-        set(&mut row, program, Samples::of(samples).map(|samples| samples.max()));
-    }
-    rows.push(row);
-}
-
-/// Measures the CPU time of 1,000 changes, one after the other.
-#[expect(clippy::cast_precision_loss, reason = "a count of changes")]
-fn cost(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut time = Row::new("CPU per 1,000 changes", "ms");
-    time.target = Some(BenchTarget::TimesLess(200.0));
-    for program in Program::ALL {
-        progress("cost", program);
-        let setup = setup(paths, program);
-        let changes = program.samples(count) / 2 * 2;
-        let pids = setup.running.pids();
-        let cpu_before = cpu(&pids);
-        for turn in 0..changes {
-            let word = if turn % 2 == 0 { "primary" } else { "backup" };
-            setup.change(turn % 2 == 0);
-            setup.agent.wait_for_next(word, Duration::from_secs(10));
-        }
-        let used = cpu(&pids) - cpu_before;
-        let share = 1_000.0 / changes as f64;
-        set(&mut time, program, Some(used * share));
-    }
-    rows.push(time);
-}
-
-/// Measures the time from the end of 1,000 changes, made as fast as the kernel allows, to the correct state.
-fn burst(paths: &ProgramPaths, rows: &mut Vec<Row>) {
-    let mut row = Row::new("1,000 changes in one burst → right", "ms");
-    for program in Program::ALL {
-        progress("burst", program);
-        let setup = setup(paths, program);
-        for turn in 0..999 {
-            setup.change(turn % 2 == 0);
-        }
-        let began = Instant::now();
-        set(&mut row, program, until_right(&setup, began, "primary"));
-    }
-    rows.push(row);
-}
-
-/// Measures the time to the correct state after 5,000 events of other addresses with 20 changes among them.
-fn unrelated(paths: &ProgramPaths, rows: &mut Vec<Row>) {
-    let mut row = Row::new("5,000 unrelated events, 20 changes → right", "ms");
-    row.target = Some(BenchTarget::AtMost(100.0));
-    for program in Program::ALL {
-        progress("unrelated events", program);
-        let setup = setup(paths, program);
-        let mut is_held = false;
-        for n in 0..2_500_u32 {
-            let other: IpNet =
-                format!("10.{}.{}.7/32", n / 250, n % 250).parse().expect("an address");
-            setup.editor.add(setup.link, other);
-            setup.editor.remove(setup.link, other);
-            if n % 120 == 60 {
-                is_held = !is_held;
-                setup.change(is_held);
-            }
-        }
-        if !is_held {
-            setup.change(true);
-        }
-        let began = Instant::now();
-        set(&mut row, program, until_right(&setup, began, "primary"));
-    }
-    rows.push(row);
-}
-
-/// The milliseconds until the file and the agent have the state `word` and keep it for one second; `None` if
-/// that does not happen within 90 s.
-fn until_right(setup: &Setup, began: Instant, word: &str) -> Option<f64> {
-    let is_right = || setup.router.state().as_deref() == Some(word) && setup.is_reported(word);
-    let end = began + Duration::from_secs(90);
-    let mut since: Option<Instant> = None;
-    while Instant::now() < end {
-        match (is_right(), since) {
-            (true, None) => since = Some(Instant::now()),
-            // A monitor with a backlog passes through the right state several times.
-            (true, Some(then)) if then.elapsed() > Duration::from_secs(1) => {
-                return Some(ms(then - began));
-            }
-            (false, _) => since = None,
-            (true, Some(_)) => {}
-        }
-        pause(Duration::from_micros(200));
-    }
-    None
-}
-
-/// Measures the reports after the address was added in many namespaces at once.
-fn at_once(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
-    let mut half = Row::new(format!("VIP in {count} namespaces at once → told, p50"), "ms");
-    let mut last = Row::new(format!("VIP in {count} namespaces at once → told, last"), "ms");
-    let mut missing = Row::new(format!("VIP in {count} namespaces at once: never told"), "routers");
-    if count >= 40 {
-        half.target = (count >= 200).then_some(BenchTarget::TimesLess(20.0));
-    }
-    for program in [Program::Ours, Program::Script] {
-        progress(&format!("{count} at once"), program);
-        let lab = Lab::new();
-        let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
-        let routers: Vec<_> = (1..=count).map(|number| router_for(program, &lab, number)).collect();
-        let editors: Vec<_> = routers.iter().map(Router::editor).collect();
-        let running: Vec<_> =
-            routers.iter().map(|router| Running::start(paths, program, router)).collect();
-        for router in &routers {
-            spin(Duration::from_secs(30), || router.state());
-        }
-        pause(Duration::from_secs(1));
-        let began = Instant::now();
-        for ((editor, link), router) in editors.iter().zip(&routers) {
-            editor.add(*link, router.cidr.parse().expect("an address"));
-        }
-        let is_primary = |report: &vipwatch_testkit::agent::AgentRequest| {
-            report.at >= began && report.word() == "primary"
-        };
-        let first_reports = || {
-            let mut first = std::collections::HashMap::new();
-            for report in agent.letters().into_iter().filter(&is_primary) {
-                first.entry(report.router().to_owned()).or_insert(report.at);
-            }
-            first
-        };
-        let end = Instant::now() + Duration::from_secs(20);
-        while first_reports().len() < routers.len() && Instant::now() < end {
-            pause(Duration::from_millis(20));
-        }
-        let first = first_reports();
-        let never = routers.len() - first.len();
-        let samples = Samples::of(first.values().map(|at| ms(*at - began)).collect());
-        set(&mut half, program, samples.as_ref().map(|samples| samples.quantile(0.5)));
-        set(&mut last, program, samples.as_ref().map(Samples::max));
-        set(&mut missing, program, u32::try_from(never).ok().map(f64::from));
-        drop(running);
-    }
-    rows.extend([half, last, missing]);
 }

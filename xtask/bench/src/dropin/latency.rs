@@ -1,0 +1,129 @@
+//! Measures single events: the start of a monitor, a change of the address, the return of the agent, the stop.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use vipwatch_testkit::monitor::read_pid;
+use vipwatch_testkit::{Behaviour, FakeAgent, Lab, pause};
+
+use super::{Program, ProgramPaths, limit, progress, router_for, set, setup, spin};
+use crate::measure::{Samples, family, ms};
+use crate::report::{BenchTarget, Row};
+
+/// Measures the time from the start of the monitor to its first state, in the file and at the agent.
+pub(super) fn start(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
+    let mut written = Row::new("spawn → first state written, p50", "ms");
+    let mut received = Row::new("spawn → first state received, p50", "ms");
+    written.target = Some(BenchTarget::AtMost(3.0));
+    for program in Program::ALL {
+        progress("start", program);
+        let mut files = Vec::new();
+        let mut reports = Vec::new();
+        for _ in 0..program.samples(count) {
+            let lab = Lab::new();
+            let router = router_for(program, &lab, 1);
+            let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
+            let state = router.conf_dir.join("state");
+            let mut command = paths.command(program, &router);
+            let began = Instant::now();
+            let mut spawned = command.spawn().expect("the program starts");
+            spin(Duration::from_secs(30), || state.exists().then_some(()));
+            files.push(ms(began.elapsed()));
+            let limit = Duration::from_secs(if program == Program::Ours { 10 } else { 2 });
+            spin(limit, || agent.last());
+            reports.extend(agent.last().map(|report| ms(report.at - began)));
+            if let Some(pid) = read_pid(&router.pid_file()) {
+                for pid in family(pid).into_iter().filter_map(Pid::from_raw) {
+                    let _ = rustix::process::kill_process(pid, Signal::KILL);
+                }
+            }
+            let _ = spawned.kill();
+            let _ = spawned.wait();
+        }
+        set(&mut written, program, Samples::of(files).map(|samples| samples.quantile(0.5)));
+        set(&mut received, program, Samples::of(reports).map(|samples| samples.quantile(0.5)));
+    }
+    rows.extend([written, received]);
+}
+
+/// Measures the time from a change of the address to the state file and to the agent.
+pub(super) fn change(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
+    let names = [
+        "VIP change → file, p50",
+        "VIP change → file, p99",
+        "VIP change → agent, p50",
+        "VIP change → agent, p99",
+    ];
+    let mut table = names.map(|name| Row::new(name, "ms"));
+    table[2].target = Some(BenchTarget::TimesLess(50.0));
+    for program in Program::ALL.into_iter().chain([Program::Limit]) {
+        progress("change", program);
+        let setup = setup(paths, program);
+        let mut files = Vec::new();
+        let mut reports = Vec::new();
+        for turn in 0..program.samples(count) {
+            let is_primary = turn % 2 == 0;
+            let word = if is_primary { "primary" } else { "backup" };
+            // The file and the agent are measured in separate changes: reading the file in a loop takes a core,
+            // which would slow down the report to the agent.
+            files.push(setup.time_to_file(is_primary));
+            setup.settle(word);
+            reports.extend(setup.time_to_agent(!is_primary));
+            setup.change(is_primary);
+            setup.settle(word);
+        }
+        for (samples, at) in [(Samples::of(files), 0), (Samples::of(reports), 2)] {
+            set(&mut table[at], program, samples.as_ref().map(|samples| samples.quantile(0.5)));
+            set(
+                &mut table[at + 1],
+                program,
+                samples.as_ref().map(|samples| samples.quantile(0.99)),
+            );
+        }
+    }
+    let distances = [limit::distance(&table[0]), limit::distance(&table[2])];
+    rows.extend(table);
+    rows.extend(distances);
+}
+
+/// Measures the time from the return of the agent's socket, after 2 s of absence, to the report.
+pub(super) fn agent_returns(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
+    let mut row = Row::new("agent back after 2 s → told, p50", "ms");
+    progress("agent returns", Program::Ours);
+    let mut setup = setup(paths, Program::Ours);
+    let mut samples = Vec::new();
+    for turn in 0..count {
+        drop(std::mem::replace(&mut setup.agent, FakeAgent::nowhere()));
+        setup.change(turn % 2 == 0);
+        pause(Duration::from_secs(2));
+        let began = Instant::now();
+        setup.agent = FakeAgent::listen(&setup.router.state_path, Behaviour::Threaded);
+        let word = if turn % 2 == 0 { "primary" } else { "backup" };
+        let report = setup.agent.wait_for_next(word, Duration::from_secs(10));
+        samples.extend(report.map(|report| ms(report.at - began)));
+    }
+    row.ours = Samples::of(samples).map(|samples| samples.quantile(0.5));
+    rows.push(row);
+}
+
+/// Measures the time from SIGTERM to the end of the process.
+pub(super) fn stop(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
+    let mut row = Row::new("SIGTERM → gone, max", "ms");
+    row.target = Some(BenchTarget::AtMost(100.0));
+    for program in [Program::Ours, Program::Script] {
+        progress("stop", program);
+        let mut samples = Vec::new();
+        for _ in 0..program.samples(count) {
+            let setup = setup(paths, program);
+            let pid = setup.running.pid;
+            let began = Instant::now();
+            let _ = rustix::process::kill_process(Pid::from_raw(pid).expect("a pid"), Signal::TERM);
+            spin(Duration::from_secs(10), || {
+                (!vipwatch_testkit::monitor::is_alive(pid)).then_some(())
+            });
+            samples.push(ms(began.elapsed()));
+        }
+        set(&mut row, program, Samples::of(samples).map(|samples| samples.max()));
+    }
+    rows.push(row);
+}

@@ -40,9 +40,19 @@ const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 /// The names of the nodes.
 const NAMES: [&str; 3] = ["node-a", "node-b", "node-c"];
 
-/// The instances: name, virtual address and virtual router id. Each prefers another node.
-pub const INSTANCES: [(&str, &str, u8); 3] =
-    [("web", "192.0.2.80/24", 80), ("db", "192.0.2.54/24", 54), ("mail", "192.0.2.25/24", 25)];
+/// A VRRP instance that runs on all nodes.
+pub struct DemoInstance {
+    pub name: &'static str,
+    vip: &'static str,
+    vrid: u8,
+}
+
+/// The instances. Each prefers another node.
+pub const INSTANCES: [DemoInstance; 3] = [
+    DemoInstance { name: "web", vip: "192.0.2.80/24", vrid: 80 },
+    DemoInstance { name: "db", vip: "192.0.2.54/24", vrid: 54 },
+    DemoInstance { name: "mail", vip: "192.0.2.25/24", vrid: 25 },
+];
 
 /// Builds `vipwatch`, installs keepalived, and runs the demo in the sandbox.
 pub fn prepare(args: &[&str]) -> TaskResult {
@@ -170,8 +180,8 @@ impl DemoNode {
         let answer = self.fixture.ask(&["status", "--format", "json"]);
         let Ok(answer) = serde_json::from_slice::<Value>(&answer.stdout) else { return };
         let instances = answer["instances"].as_array();
-        for ((name, _, _), role) in INSTANCES.iter().zip(&mut self.roles) {
-            let instance = instances.into_iter().flatten().find(|one| one["id"] == *name);
+        for (demo, role) in INSTANCES.iter().zip(&mut self.roles) {
+            let instance = instances.into_iter().flatten().find(|one| one["id"] == demo.name);
             let reported = instance.and_then(|one| one["role"].as_str());
             reported.unwrap_or_default().clone_into(role);
         }
@@ -192,7 +202,7 @@ impl Drop for DemoNode {
 
 /// keepalived's configuration on node `number`. The instance with the same number has the highest priority here.
 fn config(number: usize) -> String {
-    let instances = INSTANCES.iter().enumerate().map(|(at, (name, vip, vrid))| {
+    let instances = INSTANCES.iter().enumerate().map(|(at, DemoInstance { name, vip, vrid })| {
         let priority = if at == number { 150 } else { 100 + number };
         format!(
             "vrrp_instance {name} {{\n  state BACKUP\n  interface eth0\n  virtual_router_id {vrid}\n  \

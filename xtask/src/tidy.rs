@@ -21,15 +21,30 @@ const BANNED_IN_DROPIN: &[&str] = &[
     "serde",
 ];
 
-/// Calls that only one file of the product may have: the call, the file, the message.
-const ONE_PLACE: &[(&str, &str, &str)] = &[
-    (
-        "RenameFlags::EXCHANGE",
-        "crates/outlets/src/state_file.rs",
-        "only state_file.rs replaces the state file",
-    ),
-    ("move_into_link_name_space(", "crates/linux/src/netns.rs", "only netns.rs enters a namespace"),
-    ("libc::fork(", "crates/linux/src/process.rs", "only process.rs forks"),
+/// A call that only one file of the product may have.
+struct RestrictedCall {
+    call: &'static str,
+    /// The file that may have it.
+    path: &'static str,
+    message: &'static str,
+}
+
+const RESTRICTED_CALLS: &[RestrictedCall] = &[
+    RestrictedCall {
+        call: "RenameFlags::EXCHANGE",
+        path: "crates/outlets/src/state_file.rs",
+        message: "only state_file.rs replaces the state file",
+    },
+    RestrictedCall {
+        call: "move_into_link_name_space(",
+        path: "crates/linux/src/netns.rs",
+        message: "only netns.rs enters a namespace",
+    },
+    RestrictedCall {
+        call: "libc::fork(",
+        path: "crates/linux/src/process.rs",
+        message: "only process.rs forks",
+    },
 ];
 
 /// Checks all rules; the error lists every violation.
@@ -51,12 +66,13 @@ pub fn run() -> TaskResult {
     Err(TaskError(format!("rules of the repository are broken:\n  {}", broken.join("\n  "))))
 }
 
+/// No line has an unfinished mark, an ignored test, a path of one machine, or a call that belongs elsewhere.
 fn lines_are_clean(file: &SourceFile, broken: &mut Vec<String>) {
     // The marks are written in two parts, so that this file does not break its own rules.
     let unfinished = ["TO", "FIX"].into_iter().zip(["DO", "ME"]).map(|(a, b)| format!("{a}{b}"));
     let unfinished: Vec<String> = unfinished.collect();
-    let homes = ["/ho", "/ro", "/wo"].into_iter().zip(["me/", "ot/", "rk/"]);
-    let homes: Vec<String> = homes.map(|(a, b)| format!("{a}{b}")).collect();
+    let machine_paths = ["/ho", "/ro", "/wo"].into_iter().zip(["me/", "ot/", "rk/"]);
+    let machine_paths: Vec<String> = machine_paths.map(|(a, b)| format!("{a}{b}")).collect();
     let ignored = format!("#[{}", "ignore");
     for (number, line) in file.text.lines().enumerate() {
         let mut complain =
@@ -67,17 +83,18 @@ fn lines_are_clean(file: &SourceFile, broken: &mut Vec<String>) {
         if file.is_rust() && line.contains(&ignored) {
             complain("a test must not be ignored");
         }
-        if file.path != "Cargo.lock" && homes.iter().any(|home| line.contains(home)) {
+        if file.path != "Cargo.lock" && machine_paths.iter().any(|path| line.contains(path)) {
             complain("an absolute path of one machine");
         }
-        for (call, place, rule) in ONE_PLACE {
-            if file.is_product() && line.contains(call) && file.path != *place {
-                complain(rule);
+        for RestrictedCall { call, path, message } in RESTRICTED_CALLS {
+            if file.is_product() && line.contains(call) && file.path != *path {
+                complain(message);
             }
         }
     }
 }
 
+/// Every source file says what it is for, and `main.rs` of a product is short.
 fn files_have_a_head(file: &SourceFile, broken: &mut Vec<String>) {
     if file.is_rust() && !file.text.starts_with("//!") {
         broken.push(format!(
@@ -91,6 +108,7 @@ fn files_have_a_head(file: &SourceFile, broken: &mut Vec<String>) {
     }
 }
 
+/// The drop-in links none of [`BANNED_IN_DROPIN`].
 fn dropin_links_little(broken: &mut Vec<String>) -> TaskResult {
     let output = build::cargo()
         .args(["tree", "--package", "vipwatch-dropin", "--edges", "normal"])
@@ -108,6 +126,7 @@ fn dropin_links_little(broken: &mut Vec<String>) -> TaskResult {
     Ok(())
 }
 
+/// Only tests depend on `testkit`.
 fn testkit_is_for_tests(files: &[SourceFile], broken: &mut Vec<String>) {
     for file in files {
         let is_manifest = file.path.starts_with("crates/") && file.path.ends_with("/Cargo.toml");
@@ -120,10 +139,15 @@ fn testkit_is_for_tests(files: &[SourceFile], broken: &mut Vec<String>) {
 
 /// An `Inbox` has no limit of its own: each file that declares one has a comment about what limits its length.
 fn queues_without_a_bound_name_it(files: &[SourceFile], broken: &mut Vec<String>) {
+    const DEFINITION: &str = "crates/linux/src/inbox.rs";
     let declares = |line: &str| line.contains("Inbox<") && !line.trim_start().starts_with("//");
-    let is_inbox =
-        |file: &&SourceFile| file.is_product() && file.path != "crates/linux/src/inbox.rs";
-    for file in files.iter().filter(is_inbox) {
+    if !files.iter().any(|file| file.path == DEFINITION) {
+        broken.push(format!(
+            "{DEFINITION}: no such file; adapt `queues_without_a_bound_name_it` in tidy"
+        ));
+    }
+    let is_user = |file: &&SourceFile| file.is_product() && file.path != DEFINITION;
+    for file in files.iter().filter(is_user) {
         if file.text.lines().any(declares) && !file.text.contains("BOUND:") {
             broken.push(format!(
                 "{}: an Inbox needs a comment `BOUND:` about what limits its length",

@@ -18,6 +18,14 @@ enum TextKind {
     Document,
 }
 
+/// A line of a comment, a message or a document.
+struct TextLine {
+    kind: TextKind,
+    /// Counted from 1.
+    number: usize,
+    text: String,
+}
+
 /// An excluded word and its place.
 #[derive(Debug, PartialEq, Eq)]
 struct WordWarning {
@@ -43,7 +51,7 @@ pub fn report(max_lines: usize) -> TaskResult {
 /// The warnings of one file, in the order of its lines.
 fn file_warnings(file: &SourceFile) -> Vec<WordWarning> {
     let mut warnings = Vec::new();
-    for (kind, line, text) in lines(file) {
+    for TextLine { kind, number: line, text } in lines(file) {
         for word in excluded_words(kind, &text) {
             if !is_allowed(&file.path, word) {
                 warnings.push(WordWarning { path: file.path.clone(), line, word });
@@ -53,17 +61,22 @@ fn file_warnings(file: &SourceFile) -> Vec<WordWarning> {
     warnings
 }
 
-/// The lines of comments, messages and documents, with their numbers.
-fn lines(file: &SourceFile) -> Vec<(TextKind, usize, String)> {
+/// The lines that are checked.
+fn lines(file: &SourceFile) -> Vec<TextLine> {
+    let line = |kind: TextKind, number: usize, text: &str| TextLine {
+        kind,
+        number,
+        text: text.to_owned(),
+    };
     if file.is_document() {
         let numbered = file.text.lines().zip(1..);
-        return numbered.map(|(line, at)| (TextKind::Document, at, line.to_owned())).collect();
+        return numbered.map(|(text, at)| line(TextKind::Document, at, text)).collect();
     }
     if ["toml", "py", "service"].iter().any(|extension| file.has_extension(extension)) {
         let numbered = file.text.lines().zip(1..);
-        let comment = |(line, at): (&str, usize)| {
-            let comment = line.split_once("# ").or_else(|| line.split_once("; "))?.1;
-            Some((TextKind::Comment, at, comment.to_owned()))
+        let comment = |(text, at): (&str, usize)| {
+            let comment = text.split_once("# ").or_else(|| text.split_once("; "))?.1;
+            Some(line(TextKind::Comment, at, comment))
         };
         return numbered.filter_map(comment).collect();
     }
@@ -80,7 +93,7 @@ fn lines(file: &SourceFile) -> Vec<(TextKind, usize, String)> {
         };
         let first = line_number(&file.text, piece.start);
         let numbered = piece.text.lines().zip(first..);
-        lines.extend(numbered.map(|(line, at)| (kind, at, line.to_owned())));
+        lines.extend(numbered.map(|(text, at)| line(kind, at, text)));
     }
     lines
 }

@@ -13,7 +13,7 @@ pub enum Bench {
 
 /// A parsed command line.
 #[derive(Debug)]
-pub struct Args {
+pub struct BenchArgs {
     pub bench: Bench,
     /// The program of ours that is measured.
     pub subject: PathBuf,
@@ -26,7 +26,7 @@ pub struct Args {
     limit: Option<PathBuf>,
 }
 
-impl Args {
+impl BenchArgs {
     /// The Python environment with Neutron 29.0.0.
     pub fn neutron_29(&self) -> Result<PathBuf, String> {
         self.neutron_29.clone().ok_or_else(|| missing("--neutron-29"))
@@ -48,7 +48,7 @@ fn missing(option: &str) -> String {
 }
 
 /// `NAME --subject PATH [--neutron-29 DIR] [--neutron-28 DIR] [--limit PATH] [--quick] [--json FILE]`
-pub fn parse(words: &[String]) -> Result<Args, String> {
+pub fn parse(words: &[String]) -> Result<BenchArgs, String> {
     let mut bench = None;
     let mut subject = None;
     let mut is_quick = false;
@@ -73,7 +73,7 @@ pub fn parse(words: &[String]) -> Result<Args, String> {
             other => return Err(format!("unknown argument {other:?}")),
         }
     }
-    Ok(Args {
+    Ok(BenchArgs {
         bench: bench.ok_or_else(|| missing("NAME"))?,
         subject: subject.ok_or_else(|| missing("--subject"))?,
         is_quick,
@@ -88,7 +88,7 @@ pub fn parse(words: &[String]) -> Result<Args, String> {
 mod tests {
     use super::*;
 
-    fn parse_line(line: &str) -> Result<Args, String> {
+    fn parse_line(line: &str) -> Result<BenchArgs, String> {
         parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 

@@ -13,7 +13,7 @@ mod report;
 
 use std::process::ExitCode;
 
-use self::args::{Args, Bench};
+use self::args::{Bench, BenchArgs};
 use self::report::BenchReport;
 
 fn main() -> ExitCode {
@@ -28,14 +28,14 @@ fn main() -> ExitCode {
 }
 
 /// Measures, prints the table, and writes the JSON file if one is wanted.
-fn run(args: &Args) -> Result<(), String> {
+fn run(args: &BenchArgs) -> Result<(), String> {
     let report = measure(args)?;
     report.print();
     let Some(path) = &args.json else { return Ok(()) };
     report.write_json(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn measure(args: &Args) -> Result<BenchReport, String> {
+fn measure(args: &BenchArgs) -> Result<BenchReport, String> {
     let is_quick = args.is_quick;
     let subject = args.subject.clone();
     match args.bench {

@@ -119,8 +119,8 @@ fn table(nodes: &[DemoNode]) -> Vec<String> {
         let _ = write!(failures, "{failure:<20}");
     }
     let mut lines = vec![head, failures];
-    for (at, (name, _, _)) in INSTANCES.iter().enumerate() {
-        let mut line = format!("{name:<8}");
+    for (at, instance) in INSTANCES.iter().enumerate() {
+        let mut line = format!("{:<8}", instance.name);
         for node in nodes {
             let _ = write!(line, "{:<20}", node.roles[at]);
         }

@@ -57,7 +57,7 @@ pub fn run() -> TaskResult {
     }
     dropin_links_little(&mut broken)?;
     testkit_is_for_tests(&files, &mut broken);
-    queues_without_a_bound_name_it(&files, &mut broken);
+    queues_name_their_bound(&files, &mut broken);
     options_are_documented(&files, &mut broken);
     documents_name_real_tests(&files, &mut broken);
     if broken.is_empty() {
@@ -137,20 +137,18 @@ fn testkit_is_for_tests(files: &[SourceFile], broken: &mut Vec<String>) {
     }
 }
 
-/// An `Inbox` has no limit of its own: each file that declares one has a comment about what limits its length.
-fn queues_without_a_bound_name_it(files: &[SourceFile], broken: &mut Vec<String>) {
-    const DEFINITION: &str = "crates/linux/src/inbox.rs";
-    let declares = |line: &str| line.contains("Inbox<") && !line.trim_start().starts_with("//");
+/// A `WakeQueue` has no limit of its own: each file that declares one has a comment about what limits its length.
+fn queues_name_their_bound(files: &[SourceFile], broken: &mut Vec<String>) {
+    const DEFINITION: &str = "crates/linux/src/wake_queue.rs";
+    let declares = |line: &str| line.contains("WakeQueue<") && !line.trim_start().starts_with("//");
     if !files.iter().any(|file| file.path == DEFINITION) {
-        broken.push(format!(
-            "{DEFINITION}: no such file; adapt `queues_without_a_bound_name_it` in tidy"
-        ));
+        broken.push(format!("{DEFINITION}: no such file; adapt `queues_name_their_bound` in tidy"));
     }
     let is_user = |file: &&SourceFile| file.is_product() && file.path != DEFINITION;
     for file in files.iter().filter(is_user) {
         if file.text.lines().any(declares) && !file.text.contains("BOUND:") {
             broken.push(format!(
-                "{}: an Inbox needs a comment `BOUND:` about what limits its length",
+                "{}: a WakeQueue needs a comment `BOUND:` about what limits its length",
                 file.path
             ));
         }

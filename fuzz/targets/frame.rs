@@ -1,5 +1,5 @@
-//! Ethernet frames from the link: any bytes are read without a panic; a claim is about an address and a
-//! station that stand in the frame; and the frames we build are read as what they say.
+//! Any bytes as an Ethernet frame: the reader must not panic, and an address claim that it finds must consist of
+//! an IP and a MAC address from the frame. The frames that vipwatch builds must be read back unchanged.
 
 #![no_main]
 
@@ -12,33 +12,37 @@ use vipwatch_linux::announce::{AddressClaim, announcement, claim, question};
 
 fuzz_target!(|frame: &[u8]| {
     if let Some(AddressClaim { ip, mac }) = claim(frame) {
-        let holds = |bytes: &[u8]| frame.windows(bytes.len()).any(|window| window == bytes);
-        assert!(holds(&mac.0), "{mac:?}");
+        let contains = |bytes: &[u8]| frame.windows(bytes.len()).any(|window| window == bytes);
+        assert!(contains(&mac.0), "{mac:?}");
         match ip {
-            IpAddr::V4(ip) => assert!(holds(&ip.octets()) && !ip.is_unspecified(), "{ip}"),
-            IpAddr::V6(ip) => assert!(holds(&ip.octets()), "{ip}"),
+            IpAddr::V4(ip) => assert!(contains(&ip.octets()) && !ip.is_unspecified(), "{ip}"),
+            IpAddr::V6(ip) => assert!(contains(&ip.octets()), "{ip}"),
         }
-        // Ethernet pads short frames; what follows the packet means nothing.
+        // Ethernet pads short frames: bytes after the packet must have no effect.
         if ip.is_ipv4() {
             assert_eq!(claim(&[frame, &[0; 18]].concat()), claim(frame));
         }
     }
-    build(frame);
+    read_back(frame);
 });
 
-/// Builds frames from the same bytes, and reads them again.
-fn build(bytes: &[u8]) {
+/// Builds announcements from the same bytes, and reads them back.
+fn read_back(bytes: &[u8]) {
     let Some((mac, rest)) = bytes.split_first_chunk::<6>() else { return };
     let Some((octets, rest)) = rest.split_first_chunk::<16>() else { return };
     let Some(name) = vipwatch_core::LinkName::from_kernel(b"eth0") else { return };
-    let speaker = AnnounceSource { name, mac: Mac(*mac), is_router: rest.first() == Some(&1) };
+    let source = AnnounceSource { name, mac: Mac(*mac), is_router: rest.first() == Some(&1) };
     let [a, b, c, d, ..] = *octets;
     for ip in [IpAddr::V4(Ipv4Addr::new(a, b, c, d)), IpAddr::V6(Ipv6Addr::from(*octets))] {
         let is_announced = ip != IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let expected = is_announced.then_some(AddressClaim { ip, mac: Mac(*mac) });
-        for frame in announcement(ip, &speaker) {
+        for frame in announcement(ip, &source) {
             assert_eq!(claim(frame.bytes()), expected);
         }
-        assert_eq!(claim(question(ip, Mac(*mac)).bytes()), None, "a question claims nothing");
+        assert_eq!(
+            claim(question(ip, Mac(*mac)).bytes()),
+            None,
+            "an ARP request or neighbour solicitation is no claim"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! keepalived's configuration, whatever is in it: read without a panic, and what is found can be watched.
+//! Any text as keepalived's configuration: the parser must not panic, and every instance that it returns must
+//! have an address to watch.
 
 #![no_main]
 

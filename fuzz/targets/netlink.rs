@@ -1,5 +1,5 @@
-//! Datagrams of routing netlink: any bytes are decoded without a panic, each message by itself, and the two
-//! readers of a message agree.
+//! Any bytes as a datagram of routing netlink: the decoder must not panic, must decode each message
+//! independently of the others, and its two readers of a message must agree.
 
 #![no_main]
 
@@ -12,6 +12,7 @@ use vipwatch_linux::netlink::decode::{Message, envelopes, messages};
 const NEW_LINK: u16 = 16;
 const NEW_ADDRESS: u16 = 20;
 
+/// Length of `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;
 
 fuzz_target!(|datagram: &[u8]| {
@@ -25,25 +26,25 @@ fuzz_target!(|datagram: &[u8]| {
         at = (at + HEADER_BYTES + body.len()).next_multiple_of(4).min(datagram.len());
         if let Ok((read, message)) = message {
             assert_eq!(*read, header);
-            agree(header.kind, body, message);
+            assert_agreement(header.kind, body, message);
         }
     }
 });
 
-/// The short and the detailed reading of one message.
-fn agree(kind: u16, body: &[u8], message: &Message) {
+/// Checks that the short and the detailed reader of one message agree.
+fn assert_agreement(kind: u16, body: &[u8], message: &Message) {
     let address = address_facts(body);
     let link = link_facts(body);
     match message {
         Message::Fact(Observation::AddressSeen { link, cidr, .. }) if kind == NEW_ADDRESS => {
-            let facts = address.expect("it was read before").expect("an address of IP");
+            let facts = address.expect("the short reader accepted it").expect("an IP address");
             assert_eq!((facts.target.link, facts.target.ip), (*link, cidr.addr()));
             assert_eq!(facts.prefix, cidr.prefix_len());
             assert!(cidr.prefix_len() <= cidr.max_prefix_len());
         }
         Message::Fact(Observation::LinkSeen { link: index, name }) if kind == NEW_LINK => {
             assert!(!name.to_string().is_empty(), "{name:?}");
-            // The detailed reading looks at every attribute, and may find a malformed one.
+            // The detailed reader reads every attribute, and may find a malformed one.
             if let Ok(facts) = link {
                 assert_eq!(facts.link, *index);
             }

@@ -37,7 +37,7 @@ pub use error_chain::ErrorChain;
 pub use instance::{InstanceId, LinkName, NameError, NetnsName, WatchedAddress, parse_vip};
 pub use moment::Moment;
 pub use neutron_state::NeutronState;
-pub use observation::{Inventory, LinkIndex, Observation, SnapshotReason, Usability};
+pub use observation::{LinkIndex, Observation, SnapshotReason, Usability};
 pub use rate_limiter::{RateLimit, RateLimiter};
 pub use role::{Fault, Role};
 pub use snapshot::{LinkAddress, Snapshot};

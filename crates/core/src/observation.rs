@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 
 use crate::LinkName;
+use crate::snapshot::Snapshot;
 
 /// A kernel interface index. It is unique within one namespace only; a link that is created again under
 /// the same name gets another index.
@@ -28,17 +29,6 @@ pub enum SnapshotReason {
     Resync,
     /// A periodic check of the state that was built from events.
     Audit,
-}
-
-/// All links and addresses of a namespace, from one consistent dump.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inventory {
-    /// Why the dump was taken.
-    pub look: SnapshotReason,
-    /// Every link of the namespace.
-    pub links: Vec<(LinkIndex, LinkName)>,
-    /// The addresses; addresses that are not watched may be missing.
-    pub addresses: Vec<(LinkIndex, IpNet, Usability)>,
 }
 
 /// One fact about a namespace.
@@ -72,8 +62,13 @@ pub enum Observation {
         /// The index of the link.
         link: LinkIndex,
     },
-    /// A complete dump; it replaces everything that was known before.
-    Inventory(Inventory),
+    /// All links, and the addresses in the scope of the monitor. It replaces all earlier observations.
+    Snapshot {
+        /// Why it was taken.
+        reason: SnapshotReason,
+        /// Links and addresses; the monitor may have left out addresses that are not watched.
+        snapshot: Snapshot,
+    },
     /// The first snapshot takes too long: consumers get an assumed state until it arrives.
     FirstSnapshotOverdue,
     /// The name of the namespace was removed (`ip netns delete`); its addresses no longer matter.

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::{LinkIndex, LinkName};
+use ipnet::IpNet;
+
+use crate::{LinkIndex, LinkName, Usability};
 
 /// One address on one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,6 +76,22 @@ pub struct AddressFacts {
     pub is_tentative: bool,
     /// Whether IPv6 duplicate address detection found another host with the address.
     pub is_duplicate: bool,
+}
+
+impl AddressFacts {
+    /// The address with its prefix length; `None` if the prefix length is too large for the address family.
+    pub fn cidr(&self) -> Option<IpNet> {
+        IpNet::new(self.target.ip, self.prefix).ok()
+    }
+
+    /// Whether the address is in use: duplicate address detection has ended and found no other holder.
+    pub fn usability(&self) -> Usability {
+        if self.is_tentative || self.is_duplicate {
+            Usability::NotUsable
+        } else {
+            Usability::Usable
+        }
+    }
 }
 
 /// All links and addresses of one namespace at one moment.

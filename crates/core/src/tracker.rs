@@ -1,7 +1,7 @@
 //! Computes the Neutron state of one watched address from observations.
 //!
 //! ```text
-//!                 Inventory (always)          VIP usable on the watched link
+//!                 Snapshot (always)           VIP usable on the watched link
 //!      no state ────────────────────▶ backup ────────────────────────────▶ primary
 //!         │                            ▲  ▲                                   │
 //!         └── FirstSnapshotOverdue ────┘  └───── VIP or link removed ─────────┘
@@ -11,9 +11,9 @@
 //! address now. The tracker stores both by kernel index. A link that is renamed or deleted therefore takes
 //! its address along, in whatever order the events arrive.
 
+use crate::snapshot::Snapshot;
 use crate::{
-    Inventory, LinkIndex, Moment, NeutronState, Observation, SnapshotReason, Usability,
-    WatchedAddress,
+    LinkIndex, Moment, NeutronState, Observation, SnapshotReason, Usability, WatchedAddress,
 };
 
 /// Why the state changed.
@@ -67,7 +67,7 @@ pub struct Tracker {
     holders: Vec<LinkIndex>,
     /// The state after the last change; `None` before the first.
     state: Option<NeutronState>,
-    /// False until the first inventory. Before it, single events are ignored.
+    /// False until the first snapshot. Before it, single events are ignored.
     is_informed: bool,
 }
 
@@ -82,7 +82,7 @@ impl Tracker {
         self.state
     }
 
-    /// Whether an inventory was applied. Before that, a state is an assumption.
+    /// Whether a snapshot was applied. Before that, a state is an assumption.
     pub fn is_informed(&self) -> bool {
         self.is_informed
     }
@@ -92,10 +92,10 @@ impl Tracker {
         self.link.is_some()
     }
 
-    /// The state that `inventory` shows, without applying it.
-    pub fn state_in(&self, inventory: &Inventory) -> NeutronState {
+    /// The state that `snapshot` shows, without applying it.
+    pub fn state_in(&self, snapshot: &Snapshot) -> NeutronState {
         let mut other = Self::new(self.watch);
-        other.replace(inventory);
+        other.replace(snapshot);
         other.current_state()
     }
 
@@ -121,10 +121,10 @@ impl Tracker {
     /// Stores the observed fact; `None` if it cannot change the state.
     fn update(&mut self, observation: &Observation) -> Option<ChangeCause> {
         match observation {
-            Observation::Inventory(inventory) => {
-                self.replace(inventory);
+            Observation::Snapshot { reason, snapshot } => {
+                self.replace(snapshot);
                 self.is_informed = true;
-                return Some(match inventory.look {
+                return Some(match reason {
                     SnapshotReason::First => ChangeCause::FirstSnapshot,
                     SnapshotReason::Resync => ChangeCause::Resync,
                     SnapshotReason::Audit => ChangeCause::Audit,
@@ -173,21 +173,21 @@ impl Tracker {
             Observation::AddressSeen { .. }
             | Observation::AddressRemoved { .. }
             | Observation::LinkSeen { .. }
-            | Observation::Inventory(_)
+            | Observation::Snapshot { .. }
             | Observation::FirstSnapshotOverdue
             | Observation::NamespaceRemoved => None,
         }
     }
 
-    fn replace(&mut self, inventory: &Inventory) {
-        self.link = inventory
+    fn replace(&mut self, snapshot: &Snapshot) {
+        self.link = snapshot
             .links
             .iter()
-            .find_map(|(link, name)| (*name == self.watch.link).then_some(*link));
+            .find_map(|link| (link.name == self.watch.link).then_some(link.link));
         self.holders.clear();
-        for (link, cidr, usability) in &inventory.addresses {
-            if *cidr == self.watch.vip {
-                self.set_usability(*link, *usability);
+        for address in &snapshot.addresses {
+            if address.cidr() == Some(self.watch.vip) {
+                self.set_usability(address.target.link, address.usability());
             }
         }
     }

@@ -126,17 +126,17 @@ fn problems(setup: &Setup, place: EnteredNetns) -> Vec<String> {
 fn has_link(setup: &Setup, monitor: Option<Monitor>) -> Option<bool> {
     let mut monitor = monitor?;
     let mut heard = Vec::new();
-    monitor.look(SnapshotReason::First).ok()?;
+    monitor.request_snapshot(SnapshotReason::First).ok()?;
     // A dump is answered while we read; a handful of reads is a whole namespace.
     for _ in 0..64 {
         monitor.read(&mut heard).ok()?;
-        if !monitor.is_looking() {
+        if !monitor.is_snapshot_pending() {
             break;
         }
     }
     heard.iter().find_map(|heard| match heard {
-        MonitorEvent::Observed(Observation::Inventory(inventory)) => {
-            Some(inventory.links.iter().any(|(_, name)| *name == setup.link))
+        MonitorEvent::Observed(Observation::Snapshot { snapshot, .. }) => {
+            Some(snapshot.links.iter().any(|link| link.name == setup.link))
         }
         _ => None,
     })

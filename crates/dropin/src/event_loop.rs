@@ -28,7 +28,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vipwatch_core::{
-    Inventory, Jitter, Moment, NetnsName, NeutronState, Observation, SnapshotReason, StateChange,
+    Jitter, Moment, NetnsName, NeutronState, Observation, Snapshot, SnapshotReason, StateChange,
     Tracker,
 };
 use vipwatch_linux::clock;
@@ -267,7 +267,7 @@ impl<J: EventLog> EventLoop<J> {
         let mut heard = std::mem::take(&mut self.heard);
         // A full batch leaves the socket ready, so the next turn comes at once.
         let result = watching.monitor.read(&mut heard);
-        if !watching.monitor.is_looking() {
+        if !watching.monitor.is_snapshot_pending() {
             watching.look_limit = None;
         } else if watching.look_limit.is_none() {
             // The monitor began this look by itself.
@@ -303,14 +303,14 @@ impl<J: EventLog> EventLoop<J> {
 
     /// Takes one observation in; returns the transition to act on.
     fn fold(&mut self, seen: &Observation) -> Option<StateChange> {
-        if let Observation::Inventory(inventory) = seen
-            && !self.is_believable(inventory)
+        if let Observation::Snapshot { reason, snapshot } = seen
+            && !self.is_believable(*reason, snapshot)
         {
             return None;
         }
         let tracker = self.tracker.as_mut()?;
         let change = tracker.apply(seen, clock::now());
-        if matches!(seen, Observation::Inventory(_)) {
+        if matches!(seen, Observation::Snapshot { .. }) {
             let is_first = self.first_look_limit.take().is_some();
             if is_first && !tracker.has_link() {
                 self.journal.note(&Event::LinkMissing);
@@ -324,14 +324,14 @@ impl<J: EventLog> EventLoop<J> {
 
     /// An audit that disagrees is repeated once: the event that explains the difference may
     /// be on its way. Agreeing, or disagreeing twice, is final.
-    fn is_believable(&mut self, inventory: &Inventory) -> bool {
+    fn is_believable(&mut self, reason: SnapshotReason, snapshot: &Snapshot) -> bool {
         let (Some(tracker), Some(watching)) = (&self.tracker, &mut self.watching) else {
             return true;
         };
         watching.is_failing = false;
         watching.backoff.reset();
-        let agrees = tracker.state() == Some(tracker.state_in(inventory));
-        if inventory.look != SnapshotReason::Audit || agrees {
+        let agrees = tracker.state() == Some(tracker.state_in(snapshot));
+        if reason != SnapshotReason::Audit || agrees {
             watching.is_suspicious = false;
             return true;
         }
@@ -343,7 +343,7 @@ impl<J: EventLog> EventLoop<J> {
         }
         watching.is_suspicious = true;
         watching.look_limit = Some(clock::now() + LOOK_LIMIT);
-        if let Err(error) = watching.monitor.look(SnapshotReason::Audit) {
+        if let Err(error) = watching.monitor.request_snapshot(SnapshotReason::Audit) {
             self.look_later(&error);
         }
         false
@@ -352,8 +352,8 @@ impl<J: EventLog> EventLoop<J> {
     fn look_if_due(&mut self, now: Moment) {
         let Some(watching) = &mut self.watching else { return };
         if watching.look_limit.is_some_and(|limit| limit <= now) {
-            watching.monitor.give_up();
-            self.look_later(&WatchError::Endless);
+            watching.monitor.cancel_snapshot();
+            self.look_later(&WatchError::Incomplete);
             return;
         }
         if watching.look_at.is_none_or(|at| at > now) {
@@ -363,7 +363,7 @@ impl<J: EventLog> EventLoop<J> {
         let look = if is_informed { SnapshotReason::Resync } else { SnapshotReason::First };
         watching.look_at = None;
         watching.look_limit = Some(now + LOOK_LIMIT);
-        match watching.monitor.look(look) {
+        match watching.monitor.request_snapshot(look) {
             // The answer is queued already; reading it now saves a turn.
             Ok(()) => self.hear(),
             Err(error) => self.look_later(&error),
@@ -415,10 +415,10 @@ impl<J: EventLog> EventLoop<J> {
         let Some(watching) = &mut self.watching else {
             return;
         };
-        if watching.monitor.is_looking() || watching.look_at.is_some() {
+        if watching.monitor.is_snapshot_pending() || watching.look_at.is_some() {
             return;
         }
-        match watching.monitor.look(SnapshotReason::Audit) {
+        match watching.monitor.request_snapshot(SnapshotReason::Audit) {
             Ok(()) => watching.look_limit = Some(clock::now() + LOOK_LIMIT),
             Err(error) => self.look_later(&error),
         }

@@ -2,8 +2,8 @@
 //! what a primary is.
 //!
 //! - Netlink: [`monitor`] follows one namespace over one socket, [`netns_watcher`] follows all namespaces of a
-//!   node, [`snapshot`] and [`netns_query`] read the links and addresses of a namespace once, [`netlink`] is the codec
-//!   and the socket.
+//!   node, [`netns_query`] reads the links and addresses of a namespace once, [`netlink`] is the codec and the
+//!   socket.
 //! - Network: [`announce`] builds and sends ARP and neighbour discovery frames, [`netns`] opens and enters
 //!   namespaces, [`sysctl`] writes kernel parameters.
 //! - Files: [`dnotify`] watches few directories (drop-in), [`inotify`] watches thousands (node), [`mod@file`] reads and
@@ -29,7 +29,6 @@ pub mod peer;
 pub mod privilege;
 pub mod process;
 pub mod signal;
-pub mod snapshot;
 pub mod sysctl;
 pub mod wake_queue;
 pub mod worker;

@@ -1,211 +1,171 @@
-//! Watches one namespace through one socket.
+//! Follows the links and addresses of one namespace over one netlink socket.
 //!
 //! ```text
-//!            look()                  both dumps done, nothing relevant heard meanwhile
-//!    live ───────────▶ looking ─────────────────────────────────────▶ live, Inventory
-//!     ▲  │                │  ▲
-//!     │  └── overrun ─────┤  │ something relevant was heard: again
-//!     │      truncation   └──┘
-//!  events     parse error
+//!          request_snapshot()              both dumps done, no relevant change meanwhile
+//!   live ─────────────────────▶ pending ─────────────────────────────────▶ live, Snapshot
+//!     ▲  │                        │  ▲
+//!     │  └── overrun, truncation, ┤  │ a relevant change during the dumps: request again
+//!     │      malformed message    └──┘
+//!   events
 //! ```
 //!
-//! ORDER: the socket is subscribed before the first dump is asked for. A change between
-//! the two is then heard twice, which costs another dump; the other way round it is never
-//! heard at all.
+//! ORDER: the socket is subscribed before the first dump is requested. A change between the two is then received
+//! twice, which costs another dump. In the other order it would be missed.
 //!
-//! While we look, queued events may be older than the dump: an add and a remove that both
-//! happened before it would replay as primary, then backup. So they are not passed on; if
-//! one of them could matter, it is a reason to look again. An audit is different: we are in
-//! step with the events, so they are passed on, and the dump must agree with them.
+//! While a snapshot is pending, queued events may be older than the dump: an address that was added and removed before
+//! the dump would be reported as primary, then backup. So relevant events are not passed on; they only cause another
+//! dump. An audit is different: the caller has seen all events so far, so events are passed on, and the dump must agree
+//! with them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ipnet::IpNet;
-use vipwatch_core::{Inventory, Observation, SnapshotReason};
+use vipwatch_core::snapshot::Snapshot;
+use vipwatch_core::{Observation, SnapshotReason};
 
-use crate::netlink::decode::{Header, Malformed, Message, messages};
+use crate::netlink::decode::{Header, Malformed, Message, envelopes, is_end_or_error, message};
+use crate::netlink::dump::{DumpProgress, add_message};
 use crate::netlink::socket::{Received, Scratch, Socket};
 
-/// How many datagrams one call to [`Monitor::read`] takes at most, so that a storm cannot
-/// keep the caller from acting on what it knows.
-const BATCH: usize = 256;
+/// Maximum number of datagrams in one call of [`Monitor::read`], so that the caller can act during a storm of events.
+const MAX_DATAGRAMS_PER_READ: usize = 256;
 
-/// How many facts are kept while a picture is taken; with more, another is taken.
-const MEANWHILE: usize = 1024;
+/// Maximum number of facts that are kept while a snapshot is pending, to be reported again after it. With more, the
+/// snapshot is taken again.
+const MAX_REPEATED_FACTS: usize = 1024;
 
-/// Why watching failed.
+/// Why links and addresses could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// No socket, no watching.
+    /// No netlink socket.
     #[error("cannot open a netlink socket")]
-    Subscribe(#[source] io::Error),
-    /// The request for a dump did not leave.
-    #[error("cannot ask the kernel for its addresses")]
+    Open(#[source] io::Error),
+    /// The request for a dump could not be sent.
+    #[error("cannot request the list of addresses from the kernel")]
     Request(#[source] io::Error),
     /// The kernel refused the dump.
-    #[error("the kernel did not list its addresses")]
+    #[error("the kernel refused to list the addresses")]
     Dump(#[source] io::Error),
-    /// A part of the list made no sense.
-    #[error("the kernel's list of addresses cannot be read")]
-    Garbled(#[source] Malformed),
-    /// The end of the list never came.
-    #[error("the kernel's list of addresses has no end")]
-    Endless,
-    /// The socket is of no more use.
+    /// A message of the dump could not be decoded.
+    #[error("cannot decode the kernel's list of addresses")]
+    Malformed(#[source] Malformed),
+    /// The end of the dump did not come, or the tables kept changing during every attempt.
+    #[error("the kernel's list of addresses is incomplete")]
+    Incomplete,
+    /// The socket cannot be read any more.
     #[error("cannot read from the netlink socket")]
     Receive(#[source] io::Error),
 }
 
-/// Why events are missing. The monitor is already looking again.
+/// Why events were lost. The monitor has already requested a new snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// The kernel's queue for us was full.
+    /// The receive queue of the socket was full.
     Overrun,
-    /// A message was larger than our buffer.
+    /// A message was larger than the receive buffer.
     Truncated,
-    /// A message made no sense.
+    /// A message could not be decoded.
     Malformed(Malformed),
 }
 
-/// What a read brought.
+/// One result of [`Monitor::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MonitorEvent {
-    /// A fact.
+    /// A change, or a complete snapshot.
     Observed(Observation),
-    /// A gap; an inventory will follow.
+    /// Events were lost; a snapshot will follow.
     Lost(Loss),
 }
 
-/// Whether a read emptied the queue.
+/// Whether a read emptied the receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueState {
-    /// Nothing is left.
+    /// The queue is empty.
     Empty,
-    /// The batch was full; read again before waiting.
+    /// The limit of one read was reached; read again before waiting.
     MoreToCome,
 }
 
-/// A picture being taken.
-#[derive(Debug)]
-struct PendingInventory {
-    sequence: u32,
-    /// `RTM_GETLINK` first, then `RTM_GETADDR`.
-    part: u16,
-    inventory: Inventory,
-    /// The picture is already out of date; when it is finished, take another.
-    is_disturbed: bool,
-    /// The kernel dropped messages meanwhile, and may go on until the queue is empty. It says so only once, so the next
-    /// picture begins as disturbed.
-    has_overrun: bool,
-    /// A part of the answer was larger than our buffer. It may have been the one with the end in it.
-    has_lost_part: bool,
-    /// What was passed on meanwhile and may be newer than the picture: it is passed on again
-    /// behind it.
-    meanwhile: Vec<Observation>,
-}
-
-impl PendingInventory {
-    /// The look that follows this one.
-    fn again(&self) -> Begin {
-        Begin { look: self.inventory.look, is_disturbed: self.has_overrun }
-    }
-
-    fn overhear(&mut self, fact: &Observation) {
-        if self.meanwhile.len() < MEANWHILE {
-            self.meanwhile.push(fact.clone());
-        } else {
-            self.is_disturbed = true;
-        }
-    }
-}
-
-/// Which addresses anybody asks about.
+/// Which addresses a monitor reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The watched one: the rest is not worth keeping.
+    /// Only the watched address; others are not stored.
     Vip,
-    /// All of them. Only the watched one makes a picture worth taking again: that must be
-    /// exact, while the others would keep us from ever finishing it.
+    /// All addresses. A change of the watched address during a dump still causes another dump, because its state must
+    /// be exact. Changes of other addresses do not: in a busy namespace the snapshot would never be finished.
     All,
 }
 
-/// One namespace, one socket.
+/// Follows one namespace.
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
     vip: IpNet,
     scope: Scope,
-    exposure: Option<PendingInventory>,
+    /// The snapshot that is being read; `None` if none was requested.
+    pending: Option<PendingSnapshot>,
+    /// The sequence number of the last request.
     sequence: u32,
 }
 
 impl Monitor {
-    /// Subscribes in the namespace of the calling thread. Say [`Self::look`] next.
+    /// Subscribes to changes in the namespace of the calling thread. Call [`Self::request_snapshot`] next.
     pub fn open(vip: IpNet, scope: Scope) -> Result<Self, WatchError> {
-        let socket = Socket::subscribe().map_err(WatchError::Subscribe)?;
-        Ok(Self { socket, vip, scope, exposure: None, sequence: 0 })
+        let socket = Socket::open_subscribed().map_err(WatchError::Open)?;
+        Ok(Self { socket, vip, scope, pending: None, sequence: 0 })
     }
 
-    /// Whether an inventory is under way.
-    pub fn is_looking(&self) -> bool {
-        self.exposure.is_some()
+    /// Whether a snapshot was requested and is not complete yet.
+    pub fn is_snapshot_pending(&self) -> bool {
+        self.pending.is_some()
     }
 
-    /// Starts to take an inventory; [`Self::read`] will bring it.
-    pub fn look(&mut self, look: SnapshotReason) -> Result<(), WatchError> {
-        self.begin_look(Begin { look, is_disturbed: false })
+    /// Requests a snapshot; [`Self::read`] will return it.
+    pub fn request_snapshot(&mut self, reason: SnapshotReason) -> Result<(), WatchError> {
+        self.start_snapshot(SnapshotStart { reason, is_disturbed: false })
     }
 
-    fn begin_look(&mut self, begin: Begin) -> Result<(), WatchError> {
-        let Begin { look, is_disturbed } = begin;
+    fn start_snapshot(&mut self, start: SnapshotStart) -> Result<(), WatchError> {
         self.sequence = self.sequence.wrapping_add(1);
-        self.exposure = Some(PendingInventory {
-            sequence: self.sequence,
-            part: libc::RTM_GETLINK,
-            inventory: Inventory { look, links: Vec::new(), addresses: Vec::new() },
-            is_disturbed,
-            has_overrun: false,
-            has_lost_part: false,
-            meanwhile: Vec::new(),
-        });
+        self.pending = Some(PendingSnapshot::new(self.sequence, start));
         self.socket.request_dump(libc::RTM_GETLINK, self.sequence).map_err(WatchError::Request)
     }
 
-    /// Forgets the look under way: what still comes of it is not ours any more.
-    pub fn give_up(&mut self) {
-        self.exposure = None;
+    /// Drops the pending snapshot. Messages of its dumps that still arrive are ignored.
+    pub fn cancel_snapshot(&mut self) {
+        self.pending = None;
     }
 
-    /// Takes what is queued, without waiting. After an error, look again later.
-    pub fn read(&mut self, heard: &mut Vec<MonitorEvent>) -> Result<QueueState, WatchError> {
+    /// Reads the queued events, without waiting. After an error, request a snapshot again later.
+    pub fn read(&mut self, events: &mut Vec<MonitorEvent>) -> Result<QueueState, WatchError> {
         let mut scratch: Scratch = [0; _];
-        for _ in 0..BATCH {
+        for _ in 0..MAX_DATAGRAMS_PER_READ {
             let (vip, scope) = (self.vip, self.scope);
-            let mut facts = AuditFacts { exposure: &mut self.exposure, vip, scope, heard };
+            let mut reader = DatagramReader { pending: &mut self.pending, vip, scope, events };
             let port = self.socket.port();
-            let verdict = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
-                Received::Quiet => match facts.begin_again_without_end() {
-                    Some(begin) => DebounceDecision::LookAgain(begin),
+            let next = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
+                Received::QueueEmpty => match reader.restart_after_lost_end() {
+                    Some(start) => NextStep::StartSnapshot(start),
                     None => return Ok(QueueState::Empty),
                 },
-                Received::Overrun => facts.lose(Loss::Overrun),
-                Received::Truncated => facts.lose(Loss::Truncated),
-                Received::Datagram(bytes) => facts.take(bytes, port),
+                Received::Overrun => reader.lose(Loss::Overrun),
+                Received::Truncated => reader.lose(Loss::Truncated),
+                Received::Datagram(bytes) => reader.read_datagram(bytes, port),
             };
-            match verdict {
-                DebounceDecision::Carry => {}
-                DebounceDecision::NextPart(sequence) => self
+            match next {
+                NextStep::Continue => {}
+                NextStep::RequestAddresses(sequence) => self
                     .socket
                     .request_dump(libc::RTM_GETADDR, sequence)
                     .map_err(WatchError::Request)?,
-                DebounceDecision::LookAgain(begin) => self.begin_look(begin)?,
-                DebounceDecision::Garbled(malformed) => {
-                    self.exposure = None;
-                    return Err(WatchError::Garbled(malformed));
+                NextStep::StartSnapshot(start) => self.start_snapshot(start)?,
+                NextStep::Malformed(malformed) => {
+                    self.pending = None;
+                    return Err(WatchError::Malformed(malformed));
                 }
-                DebounceDecision::Refused(errno) => {
-                    self.exposure = None;
+                NextStep::Refused(errno) => {
+                    self.pending = None;
                     let source = io::Error::from_raw_os_error(errno);
                     return Err(WatchError::Dump(source));
                 }
@@ -214,13 +174,13 @@ impl Monitor {
         Ok(QueueState::MoreToCome)
     }
 
-    /// The socket's address, for a test that forges messages.
+    /// The netlink port of the socket, for a test that forges messages.
     #[doc(hidden)]
     pub fn port(&self) -> u32 {
         self.socket.port()
     }
 
-    /// Makes the queue smaller, so that a test can overrun it.
+    /// Makes the receive queue smaller, so that a test can overrun it.
     #[doc(hidden)]
     pub fn shrink_queue(&self, bytes: usize) -> io::Result<()> {
         self.socket.shrink_queue(bytes)
@@ -233,112 +193,169 @@ impl AsFd for Monitor {
     }
 }
 
-/// What a datagram asks the monitor to do next.
-enum DebounceDecision {
-    Carry,
-    NextPart(u32),
-    LookAgain(Begin),
-    Refused(i32),
-    Garbled(Malformed),
-}
-
-/// How a look begins.
+/// How a snapshot starts.
 #[derive(Debug, Clone, Copy)]
-struct Begin {
-    look: SnapshotReason,
-    /// Its result is known to be out of date: after it, another is taken.
+struct SnapshotStart {
+    reason: SnapshotReason,
+    /// The result is known to be out of date: after it, another snapshot is taken.
     is_disturbed: bool,
 }
 
-/// Whether a message answers us. The port alone does not tell: a notification carries that of
-/// whoever caused it, and port numbers of other namespaces can equal ours.
-fn is_reply(header: Header, message: &Message, port: u32) -> bool {
-    let is_answer = match message {
-        Message::Done | Message::Error(_) => true,
-        Message::Fact(_) | Message::Unrelated => i32::from(header.flags) & libc::NLM_F_MULTI != 0,
-    };
-    is_answer && header.port == port
+/// A snapshot whose dumps are being read.
+#[derive(Debug)]
+struct PendingSnapshot {
+    sequence: u32,
+    /// The dump that is being read: `RTM_GETLINK` first, then `RTM_GETADDR`.
+    part: u16,
+    reason: SnapshotReason,
+    snapshot: Snapshot,
+    /// The snapshot is already out of date; when it is complete, another one is taken.
+    is_disturbed: bool,
+    /// The kernel dropped messages meanwhile, and may continue to drop them until the queue is empty. It reports that
+    /// only once, so the next snapshot starts as disturbed.
+    has_overrun: bool,
+    /// A datagram of the answer was larger than the buffer. It may have contained the end of the answer.
+    has_lost_datagram: bool,
+    /// Facts that were reported meanwhile and may be newer than the snapshot. They are reported again after it.
+    repeated: Vec<Observation>,
 }
 
-/// One datagram's worth of work: the borrowed halves of a [`Monitor`].
-struct AuditFacts<'a> {
-    exposure: &'a mut Option<PendingInventory>,
+impl PendingSnapshot {
+    fn new(sequence: u32, start: SnapshotStart) -> Self {
+        Self {
+            sequence,
+            part: libc::RTM_GETLINK,
+            reason: start.reason,
+            snapshot: Snapshot::default(),
+            is_disturbed: start.is_disturbed,
+            has_overrun: false,
+            has_lost_datagram: false,
+            repeated: Vec::new(),
+        }
+    }
+
+    /// How the snapshot that replaces this one starts.
+    fn restart(&self) -> SnapshotStart {
+        SnapshotStart { reason: self.reason, is_disturbed: self.has_overrun }
+    }
+
+    fn repeat_later(&mut self, fact: &Observation) {
+        if self.repeated.len() < MAX_REPEATED_FACTS {
+            self.repeated.push(fact.clone());
+        } else {
+            self.is_disturbed = true;
+        }
+    }
+}
+
+/// What the monitor does after a datagram.
+enum NextStep {
+    /// Reads the next datagram.
+    Continue,
+    /// Requests the dump of addresses, with the sequence number of the dump of links.
+    RequestAddresses(u32),
+    StartSnapshot(SnapshotStart),
+    /// Drops the snapshot: the kernel refused the dump with this errno.
+    Refused(i32),
+    /// Drops the snapshot: a message could not be decoded.
+    Malformed(Malformed),
+}
+
+/// Whether a message is an answer to a request of the socket with this `port`. The port alone does not tell: a
+/// notification carries the port of the process that caused the change, and a process in another namespace can have the
+/// same port number.
+fn is_answer(header: Header, port: u32) -> bool {
+    let is_multipart = i32::from(header.flags) & libc::NLM_F_MULTI != 0;
+    (is_multipart || is_end_or_error(header.kind)) && header.port == port
+}
+
+/// Reads one datagram; borrows the parts of a [`Monitor`] that it changes.
+struct DatagramReader<'a> {
+    pending: &'a mut Option<PendingSnapshot>,
     vip: IpNet,
     scope: Scope,
-    heard: &'a mut Vec<MonitorEvent>,
+    events: &'a mut Vec<MonitorEvent>,
 }
 
-impl AuditFacts<'_> {
-    fn lose(&mut self, loss: Loss) -> DebounceDecision {
-        // LIMIT: a socket can run one dump at a time, so the one under way is read to its
-        // end before the next is begun.
-        if let Some(exposure) = self.exposure {
-            exposure.is_disturbed = true;
-            exposure.has_overrun |= loss == Loss::Overrun;
-            exposure.has_lost_part |= loss == Loss::Truncated;
-            if exposure.inventory.look == SnapshotReason::Audit {
-                exposure.inventory.look = SnapshotReason::Resync;
+impl DatagramReader<'_> {
+    fn lose(&mut self, loss: Loss) -> NextStep {
+        // LIMIT: a socket can run one dump at a time, so the current one is read to its end before the next is
+        // requested.
+        if let Some(pending) = self.pending {
+            pending.is_disturbed = true;
+            pending.has_overrun |= loss == Loss::Overrun;
+            pending.has_lost_datagram |= loss == Loss::Truncated;
+            if pending.reason == SnapshotReason::Audit {
+                pending.reason = SnapshotReason::Resync;
             }
-            return DebounceDecision::Carry;
+            return NextStep::Continue;
         }
-        self.heard.push(MonitorEvent::Lost(loss));
+        self.events.push(MonitorEvent::Lost(loss));
         let is_disturbed = loss == Loss::Overrun;
-        DebounceDecision::LookAgain(Begin { look: SnapshotReason::Resync, is_disturbed })
+        NextStep::StartSnapshot(SnapshotStart { reason: SnapshotReason::Resync, is_disturbed })
     }
 
-    /// Begins a look again that has lost a part of its answer, now that nothing is queued. The kernel queues the next part
-    /// before it hands one over, so an empty queue means that the lost part was the last one.
-    fn begin_again_without_end(&self) -> Option<Begin> {
-        self.exposure
+    /// Starts a snapshot again if a datagram of its answer was lost; call it when the queue is empty. The kernel queues
+    /// the next datagram before it hands one over, so an empty queue means that the lost datagram was the last one.
+    fn restart_after_lost_end(&self) -> Option<SnapshotStart> {
+        self.pending
             .as_ref()
-            .filter(|exposure| exposure.has_lost_part)
-            .map(PendingInventory::again)
+            .filter(|pending| pending.has_lost_datagram)
+            .map(PendingSnapshot::restart)
     }
 
-    fn take(&mut self, datagram: &[u8], port: u32) -> DebounceDecision {
-        for message in messages(datagram) {
-            let verdict = match message {
-                Ok((header, message)) if is_reply(header, &message, port) => {
-                    self.reply(header, &message)
-                }
-                Ok((_, Message::Fact(fact))) => {
-                    self.notification(fact);
-                    DebounceDecision::Carry
-                }
-                Ok((_, Message::Done | Message::Error(_) | Message::Unrelated)) => {
-                    DebounceDecision::Carry
-                }
-                // While we look, asking again at once could go on for ever.
-                Err(malformed) if self.exposure.is_some() => DebounceDecision::Garbled(malformed),
+    fn read_datagram(&mut self, datagram: &[u8], port: u32) -> NextStep {
+        for envelope in envelopes(datagram) {
+            let read = envelope.and_then(|(header, body)| self.read_message(header, body, port));
+            let next = match read {
+                Ok(next) => next,
+                // While a snapshot is pending, an immediate restart could repeat for ever: the caller restarts later.
+                Err(malformed) if self.pending.is_some() => NextStep::Malformed(malformed),
                 Err(malformed) => self.lose(Loss::Malformed(malformed)),
             };
-            if !matches!(verdict, DebounceDecision::Carry) {
-                return verdict;
+            if !matches!(next, NextStep::Continue) {
+                return next;
             }
         }
-        DebounceDecision::Carry
+        NextStep::Continue
     }
 
-    fn notification(&mut self, fact: Observation) {
+    fn read_message(
+        &mut self,
+        header: Header,
+        body: &[u8],
+        port: u32,
+    ) -> Result<NextStep, Malformed> {
+        if is_answer(header, port) {
+            return self.read_answer(header, body);
+        }
+        if let Message::Fact(fact) = message(header.kind, body)? {
+            self.read_notification(fact);
+        }
+        Ok(NextStep::Continue)
+    }
+
+    fn read_notification(&mut self, fact: Observation) {
         if !self.is_relevant(&fact) {
             if self.scope == Scope::All {
-                if let Some(exposure) = self.exposure {
-                    exposure.overhear(&fact);
+                if let Some(pending) = self.pending {
+                    pending.repeat_later(&fact);
                 }
-                self.heard.push(MonitorEvent::Observed(fact));
+                self.events.push(MonitorEvent::Observed(fact));
             }
             return;
         }
-        if let Some(exposure) = self.exposure {
-            exposure.is_disturbed = true;
-            if exposure.inventory.look != SnapshotReason::Audit {
+        if let Some(pending) = self.pending {
+            pending.is_disturbed = true;
+            if pending.reason != SnapshotReason::Audit {
                 return;
             }
         }
-        self.heard.push(MonitorEvent::Observed(fact));
+        self.events.push(MonitorEvent::Observed(fact));
     }
 
-    /// Link news always is: which name is ours is not known here.
+    /// Whether a fact can change the role. Every change of a link can: the monitor does not know the name of the
+    /// watched link.
     fn is_relevant(&self, fact: &Observation) -> bool {
         match fact {
             Observation::AddressSeen { cidr, .. } | Observation::AddressRemoved { cidr, .. } => {
@@ -346,48 +363,50 @@ impl AuditFacts<'_> {
             }
             Observation::LinkSeen { .. }
             | Observation::LinkRemoved { .. }
-            | Observation::Inventory(_)
+            | Observation::Snapshot { .. }
             | Observation::FirstSnapshotOverdue
             | Observation::NamespaceRemoved => true,
         }
     }
 
-    fn reply(&mut self, header: Header, message: &Message) -> DebounceDecision {
-        let Some(exposure) = self.exposure else {
-            return DebounceDecision::Carry;
+    fn read_answer(&mut self, header: Header, body: &[u8]) -> Result<NextStep, Malformed> {
+        let Some(pending) = self.pending else {
+            return Ok(NextStep::Continue);
         };
-        if header.sequence != exposure.sequence {
-            return DebounceDecision::Carry;
+        if header.sequence != pending.sequence {
+            return Ok(NextStep::Continue);
         }
-        // The tables changed between two parts of the dump.
+        // The tables changed between two datagrams of the dump.
         if i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0 {
-            exposure.is_disturbed = true;
+            pending.is_disturbed = true;
         }
-        match *message {
-            Message::Fact(Observation::LinkSeen { link, name }) => {
-                exposure.inventory.links.push((link, name));
-                DebounceDecision::Carry
+        let (vip, scope) = (self.vip, self.scope);
+        let progress = add_message(header.kind, body, &mut pending.snapshot, |address| {
+            scope == Scope::All || address.cidr() == Some(vip)
+        })?;
+        Ok(match progress {
+            DumpProgress::More => NextStep::Continue,
+            DumpProgress::Refused(errno) => NextStep::Refused(errno),
+            DumpProgress::Done if pending.part == libc::RTM_GETLINK => {
+                pending.part = libc::RTM_GETADDR;
+                NextStep::RequestAddresses(pending.sequence)
             }
-            Message::Fact(Observation::AddressSeen { link, cidr, usability }) => {
-                if cidr == self.vip || self.scope == Scope::All {
-                    exposure.inventory.addresses.push((link, cidr, usability));
-                }
-                DebounceDecision::Carry
+            DumpProgress::Done if pending.is_disturbed => {
+                NextStep::StartSnapshot(pending.restart())
             }
-            Message::Done if exposure.part == libc::RTM_GETLINK => {
-                exposure.part = libc::RTM_GETADDR;
-                DebounceDecision::NextPart(exposure.sequence)
+            DumpProgress::Done => {
+                self.report_snapshot();
+                NextStep::Continue
             }
-            Message::Done if exposure.is_disturbed => DebounceDecision::LookAgain(exposure.again()),
-            Message::Done => {
-                if let Some(done) = self.exposure.take() {
-                    self.heard.push(MonitorEvent::Observed(Observation::Inventory(done.inventory)));
-                    self.heard.extend(done.meanwhile.into_iter().map(MonitorEvent::Observed));
-                }
-                DebounceDecision::Carry
-            }
-            Message::Error(0) | Message::Unrelated | Message::Fact(_) => DebounceDecision::Carry,
-            Message::Error(errno) => DebounceDecision::Refused(errno),
+        })
+    }
+
+    fn report_snapshot(&mut self) {
+        if let Some(done) = self.pending.take() {
+            let PendingSnapshot { reason, mut snapshot, repeated, .. } = done;
+            snapshot.sort_addresses();
+            self.events.push(MonitorEvent::Observed(Observation::Snapshot { reason, snapshot }));
+            self.events.extend(repeated.into_iter().map(MonitorEvent::Observed));
         }
     }
 }
@@ -396,29 +415,19 @@ impl AuditFacts<'_> {
 mod tests {
     use super::*;
 
-    /// Some kernels put `NLMSG_DONE` into the last part, and parts can be larger than a page where pages are.
+    /// Some kernels put `NLMSG_DONE` into the last datagram with data. Where a page is larger than the buffer, that
+    /// datagram can be too.
     #[test]
-    fn a_truncated_part_may_have_held_the_end_of_the_answer() {
-        let mut exposure = Some(PendingInventory {
-            sequence: 1,
-            part: libc::RTM_GETADDR,
-            inventory: Inventory {
-                look: SnapshotReason::First,
-                links: Vec::new(),
-                addresses: Vec::new(),
-            },
-            is_disturbed: false,
-            has_overrun: false,
-            has_lost_part: false,
-            meanwhile: Vec::new(),
-        });
-        let mut heard = Vec::new();
+    fn a_truncated_datagram_may_have_contained_the_end_of_the_answer() {
+        let start = SnapshotStart { reason: SnapshotReason::First, is_disturbed: false };
+        let mut pending = Some(PendingSnapshot::new(1, start));
+        let mut events = Vec::new();
         let vip = "169.254.0.1/24".parse().unwrap();
-        let mut facts =
-            AuditFacts { exposure: &mut exposure, vip, scope: Scope::Vip, heard: &mut heard };
-        assert!(facts.begin_again_without_end().is_none(), "the next part may come later");
-        assert!(matches!(facts.lose(Loss::Truncated), DebounceDecision::Carry));
-        let again = facts.begin_again_without_end().expect("an empty queue is the end");
-        assert_eq!((again.look, again.is_disturbed), (SnapshotReason::First, false));
+        let mut reader =
+            DatagramReader { pending: &mut pending, vip, scope: Scope::Vip, events: &mut events };
+        assert!(reader.restart_after_lost_end().is_none(), "the next datagram may come later");
+        assert!(matches!(reader.lose(Loss::Truncated), NextStep::Continue));
+        let restart = reader.restart_after_lost_end().expect("an empty queue is the end");
+        assert_eq!((restart.reason, restart.is_disturbed), (SnapshotReason::First, false));
     }
 }

@@ -1,65 +1,154 @@
-//! Asks namespaces for their links and addresses, from outside.
+//! Reads the links and addresses of a network namespace once: of the caller's own, or of another one.
+//!
+//! Another namespace is read in one of two ways:
+//!
+//! - from outside, by the id that it has in the caller's namespace. That needs Linux 4.20 and `CAP_NET_ADMIN`, and no
+//!   thread enters the namespace ([`NetnsQuery::snapshot`]).
+//! - from inside, on a thread that enters it ([`NetnsQuery::snapshot_by_visit`]).
+//!
+//! To follow changes, use [`crate::monitor`] (one namespace) or [`crate::netns_watcher`] (all namespaces of a node).
+
+pub(crate) mod request;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use vipwatch_core::LinkName;
 use vipwatch_core::snapshot::{LinkFacts, Snapshot};
+use vipwatch_core::{LinkName, NetnsName};
 
+use self::request::{NetlinkAnswer, NetlinkRequest};
 use crate::monitor::WatchError;
 use crate::netlink::decode::facts::link_facts;
 use crate::netlink::decode::{Malformed, envelopes};
-use crate::netlink::socket::{Received, Scratch, Socket};
-use crate::netns::{Netns, NetnsId};
-use crate::netns_watcher::message::{self, NetlinkAnswer, NetlinkRequest};
-use crate::netns_watcher::{NetnsRef, switch_on};
-use crate::snapshot::{Collected, DumpPart, collect};
+use crate::netlink::dump::{DumpQuality, DumpResult, collect};
+use crate::netlink::socket::{Received, Scratch, Socket, enable_option};
+use crate::netns::{Netns, NetnsError, NetnsId, visit};
 
-/// How often a namespace is asked again when it changes while it answers.
+/// How often the caller's own namespace is read again when it changes during the dump. The last result is then used
+/// as it is: every user of it reads the namespace again before its next step.
+const OWN_ATTEMPTS: u32 = 3;
+
+/// How often any namespace is read again when it changes during the dump, before the query fails.
 const ATTEMPTS: u32 = 10;
 
-/// With more links than that, it takes less time to ask for all.
-const MOST_LINKS: usize = 256;
+/// [`NetnsQuery::snapshot_links`] reads all links of the namespace if more than this many are wanted: one dump is then
+/// faster than one request for each link.
+const MAX_SINGLE_LINKS: usize = 256;
 
-/// Asks other namespaces from here, without entering them.
+/// A network namespace, as netlink messages refer to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NetnsRef {
+    /// The namespace of the netlink socket.
+    Own,
+    /// Another namespace, by the id that it has in the own one.
+    Peer(i32),
+}
+
+/// Why a namespace could not be read by its name.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsQueryError {
+    /// The namespace does not exist, or cannot be entered.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    /// The namespace exists, but its links and addresses cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] WatchError),
+}
+
+/// A netlink socket for queries.
 #[derive(Debug)]
 pub struct NetnsQuery {
     socket: Socket,
+    /// The sequence number of the last request.
     sequence: u32,
 }
 
 impl NetnsQuery {
-    /// Opens a socket in the namespace of the calling thread. Asking about others takes
-    /// `CAP_NET_ADMIN` there.
-    pub fn open() -> io::Result<Self> {
-        let socket = Socket::ask()?;
-        switch_on(socket.as_fd(), libc::NETLINK_GET_STRICT_CHK)?;
+    /// Opens a query for the namespace of the calling thread only. It needs no privilege; use
+    /// [`Self::own_snapshot`] with it.
+    pub fn open_own() -> Result<Self, WatchError> {
+        let socket = Socket::open_for_queries().map_err(WatchError::Open)?;
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// How the kernel speaks of a namespace; `None` if it has no id here, and cannot be asked about.
-    pub fn find(&mut self, netns: &Netns) -> io::Result<Option<NetnsRef>> {
-        if NetnsId::current()? == netns.id() {
-            return Ok(Some(NetnsRef::Here));
-        }
-        Ok(self.id_of(netns.as_fd())?.map(NetnsRef::There))
+    /// Opens a query for the namespace of the calling thread and for all others that have an id in it. It fails before
+    /// Linux 4.20. Queries about other namespaces need `CAP_NET_ADMIN`.
+    pub fn open() -> io::Result<Self> {
+        let socket = Socket::open_for_queries()?;
+        enable_option(socket.as_fd(), libc::NETLINK_GET_STRICT_CHK)?;
+        Ok(Self { socket, sequence: 0 })
     }
 
-    /// The id of a namespace, if it has one.
-    pub(crate) fn id_of(&mut self, netns: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    /// Reads all links and addresses of the namespace of the socket. If they keep changing, the result is that of the
+    /// third attempt and may mix states before and after a change.
+    pub fn own_snapshot(&mut self) -> Result<Snapshot, WatchError> {
+        let mut snapshot = Snapshot::default();
+        for _ in 0..OWN_ATTEMPTS {
+            snapshot = Snapshot::default();
+            let links = self.dump_own(libc::RTM_GETLINK, &mut snapshot)?;
+            let addresses = self.dump_own(libc::RTM_GETADDR, &mut snapshot)?;
+            if (links, addresses) == (DumpQuality::Consistent, DumpQuality::Consistent) {
+                break;
+            }
+        }
+        snapshot.sort_addresses();
+        Ok(snapshot)
+    }
+
+    fn dump_own(&mut self, kind: u16, snapshot: &mut Snapshot) -> Result<DumpQuality, WatchError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.socket.request_dump(kind, self.sequence).map_err(WatchError::Request)?;
+        let result = collect(&mut self.socket, self.sequence, snapshot, |_, _| true)?;
+        Ok(result.quality)
+    }
+
+    /// Reads the namespace with this name, or the caller's own if it is `None`: from outside if possible, otherwise on
+    /// a thread that enters it.
+    pub fn snapshot_by_name(
+        &mut self,
+        netns: Option<&NetnsName>,
+    ) -> Result<Snapshot, NetnsQueryError> {
+        self.snapshot_from_outside(netns).map_or_else(|| Self::snapshot_by_visit(netns), Ok)
+    }
+
+    fn snapshot_from_outside(&mut self, netns: Option<&NetnsName>) -> Option<Snapshot> {
+        let netns = match netns {
+            Some(name) => self.netns_ref(&Netns::open(name).ok()?).ok()??,
+            None => NetnsRef::Own,
+        };
+        self.snapshot(netns).ok()
+    }
+
+    /// Reads the namespace with this name on a thread that enters it; the caller's own, if it is `None`, on the calling
+    /// thread.
+    pub fn snapshot_by_visit(netns: Option<&NetnsName>) -> Result<Snapshot, NetnsQueryError> {
+        Ok(visit(netns, || Self::open_own()?.own_snapshot())??)
+    }
+
+    /// The reference to `netns` in netlink messages; `None` if it has no id in the namespace of the calling thread, so
+    /// that it cannot be read from outside.
+    pub fn netns_ref(&mut self, netns: &Netns) -> io::Result<Option<NetnsRef>> {
+        if NetnsId::current()? == netns.id() {
+            return Ok(Some(NetnsRef::Own));
+        }
+        Ok(self.netns_id(netns.as_fd())?.map(NetnsRef::Peer))
+    }
+
+    /// The id of a namespace in the namespace of the calling thread; `None` if it has none.
+    pub(crate) fn netns_id(&mut self, netns: BorrowedFd<'_>) -> io::Result<Option<i32>> {
         let request = NetlinkRequest::new(libc::RTM_GETNSID, 0)
-            .generic()
-            .number(message::NETNSA_FD, netns.as_raw_fd().cast_unsigned());
-        match self.ask(request)? {
-            // -1 is how the kernel says "none".
+            .generic_header()
+            .number(request::NETNSA_FD, netns.as_raw_fd().cast_unsigned());
+        match self.exchange(request)? {
+            // The kernel answers -1 if there is no id.
             NetlinkAnswer::Id(id) => Ok(Some(id).filter(|id| *id >= 0)),
             NetlinkAnswer::Refused(errno) => Err(io::Error::from_raw_os_error(errno)),
             NetlinkAnswer::Done => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
-    /// One request with one answer.
-    pub(crate) fn ask(&mut self, request: NetlinkRequest) -> io::Result<NetlinkAnswer> {
+    /// Sends a request that has one message as its answer, and reads the answer.
+    pub(crate) fn exchange(&mut self, request: NetlinkRequest) -> io::Result<NetlinkAnswer> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&request.finish(self.sequence))?;
         let mut scratch: Scratch = [0; _];
@@ -68,68 +157,69 @@ impl NetnsQuery {
                 Received::Datagram(bytes) => {
                     for (header, body) in envelopes(bytes).flatten() {
                         if header.sequence == self.sequence
-                            && let Some(answer) = NetlinkAnswer::read(header.kind, body)
+                            && let Some(answer) = NetlinkAnswer::decode(header.kind, body)
                         {
                             return Ok(answer);
                         }
                     }
                 }
-                // The kernel answers before the request returns.
-                Received::Quiet | Received::Truncated | Received::Overrun => {
+                // The kernel queues the answer before `send` returns, so there is nothing to wait for.
+                Received::QueueEmpty | Received::Truncated | Received::Overrun => {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
             }
         }
     }
 
-    /// Everything in a namespace, now.
-    pub fn snapshot(&mut self, place: NetnsRef) -> Result<Snapshot, WatchError> {
+    /// Reads all links and addresses of a namespace. Fails with [`WatchError::Incomplete`] if they keep changing.
+    pub fn snapshot(&mut self, netns: NetnsRef) -> Result<Snapshot, WatchError> {
         for _ in 0..ATTEMPTS {
             let mut snapshot = Snapshot::default();
-            let mut parts = vec![self.dump(NetlinkRequest::links(place), place, &mut snapshot)?];
+            let mut results =
+                vec![self.dump(NetlinkRequest::links(netns), netns, &mut snapshot)?];
             for family in [libc::AF_INET, libc::AF_INET6] {
-                let request = NetlinkRequest::addresses(place, family, None);
-                parts.push(self.dump(request, place, &mut snapshot)?);
+                let request = NetlinkRequest::addresses(netns, family, None);
+                results.push(self.dump(request, netns, &mut snapshot)?);
             }
-            if parts.iter().all(|collected| collected.part == DumpPart::Whole) {
+            if results.iter().all(|result| result.quality == DumpQuality::Consistent) {
                 snapshot.sort_addresses();
                 return Ok(snapshot);
             }
         }
-        Err(WatchError::Endless)
+        Err(WatchError::Incomplete)
     }
 
-    /// These links of a namespace and their addresses, now. Other links neither make the answer longer nor
-    /// disturb it when they change. Where the kernel cannot answer so, it is asked for everything.
+    /// Reads only these links of a namespace, with their addresses. Other links neither make the answer longer nor
+    /// disturb it when they change. Where the kernel cannot select links, the whole namespace is read.
     pub fn snapshot_links(
         &mut self,
-        place: NetnsRef,
+        netns: NetnsRef,
         links: &[LinkName],
     ) -> Result<Snapshot, WatchError> {
-        if links.len() > MOST_LINKS {
-            return self.snapshot(place);
+        if links.len() > MAX_SINGLE_LINKS {
+            return self.snapshot(netns);
         }
-        match self.collect_links(place, links) {
+        match self.collect_links(netns, links) {
             Ok(Some(snapshot)) => Ok(snapshot),
-            Ok(None) | Err(WatchError::Dump(_) | WatchError::Garbled(_)) => self.snapshot(place),
+            Ok(None) | Err(WatchError::Dump(_) | WatchError::Malformed(_)) => self.snapshot(netns),
             Err(error) => Err(error),
         }
     }
 
-    /// `None` if a link went meanwhile, or has more addresses than the kernel puts into one datagram: then
-    /// it does not say whether they changed meanwhile.
+    /// `None` if a link was removed meanwhile, or if its addresses need more than one datagram: the kernel then does
+    /// not report whether they changed between two datagrams.
     fn collect_links(
         &mut self,
-        place: NetnsRef,
+        netns: NetnsRef,
         links: &[LinkName],
     ) -> Result<Option<Snapshot>, WatchError> {
         let mut snapshot = Snapshot::default();
         for name in links {
-            let Some(facts) = self.link(place, *name)? else { continue };
+            let Some(facts) = self.link(netns, *name)? else { continue };
             for family in [libc::AF_INET, libc::AF_INET6] {
-                let request = NetlinkRequest::addresses(place, family, Some(facts.link));
-                let collected = self.dump(request, place, &mut snapshot)?;
-                if collected.part != DumpPart::Whole || collected.datagrams > 1 {
+                let request = NetlinkRequest::addresses(netns, family, Some(facts.link));
+                let result = self.dump(request, netns, &mut snapshot)?;
+                if result.quality != DumpQuality::Consistent || result.datagrams > 1 {
                     return Ok(None);
                 }
             }
@@ -139,18 +229,18 @@ impl NetnsQuery {
         Ok(Some(snapshot))
     }
 
-    /// One link of a namespace, by its name; `None` if there is none.
-    fn link(&mut self, place: NetnsRef, name: LinkName) -> Result<Option<LinkFacts>, WatchError> {
+    /// Reads one link of a namespace by its name; `None` if there is no such link.
+    fn link(&mut self, netns: NetnsRef, name: LinkName) -> Result<Option<LinkFacts>, WatchError> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = NetlinkRequest::link(place, name).finish(self.sequence);
+        let request = NetlinkRequest::link(netns, name).finish(self.sequence);
         self.socket.send(&request).map_err(WatchError::Request)?;
         let mut scratch: Scratch = [0; _];
         loop {
-            // The kernel answers before the request returns.
+            // The kernel queues the answer before `send` returns, so there is nothing to wait for.
             let datagram = match self.socket.receive(&mut scratch).map_err(WatchError::Receive)? {
                 Received::Datagram(bytes) => bytes,
-                Received::Quiet | Received::Truncated | Received::Overrun => {
-                    return Err(WatchError::Garbled(Malformed::Link));
+                Received::QueueEmpty | Received::Truncated | Received::Overrun => {
+                    return Err(WatchError::Malformed(Malformed::Link));
                 }
             };
             for (header, body) in envelopes(datagram).flatten() {
@@ -158,13 +248,13 @@ impl NetnsQuery {
                     continue;
                 }
                 if header.kind == libc::RTM_NEWLINK {
-                    let is_about_it = is_about(place, header.kind, body);
+                    let is_about_netns = is_about(netns, header.kind, body);
                     let facts = link_facts(body).and_then(|facts| {
-                        if is_about_it { Ok(facts) } else { Err(Malformed::Link) }
+                        if is_about_netns { Ok(facts) } else { Err(Malformed::Link) }
                     });
-                    return facts.map(Some).map_err(WatchError::Garbled);
+                    return facts.map(Some).map_err(WatchError::Malformed);
                 }
-                match NetlinkAnswer::read(header.kind, body) {
+                match NetlinkAnswer::decode(header.kind, body) {
                     Some(NetlinkAnswer::Refused(libc::ENODEV)) => return Ok(None),
                     Some(NetlinkAnswer::Refused(errno)) => {
                         return Err(WatchError::Dump(io::Error::from_raw_os_error(errno)));
@@ -178,21 +268,22 @@ impl NetnsQuery {
     fn dump(
         &mut self,
         request: NetlinkRequest,
-        place: NetnsRef,
+        netns: NetnsRef,
         snapshot: &mut Snapshot,
-    ) -> Result<Collected, WatchError> {
+    ) -> Result<DumpResult, WatchError> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&request.finish(self.sequence)).map_err(WatchError::Request)?;
-        let is_about_it = |kind, body: &[u8]| is_about(place, kind, body);
-        collect(&mut self.socket, self.sequence, snapshot, is_about_it)
+        let is_about_netns = |kind, body: &[u8]| is_about(netns, kind, body);
+        collect(&mut self.socket, self.sequence, snapshot, is_about_netns)
     }
 }
 
-/// Fact 4: whether an answer is about the namespace that was asked about.
-fn is_about(place: NetnsRef, kind: u16, body: &[u8]) -> bool {
-    match (place, kind) {
-        (NetnsRef::There(id), libc::RTM_NEWLINK) => message::link_netns(body) == Some(id),
-        (NetnsRef::There(id), libc::RTM_NEWADDR) => message::address_netns(body) == Some(id),
+/// Whether a message of an answer is about the namespace that the request named. Without `NETLINK_GET_STRICT_CHK` the
+/// kernel ignores that name and answers about the own namespace.
+fn is_about(netns: NetnsRef, kind: u16, body: &[u8]) -> bool {
+    match (netns, kind) {
+        (NetnsRef::Peer(id), libc::RTM_NEWLINK) => request::link_netns(body) == Some(id),
+        (NetnsRef::Peer(id), libc::RTM_NEWADDR) => request::address_netns(body) == Some(id),
         _ => true,
     }
 }

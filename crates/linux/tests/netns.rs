@@ -1,5 +1,5 @@
-//! The monitor on a real kernel: looks, events, overruns. Needs namespaces of its own, which
-//! `cargo xtask test` arranges.
+//! The monitor on a real kernel: snapshots, events, overruns; and namespaces by name. The tests need namespaces of their
+//! own, which `cargo xtask test` provides.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vipwatch_core::{Inventory, Observation, SnapshotReason, Usability};
+use vipwatch_core::{Observation, Snapshot, SnapshotReason, Usability};
 use vipwatch_linux::monitor::{Loss, Monitor, MonitorEvent, QueueState, Scope};
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_testkit::{Lab, TestNetns, run};
@@ -19,7 +19,7 @@ fn vip() -> IpNet {
     "169.254.0.1/24".parse().unwrap()
 }
 
-fn stage() -> (Lab, TestNetns, Monitor) {
+fn setup() -> (Lab, TestNetns, Monitor) {
     let lab = Lab::new();
     let netns = lab.netns("m");
     netns.add_link("ha-1");
@@ -27,98 +27,101 @@ fn stage() -> (Lab, TestNetns, Monitor) {
     (lab, netns, monitor)
 }
 
-/// Reads until something was heard, and the queue is empty. Links tell of their carrier when
-/// they like; that is no part of any test.
-fn hear(monitor: &mut Monitor) -> Vec<MonitorEvent> {
-    let mut heard = Vec::new();
+/// Reads until there is an event, no snapshot is pending and the queue is empty. The kernel reports the carrier of a new
+/// link at any time; no test depends on that, so events of links are left out.
+fn read_events(monitor: &mut Monitor) -> Vec<MonitorEvent> {
+    let mut events = Vec::new();
     loop {
-        let queue = monitor.read(&mut heard).unwrap();
-        heard
-            .retain(|heard| !matches!(heard, MonitorEvent::Observed(Observation::LinkSeen { .. })));
-        if queue == QueueState::Empty && !heard.is_empty() && !monitor.is_looking() {
-            return heard;
+        let queue = monitor.read(&mut events).unwrap();
+        events
+            .retain(|event| !matches!(event, MonitorEvent::Observed(Observation::LinkSeen { .. })));
+        if queue == QueueState::Empty && !events.is_empty() && !monitor.is_snapshot_pending() {
+            return events;
         }
         let mut waiting = [PollFd::from_borrowed_fd(monitor.as_fd(), PollFlags::IN)];
         let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
-        assert!(poll(&mut waiting, Some(&limit)).unwrap() > 0, "nothing came; so far {heard:?}");
+        assert!(
+            poll(&mut waiting, Some(&limit)).unwrap() > 0,
+            "no event within 10 s; so far {events:?}"
+        );
     }
 }
 
-fn inventory(monitor: &mut Monitor, look: SnapshotReason) -> Inventory {
-    monitor.look(look).unwrap();
-    let heard = hear(monitor);
-    match heard.as_slice() {
-        [MonitorEvent::Observed(Observation::Inventory(inventory))] => inventory.clone(),
+fn take_snapshot(monitor: &mut Monitor, reason: SnapshotReason) -> Snapshot {
+    monitor.request_snapshot(reason).unwrap();
+    let events = read_events(monitor);
+    match events.as_slice() {
+        [MonitorEvent::Observed(Observation::Snapshot { snapshot, .. })] => snapshot.clone(),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_look_lists_the_links_and_the_watched_address_only() {
-    let (_lab, netns, mut monitor) = stage();
+fn a_snapshot_contains_all_links_but_only_the_watched_address() {
+    let (_lab, netns, mut monitor) = setup();
     netns.ip("address add 169.254.0.1/24 dev ha-1");
     netns.ip("address add 10.0.0.1/24 dev ha-1");
-    let seen = inventory(&mut monitor, SnapshotReason::First);
-    let names: Vec<String> = seen.links.iter().map(|(_, name)| name.to_string()).collect();
+    let seen = take_snapshot(&mut monitor, SnapshotReason::First);
+    let names: Vec<String> = seen.links.iter().map(|link| link.name.to_string()).collect();
     assert!(names.contains(&"lo".to_owned()) && names.contains(&"ha-1".to_owned()), "{names:?}");
     let link = netns.editor().link("ha-1");
     assert_eq!(seen.addresses.len(), 1);
-    assert_eq!((seen.addresses[0].0.0, seen.addresses[0].1), (link, vip()));
+    assert_eq!((seen.addresses[0].target.link.0, seen.addresses[0].cidr()), (link, Some(vip())));
 }
 
 #[test]
-fn a_large_namespace_is_listed_whole() {
-    let (_lab, netns, mut monitor) = stage();
+fn a_snapshot_of_a_large_namespace_is_complete() {
+    let (_lab, netns, mut monitor) = setup();
     let editor = netns.editor();
     let link = editor.link("ha-1");
     for n in 0..3_000_u32 {
         editor.add(link, format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap());
     }
     editor.add(link, vip());
-    let seen = inventory(&mut monitor, SnapshotReason::First);
+    let seen = take_snapshot(&mut monitor, SnapshotReason::First);
     assert_eq!(seen.addresses.len(), 1);
 }
 
 #[test]
-fn an_event_is_heard_once_and_others_are_not_passed_on() {
-    let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, SnapshotReason::First);
+fn a_change_of_the_watched_address_is_reported_once_and_others_are_not() {
+    let (_lab, netns, mut monitor) = setup();
+    take_snapshot(&mut monitor, SnapshotReason::First);
     let editor = netns.editor();
     let link = editor.link("ha-1");
     editor.add(link, "10.0.0.1/24".parse().unwrap());
     editor.add(link, vip());
-    let heard = hear(&mut monitor);
+    let events = read_events(&mut monitor);
     assert!(
         matches!(
-            heard.as_slice(),
+            events.as_slice(),
             [MonitorEvent::Observed(Observation::AddressSeen { cidr, usability: Usability::Usable, .. })] if *cidr == vip()
         ),
-        "{heard:?}"
+        "{events:?}"
     );
 }
 
 #[test]
-fn what_happened_before_a_look_is_not_replayed_after_it() {
-    let (_lab, netns, mut monitor) = stage();
+fn events_before_a_snapshot_are_not_reported_after_it() {
+    let (_lab, netns, mut monitor) = setup();
     let editor = netns.editor();
     let link = editor.link("ha-1");
-    // Subscribed already: all of this is in the queue when the look begins.
+    // The monitor is subscribed already: all these events are in the queue when the snapshot is requested.
     for _ in 0..10 {
         editor.add(link, vip());
         editor.remove(link, vip());
     }
-    let seen = inventory(&mut monitor, SnapshotReason::First);
+    let seen = take_snapshot(&mut monitor, SnapshotReason::First);
     assert!(seen.addresses.is_empty());
     let mut rest = Vec::new();
     monitor.read(&mut rest).unwrap();
-    rest.retain(|heard| !matches!(heard, MonitorEvent::Observed(Observation::LinkSeen { .. })));
+    rest.retain(|event| !matches!(event, MonitorEvent::Observed(Observation::LinkSeen { .. })));
     assert_eq!(rest, []);
 }
 
 #[test]
-fn an_overrun_is_said_and_followed_by_an_inventory() {
-    let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, SnapshotReason::First);
+fn an_overrun_is_reported_and_followed_by_a_snapshot() {
+    let (_lab, netns, mut monitor) = setup();
+    take_snapshot(&mut monitor, SnapshotReason::First);
     monitor.shrink_queue(1).unwrap();
     let editor = netns.editor();
     let link = editor.link("ha-1");
@@ -126,37 +129,38 @@ fn an_overrun_is_said_and_followed_by_an_inventory() {
         editor.add(link, format!("10.1.{}.{}/32", n / 250, n % 250).parse().unwrap());
     }
     editor.add(link, vip());
-    let heard = hear(&mut monitor);
-    assert!(heard.contains(&MonitorEvent::Lost(Loss::Overrun)), "{heard:?}");
-    let Some(MonitorEvent::Observed(Observation::Inventory(seen))) = heard.last() else {
-        panic!("{heard:?}")
+    let events = read_events(&mut monitor);
+    assert!(events.contains(&MonitorEvent::Lost(Loss::Overrun)), "{events:?}");
+    let Some(MonitorEvent::Observed(Observation::Snapshot { reason, snapshot })) = events.last()
+    else {
+        panic!("{events:?}")
     };
-    assert_eq!((seen.look, seen.addresses.len()), (SnapshotReason::Resync, 1));
+    assert_eq!((*reason, snapshot.addresses.len()), (SnapshotReason::Resync, 1));
 }
 
 #[test]
-fn an_audit_passes_on_what_it_hears_meanwhile() {
-    let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, SnapshotReason::First);
+fn events_during_an_audit_are_reported() {
+    let (_lab, netns, mut monitor) = setup();
+    take_snapshot(&mut monitor, SnapshotReason::First);
     let editor = netns.editor();
     editor.add(editor.link("ha-1"), vip());
-    monitor.look(SnapshotReason::Audit).unwrap();
-    let heard = hear(&mut monitor);
+    monitor.request_snapshot(SnapshotReason::Audit).unwrap();
+    let events = read_events(&mut monitor);
     assert!(
-        matches!(heard[0], MonitorEvent::Observed(Observation::AddressSeen { .. })),
-        "{heard:?}"
+        matches!(events[0], MonitorEvent::Observed(Observation::AddressSeen { .. })),
+        "{events:?}"
     );
     assert!(
-        matches!(heard.last(), Some(MonitorEvent::Observed(Observation::Inventory(_)))),
-        "{heard:?}"
+        matches!(events.last(), Some(MonitorEvent::Observed(Observation::Snapshot { .. }))),
+        "{events:?}"
     );
 }
 
 #[test]
-fn a_message_from_another_process_is_not_believed() {
-    let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, SnapshotReason::First);
-    // A well-formed RTM_NEWADDR, sent to the monitor's own port by somebody with the right to.
+fn a_message_from_another_process_is_ignored() {
+    let (_lab, netns, mut monitor) = setup();
+    take_snapshot(&mut monitor, SnapshotReason::First);
+    // A well-formed RTM_NEWADDR, sent to the monitor's port by another process with the privilege.
     let link = netns.editor().link("ha-1");
     let mut forged = vec![0_u8; 40];
     forged[0..4].copy_from_slice(&40_u32.to_ne_bytes());
@@ -175,59 +179,60 @@ fn a_message_from_another_process_is_not_believed() {
     let editor = netns.editor();
     editor.add(link, vip());
     editor.remove(link, vip());
-    let heard = hear(&mut monitor);
-    assert_eq!(heard.len(), 2, "the forged one is not among them: {heard:?}");
+    let events = read_events(&mut monitor);
+    assert_eq!(events.len(), 2, "without the forged message: {events:?}");
 }
 
 #[test]
-fn what_is_heard_while_looking_is_told_again_behind_the_picture() {
+fn events_of_other_addresses_during_a_snapshot_are_reported_again_after_it() {
     let lab = Lab::new();
-    // Only the loopback link: others tell of their carrier when they like, and the look is then
-    // begun anew, with all that was heard before it in its picture.
+    // Only the loopback link: the kernel reports the carrier of other links at any time, and the snapshot would then be
+    // taken again, with the new address in it.
     let netns = lab.netns("m");
     let mut monitor = netns.visit(|| Monitor::open(vip(), Scope::All).unwrap());
-    monitor.look(SnapshotReason::First).unwrap();
+    monitor.request_snapshot(SnapshotReason::First).unwrap();
     let other: IpNet = "10.0.0.9/32".parse().unwrap();
     netns.editor().add(netns.editor().link("lo"), other);
-    let heard = hear(&mut monitor);
-    let is_other = |heard: &MonitorEvent| matches!(heard, MonitorEvent::Observed(Observation::AddressSeen { cidr, .. }) if *cidr == other);
-    let picture = heard
+    let events = read_events(&mut monitor);
+    let is_other = |event: &MonitorEvent| matches!(event, MonitorEvent::Observed(Observation::AddressSeen { cidr, .. }) if *cidr == other);
+    let snapshot = events
         .iter()
-        .position(|heard| matches!(heard, MonitorEvent::Observed(Observation::Inventory(_))))
+        .position(|event| matches!(event, MonitorEvent::Observed(Observation::Snapshot { .. })))
         .unwrap();
-    assert!(heard[picture..].iter().any(is_other), "{heard:?}");
+    assert!(events[snapshot..].iter().any(is_other), "{events:?}");
 }
 
-/// The kernel says once that it drops messages, and goes on to drop them until the queue is empty. Here it drops the news
-/// that a link is gone, after it has listed that link.
+/// The kernel reports an overrun once and continues to drop messages until the queue is empty. Here it drops the message
+/// that a link was deleted, after it has listed that link in the dump.
 #[test]
-fn a_link_deleted_while_the_kernel_drops_messages_is_not_in_the_picture() {
-    let (_lab, netns, mut monitor) = stage();
-    inventory(&mut monitor, SnapshotReason::First);
+fn a_link_deleted_while_the_kernel_drops_messages_is_not_in_the_snapshot() {
+    let (_lab, netns, mut monitor) = setup();
+    take_snapshot(&mut monitor, SnapshotReason::First);
     let editor = netns.editor();
     let loopback = editor.link("lo");
-    // Room for 1,000 messages or so.
+    // Room for about 1,000 messages.
     monitor.shrink_queue(512 << 10).unwrap();
     for n in 0..4_000_u32 {
         editor.add(loopback, format!("10.{}.{}.1/32", n / 250, n % 250).parse().unwrap());
     }
-    // Read until the list of links is behind the messages in the queue, which is when half of it is free.
-    let mut heard = Vec::new();
+    // Read until the dump of links is queued behind the messages, which happens when half of the queue is free.
+    let mut events = Vec::new();
     for _ in 0..3 {
-        assert_eq!(monitor.read(&mut heard).unwrap(), QueueState::MoreToCome);
+        assert_eq!(monitor.read(&mut events).unwrap(), QueueState::MoreToCome);
     }
-    assert!(heard.contains(&MonitorEvent::Lost(Loss::Overrun)), "{heard:?}");
+    assert!(events.contains(&MonitorEvent::Lost(Loss::Overrun)), "{events:?}");
     netns.ip("link del ha-1");
-    let heard = hear(&mut monitor);
-    let Some(MonitorEvent::Observed(Observation::Inventory(seen))) = heard.last() else {
-        panic!("{heard:?}")
+    let events = read_events(&mut monitor);
+    let Some(MonitorEvent::Observed(Observation::Snapshot { snapshot: seen, .. })) = events.last()
+    else {
+        panic!("{events:?}")
     };
-    let names: Vec<String> = seen.links.iter().map(|(_, name)| name.to_string()).collect();
-    assert_eq!(names, ["lo"], "the link is gone");
+    let names: Vec<String> = seen.links.iter().map(|link| link.name.to_string()).collect();
+    assert_eq!(names, ["lo"], "the link was deleted");
 }
 
-/// Before Linux 3.19 two handles of one namespace, opened through two mounts of `/proc`, have two devices. A file of
-/// `/proc` stands for such a handle here.
+/// Before Linux 3.19 two handles of one namespace, opened through two mounts of `/proc`, have different device numbers. A
+/// file of `/proc` represents such a handle here.
 #[test]
 fn handles_of_a_kernel_before_3_19_are_compared_by_their_inode() {
     let lab = Lab::new();
@@ -249,10 +254,10 @@ fn handles_of_a_kernel_before_3_19_are_compared_by_their_inode() {
     assert_eq!(first, second);
 }
 
-/// Before Linux 3.19 the handle of a namespace lies on the file system of `/proc`, as other files do. A file of `/proc`
-/// stands for such a handle here: it is opened, and `setns` says that it is none.
+/// Before Linux 3.19 the handle of a namespace is a file of `/proc`, like many others, so `open` cannot tell whether it is
+/// a namespace. A file of `/proc` represents such a handle here: it is opened, and `setns` rejects it.
 #[test]
-fn a_handle_of_a_kernel_before_3_19_is_left_to_setns() {
+fn a_handle_of_a_kernel_before_3_19_is_checked_by_setns() {
     let lab = Lab::new();
     let netns = lab.netns("old");
     run(Command::new("mount").args(["--bind", "/proc/version"]).arg(netns.path()));

@@ -12,12 +12,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::discovery::{InstanceConfig, Origin};
-use crate::watch::look::Looker;
+use crate::watch::look::netns_snapshot;
 use vipwatch_core::audit::{AuditFacts, Finding, MonitorReport, Process, StateFileContent};
 use vipwatch_core::role::{AddressState, address_state, role_of};
 use vipwatch_core::snapshot::Snapshot;
 use vipwatch_core::{InstanceId, NeutronState, Role};
 use vipwatch_linux::file::read_head;
+use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 use crate::receiver::ReceiverHandle;
@@ -59,11 +60,11 @@ impl AuditState {
         &self,
         store: &StateStore,
         id: &InstanceId,
-        query: &mut Looker,
+        query: &mut Option<NetnsQuery>,
     ) -> Option<(Arc<InstanceEntry>, Vec<DatedFinding>)> {
         let mut last = None;
         for _ in 0..2 {
-            let snapshot = query.snapshot(store.entry(id)?.found.netns.as_ref());
+            let snapshot = netns_snapshot(query, store.entry(id)?.found.netns.as_ref());
             // ORDER: what we believe is asked after the kernel was.
             let entry = store.entry(id)?;
             let aged = self.examine(&entry, &snapshot);
@@ -184,7 +185,7 @@ impl AuditWorker {
 impl UpstreamWorker {
     fn go(&self, store: &StateStore, audit: &AuditState, heartbeat: &Heartbeat) -> ! {
         let mut said = Said::new();
-        let mut query = Looker::new();
+        let mut query = NetnsQuery::open().ok();
         let mut reached: Option<InstanceId> = None;
         let mut next = Instant::now() + STEP;
         loop {

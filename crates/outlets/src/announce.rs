@@ -25,14 +25,13 @@ use vipwatch_core::announce::{
 };
 use vipwatch_core::snapshot::{Mac, Snapshot};
 use vipwatch_core::{
-    AnnouncePlan, Inventory, LinkAddress, LinkIndex, LinkName, Moment, NeutronState, Observation,
-    Usability,
+    AnnouncePlan, LinkAddress, LinkIndex, LinkName, Moment, NeutronState, Observation, Usability,
 };
 use vipwatch_linux::announce::port::{ClaimFilter, ClaimScan, PacketSocket};
 use vipwatch_linux::announce::{announcement, question};
 use vipwatch_linux::clock;
 use vipwatch_linux::monitor::WatchError;
-use vipwatch_linux::snapshot::OwnNetnsQuery;
+use vipwatch_linux::netns_query::NetnsQuery;
 
 use self::note::is_expected;
 pub use self::note::{AnnounceCounts, AnnounceNote};
@@ -100,7 +99,7 @@ pub struct Announcer {
     /// The link that keepalived speaks for.
     watched: Option<LinkName>,
     port: PacketSocket,
-    query: OwnNetnsQuery,
+    query: NetnsQuery,
     schedule: Schedule,
     role: Option<NeutronState>,
     /// Every address of the namespace; sorted. Nobody needs it for [`AnnounceTrigger::Asked`].
@@ -131,7 +130,7 @@ impl Announcer {
             when,
             watched,
             port: PacketSocket::open(hearing).map_err(AnnouncerError::PacketSocket)?,
-            query: OwnNetnsQuery::open()?,
+            query: NetnsQuery::open_own()?,
             schedule: Schedule::new(plan),
             role: None,
             known: Vec::new(),
@@ -213,14 +212,17 @@ impl Announcer {
             }
             // It may have got a carrier.
             Observation::LinkSeen { link, .. } => self.schedule.wake_link(*link, now),
-            Observation::Inventory(inventory) => self.take_stock(inventory, now),
+            Observation::Snapshot { snapshot, .. } => self.take_stock(snapshot, now),
             Observation::FirstSnapshotOverdue | Observation::NamespaceRemoved => {}
         }
     }
 
     /// Replaces what is known, and finds what no event told.
-    fn take_stock(&mut self, inventory: &Inventory, now: Moment) {
-        let present = inventory.addresses.iter().map(|(link, cidr, _)| (*link, *cidr));
+    fn take_stock(&mut self, snapshot: &Snapshot, now: Moment) {
+        let present = snapshot
+            .addresses
+            .iter()
+            .filter_map(|address| Some((address.target.link, address.cidr()?)));
         let mut present: Vec<_> = present.collect();
         present.sort_unstable();
         let before = std::mem::replace(&mut self.known, present);
@@ -353,7 +355,7 @@ impl Announcer {
     /// The namespace as it is now; the next one is not taken at once.
     fn snapshot(&mut self, now: Moment, notes: &mut Vec<AnnounceNote>) -> Option<Snapshot> {
         let began = clock::now();
-        let snapshot = self.query.snapshot();
+        let snapshot = self.query.own_snapshot();
         let ended = clock::now();
         let gather = (ended.since(began) * GATHER).min(LONGEST_GATHER);
         self.gathering_until = Some(ended + gather);

@@ -7,7 +7,8 @@ use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{LinkName, parse_vip};
+use crate::snapshot::{AddressFacts, LinkFacts, LinkState};
+use crate::{LinkAddress, LinkName, parse_vip};
 
 const NOON: Moment = Moment::new(Duration::from_hours(12));
 const HA: LinkIndex = LinkIndex(3);
@@ -33,25 +34,36 @@ fn linked(link: LinkIndex, text: &str) -> Observation {
     Observation::LinkSeen { link, name: name(text) }
 }
 
-fn inventory(look: SnapshotReason, held: &[LinkIndex]) -> Observation {
-    Observation::Inventory(Inventory {
-        look,
-        links: vec![(HA, name("ha-1")), (OTHER, name("qr-1"))],
-        addresses: held.iter().map(|link| (*link, vip(), Usability::Usable)).collect(),
-    })
+fn link_facts(link: LinkIndex, name: LinkName) -> LinkFacts {
+    let state = LinkState::Working;
+    LinkFacts { link, name, mac: None, state, is_loopback: false, is_router: false }
+}
+
+/// The watched address, usable, on this link.
+fn held_on(link: LinkIndex) -> AddressFacts {
+    let target = LinkAddress { link, ip: vip().addr() };
+    AddressFacts { target, prefix: vip().prefix_len(), is_tentative: false, is_duplicate: false }
+}
+
+fn snapshot(reason: SnapshotReason, held: &[LinkIndex]) -> Observation {
+    let snapshot = Snapshot {
+        links: vec![link_facts(HA, name("ha-1")), link_facts(OTHER, name("qr-1"))],
+        addresses: held.iter().copied().map(held_on).collect(),
+    };
+    Observation::Snapshot { reason, snapshot }
 }
 
 fn tracker_with(held: &[LinkIndex]) -> Tracker {
     let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
-    tracker.apply(&inventory(SnapshotReason::First, held), NOON);
+    tracker.apply(&snapshot(SnapshotReason::First, held), NOON);
     tracker
 }
 
 #[test]
-fn the_first_inventory_is_a_change_with_either_state() {
+fn the_first_snapshot_is_a_change_with_either_state() {
     for (held, state) in [(&[][..], NeutronState::Backup), (&[HA][..], NeutronState::Primary)] {
         let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
-        let change = tracker.apply(&inventory(SnapshotReason::First, held), NOON);
+        let change = tracker.apply(&snapshot(SnapshotReason::First, held), NOON);
         let expected =
             StateChange { from: None, to: state, cause: ChangeCause::FirstSnapshot, at: NOON };
         assert_eq!(change, Some(expected));
@@ -59,7 +71,7 @@ fn the_first_inventory_is_a_change_with_either_state() {
 }
 
 #[test]
-fn an_event_before_the_first_inventory_changes_nothing() {
+fn an_event_before_the_first_snapshot_changes_nothing() {
     let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
     assert_eq!(tracker.apply(&added(HA), NOON), None);
     assert_eq!(tracker.state(), None);
@@ -116,18 +128,18 @@ fn a_link_recreated_under_the_same_name_starts_without_the_address() {
 }
 
 #[test]
-fn an_inventory_without_the_vip_means_backup() {
+fn a_snapshot_without_the_vip_means_backup() {
     let mut tracker = tracker_with(&[HA]);
-    let change = tracker.apply(&inventory(SnapshotReason::Resync, &[]), NOON).unwrap();
+    let change = tracker.apply(&snapshot(SnapshotReason::Resync, &[]), NOON).unwrap();
     assert_eq!((change.to, change.cause), (NeutronState::Backup, ChangeCause::Resync));
 }
 
 #[test]
-fn an_overdue_first_snapshot_is_assumed_backup_and_corrected_by_the_inventory() {
+fn an_overdue_first_snapshot_is_assumed_backup_and_corrected_by_the_snapshot() {
     let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
     let change = tracker.apply(&Observation::FirstSnapshotOverdue, NOON).unwrap();
     assert_eq!((change.to, change.cause), (NeutronState::Backup, ChangeCause::Assumed));
-    let change = tracker.apply(&inventory(SnapshotReason::First, &[HA]), NOON).unwrap();
+    let change = tracker.apply(&snapshot(SnapshotReason::First, &[HA]), NOON).unwrap();
     assert_eq!((change.from, change.to), (Some(NeutronState::Backup), NeutronState::Primary));
     assert_eq!(tracker.apply(&Observation::FirstSnapshotOverdue, NOON), None);
 }
@@ -204,16 +216,11 @@ impl Kernel {
         }
     }
 
-    fn inventory(&self, look: SnapshotReason) -> Observation {
-        Observation::Inventory(Inventory {
-            look,
-            links: self.links.iter().map(|(link, name)| (LinkIndex(*link), *name)).collect(),
-            addresses: self
-                .holders
-                .iter()
-                .map(|link| (LinkIndex(*link), vip(), Usability::Usable))
-                .collect(),
-        })
+    fn snapshot(&self, reason: SnapshotReason) -> Observation {
+        let links = self.links.iter().map(|(link, name)| link_facts(LinkIndex(*link), *name));
+        let addresses = self.holders.iter().map(|link| held_on(LinkIndex(*link)));
+        let snapshot = Snapshot { links: links.collect(), addresses: addresses.collect() };
+        Observation::Snapshot { reason, snapshot }
     }
 }
 
@@ -238,7 +245,7 @@ proptest! {
     fn the_tracker_ends_with_the_kernels_state(steps in prop::collection::vec(step(), 0..60)) {
         let mut kernel = Kernel::default();
         let mut tracker = Tracker::new(WatchedAddress { link: name("ha-1"), vip: vip() });
-        tracker.apply(&kernel.inventory(SnapshotReason::First), NOON);
+        tracker.apply(&kernel.snapshot(SnapshotReason::First), NOON);
         let mut is_losing_events = false;
 
         for step in steps {
@@ -246,7 +253,7 @@ proptest! {
                 Step::Overrun => is_losing_events = true,
                 Step::Resync => {
                     is_losing_events = false;
-                    tracker.apply(&kernel.inventory(SnapshotReason::Resync), NOON);
+                    tracker.apply(&kernel.snapshot(SnapshotReason::Resync), NOON);
                 }
                 Step::Add(_) | Step::Remove(_) | Step::Refresh(_) | Step::Create(..)
                 | Step::Delete(_) | Step::Rename(..) => {
@@ -264,7 +271,7 @@ proptest! {
                 prop_assert_eq!(tracker.state(), Some(kernel.state()));
             }
         }
-        tracker.apply(&kernel.inventory(SnapshotReason::Resync), NOON);
+        tracker.apply(&kernel.snapshot(SnapshotReason::Resync), NOON);
         prop_assert_eq!(tracker.state(), Some(kernel.state()));
     }
 }

@@ -133,7 +133,8 @@ fn a_kernel_that_cannot_be_asked_is_asked_again_and_said_once() {
         stage.spine.turn(&[]).unwrap();
         stage.spine.tick();
     }
-    let failed = Said::LookFailed("cannot ask the kernel for its addresses".to_owned());
+    let failed =
+        Said::LookFailed("cannot request the list of addresses from the kernel".to_owned());
     assert_eq!(stage.said(), std::slice::from_ref(&failed), "one line, however often it is tried");
     assert_eq!(stage.state(), "", "nothing is claimed that nobody has seen");
     stage.let_it_ask(true);
@@ -205,7 +206,7 @@ fn a_look_that_never_ends_is_given_up_and_begun_again() {
         stage.steal().1.then_some(())
     });
     stage.turn_until("the end of patience", |said| said.len() > 1);
-    let endless = "the kernel's list of addresses has no end".to_owned();
+    let endless = "the kernel's list of addresses is incomplete".to_owned();
     assert_eq!(stage.said()[1..], [Said::LookFailed(endless)]);
     stage.editor.add(stage.link, VIP.parse().unwrap());
     stage.turn_until("it goes on", |said| said.len() > 2);

@@ -106,6 +106,11 @@ pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<(Header, Message
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
+/// Whether a message of `kind` ends an answer or reports an error.
+pub(crate) fn is_end_or_error(kind: u16) -> bool {
+    matches!(kind, ERROR | DONE)
+}
+
 /// What a message of `kind` says.
 pub(crate) fn message(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     match kind {

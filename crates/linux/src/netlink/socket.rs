@@ -1,7 +1,7 @@
-//! One routing netlink socket: subscribed, non-blocking, with room for a burst.
+//! A routing netlink socket, non-blocking: subscribed to changes, or for queries only.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -10,48 +10,49 @@ use rustix::net::{
     send, socket_with, sockopt,
 };
 
-/// Links, IPv4 addresses, IPv6 addresses: `RTMGRP_*`.
+/// Multicast groups for links, IPv4 addresses and IPv6 addresses (`RTMGRP_*`).
 const GROUPS: u32 =
     (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR).cast_unsigned();
 
-/// What is asked of the kernel for events that are not read yet. It doubles the number, and
-/// charges about 800 bytes per address event: some ten thousand of them fit.
-const RECEIVE_BUFFER: usize = 4 << 20;
+/// Requested size of the receive queue, in bytes. The kernel doubles it and charges about 800 bytes per address event,
+/// so about ten thousand unread events fit.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// What one `recv` can take, to begin with. The kernel sizes the parts of a dump to fit a
-/// page; a link with hundreds of virtual functions needs more, and gets it.
+/// Receive buffer on the stack of the caller. The kernel makes the datagrams of a dump fit into a page; a link with
+/// hundreds of virtual functions needs more, and then a buffer on the heap is used.
 pub type Scratch = [u8; 4 << 10];
 
-/// What a look into the receive queue brought.
+/// The result of one attempt to read from the receive queue.
 #[derive(Debug)]
 pub enum Received<'a> {
-    /// A whole datagram from the kernel.
+    /// A complete datagram from the kernel.
     Datagram(&'a [u8]),
-    /// A datagram that did not fit. The buffer has grown; this one is lost.
+    /// The datagram was larger than the buffer and is lost. The buffer has grown for the next one.
     Truncated,
-    /// Events were dropped because the queue was full (`ENOBUFS`).
+    /// The kernel dropped events because the queue was full (`ENOBUFS`).
     Overrun,
     /// The queue is empty.
-    Quiet,
+    QueueEmpty,
 }
 
-/// An open socket.
+/// An open netlink socket.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     port: u32,
-    /// Empty until a datagram was larger than a [`Scratch`].
+    /// Buffer on the heap; empty until a datagram was larger than a [`Scratch`].
     large: Vec<u8>,
 }
 
 impl Socket {
-    /// Opens a socket in the namespace of the calling thread, subscribed from the start.
-    pub fn subscribe() -> io::Result<Self> {
+    /// Opens a socket in the namespace of the calling thread that receives all changes of links and addresses from now
+    /// on.
+    pub fn open_subscribed() -> io::Result<Self> {
         Self::open(GROUPS)
     }
 
-    /// Opens a socket in the namespace of the calling thread that hears only answers.
-    pub fn ask() -> io::Result<Self> {
+    /// Opens a socket in the namespace of the calling thread that receives only answers to its requests.
+    pub fn open_for_queries() -> io::Result<Self> {
         Self::open(0)
     }
 
@@ -63,30 +64,31 @@ impl Socket {
             // NETLINK_ROUTE is protocol 0.
             None,
         )?;
-        // NETLINK_NO_ENOBUFS stays off: that error is how we learn to look again.
-        // Answers come as fast as they are read, and need no room.
+        // NETLINK_NO_ENOBUFS stays off: ENOBUFS is the sign that events were lost and that a new snapshot is needed.
+        // A socket without subscriptions needs no larger queue: the kernel produces an answer as fast as it is read.
         let is_subscribed = groups != 0;
-        if is_subscribed && sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err()
+        if is_subscribed
+            && sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER_BYTES).is_err()
         {
-            // Without the privilege the system's limit applies; overruns are then likelier,
-            // never wrong.
-            sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
+            // Without CAP_NET_ADMIN the system's limit (net.core.rmem_max) applies. Overruns are then more frequent,
+            // but they are still detected.
+            sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER_BYTES)?;
         }
         bind(&fd, &SocketAddrNetlink::new(0, groups))?;
         let port = SocketAddrNetlink::try_from(getsockname(&fd)?)?.pid();
         Ok(Self { fd, port, large: Vec::new() })
     }
 
-    /// Our address: replies to our requests carry it.
+    /// The netlink port of this socket. Answers to its requests carry it.
     pub fn port(&self) -> u32 {
         self.port
     }
 
-    /// Asks for a dump: `RTM_GETLINK` or `RTM_GETADDR`.
+    /// Requests a dump of all links (`RTM_GETLINK`) or all addresses (`RTM_GETADDR`).
     pub fn request_dump(&self, kind: u16, sequence: u32) -> io::Result<()> {
-        // nlmsghdr, then `ifinfomsg` or the shorter `ifaddrmsg`, of which only the family
-        // counts: AF_UNSPEC. For links one attribute: counting packets over all CPUs, for
-        // nobody, is most of what a dump of links costs.
+        // nlmsghdr, then `ifinfomsg` or the shorter `ifaddrmsg`, all zero (the family is AF_UNSPEC). A request for
+        // links has one attribute: it leaves out the packet counters. Summing them up over all CPUs is most of the
+        // work of a link dump, and no caller reads them.
         const LENGTH: usize = 40;
         // `<linux/netlink.h>`: NLM_F_REQUEST, and NLM_F_DUMP (ROOT and MATCH).
         const FLAGS: u16 = 0x001 | 0x300;
@@ -105,30 +107,30 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends a request of another making.
+    /// Sends a complete request to the kernel.
     pub fn send(&self, request: &[u8]) -> io::Result<()> {
         send(&self.fd, request, SendFlags::empty())?;
         Ok(())
     }
 
-    /// Takes the next datagram off the queue, without waiting.
+    /// Takes the next datagram from the queue, without waiting.
     ///
-    /// It goes into `scratch`, which costs nothing on the caller's stack; or, once one has
-    /// been too large for that, into a buffer of our own.
+    /// The datagram is stored in `scratch`, so that the socket needs no buffer of its own; after the first datagram
+    /// that was too large for it, in a buffer on the heap.
     pub fn receive<'a>(&'a mut self, scratch: &'a mut Scratch) -> io::Result<Received<'a>> {
         let length = loop {
             let buffer = if self.large.is_empty() { &mut scratch[..] } else { &mut self.large };
             match recvfrom(&self.fd, buffer, RecvFlags::TRUNC) {
                 Ok((_, _, Some(from))) if !is_kernel(&from) => {}
                 Ok((_, length, _)) => break length,
-                Err(Errno::AGAIN) => return Ok(Received::Quiet),
+                Err(Errno::AGAIN) => return Ok(Received::QueueEmpty),
                 Err(Errno::NOBUFS) => return Ok(Received::Overrun),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         };
         if length > self.large.len().max(scratch.len()) {
-            // Room for the largest part of a dump that any kernel sends.
+            // 32 KiB is the largest datagram of a dump that any kernel sends.
             self.large = vec![0; length.max(32 << 10)];
             return Ok(Received::Truncated);
         }
@@ -136,8 +138,7 @@ impl Socket {
         Ok(Received::Datagram(&buffer[..length]))
     }
 
-    /// Gives the queue room for twice as many `bytes`, or for the least that the kernel allows, so that a test can
-    /// overrun it.
+    /// Sets the size of the receive queue to twice `bytes`, or to the kernel's minimum, so that a test can overrun it.
     #[doc(hidden)]
     pub fn shrink_queue(&self, bytes: usize) -> io::Result<()> {
         Ok(sockopt::set_socket_recv_buffer_size(&self.fd, bytes)?)
@@ -150,7 +151,18 @@ impl AsFd for Socket {
     }
 }
 
-/// Any process with the privilege can send to our port; only the kernel is believed.
+/// Any process with the privilege can send to the port of this socket. Only messages from the kernel (port 0) are
+/// accepted.
 fn is_kernel(from: &rustix::net::SocketAddrAny) -> bool {
     SocketAddrNetlink::try_from(from.clone()).is_ok_and(|from| from.pid() == 0)
+}
+
+/// Enables a socket option of level `SOL_NETLINK` (`NETLINK_*`).
+pub(crate) fn enable_option(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the value outlives the call, and 4 is its size in bytes.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const on).cast(), 4)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -13,17 +13,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::snapshot::AddressFacts;
 use vipwatch_core::{
-    AnnouncePlan, ErrorChain, InstanceId, Inventory, Moment, NeutronState, Observation,
-    SnapshotReason, Usability,
+    AnnouncePlan, ErrorChain, InstanceId, Moment, NeutronState, Observation, Snapshot,
+    SnapshotReason,
 };
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 use vipwatch_linux::netns::visit;
-use vipwatch_linux::snapshot::OwnNetnsQuery;
+use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 use vipwatch_outlets::announce::{AnnounceNote, AnnounceTrigger, Announcer};
@@ -87,7 +86,7 @@ impl AnnounceHandle {
 struct Running {
     transition: Arc<Transition>,
     announcer: Announcer,
-    query: OwnNetnsQuery,
+    query: NetnsQuery,
     /// When it was begun, and how often the namespace was looked at since.
     began: Moment,
     options: usize,
@@ -106,7 +105,7 @@ impl Running {
 
     /// Shows the announcer which of the instance's addresses there are.
     fn look(&mut self) -> Result<(), String> {
-        let snapshot = self.query.snapshot().map_err(|error| ErrorChain(&error).to_string())?;
+        let snapshot = self.query.own_snapshot().map_err(|error| ErrorChain(&error).to_string())?;
         let wanted = &self.transition.found.vrrp.addresses;
         let of_ours = |facts: &&AddressFacts| {
             let name = snapshot.link(facts.target.link).map(|link| link.name);
@@ -114,24 +113,10 @@ impl Running {
                 .iter()
                 .any(|address| Some(address.link) == name && address.cidr.addr() == facts.target.ip)
         };
-        let usability = |facts: &AddressFacts| {
-            let is_usable = !facts.is_tentative && !facts.is_duplicate;
-            if is_usable { Usability::Usable } else { Usability::NotUsable }
-        };
-        let inventory = Inventory {
-            look: SnapshotReason::Resync,
-            links: snapshot.links.iter().map(|facts| (facts.link, facts.name)).collect(),
-            addresses: snapshot
-                .addresses
-                .iter()
-                .filter(of_ours)
-                .filter_map(|facts| {
-                    let cidr = IpNet::new(facts.target.ip, facts.prefix).ok()?;
-                    Some((facts.target.link, cidr, usability(facts)))
-                })
-                .collect(),
-        };
-        self.announcer.observe(&Observation::Inventory(inventory), clock::now());
+        let addresses = snapshot.addresses.iter().filter(of_ours).copied().collect();
+        let snapshot = Snapshot { addresses, links: snapshot.links };
+        let seen = Observation::Snapshot { reason: SnapshotReason::Resync, snapshot };
+        self.announcer.observe(&seen, clock::now());
         Ok(())
     }
 }
@@ -165,7 +150,7 @@ impl AnnounceWorker {
     fn begin(&mut self, transition: Arc<Transition>, plan: AnnouncePlan) {
         let found = &transition.found;
         let opened = visit(found.netns.as_ref(), || {
-            let query = OwnNetnsQuery::open().map_err(|error| ErrorChain(&error).to_string())?;
+            let query = NetnsQuery::open_own().map_err(|error| ErrorChain(&error).to_string())?;
             let announcer = Announcer::open(plan, AnnounceTrigger::Primary, None);
             Ok((query, announcer.map_err(|error| ErrorChain(&error).to_string())?))
         });

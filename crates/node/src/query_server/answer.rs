@@ -8,11 +8,12 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, SystemTime};
 
 use crate::discovery::ConfigProblem;
-use crate::watch::look::Looker;
+use crate::watch::look::netns_snapshot;
 use serde_json::{Value, json};
 use vipwatch_core::role::{AddressState, address_state};
 use vipwatch_core::{InstanceId, NeutronState, Role};
 use vipwatch_history::{HistoryEntry as Recorded, HistoryError, Query, Reader, RecorderRun};
+use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::process::release_spare_heap;
 
 use super::{QueryContext, QuerySource, Why, refusal, reports, say};
@@ -125,7 +126,9 @@ fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
     } = entry;
     // Of half an instance, which half?
     let snapshot = match role {
-        Role::Partial { .. } => Looker::new().snapshot(found.netns.as_ref()).ok(),
+        Role::Partial { .. } => {
+            netns_snapshot(&mut NetnsQuery::open().ok(), found.netns.as_ref()).ok()
+        }
         _ => None,
     };
     let held = |link, cidr| match role {
@@ -192,13 +195,13 @@ fn show(context: &QueryContext, prefix: &str) -> Value {
             return refusal(Why::Missing, &format!("{text}: {} …", ids.join(", ")));
         }
     };
-    let mut query = Looker::new();
+    let mut query = NetnsQuery::open().ok();
     let Some((entry, findings)) =
         context.audit.look_at(&context.store, &entry.found.id, &mut query)
     else {
         return refusal(Why::Missing, &format!("{prefix:?} has just gone"));
     };
-    let snapshot = query.snapshot(entry.found.netns.as_ref());
+    let snapshot = netns_snapshot(&mut query, entry.found.netns.as_ref());
     let mut shown = instance(context, &entry);
     shown["addresses"] = entry
         .found
@@ -280,7 +283,7 @@ fn doctor(context: &QueryContext) -> Value {
     findings.extend(clashes(&view));
     findings.extend(flapping(context));
     let mut young = 0;
-    let mut query = Looker::new();
+    let mut query = NetnsQuery::open().ok();
     for id in view.entries.keys() {
         let Some((entry, aged)) = context.audit.look_at(&context.store, id, &mut query) else {
             continue;

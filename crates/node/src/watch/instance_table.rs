@@ -28,7 +28,8 @@ use vipwatch_core::{RateLimit, RateLimiter};
 use vipwatch_linux::clock;
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::netns::{Netns, NetnsError, NetnsId};
-use vipwatch_linux::netns_watcher::{NetnsEvent, NetnsRef, NetnsWatcher};
+use vipwatch_linux::netns_query::NetnsRef;
+use vipwatch_linux::netns_watcher::{NetnsEvent, NetnsWatcher};
 
 use self::interest::Interest;
 use crate::discovery::InstanceConfig;
@@ -431,7 +432,7 @@ impl InstanceTable {
             // It has gone while we were about to ask, and the kernel will say so.
             Err(WatchError::Dump(error)) if error.raw_os_error() == Some(EINVAL) => return,
             // What was known of it stands until it can be asked in peace.
-            Err(WatchError::Endless) => {
+            Err(WatchError::Incomplete) => {
                 self.pending.insert(name.clone(), cause);
                 return;
             }
@@ -462,15 +463,15 @@ fn find_home(
     name: Option<&NetnsName>,
     known: Option<NetnsRef>,
 ) -> Result<NetnsRef, Role> {
-    let Some(name) = name else { return Ok(NetnsRef::Here) };
+    let Some(name) = name else { return Ok(NetnsRef::Own) };
     let netns = Netns::open(name).map_err(|error| match error {
         // A name that stands for nothing is about to go, or to come.
         NetnsError::Missing(_) | NetnsError::NotANamespace(_) => Role::Fault(Fault::NoNetns),
         error => Role::Unknown(error.to_string()),
     })?;
     match known {
-        Some(place) if watcher.is_still(&netns, place) => Ok(place),
-        _ => watcher.adopt(&netns).map_err(|error| Role::Unknown(error.to_string())),
+        Some(place) if watcher.refers_to(place, &netns) => Ok(place),
+        _ => watcher.watch(&netns).map_err(|error| Role::Unknown(error.to_string())),
     }
 }
 

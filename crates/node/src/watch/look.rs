@@ -8,10 +8,8 @@ use ipnet::IpNet;
 use vipwatch_core::role::{AddressState, address_state, role_of};
 use vipwatch_core::snapshot::Snapshot;
 use vipwatch_core::{ErrorChain, Fault, LinkName, NetnsName, Role};
-use vipwatch_linux::netns::{Netns, NetnsError, visit};
-use vipwatch_linux::netns_query::NetnsQuery;
-use vipwatch_linux::netns_watcher::NetnsRef;
-use vipwatch_linux::snapshot::OwnNetnsQuery;
+use vipwatch_linux::netns::NetnsError;
+use vipwatch_linux::netns_query::{NetnsQuery, NetnsQueryError};
 
 use crate::discovery::InstanceConfig;
 
@@ -29,11 +27,11 @@ pub struct InstanceReading<'a> {
 /// Looks at all of `instances`.
 pub fn look(instances: &[Arc<InstanceConfig>]) -> Vec<InstanceReading<'_>> {
     // Many instances share a namespace; it is asked once.
-    let mut query = Looker::new();
+    let mut query = NetnsQuery::open().ok();
     let mut snapshots: BTreeMap<Option<&NetnsName>, Result<Snapshot, Role>> = BTreeMap::new();
     let each = instances.iter().map(|found| {
         let netns = found.netns.as_ref();
-        let snapshot = snapshots.entry(netns).or_insert_with(|| query.snapshot(netns));
+        let snapshot = snapshots.entry(netns).or_insert_with(|| netns_snapshot(&mut query, netns));
         let watched = found.watched();
         let addresses = watched.iter().map(|(link, cidr)| {
             let found = snapshot.as_ref().map(|snapshot| address_state(snapshot, *link, *cidr));
@@ -49,46 +47,18 @@ pub fn look(instances: &[Arc<InstanceConfig>]) -> Vec<InstanceReading<'_>> {
     each.collect()
 }
 
-/// Asks namespaces for everything, again and again: from outside where they can be asked so, by
-/// visiting them where not.
-#[derive(Debug)]
-pub struct Looker {
-    query: Option<NetnsQuery>,
-}
-
-impl Looker {
-    /// Has not looked yet.
-    pub fn new() -> Self {
-        Self { query: NetnsQuery::open().ok() }
-    }
-
-    /// Everything in a namespace, now; or where its instances stand without it.
-    pub fn snapshot(&mut self, netns: Option<&NetnsName>) -> Result<Snapshot, Role> {
-        self.ask_about(netns).map_or_else(|| visiting(netns), Ok)
-    }
-
-    fn ask_about(&mut self, netns: Option<&NetnsName>) -> Option<Snapshot> {
-        let query = self.query.as_mut()?;
-        let place = match netns {
-            Some(name) => query.find(&Netns::open(name).ok()?).ok()??,
-            None => NetnsRef::Here,
-        };
-        query.snapshot(place).ok()
-    }
-}
-
-impl Default for Looker {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-fn visiting(netns: Option<&NetnsName>) -> Result<Snapshot, Role> {
-    let unknown = |error: &dyn std::error::Error| Role::Unknown(ErrorChain(error).to_string());
-    match visit(netns, || OwnNetnsQuery::open().and_then(|mut query| query.snapshot())) {
-        Ok(Ok(snapshot)) => Ok(snapshot),
-        Ok(Err(error)) => Err(unknown(&error)),
-        Err(NetnsError::Missing(_)) => Err(Role::Fault(Fault::NoNetns)),
-        Err(error) => Err(unknown(&error)),
-    }
+/// Reads a namespace by its name, or the caller's own if it is `None`; on failure returns the role of the instances in it.
+/// `query` is `None` where other namespaces cannot be read from outside.
+pub fn netns_snapshot(
+    query: &mut Option<NetnsQuery>,
+    netns: Option<&NetnsName>,
+) -> Result<Snapshot, Role> {
+    let snapshot = match query {
+        Some(query) => query.snapshot_by_name(netns),
+        None => NetnsQuery::snapshot_by_visit(netns),
+    };
+    snapshot.map_err(|error| match error {
+        NetnsQueryError::Netns(NetnsError::Missing(_)) => Role::Fault(Fault::NoNetns),
+        error => Role::Unknown(ErrorChain(&error).to_string()),
+    })
 }

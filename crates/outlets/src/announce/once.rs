@@ -13,7 +13,7 @@ use vipwatch_core::{AnnouncePlan, LinkAddress, LinkName, NetnsName};
 use vipwatch_linux::clock;
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::netns::{NetnsError, visit};
-use vipwatch_linux::snapshot::OwnNetnsQuery;
+use vipwatch_linux::netns_query::NetnsQuery;
 
 use super::{AnnounceCounts, AnnounceNote, AnnounceTrigger, Announcer, AnnouncerError};
 
@@ -122,7 +122,7 @@ fn targets(
     request: &AnnounceRequest,
     report: &mut AnnounceReport,
 ) -> Result<Vec<LinkAddress>, AnnounceError> {
-    let snapshot = OwnNetnsQuery::open()?.snapshot()?;
+    let snapshot = NetnsQuery::open_own()?.own_snapshot()?;
     let is_on_link = |target: &LinkAddress| {
         let name = snapshot.link(target.link).map(|facts| facts.name);
         request.link.is_none_or(|wanted| name == Some(wanted))

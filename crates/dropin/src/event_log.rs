@@ -105,14 +105,14 @@ impl RouterEventLog {
                     ),
                 );
             }
-            AnnounceNote::Blind(error) => log.line(
+            AnnounceNote::QueryFailed(error) => log.line(
                 Level::Warning,
                 format_args!(
                     "Nothing is announced of router {router} for now: {}; retrying",
                     ErrorChain(error)
                 ),
             ),
-            AnnounceNote::Deaf(error) => log.line(
+            AnnounceNote::ListenFailed(error) => log.line(
                 Level::Warning,
                 format_args!(
                     "Nobody can be asked for other holders of router {router}'s addresses: {error}"

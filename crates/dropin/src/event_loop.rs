@@ -149,7 +149,7 @@ impl<J: EventLog> EventLoop<J> {
                     self.note_told(told);
                 }
                 Source::Announcer => {
-                    let notes = self.announcer.as_mut().map(|announcer| announcer.answered());
+                    let notes = self.announcer.as_mut().map(|announcer| announcer.read_answers());
                     self.note_announced(notes);
                 }
                 Source::Conntrack => self.read_conntrack(),
@@ -161,7 +161,7 @@ impl<J: EventLog> EventLoop<J> {
 
     /// Says what is left to be said, at the end.
     pub fn close(&mut self) {
-        let tally = self.announcer.as_mut().and_then(|announcer| announcer.tally());
+        let tally = self.announcer.as_mut().and_then(|announcer| announcer.take_counts());
         self.note_announced(tally.map(|tally| vec![AnnounceNote::Ended(tally)]));
     }
 
@@ -478,7 +478,7 @@ impl<J: EventLog> EventLoop<J> {
     /// demotion is cancelled by it, and what appears after is not.
     fn heed(&mut self, change: &StateChange) {
         if let Some(announcer) = &mut self.announcer {
-            announcer.follow(change.to, change.at);
+            announcer.set_state(change.to, change.at);
         }
     }
 
@@ -517,20 +517,20 @@ impl<J: EventLog> EventLoop<J> {
     /// again with every audit, and the retries of the outlets do not depend on it.
     fn watch_directories(&mut self) {
         let agents = self.agent.path().parent().unwrap_or(Path::new("/"));
-        if self.agent_directory.as_ref().is_none_or(|watched| !watched.is_still(agents)) {
-            self.agent_directory = self.directories.watch(agents, DirectoryInterest::Arrivals).ok();
+        if self.agent_directory.as_ref().is_none_or(|watched| !watched.is_at(agents)) {
+            self.agent_directory =
+                self.directories.watch(agents, DirectoryInterest::Additions).ok();
             // What appeared before we watched made no sound.
             self.agent.socket_appeared();
         }
         let names = Path::new(DIRECTORY);
-        if self.netns_directory.as_ref().is_none_or(|watched| !watched.is_still(names)) {
-            self.netns_directory =
-                self.directories.watch(names, DirectoryInterest::Departures).ok();
+        if self.netns_directory.as_ref().is_none_or(|watched| !watched.is_at(names)) {
+            self.netns_directory = self.directories.watch(names, DirectoryInterest::Removals).ok();
         }
     }
 
     fn read_directories(&mut self) {
-        if self.directories.have_news() {
+        if self.directories.has_changed() {
             self.agent.socket_appeared();
             if self.has_lost_its_namespace() {
                 self.namespace_gone();

@@ -136,7 +136,7 @@ impl Setup {
             Some(handle) => handle,
             None => Netns::open(&self.netns).map_err(|error| netns_failure(&error))?,
         };
-        let netns = handle.settle().map_err(|error| netns_failure(&error))?;
+        let netns = handle.enter().map_err(|error| netns_failure(&error))?;
         let announcer = self.announcer();
         if let Err(error) = &announcer
             && self.is_announce_asked

@@ -1,36 +1,35 @@
-//! Announcements: the frames, and the one socket they leave by.
+//! Frames that announce an address, and the packet socket that sends them.
 //!
-//! [`arp`] and [`ndisc`] build and read frames and touch nothing else; [`port`] is the packet
-//! socket. Who is announced, when, and whether it would be true is `vipwatch_core::announce`'s
-//! business.
+//! [`arp`] and [`ndisc`] encode and decode frames and make no system calls; [`packet_socket`] sends and receives them.
+//! Which addresses are announced, and when, is decided by `vipwatch_core::announce`.
 
 pub mod arp;
 pub mod ndisc;
-pub mod port;
+pub mod packet_socket;
 
 use std::net::IpAddr;
 
 use vipwatch_core::announce::AnnounceSource;
 use vipwatch_core::snapshot::Mac;
 
-/// The largest frame built here: an advertisement with one option.
-const LARGEST: usize = 86;
+/// Size of the largest frame that is built here: a neighbour advertisement with one option.
+const MAX_FRAME_BYTES: usize = 86;
 
 /// `<linux/if_ether.h>`.
 const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// One Ethernet frame, ready to be sent.
+/// A complete Ethernet frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
-    bytes: [u8; LARGEST],
+    bytes: [u8; MAX_FRAME_BYTES],
     length: usize,
 }
 
 impl Frame {
-    /// The head of a frame; the rest is appended.
+    /// A frame with the Ethernet header only.
     fn new(to: Mac, from: Mac, ethertype: u16) -> Self {
-        let mut frame = Self { bytes: [0; LARGEST], length: 0 };
+        let mut frame = Self { bytes: [0; MAX_FRAME_BYTES], length: 0 };
         frame.append(&to.0).append(&from.0).append(&ethertype.to_be_bytes());
         frame
     }
@@ -41,56 +40,56 @@ impl Frame {
         self
     }
 
-    /// Its bytes, from the destination on.
+    /// All bytes of the frame, from the destination MAC on.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-/// Everything that says "`ip` is at `speaker`".
+/// The frames of one announcement that `ip` is at the MAC of `source`.
 ///
-/// IPv4 is said twice, as a request and as a reply: RFC 5227 §3 asks for requests, and there
-/// are stations that take only replies for news.
-pub fn announcement(ip: IpAddr, speaker: &AnnounceSource) -> impl Iterator<Item = Frame> + use<> {
+/// For IPv4 there are two frames, an ARP request and an ARP reply: RFC 5227 §3 specifies requests, but some stations
+/// update their table only from replies.
+pub fn announcement(ip: IpAddr, source: &AnnounceSource) -> impl Iterator<Item = Frame> + use<> {
     let (first, second) = match ip {
         IpAddr::V4(ip) => (
-            arp::gratuitous(arp::Operation::Request, speaker.mac, ip),
-            Some(arp::gratuitous(arp::Operation::Reply, speaker.mac, ip)),
+            arp::gratuitous(arp::Operation::Request, source.mac, ip),
+            Some(arp::gratuitous(arp::Operation::Reply, source.mac, ip)),
         ),
-        IpAddr::V6(ip) => (ndisc::unsolicited(speaker.mac, ip, speaker.is_router), None),
+        IpAddr::V6(ip) => (ndisc::unsolicited(source.mac, ip, source.is_router), None),
     };
     std::iter::once(first).chain(second)
 }
 
-/// The question "who else has `ip`?".
-pub fn question(ip: IpAddr, from: Mac) -> Frame {
+/// A frame that asks whether another station has `ip`, without claiming it.
+pub fn probe(ip: IpAddr, from: Mac) -> Frame {
     match ip {
         IpAddr::V4(ip) => arp::probe(from, ip),
         IpAddr::V6(ip) => ndisc::solicitation(from, ip),
     }
 }
 
-/// A station that says it has an address.
+/// A station's claim that it has an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressClaim {
-    /// The address.
+    /// The claimed address.
     pub ip: IpAddr,
-    /// The station.
+    /// The MAC of the station.
     pub mac: Mac,
 }
 
-/// What `frame` claims, if it claims anything. Takes any bytes.
-pub fn claim(frame: &[u8]) -> Option<AddressClaim> {
+/// The claim in a received frame; `None` if it contains none. Accepts any bytes.
+pub fn decode_claim(frame: &[u8]) -> Option<AddressClaim> {
     let ethertype = u16::from_be_bytes(array(frame, 12)?);
     let body = frame.get(14..)?;
     match ethertype {
-        ETHERTYPE_ARP => arp::claim(body),
-        ETHERTYPE_IPV6 => ndisc::claim(body, Mac(array(frame, 6)?)),
+        ETHERTYPE_ARP => arp::decode_claim(body),
+        ETHERTYPE_IPV6 => ndisc::decode_claim(body, Mac(array(frame, 6)?)),
         _ => None,
     }
 }
 
-/// `N` bytes at `at`, if there are so many.
+/// `N` bytes from position `at`; `None` if there are fewer.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }

@@ -1,9 +1,8 @@
-//! Tells that something appeared in a directory or left it (dnotify).
+//! Watches a few directories for added or removed entries (dnotify, `F_NOTIFY` of `fcntl(2)`).
 //!
-//! Not inotify: a host allows a user 128 inotify instances by default, for all processes
-//! together, and there is one monitor per router. The older interface has no such limit.
-//! It says less, only that *something* happened, which is a reason to look; and a watcher
-//! for departures is not woken by arrivals, which spares a thousand monitors a thousand
+//! Not inotify: by default a user has 128 inotify instances on a host, for all processes together, and there is one
+//! monitor for each router. The older interface has no such limit. It reports only that *something* changed; the caller
+//! then reads the directory. A watcher for removals is not woken by additions: this saves a thousand monitors a thousand
 //! wake-ups each when a node boots.
 
 use std::io;
@@ -14,31 +13,31 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::signal::{SignalFile, signal_file};
 
-/// Which news of a directory is wanted.
+/// Which changes of a directory are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryInterest {
-    /// Things that appear.
-    Arrivals,
-    /// Things that go.
-    Departures,
+    /// Entries that are created.
+    Additions,
+    /// Entries that are removed.
+    Removals,
 }
 
-/// A directory that is watched, for as long as this is held.
+/// A watched directory. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct WatchedDirectory {
     directory: OwnedFd,
 }
 
-/// Watches directories; readable when something happened in one of them.
+/// Watches directories; readable when something has changed in one of them.
 #[derive(Debug)]
 pub struct DirectoryNotifier {
     signals: SignalFile,
 }
 
 impl DirectoryNotifier {
-    /// Watches nothing yet. Call while there is one thread.
+    /// Creates a notifier without directories. Call it while the process has one thread, because it blocks signals.
     pub fn new() -> io::Result<Self> {
-        // SIGIO comes instead when the queue for the other is full.
+        // The kernel sends SIGIO instead when the queue of the real-time signal is full.
         Ok(Self { signals: signal_file(&[signal(), libc::SIGIO])? })
     }
 
@@ -48,7 +47,7 @@ impl DirectoryNotifier {
         directory: &Path,
         interest: DirectoryInterest,
     ) -> io::Result<WatchedDirectory> {
-        // <linux/fcntl.h>; libc has them for another C library only.
+        // `<linux/fcntl.h>`; libc does not have them for musl.
         const DN_CREATE: libc::c_int = 0x04;
         const DN_DELETE: libc::c_int = 0x08;
         const DN_MULTISHOT: libc::c_int = libc::c_int::MIN;
@@ -57,11 +56,11 @@ impl DirectoryNotifier {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(directory, flags, Mode::empty())?;
         let events = match interest {
-            DirectoryInterest::Arrivals => DN_CREATE,
-            DirectoryInterest::Departures => DN_DELETE,
+            DirectoryInterest::Additions => DN_CREATE,
+            DirectoryInterest::Removals => DN_DELETE,
         };
-        // SAFETY: both commands take an integer, and the descriptor is open. The signal they
-        // send is blocked by `signal_file`, so it can only be read.
+        // SAFETY: both commands take an integer, and the descriptor is open. `signal_file` has blocked the signal that
+        // they send, so it can only be read.
         let is_watched = unsafe {
             libc::fcntl(directory.as_raw_fd(), F_SETSIG, signal()) == 0
                 && libc::fcntl(directory.as_raw_fd(), F_NOTIFY, events | DN_MULTISHOT) == 0
@@ -73,13 +72,13 @@ impl DirectoryNotifier {
         }
     }
 
-    /// Whether anything happened since the last call.
-    pub fn have_news(&self) -> bool {
-        let mut is_news = false;
+    /// Whether anything has changed in a watched directory since the last call.
+    pub fn has_changed(&self) -> bool {
+        let mut has_changed = false;
         while self.signals.read().is_some() {
-            is_news = true;
+            has_changed = true;
         }
-        is_news
+        has_changed
     }
 }
 
@@ -90,15 +89,15 @@ impl AsFd for DirectoryNotifier {
 }
 
 impl WatchedDirectory {
-    /// Whether `directory` is still the one that is watched, and not a new one of its name.
-    pub fn is_still(&self, directory: &Path) -> bool {
-        let ours = rustix::fs::fstat(&self.directory);
+    /// Whether the path `directory` still leads to the watched directory, and not to a new one with the same name.
+    pub fn is_at(&self, directory: &Path) -> bool {
+        let watched = rustix::fs::fstat(&self.directory);
         let named = rustix::fs::stat(directory);
-        matches!((ours, named), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+        matches!((watched, named), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
     }
 }
 
-/// A real-time signal: they queue, and nobody uses this one for anything else.
+/// A real-time signal, because those are queued. No other code of the program uses this one.
 fn signal() -> libc::c_int {
     libc::SIGRTMIN() + 5
 }

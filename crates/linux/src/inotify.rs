@@ -1,8 +1,8 @@
-//! Tells that something happened in one of many directories (inotify).
+//! Watches thousands of directories for changes (inotify).
 //!
-//! For one process per host, which may have one of the 128 instances that a user has; see
-//! [`crate::dnotify`] for what a thousand processes use. It says *that* something happened,
-//! which is a reason to look; a queue that ran over says so too.
+//! A user has 128 inotify instances by default, so this is for one process per host. See [`crate::dnotify`] for the
+//! drop-in, which runs a thousand times. The watcher reports *that* something changed; the caller then reads the
+//! directory. After an overflow of the event queue it reports a change of every topic.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,46 +17,48 @@ use rustix::io::Errno;
 /// What a directory is watched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchTopic {
-    /// Names of namespaces.
-    Names,
-    /// Files of any name.
+    /// Names of network namespaces.
+    NetnsNames,
+    /// Files with any name.
     Files,
-    /// A file of this name; others are no news.
+    /// Only the file with this name.
     File(&'static str),
-    /// Sockets of agents.
-    Agents,
+    /// Sockets of Neutron's agents.
+    AgentSockets,
 }
 
-/// What has happened.
+/// Which topics have changed since the last read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirectoryChanges {
-    /// In a directory of names.
-    pub names: bool,
-    /// In one of files.
+    /// [`WatchTopic::NetnsNames`]
+    pub netns_names: bool,
+    /// [`WatchTopic::Files`] or [`WatchTopic::File`]
     pub files: bool,
-    /// In one of sockets.
-    pub agents: bool,
+    /// [`WatchTopic::AgentSockets`]
+    pub agent_sockets: bool,
 }
 
-/// Directories that are watched.
+/// Watches directories; readable when something has changed in one of them.
 #[derive(Debug)]
 pub struct DirectoryWatcher {
     queue: OwnedFd,
+    /// The inotify watch descriptor of each directory.
     by_path: HashMap<Arc<Path>, i32>,
-    /// What each is watched for; one thing, as a rule.
+    /// The topics of each watch descriptor; usually one.
     topics: HashMap<i32, (Arc<Path>, Box<[WatchTopic]>)>,
 }
 
 impl DirectoryWatcher {
-    /// Watches nothing yet.
+    /// Creates a watcher without directories.
     pub fn new() -> io::Result<Self> {
         let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         Ok(Self { queue, by_path: HashMap::new(), topics: HashMap::new() })
     }
 
-    /// Watches `directory` for `topic`; false if it is watched for that already.
+    /// Watches `directory` for `topic`; returns false if it is already watched for that topic.
     pub fn watch(&mut self, directory: &Path, topic: WatchTopic) -> io::Result<bool> {
-        let known = self.by_path.get(directory).and_then(|number| self.topics.get_mut(number));
+        let known =
+            self.by_path.get(directory).and_then(|descriptor| self.topics.get_mut(descriptor));
         if let Some((_, topics)) = known {
             let is_new = !topics.contains(&topic);
             if is_new {
@@ -71,21 +73,21 @@ impl DirectoryWatcher {
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
-        let number = inotify::add_watch(&self.queue, directory, flags)?;
+        let descriptor = inotify::add_watch(&self.queue, directory, flags)?;
         let path: Arc<Path> = directory.into();
-        self.by_path.insert(Arc::clone(&path), number);
-        self.topics.insert(number, (path, Box::new([topic])));
+        self.by_path.insert(Arc::clone(&path), descriptor);
+        self.topics.insert(descriptor, (path, Box::new([topic])));
         Ok(true)
     }
 
-    /// How many are watched.
+    /// The descriptor of watched directories.
     pub fn count(&self) -> usize {
         self.by_path.len()
     }
 
-    /// What has happened since the last call.
+    /// The topics that have changed since the last call.
     pub fn read(&mut self) -> DirectoryChanges {
-        let mut news = DirectoryChanges::default();
+        let mut changes = DirectoryChanges::default();
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut gone = Vec::new();
         let mut reader = inotify::Reader::new(&self.queue, &mut buffer);
@@ -93,37 +95,37 @@ impl DirectoryWatcher {
             let event = match reader.next() {
                 Ok(event) => event,
                 Err(Errno::INTR) => continue,
-                // Empty; or broken, and then there is a timer.
+                // The queue is empty, or cannot be read: then only the caller's periodic scan finds changes.
                 Err(_) => break,
             };
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                news = DirectoryChanges { names: true, files: true, agents: true };
+                changes = DirectoryChanges { netns_names: true, files: true, agent_sockets: true };
                 continue;
             }
             let Some((_, topics)) = self.topics.get(&event.wd()) else { continue };
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
             for topic in topics {
                 match topic {
-                    WatchTopic::Names => news.names = true,
-                    WatchTopic::Files => news.files = true,
-                    WatchTopic::Agents => news.agents = true,
+                    WatchTopic::NetnsNames => changes.netns_names = true,
+                    WatchTopic::Files => changes.files = true,
+                    WatchTopic::AgentSockets => changes.agent_sockets = true,
                     WatchTopic::File(wanted) => {
-                        news.files |= name.is_none_or(|name| name == wanted.as_bytes());
+                        changes.files |= name.is_none_or(|name| name == wanted.as_bytes());
                     }
                 }
             }
-            // It was removed, or is called otherwise now: the next one of its name is another.
+            // The directory was removed or renamed: a later one with the same name needs a new watch.
             if event.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
                 gone.push(event.wd());
             }
         }
-        for number in gone {
-            let _ = inotify::remove_watch(&self.queue, number);
-            if let Some((path, _)) = self.topics.remove(&number) {
+        for descriptor in gone {
+            let _ = inotify::remove_watch(&self.queue, descriptor);
+            if let Some((path, _)) = self.topics.remove(&descriptor) {
                 self.by_path.remove(&path);
             }
         }
-        news
+        changes
     }
 }
 
@@ -137,39 +139,39 @@ impl AsFd for DirectoryWatcher {
 mod tests {
     use super::*;
 
-    const NOTHING: DirectoryChanges =
-        DirectoryChanges { names: false, files: false, agents: false };
-    const FILES: DirectoryChanges = DirectoryChanges { files: true, ..NOTHING };
+    const NO_CHANGE: DirectoryChanges =
+        DirectoryChanges { netns_names: false, files: false, agent_sockets: false };
+    const FILES: DirectoryChanges = DirectoryChanges { files: true, ..NO_CHANGE };
 
     fn touch(path: &Path) {
         std::fs::File::create(path).unwrap();
     }
 
     #[test]
-    fn only_what_was_asked_about_is_news() {
+    fn only_changes_of_the_watched_file_are_reported() {
         let directory = tempfile::tempdir().unwrap();
-        let mut notices = DirectoryWatcher::new().unwrap();
-        notices.watch(directory.path(), WatchTopic::File("wanted")).unwrap();
+        let mut watcher = DirectoryWatcher::new().unwrap();
+        watcher.watch(directory.path(), WatchTopic::File("wanted")).unwrap();
         touch(&directory.path().join("other"));
-        assert_eq!(notices.read(), NOTHING);
+        assert_eq!(watcher.read(), NO_CHANGE);
         touch(&directory.path().join("wanted"));
-        assert_eq!(notices.read(), FILES);
-        assert_eq!(notices.read(), NOTHING);
+        assert_eq!(watcher.read(), FILES);
+        assert_eq!(watcher.read(), NO_CHANGE);
     }
 
     #[test]
-    fn a_directory_that_is_made_again_can_be_watched_again() {
+    fn a_directory_that_was_created_again_can_be_watched_again() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("d");
         std::fs::create_dir(&directory).unwrap();
-        let mut notices = DirectoryWatcher::new().unwrap();
-        notices.watch(&directory, WatchTopic::Files).unwrap();
+        let mut watcher = DirectoryWatcher::new().unwrap();
+        watcher.watch(&directory, WatchTopic::Files).unwrap();
         std::fs::remove_dir(&directory).unwrap();
-        assert_eq!((notices.read(), notices.count()), (FILES, 0));
-        assert!(notices.watch(&directory, WatchTopic::Files).is_err());
+        assert_eq!((watcher.read(), watcher.count()), (FILES, 0));
+        assert!(watcher.watch(&directory, WatchTopic::Files).is_err());
         std::fs::create_dir(&directory).unwrap();
-        notices.watch(&directory, WatchTopic::Files).unwrap();
+        watcher.watch(&directory, WatchTopic::Files).unwrap();
         touch(&directory.join("x"));
-        assert_eq!(notices.read(), FILES);
+        assert_eq!(watcher.read(), FILES);
     }
 }

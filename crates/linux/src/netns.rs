@@ -1,4 +1,4 @@
-//! Network namespaces by name, as `ip netns` keeps them.
+//! Network namespaces by name, as `ip netns` creates them: opening and entering.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -11,23 +11,22 @@ use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use vipwatch_core::NetnsName;
 
-/// Where names of namespaces live, by agreement of `ip netns` and everybody since.
+/// The directory with the names of namespaces: that of `ip netns`, which other programs use too.
 pub const DIRECTORY: &str = "/run/netns";
 
 /// The file system of a namespace handle since Linux 3.19, from `<linux/magic.h>`.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
 
-/// The file system of a namespace handle before Linux 3.19. Other files of `/proc` have it too: there `setns` decides.
+/// The file system of a namespace handle before Linux 3.19. Other files of `/proc` have it too; `setns` rejects those.
 const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 
-/// Why a namespace could not be had.
+/// Why a namespace cannot be opened or entered.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// No such name.
+    /// There is no namespace with this name.
     #[error("there is no network namespace called {0}")]
     Missing(NetnsName),
-    /// The name exists, but it is an ordinary file: a container that does not share the
-    /// host's mounts sees this.
+    /// The name exists, but it is an ordinary file. A container sees that if it does not share the mounts of the host.
     #[error("{} is not a network namespace", .0.display())]
     NotANamespace(PathBuf),
     /// The file could not be opened or examined.
@@ -35,26 +34,26 @@ pub enum NetnsError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// Entering takes `CAP_SYS_ADMIN`.
+    /// The kernel refused to enter the namespace; that needs `CAP_SYS_ADMIN`.
     #[error("cannot enter the network namespace {name}")]
     Enter {
         /// Its name.
         name: NetnsName,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// The identity of a namespace while it lives: device and inode of its handle.
+/// The identity of a namespace: device and inode of its handle. It is unique while the namespace exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NetnsId(u64, u64);
 
 impl NetnsId {
-    /// Which namespace `name` stands for now; `None` if it stands for none. An error says
-    /// that this could not be found out, which is not the same.
+    /// The namespace that has this name now; `None` if there is no such name. An error means that the name could not be
+    /// checked, not that it does not exist.
     pub fn of_name(name: &NetnsName) -> io::Result<Option<Self>> {
         let path = path_of(name);
         let read = || -> io::Result<Self> {
@@ -67,14 +66,14 @@ impl NetnsId {
         }
     }
 
-    /// The one the calling thread is in.
+    /// The namespace of the calling thread.
     pub fn current() -> io::Result<Self> {
         let handle = open_current()?;
         Ok(Self::of(&handle.metadata()?, &rustix::fs::fstatfs(&handle)?))
     }
 
-    /// Before Linux 3.19 the device is that of the `/proc` through which the handle was opened, and a container that was
-    /// started again has another one. The inode is the namespace's own.
+    /// Before Linux 3.19 the device is that of the `/proc` mount through which the handle was opened, and a restarted
+    /// container has another one. So only the inode is compared there; it belongs to the namespace.
     fn of(metadata: &Metadata, system: &StatFs) -> Self {
         let device = if system.f_type == PROC_SUPER_MAGIC { 0 } else { metadata.dev() };
         Self(device, metadata.ino())
@@ -90,7 +89,7 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Opens the namespace called `name`.
+    /// Opens the namespace with this name.
     pub fn open(name: &NetnsName) -> Result<Self, NetnsError> {
         let path = path_of(name);
         let failed = |path: &Path, source: io::Error| match source.kind() {
@@ -109,38 +108,36 @@ impl Netns {
         Ok(Self { name: name.clone(), handle, id: NetnsId::of(&metadata, &system) })
     }
 
-    /// Its identity.
+    /// The identity of the namespace.
     pub fn id(&self) -> NetnsId {
         self.id
     }
 
-    /// Moves the calling thread here for the rest of its life, and lets go of the handle. A
-    /// process that means to go as a whole has one thread.
+    /// Moves the calling thread into the namespace until the thread ends, and closes the handle. A process moves as a
+    /// whole only while it has one thread.
     ///
-    /// There is no way back on purpose: nothing can be left in the wrong namespace.
-    pub fn settle(self) -> Result<NetnsId, NetnsError> {
+    /// A way back is missing on purpose: a thread can never continue in the wrong namespace.
+    pub fn enter(self) -> Result<NetnsId, NetnsError> {
         if NetnsId::current().is_ok_and(|current| current == self.id) {
             return Ok(self.id);
         }
         match move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network)) {
             Ok(()) => Ok(self.id),
-            // A file of `/proc` that is no namespace, or a namespace of another kind.
+            // A file of `/proc` that is not a namespace, or a namespace of another type.
             Err(Errno::INVAL) => Err(NetnsError::NotANamespace(path_of(&self.name))),
             Err(errno) => Err(NetnsError::Enter { name: self.name, source: errno.into() }),
         }
     }
-}
 
-impl Netns {
-    /// Does `work` here, on a thread that comes and ends here.
+    /// Runs `work` in the namespace, on a thread that enters it and then ends.
     pub fn visit<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
-        let again = |source| NetnsError::Enter { name: self.name.clone(), source };
-        let handle = self.handle.try_clone().map_err(again)?;
+        let failed = |source| NetnsError::Enter { name: self.name.clone(), source };
+        let handle = self.handle.try_clone().map_err(failed)?;
         let netns = Self { name: self.name.clone(), handle, id: self.id };
         std::thread::scope(|scope| {
             let visit = std::thread::Builder::new()
-                .spawn_scoped(scope, move || netns.settle().map(|_id| work()))
-                .map_err(again)?;
+                .spawn_scoped(scope, move || netns.enter().map(|_id| work()))
+                .map_err(failed)?;
             visit.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
@@ -152,8 +149,8 @@ impl AsFd for Netns {
     }
 }
 
-/// Does `work` in the namespace called `name`, or in the caller's own, on a thread that goes
-/// there and ends there.
+/// Runs `work` in the namespace with this name, on a thread that enters it and then ends; if `name` is `None`, on the
+/// calling thread.
 pub fn visit<T: Send>(
     name: Option<&NetnsName>,
     work: impl FnOnce() -> T + Send,

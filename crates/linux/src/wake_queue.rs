@@ -49,12 +49,12 @@ impl<T, C: Default + Extend<T>> WakeQueue<T, C> {
     }
 
     /// Adds one entry and wakes the consumer.
-    pub fn put(&self, entry: T) {
-        self.put_all([entry]);
+    pub fn push(&self, entry: T) {
+        self.push_all([entry]);
     }
 
     /// Adds several entries and wakes the consumer once.
-    pub fn put_all(&self, entries: impl IntoIterator<Item = T>) {
+    pub fn push_all(&self, entries: impl IntoIterator<Item = T>) {
         if let Ok(mut all) = self.shared.entries.lock() {
             all.extend(entries);
         }
@@ -62,7 +62,7 @@ impl<T, C: Default + Extend<T>> WakeQueue<T, C> {
     }
 
     /// Removes and returns all entries.
-    pub fn take(&self) -> C {
+    pub fn take_all(&self) -> C {
         // ORDER: the eventfd is reset before the entries are taken. An entry that is added in between makes it
         // readable again.
         let mut count = [0; 8];
@@ -104,17 +104,17 @@ mod tests {
     fn the_descriptor_is_readable_until_the_entries_are_taken() {
         let queue = WakeQueue::new().unwrap();
         assert!(!is_readable(&queue));
-        queue.put_all([1, 2]);
-        queue.clone().put(3);
+        queue.push_all([1, 2]);
+        queue.clone().push(3);
         assert!(is_readable(&queue));
-        assert_eq!(queue.take(), [1, 2, 3]);
+        assert_eq!(queue.take_all(), [1, 2, 3]);
         assert!(!is_readable(&queue));
     }
 
     #[test]
     fn a_queue_by_key_keeps_the_newest_value_of_each_key() {
         let queue = WakeQueue::newest_per_key().unwrap();
-        queue.put_all([("b", 1), ("a", 2), ("b", 3)]);
-        assert_eq!(queue.take(), BTreeMap::from([("a", 2), ("b", 3)]));
+        queue.push_all([("b", 1), ("a", 2), ("b", 3)]);
+        assert_eq!(queue.take_all(), BTreeMap::from([("a", 2), ("b", 3)]));
     }
 }

@@ -262,7 +262,7 @@ fn a_handle_of_a_kernel_before_3_19_is_checked_by_setns() {
     let netns = lab.netns("old");
     run(Command::new("mount").args(["--bind", "/proc/version"]).arg(netns.path()));
     let handle = vipwatch_linux::netns::Netns::open(&netns.name().parse().unwrap()).unwrap();
-    let error = std::thread::spawn(move || handle.settle().unwrap_err()).join().unwrap();
+    let error = std::thread::spawn(move || handle.enter().unwrap_err()).join().unwrap();
     run(Command::new("umount").arg(netns.path()));
     assert_eq!(error.to_string(), format!("{} is not a network namespace", netns.path().display()));
 }

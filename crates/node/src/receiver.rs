@@ -213,7 +213,7 @@ impl ReceiverService {
         let work = move || {
             drop(self);
             tracing::info!("receiver stopped");
-            signal.put(());
+            signal.push(());
         };
         // If the thread cannot be started, the closure is dropped here, and the receiver with it.
         let thread = std::thread::Builder::new().name("receiver-close".to_owned()).spawn(work);
@@ -232,7 +232,7 @@ pub(crate) struct ReceiverShutdown {
 impl ReceiverShutdown {
     /// Whether the receiver has ended since the last call.
     pub(crate) fn has_ended(&self) -> bool {
-        !self.ended.take().is_empty()
+        !self.ended.take_all().is_empty()
     }
 
     /// Blocks until the receiver has ended.

@@ -243,7 +243,7 @@ impl Journal {
 
     /// The completions since the last call, in order. The journal's descriptor is readable when there are some.
     pub fn take_completions(&mut self) -> Vec<Completion> {
-        let completions = self.completions.take();
+        let completions = self.completions.take_all();
         let is_result = |completion: &&Completion| matches!(completion, Completion::Stored(_));
         let results = completions.iter().filter(is_result).count();
         self.storing = self.storing.saturating_sub(results);

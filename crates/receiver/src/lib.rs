@@ -139,7 +139,7 @@ impl Receiver {
 
     /// Replaces the policy. Open connections keep their deadlines.
     pub fn set_policy(&self, policy: ReceiverPolicy) {
-        self.control.put(ControlMessage::SetPolicy(policy));
+        self.control.push(ControlMessage::SetPolicy(policy));
     }
 
     /// Listens on `socket` with `options` from now on. Open connections are served to their end. On an error the
@@ -153,7 +153,7 @@ impl Receiver {
                 // ORDER: the old file is removed while the old listener is open. The open listener keeps the inode
                 // number from being used again, so that no file of another process is removed.
                 before.remove();
-                self.control.put(ControlMessage::Listen(listener));
+                self.control.push(ControlMessage::Listen(listener));
                 self.socket = Some(file);
                 Ok(())
             }
@@ -183,7 +183,7 @@ impl Receiver {
 
     /// Deletes everything that is stored about these instances.
     pub fn forget(&self, instances: Vec<InstanceId>) {
-        self.control.put(ControlMessage::Forget(instances));
+        self.control.push(ControlMessage::Forget(instances));
     }
 
     /// Whether the receiver thread runs.
@@ -198,7 +198,7 @@ impl Drop for Receiver {
         if let Some(file) = &self.socket {
             file.remove();
         }
-        self.control.put(ControlMessage::Stop);
+        self.control.push(ControlMessage::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -210,7 +210,7 @@ impl Server {
     /// Processes the messages of the owner; false after [`ControlMessage::Stop`].
     fn process_control(&mut self) -> bool {
         let mut is_running = true;
-        for message in self.control.take() {
+        for message in self.control.take_all() {
             match message {
                 ControlMessage::SetPolicy(policy) => {
                     self.states.set_debounce_interval(policy.debounce_interval);

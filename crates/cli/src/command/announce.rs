@@ -6,7 +6,8 @@ use vipwatch_core::{AnnouncePlan, ErrorChain};
 use vipwatch_linux::netns::NetnsError;
 use vipwatch_outlets::announce::AnnouncerError;
 use vipwatch_outlets::announce::once::{
-    AddressSelection, AnnounceError, AnnounceReport, AnnounceRequest, announce,
+    AddressSelection, AnnounceError, AnnounceReport, AnnounceRequest, FailedAddress, OtherHolder,
+    RefusedAddress, announce,
 };
 
 use super::node_name;
@@ -68,14 +69,14 @@ fn as_table(report: &AnnounceReport) -> String {
         let what = format!("announced {} times as {}", said.rounds, said.mac);
         rows.push(vec![said.ip.to_string(), said.link.to_string(), what]);
     }
-    for (ip, link, reason) in &report.refused {
+    for RefusedAddress { ip, link, reason } in &report.refused {
         let link = link.as_ref().map(ToString::to_string).unwrap_or_default();
         rows.push(vec![ip.to_string(), link, format!("refused: {reason}")]);
     }
-    for (ip, link, error) in &report.failed {
+    for FailedAddress { ip, link, error } in &report.failed {
         rows.push(vec![ip.to_string(), link.to_string(), format!("failed: {error}")]);
     }
-    for (ip, link, mac) in &report.duplicates {
+    for OtherHolder { ip, link, mac } in &report.duplicates {
         rows.push(vec![ip.to_string(), link.to_string(), format!("DUPLICATE HOLDER: {mac}")]);
     }
     if rows.is_empty() {
@@ -92,20 +93,20 @@ fn as_json(report: &AnnounceReport) -> Value {
             "rounds": said.rounds,
         })
     });
-    let refused = report.refused.iter().map(|(ip, on, reason)| {
+    let refused = report.refused.iter().map(|RefusedAddress { ip, link: on, reason }| {
         json!({ "ip": ip.to_string(), "link": on.as_ref().map(link), "reason": reason.to_string() })
     });
-    let failed = report.failed.iter().map(|(ip, on, error)| {
+    let failed = report.failed.iter().map(|FailedAddress { ip, link: on, error }| {
         json!({ "ip": ip.to_string(), "link": link(on), "error": error.to_string() })
     });
     let duplicates = report.duplicates.iter().map(
-        |(ip, on, mac)| json!({ "ip": ip.to_string(), "link": link(on), "mac": mac.to_string() }),
+        |OtherHolder { ip, link: on, mac }| json!({ "ip": ip.to_string(), "link": link(on), "mac": mac.to_string() }),
     );
     json!({
         "schema": "vipwatch.announce/1", "node": node_name(),
         "announced": announced.collect::<Value>(), "refused": refused.collect::<Value>(),
         "failed": failed.collect::<Value>(), "duplicates": duplicates.collect::<Value>(),
-        "frames": report.tally.frames,
+        "frames": report.counts.frames,
     })
 }
 

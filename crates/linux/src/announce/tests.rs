@@ -1,4 +1,4 @@
-//! The frames, against an independent reader, and the reader, against anything.
+//! Tests the frames with an independent decoder, and the decoder with any bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,19 +15,19 @@ fn arp_of(frame: &Frame) -> etherparse::ArpPacket {
     arp.to_packet()
 }
 
-fn speaker(is_router: bool) -> AnnounceSource {
+fn source(is_router: bool) -> AnnounceSource {
     AnnounceSource { name: "qg-1".parse().unwrap(), mac: MAC, is_router }
 }
 
 #[test]
 fn an_ipv4_address_is_announced_as_request_and_reply() {
     let ip = Ipv4Addr::new(192, 0, 2, 9);
-    let frames: Vec<Frame> = announcement(ip.into(), &speaker(true)).collect();
+    let frames: Vec<Frame> = announcement(ip.into(), &source(true)).collect();
     let operations = [ArpOperation::REQUEST, ArpOperation::REPLY];
     assert_eq!(frames.len(), 2);
     for (frame, operation) in frames.iter().zip(operations) {
         assert_eq!(frame.bytes().len(), 42);
-        assert_eq!(frame.bytes()[..6], [0xff; 6], "to everybody");
+        assert_eq!(frame.bytes()[..6], [0xff; 6], "broadcast");
         assert_eq!(frame.bytes()[6..12], MAC.0);
         let arp = arp_of(frame);
         assert_eq!(
@@ -49,7 +49,7 @@ fn an_ipv4_address_is_announced_as_request_and_reply() {
 fn an_ipv6_address_is_announced_to_all_nodes_with_override() {
     let ip: Ipv6Addr = "2001:db8::9".parse().unwrap();
     for is_router in [true, false] {
-        let frames: Vec<Frame> = announcement(ip.into(), &speaker(is_router)).collect();
+        let frames: Vec<Frame> = announcement(ip.into(), &source(is_router)).collect();
         let [frame] = frames.as_slice() else { panic!("one frame") };
         assert_eq!(frame.bytes().len(), 86);
         assert_eq!(frame.bytes()[..6], [0x33, 0x33, 0, 0, 0, 1]);
@@ -75,18 +75,18 @@ fn an_ipv6_address_is_announced_to_all_nodes_with_override() {
 #[test]
 fn a_probe_claims_nothing() {
     let ip = Ipv4Addr::new(192, 0, 2, 9);
-    let frame = question(ip.into(), MAC);
+    let frame = probe(ip.into(), MAC);
     let arp = arp_of(&frame);
     assert_eq!(arp.operation, ArpOperation::REQUEST);
     assert_eq!(arp.sender_protocol_addr(), [0; 4]);
     assert_eq!(arp.target_protocol_addr(), ip.octets());
-    assert_eq!(claim(frame.bytes()), None);
+    assert_eq!(decode_claim(frame.bytes()), None);
 }
 
 #[test]
-fn a_solicitation_comes_from_nobody_and_goes_to_the_addresss_group() {
+fn a_solicitation_goes_from_the_unspecified_address_to_the_solicited_node_group() {
     let ip: Ipv6Addr = "2001:db8::12:3456".parse().unwrap();
-    let frame = question(ip.into(), MAC);
+    let frame = probe(ip.into(), MAC);
     assert_eq!(frame.bytes()[..6], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
     let sliced = SlicedPacket::from_ethernet(frame.bytes()).unwrap();
     let Some(etherparse::NetSlice::Ipv6(ipv6)) = &sliced.net else { panic!("{sliced:?}") };
@@ -98,54 +98,54 @@ fn a_solicitation_comes_from_nobody_and_goes_to_the_addresss_group() {
     };
     assert!(icmp.is_checksum_valid(header.source(), header.destination()));
     assert!(matches!(icmp.icmp_type(), Icmpv6Type::NeighborSolicitation));
-    assert_eq!(claim(frame.bytes()), None);
+    assert_eq!(decode_claim(frame.bytes()), None);
 }
 
 #[test]
-fn an_advertisement_without_an_option_is_its_senders() {
+fn an_advertisement_without_an_option_claims_the_address_for_its_sender() {
     let ip: Ipv6Addr = "2001:db8::9".parse().unwrap();
     let frame = ndisc::unsolicited(MAC, ip, false);
     let bare = &frame.bytes()[..14 + 40 + 24];
-    assert_eq!(claim(bare), Some(AddressClaim { ip: ip.into(), mac: MAC }));
+    assert_eq!(decode_claim(bare), Some(AddressClaim { ip: ip.into(), mac: MAC }));
 }
 
 #[test]
-fn an_advertisement_from_beyond_the_link_is_not_believed() {
+fn an_advertisement_that_a_router_forwarded_is_ignored() {
     let mut bytes = ndisc::unsolicited(MAC, Ipv6Addr::LOCALHOST, false).bytes().to_vec();
     bytes[14 + 7] = 254;
-    assert_eq!(claim(&bytes), None);
+    assert_eq!(decode_claim(&bytes), None);
 }
 
 proptest! {
     #[test]
-    fn what_is_announced_is_read_as_a_claim(mac: [u8; 6], four: [u8; 4], six: [u8; 16]) {
+    fn an_announcement_is_decoded_as_a_claim(mac: [u8; 6], four: [u8; 4], six: [u8; 16]) {
         prop_assume!(four != [0; 4]);
         for ip in [IpAddr::from(four), IpAddr::from(six)] {
             let mac = Mac(mac);
-            for frame in announcement(ip, &AnnounceSource { mac, ..speaker(false) }) {
-                prop_assert_eq!(claim(frame.bytes()), Some(AddressClaim { ip, mac }));
+            for frame in announcement(ip, &AnnounceSource { mac, ..source(false) }) {
+                prop_assert_eq!(decode_claim(frame.bytes()), Some(AddressClaim { ip, mac }));
             }
         }
     }
 
     #[test]
-    fn no_bytes_from_the_wire_crash_the_reader(bytes: Vec<u8>) {
-        let _ = claim(&bytes);
+    fn random_bytes_do_not_make_the_decoder_panic(bytes: Vec<u8>) {
+        let _ = decode_claim(&bytes);
     }
 
-    /// Most random bytes are nobody's frame; these are nearly somebody's.
+    /// Most random bytes do not get far in the decoder; a valid frame with one damaged byte does.
     #[test]
-    fn no_damaged_claim_crashes_the_reader(
+    fn a_damaged_claim_does_not_make_the_decoder_panic(
         six: [u8; 16], at in 0..86_usize, value: u8, length in 0..=86_usize, tail: Vec<u8>
     ) {
         let mut bytes = ndisc::unsolicited(MAC, Ipv6Addr::from(six), true).bytes().to_vec();
         bytes[at] = value;
         bytes.truncate(length);
         bytes.extend(tail);
-        let _ = claim(&bytes);
+        let _ = decode_claim(&bytes);
         let mut bytes = arp::gratuitous(arp::Operation::Reply, MAC, Ipv4Addr::LOCALHOST).bytes().to_vec();
         bytes[at % 42] = value;
         bytes.truncate(length);
-        let _ = claim(&bytes);
+        let _ = decode_claim(&bytes);
     }
 }

@@ -1,5 +1,4 @@
-//! Bytes from the kernel into messages. Pure: no system calls, no allocation, no panic on
-//! any input.
+//! Decodes netlink messages from the kernel. No system calls, no allocation, no panic on any input.
 //!
 //! ```text
 //!   nlmsghdr            16 bytes: length u32, type u16, flags u16, seq u32, port u32
@@ -9,7 +8,7 @@
 //!      attributes        4 bytes: length u16, type u16; then the payload; each padded to 4
 //! ```
 //!
-//! All integers are in host order: the kernel is never on another machine.
+//! All integers are in host byte order.
 
 pub mod facts;
 
@@ -18,53 +17,55 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use vipwatch_core::{LinkIndex, LinkName, Observation, Usability};
 
-/// The bytes are not what the kernel's documentation says they are. The only remedy is to
-/// ask for everything again.
+/// A message does not have the format that the kernel documents. The caller must read all links and addresses again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A length that does not fit into what was received.
-    #[error("a netlink message claims {claimed} bytes where {left} are left")]
+    /// A length field is larger than the rest of the datagram, or too small.
+    #[error(
+        "netlink message with invalid length: {claimed} bytes in its header, {left} bytes left"
+    )]
     Length {
-        /// What its header says.
+        /// Bytes, as the length field says.
         claimed: usize,
-        /// What there is.
+        /// Bytes that are left in the datagram.
         left: usize,
     },
-    /// An address message without an address, or with a prefix longer than it.
-    #[error("an address message holds no address")]
+    /// An address message without an address, or with a prefix length that is too large for the address family.
+    #[error("netlink address message without a valid address")]
     Address,
-    /// A link message without a proper name.
-    #[error("a link message holds no name")]
+    /// A link message without a valid name.
+    #[error("netlink link message without a valid name")]
     Link,
 }
 
-/// The head of a message.
+/// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// `RTM_*` or `NLMSG_*`.
     pub kind: u16,
     /// `NLM_F_*`.
     pub flags: u16,
-    /// The request's number, in a reply.
+    /// In an answer: the sequence number of the request.
     pub sequence: u32,
-    /// The socket that asked, in a reply; the socket that caused it, in a notification.
+    /// In an answer: the port of the socket that sent the request. In a notification: the port of the socket that
+    /// caused the change.
     pub port: u32,
 }
 
-/// What a message says.
+/// A decoded message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// A fact about a link or an address.
+    /// A change of a link or an address, or one entry of a dump.
     Fact(Observation),
-    /// The end of a dump that is complete.
+    /// The end of a complete dump.
     Done,
-    /// The kernel could not do what was asked: a positive errno, or 0 for "done".
+    /// The kernel refused a request, or stopped a dump: a positive errno; 0 acknowledges a request.
     Error(i32),
-    /// Well-formed, and none of our business.
+    /// A well-formed message about something else.
     Unrelated,
 }
 
-/// The messages in `datagram`, one by one, not looked into; ends after a malformed one.
+/// The messages in `datagram`: header and undecoded body. The iterator ends after a malformed message.
 pub fn envelopes(datagram: &[u8]) -> impl Iterator<Item = Result<(Header, &[u8]), Malformed>> {
     const HEADER: usize = 16;
     let mut rest = datagram;
@@ -88,21 +89,21 @@ pub fn envelopes(datagram: &[u8]) -> impl Iterator<Item = Result<(Header, &[u8])
     })
 }
 
-/// The messages in `datagram`, one by one, and what they say; ends after a malformed one.
+/// The decoded messages in `datagram`. The iterator ends after a malformed message.
 pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<(Header, Message), Malformed>> {
-    let mut is_over = false;
+    let mut has_failed = false;
     envelopes(datagram).map_while(move |envelope| {
-        if is_over {
+        if has_failed {
             return None;
         }
         let read = envelope
             .and_then(|(header, body)| message(header.kind, body).map(|message| (header, message)));
-        is_over = read.is_err();
+        has_failed = read.is_err();
         Some(read)
     })
 }
 
-// `<linux/netlink.h>`; libc has them as another integer type.
+// NLMSG_ERROR and NLMSG_DONE of `<linux/netlink.h>`; libc has them with another integer type.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
@@ -111,12 +112,12 @@ pub(crate) fn is_end_or_error(kind: u16) -> bool {
     matches!(kind, ERROR | DONE)
 }
 
-/// What a message of `kind` says.
+/// Decodes the body of a message of `kind`.
 pub(crate) fn message(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     match kind {
         libc::RTM_NEWADDR | libc::RTM_DELADDR => address(kind, body),
         libc::RTM_NEWLINK | libc::RTM_DELLINK => link(kind, body),
-        // A dump that broke off ends with its errno, negative; kernels before 2.6 sent none.
+        // A dump that the kernel stopped ends with a negative errno; kernels before 2.6 sent none.
         DONE => Ok(match u32_at(body, 0).map_or(0, u32::cast_signed) {
             errno if errno < 0 => Message::Error(errno.saturating_neg()),
             _ => Message::Done,
@@ -134,7 +135,7 @@ fn address(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     const HEAD: usize = 8;
     let short = Malformed::Length { claimed: HEAD, left: body.len() };
     let (head, rest) = body.split_at_checked(HEAD).ok_or(short)?;
-    let Some((link, cidr, flags)) = address_of(head, rest)? else {
+    let Some(Address { link, cidr, flags }) = address_of(head, rest)? else {
         return Ok(Message::Unrelated);
     };
     if kind == libc::RTM_DELADDR {
@@ -148,8 +149,16 @@ fn address(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     Ok(Message::Fact(Observation::AddressSeen { link, cidr, usability }))
 }
 
-/// Link, address and `IFA_F_*`; `None` if it is not of IP.
-fn address_of(head: &[u8], rest: &[u8]) -> Result<Option<(LinkIndex, IpNet, u32)>, Malformed> {
+/// The content of an address message.
+struct Address {
+    link: LinkIndex,
+    cidr: IpNet,
+    /// `IFA_F_*`.
+    flags: u32,
+}
+
+/// Decodes an address message; `None` if the address is not an IP address.
+fn address_of(head: &[u8], rest: &[u8]) -> Result<Option<Address>, Malformed> {
     let (family, prefix) = (i32::from(head[0]), head[1]);
     if family != libc::AF_INET && family != libc::AF_INET6 {
         return Ok(None);
@@ -163,24 +172,24 @@ fn address_of(head: &[u8], rest: &[u8]) -> Result<Option<(LinkIndex, IpNet, u32)
         match kind {
             libc::IFA_LOCAL => local = ip(payload),
             libc::IFA_ADDRESS => peer = ip(payload),
-            // The 8 bits of the head are too few since Linux 3.14; this has all of them.
+            // Since Linux 3.14 there are more flags than the 8 bits of the header can hold; this attribute has them all.
             libc::IFA_FLAGS => flags = u32_at(payload, 0).unwrap_or(flags),
             _ => {}
         }
     }
-    // On a point-to-point link IFA_ADDRESS is the far end, and IFA_LOCAL is ours. IPv6 has
-    // no IFA_LOCAL unless there is a peer.
+    // On a point-to-point link IFA_ADDRESS is the remote address and IFA_LOCAL the local one. IPv6 has no IFA_LOCAL
+    // unless there is a remote address.
     let ip = local.or(peer).filter(|ip| ip.is_ipv4() == (family == libc::AF_INET));
     let cidr = ip.and_then(|ip| IpNet::new(ip, prefix).ok()).ok_or(Malformed::Address)?;
-    Ok(Some((link, cidr, flags)))
+    Ok(Some(Address { link, cidr, flags }))
 }
 
 fn link(kind: u16, body: &[u8]) -> Result<Message, Malformed> {
     const HEAD: usize = 16;
     let short = Malformed::Length { claimed: HEAD, left: body.len() };
     let (head, rest) = body.split_at_checked(HEAD).ok_or(short)?;
-    // A bridge speaks of its ports in the same words, in its own family: there RTM_DELLINK
-    // means that a port left the bridge, and the link lives on.
+    // A bridge reports its ports with the same message types and the family AF_BRIDGE. There RTM_DELLINK means that a
+    // port was removed from the bridge; the link still exists.
     if i32::from(head[0]) != libc::AF_UNSPEC {
         return Ok(Message::Unrelated);
     }
@@ -203,7 +212,7 @@ fn link_name(payload: &[u8]) -> Result<LinkName, Malformed> {
     LinkName::from_kernel(name).ok_or(Malformed::Link)
 }
 
-/// The attributes of a message: type and payload.
+/// The type and the payload of each attribute of a message.
 fn attributes(mut left: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malformed>> {
     const HEAD: usize = 4;
     std::iter::from_fn(move || {
@@ -217,7 +226,7 @@ fn attributes(mut left: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malf
             return Some(Err(error));
         };
         left = left.get(aligned(claimed)..).unwrap_or_default();
-        // The top bits say "nested" and "network order"; the rest is the type.
+        // The two top bits mean "nested" and "network byte order"; the rest is the type.
         Some(Ok((u16_at(bytes, 2)? & 0x3fff, &bytes[HEAD..])))
     })
 }
@@ -242,7 +251,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at.checked_add(2)?)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// A number at `at`.
+/// The 32-bit number at byte `at`; `None` if `bytes` is too short.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_ne_bytes)
 }

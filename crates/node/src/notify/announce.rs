@@ -77,7 +77,7 @@ impl AnnounceHandle {
     }
 
     fn order(&self, id: &InstanceId, order: AnnounceOrder) {
-        self.orders.put((id.clone(), order));
+        self.orders.push((id.clone(), order));
     }
 }
 
@@ -132,7 +132,7 @@ struct AnnounceWorker {
 impl AnnounceWorker {
     fn walk(mut self, heartbeat: &Heartbeat) -> ! {
         loop {
-            for (id, order) in self.orders.take() {
+            for (id, order) in self.orders.take_all() {
                 heartbeat.beat();
                 self.running.remove(&id);
                 if let AnnounceOrder::Start(transition, plan) = order {
@@ -164,7 +164,7 @@ impl AnnounceWorker {
         if let Err(error) = running.look() {
             return self.report(&running.transition, Err(error));
         }
-        running.announcer.follow(NeutronState::Primary, clock::now());
+        running.announcer.set_state(NeutronState::Primary, clock::now());
         self.running.insert(running.transition.found.id.clone(), running);
     }
 
@@ -192,7 +192,7 @@ impl AnnounceWorker {
             // It is looked at again, and the announcer asks before each round.
             let _ = running.look();
         }
-        let mut notes = running.announcer.answered();
+        let mut notes = running.announcer.read_answers();
         notes.extend(running.announcer.tick(clock::now()));
         let transition = Arc::clone(&running.transition);
         let outcomes = notes.iter().filter_map(|note| tell(&transition, note));
@@ -222,7 +222,7 @@ impl AnnounceWorker {
     fn report(&self, transition: &Transition, outcome: Result<(), String>) {
         let mut report = DeliveryReport::new(transition, Stage::Announce, "the network");
         report.outcome = outcome;
-        self.tray.put(report);
+        self.tray.push(report);
     }
 }
 
@@ -247,8 +247,8 @@ fn tell(transition: &Transition, note: &AnnounceNote) -> Option<Result<(), Strin
             tracing::error!(instance = %id, ip = %target.ip, %link, %mac, "{text}");
             None
         }
-        AnnounceNote::Blind(error) => Some(Err(ErrorChain(error).to_string())),
-        AnnounceNote::Deaf(error) => Some(Err(error.to_string())),
+        AnnounceNote::QueryFailed(error) => Some(Err(ErrorChain(error).to_string())),
+        AnnounceNote::ListenFailed(error) => Some(Err(error.to_string())),
         AnnounceNote::Ended(_) => None,
     }
 }

@@ -415,7 +415,7 @@ impl Notifier {
 
     /// Does what is due; tells what has become of it, and what agents know now.
     pub(crate) fn tick(&mut self) -> (Vec<DeliveryReport>, Vec<AgentUpdate>) {
-        let mut reports: Vec<DeliveryReport> = self.tray.take();
+        let mut reports: Vec<DeliveryReport> = self.tray.take_all();
         let mut known = Vec::new();
         let now = clock::now();
         let mut room = CONVERSATIONS.saturating_sub(self.conversations());

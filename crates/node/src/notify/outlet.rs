@@ -55,7 +55,7 @@ pub(crate) type ReportQueue = WakeQueue<DeliveryReport>;
 /// For a worker who leaves his reports in `tray`.
 pub(crate) fn sink_into(tray: &ReportQueue) -> ReportCallback {
     let tray = tray.clone();
-    Arc::new(move |report| tray.put(report))
+    Arc::new(move |report| tray.push(report))
 }
 
 impl DeliveryReport {

@@ -188,7 +188,7 @@ impl Follower {
         let Some(notices) = &mut self.notices else { return true };
         let mut is_new = false;
         for directory in &self.agents {
-            is_new |= notices.watch(directory, WatchTopic::Agents).unwrap_or(false);
+            is_new |= notices.watch(directory, WatchTopic::AgentSockets).unwrap_or(false);
         }
         is_new
     }
@@ -204,7 +204,7 @@ impl Follower {
         let wanted = routers
             .map(|directory| (directory, WatchTopic::File("keepalived.conf")))
             .chain(others.iter().map(|directory| (directory.as_path(), WatchTopic::Files)));
-        let mut cover = match notices.watch(Path::new(DIRECTORY), WatchTopic::Names) {
+        let mut cover = match notices.watch(Path::new(DIRECTORY), WatchTopic::NetnsNames) {
             Ok(false) => Cover::Whole,
             other => {
                 self.reach = NetnsSearch::All;
@@ -229,11 +229,11 @@ impl Follower {
         let mut news = FollowerUpdate { heard, ..FollowerUpdate::default() };
         if let Some(notices) = &mut self.notices {
             let heard = notices.read();
-            news.has_agents = heard.agents;
-            if heard.names {
+            news.has_agents = heard.agent_sockets;
+            if heard.netns_names {
                 self.reach = NetnsSearch::All;
             }
-            if heard.names || heard.files {
+            if heard.netns_names || heard.files {
                 // Many come together; and a name is there before its namespace is.
                 let pause = GATHER.max(self.took * GATHER_TIMES);
                 self.next = self.next.min(clock::now() + pause);

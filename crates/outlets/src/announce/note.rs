@@ -1,4 +1,4 @@
-//! What an announcer has to tell, and what it counts.
+//! What an announcer reports to its caller, and what it counts.
 
 use std::io;
 
@@ -8,78 +8,79 @@ use vipwatch_core::snapshot::Mac;
 use vipwatch_core::{LinkAddress, LinkName};
 use vipwatch_linux::monitor::WatchError;
 
-/// Something worth telling about an announcement.
+/// A result of the announcer that its caller may log.
 #[derive(Debug)]
 pub enum AnnounceNote {
-    /// A round has gone out.
+    /// One round of one address was sent.
     Sent {
-        /// The address.
+        /// The announced address.
         target: LinkAddress,
-        /// Its link.
+        /// The name of its link.
         link: LinkName,
-        /// Who it is said to be at.
+        /// The MAC that was announced for it.
         mac: Mac,
-        /// Which round, and whether it is the first that went out.
+        /// The number of the round, and whether it is the first one that was sent.
         round: AnnounceRound,
     },
-    /// It is not announced, or not yet; said once per reason.
+    /// An address is not announced, or not yet. Reported once for each reason.
     Refused {
         /// The address.
         target: LinkAddress,
-        /// Its link, if there is one.
+        /// The name of its link; `None` if the link does not exist.
         link: Option<LinkName>,
-        /// Why.
+        /// Why it is not announced.
         reason: AnnounceRefusal,
     },
-    /// The kernel did not take it; tried again, and said once per kind of failure.
+    /// The kernel did not send a frame. The announcer retries, and reports each errno once until a round succeeds.
     Failed {
         /// The address.
         target: LinkAddress,
-        /// Its link.
+        /// The name of its link.
         link: LinkName,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
-    /// Another station says that it has the address too.
+    /// Another station claims an announced address.
     Duplicate {
         /// The address.
         target: LinkAddress,
-        /// Its link.
+        /// The name of the link on which the claim was received.
         link: LinkName,
-        /// The other station.
+        /// The MAC of the other station.
         mac: Mac,
     },
-    /// The kernel could not be asked; tried again.
-    Blind(WatchError),
-    /// Nobody can be asked whether they hold an address too.
-    Deaf(io::Error),
-    /// Nothing is left to be announced; what was done since the last time.
+    /// The links and addresses could not be read. The announcer retries.
+    QueryFailed(WatchError),
+    /// The check for duplicates could not start.
+    ListenFailed(io::Error),
+    /// No announcement is left; the counts since the last such note.
     Ended(AnnounceCounts),
 }
 
-/// What was done, in numbers.
+/// Counters of an announcer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AnnounceCounts {
-    /// Rounds of all addresses that went out whole.
+    /// Rounds that were sent completely, of all addresses.
     pub announcements: u64,
-    /// Frames of those.
+    /// Frames of those rounds.
     pub frames: u64,
-    /// Rounds that the kernel did not take.
+    /// Rounds that the kernel did not send.
     pub failed: u64,
-    /// Stations found that hold an address of ours.
+    /// Other stations that were found to hold an announced address.
     pub duplicates: u64,
-    /// Answers of further stations, beyond those that a check lists.
+    /// Answers of further stations, after the list of a check was full.
     pub unlisted_answers: u64,
     pub(super) refused: [u64; AnnounceRefusal::ALL.len()],
 }
 
 impl AnnounceCounts {
-    /// How many were refused for `reason`.
+    /// How many addresses were refused for this reason.
     pub fn refused(&self, reason: AnnounceRefusal) -> u64 {
         self.refused[reason as usize]
     }
 
-    /// Why anything was refused that might have been expected, and how often.
+    /// The reasons for which addresses were refused, each with its count; without the reasons that are expected (the
+    /// watched link and the loopback link).
     pub fn refusals(&self) -> impl Iterator<Item = (AnnounceRefusal, u64)> {
         AnnounceRefusal::ALL
             .into_iter()
@@ -88,14 +89,13 @@ impl AnnounceCounts {
             .filter(|(_, count)| *count > 0)
     }
 
-    /// Whether there is anything to tell.
-    pub(super) fn is_worth_telling(&self) -> bool {
+    pub(super) fn is_worth_reporting(&self) -> bool {
         let Self { announcements, failed, duplicates, .. } = self;
         announcements + failed + duplicates > 0 || self.refusals().next().is_some()
     }
 }
 
-/// These are left out on purpose, and nobody misses them.
+/// Whether an address with this refusal is left out on purpose, so that no report is needed.
 pub(super) fn is_expected(reason: AnnounceRefusal) -> bool {
     matches!(reason, AnnounceRefusal::WatchedLink | AnnounceRefusal::Loopback)
 }

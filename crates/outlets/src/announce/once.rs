@@ -1,6 +1,6 @@
-//! Announces some addresses of a namespace once, from first round to last, and reports.
+//! Announces addresses of a namespace once, from the first round to the last, and returns a report.
 //!
-//! For whoever asks by hand, or from a program that is not in the namespace.
+//! `vipwatch announce` uses it. Unlike an [`Announcer`], it blocks, and its caller can be in another namespace.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,44 +17,44 @@ use vipwatch_linux::netns_query::NetnsQuery;
 
 use super::{AnnounceCounts, AnnounceNote, AnnounceTrigger, Announcer, AnnouncerError};
 
-/// Which addresses.
+/// Which addresses are announced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AddressSelection {
-    /// Every one that may be announced.
+    /// Every address that may be announced.
     All,
-    /// These, on whichever links hold them.
+    /// These addresses, on every link that holds them.
     These(Vec<IpAddr>),
 }
 
-/// What is to be announced, and how.
+/// What is announced, and how.
 #[derive(Debug, Clone)]
 pub struct AnnounceRequest {
-    /// Where; `None` for the namespace of the caller.
+    /// The namespace; `None` for that of the caller.
     pub netns: Option<NetnsName>,
-    /// What.
+    /// The addresses.
     pub which: AddressSelection,
-    /// On this link only.
+    /// Announces on this link only; `None` for all links.
     pub link: Option<LinkName>,
-    /// Not on this one, for which keepalived speaks.
+    /// Leaves out this link, on which keepalived itself announces.
     pub watched: Option<LinkName>,
-    /// How. A refresh makes no sense here, and is left out.
+    /// Number and timing of the rounds. A refresh is ignored: it would never end.
     pub plan: AnnouncePlan,
 }
 
 /// Why nothing was announced.
 #[derive(Debug, thiserror::Error)]
 pub enum AnnounceError {
-    /// The namespace cannot be had.
+    /// The namespace cannot be opened or entered.
     #[error(transparent)]
     Netns(#[from] NetnsError),
-    /// The sockets cannot be had.
+    /// The sockets cannot be opened.
     #[error(transparent)]
     Open(#[from] AnnouncerError),
-    /// The kernel cannot be asked.
+    /// The links and addresses cannot be read.
     #[error(transparent)]
     Snapshot(#[from] WatchError),
-    /// Waiting or listening failed.
-    #[error("cannot work in the namespace")]
+    /// A call to `poll` failed, or the check for duplicates could not start.
+    #[error("cannot wait for answers from the network")]
     Work(#[source] io::Error),
 }
 
@@ -63,61 +63,94 @@ pub enum AnnounceError {
 pub struct AnnouncedAddress {
     /// The address.
     pub ip: IpAddr,
-    /// Its link.
+    /// The name of its link.
     pub link: LinkName,
-    /// Where it was said to be.
+    /// The MAC that was announced for it.
     pub mac: Mac,
-    /// How many rounds went out.
+    /// How many rounds were sent.
     pub rounds: u16,
 }
 
-/// What became of a request.
-#[derive(Debug, Default)]
-pub struct AnnounceReport {
-    /// What was sent, by address.
-    pub announced: Vec<AnnouncedAddress>,
-    /// What was not, and why; the link, if there is one.
-    pub refused: Vec<(IpAddr, Option<LinkName>, AnnounceRefusal)>,
-    /// What the kernel did not take at first.
-    pub failed: Vec<(IpAddr, LinkName, io::Error)>,
-    /// Who else has one of the addresses.
-    pub duplicates: Vec<(IpAddr, LinkName, Mac)>,
-    /// What was tried, in numbers.
-    pub tally: AnnounceCounts,
+/// An address that was not announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefusedAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// The name of its link; `None` if there is no such link.
+    pub link: Option<LinkName>,
+    /// Why it was not announced.
+    pub reason: AnnounceRefusal,
 }
 
-/// Announces what `request` asks for. Takes as long as its plan does.
+/// An address for which the kernel did not send a frame at first.
+#[derive(Debug)]
+pub struct FailedAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// The name of its link.
+    pub link: LinkName,
+    /// The error of the kernel.
+    pub error: io::Error,
+}
+
+/// Another station that claims one of the addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherHolder {
+    /// The address.
+    pub ip: IpAddr,
+    /// The name of the link on which the claim was received.
+    pub link: LinkName,
+    /// The MAC of the other station.
+    pub mac: Mac,
+}
+
+/// The result of a request.
+#[derive(Debug, Default)]
+pub struct AnnounceReport {
+    /// The announced addresses.
+    pub announced: Vec<AnnouncedAddress>,
+    /// The addresses that were not announced.
+    pub refused: Vec<RefusedAddress>,
+    /// The failures to send; each was retried.
+    pub failed: Vec<FailedAddress>,
+    /// The other stations that hold one of the addresses.
+    pub duplicates: Vec<OtherHolder>,
+    /// Counters of all rounds.
+    pub counts: AnnounceCounts,
+}
+
+/// Announces the addresses of `request`. The call takes as long as its plan.
 pub fn announce(request: &AnnounceRequest) -> Result<AnnounceReport, AnnounceError> {
     visit(request.netns.as_ref(), || run(request))?
 }
 
 fn run(request: &AnnounceRequest) -> Result<AnnounceReport, AnnounceError> {
     let plan = AnnouncePlan { refresh: None, ..request.plan };
-    let mut announcer = Announcer::open(plan, AnnounceTrigger::Asked, request.watched)?;
+    let mut announcer = Announcer::open(plan, AnnounceTrigger::OnRequest, request.watched)?;
     let mut report = AnnounceReport::default();
     for target in targets(request, &mut report)? {
         announcer.start(target, clock::now());
     }
     while let Some(due) = announcer.due() {
         wait(&announcer, due.since(clock::now())).map_err(AnnounceError::Work)?;
-        let mut notes = announcer.answered();
+        let mut notes = announcer.read_answers();
         notes.extend(announcer.tick(clock::now()));
         for note in notes {
             match note {
-                AnnounceNote::Blind(error) => return Err(error.into()),
-                AnnounceNote::Deaf(error) => return Err(AnnounceError::Work(error)),
-                note => report.take(note),
+                AnnounceNote::QueryFailed(error) => return Err(error.into()),
+                AnnounceNote::ListenFailed(error) => return Err(AnnounceError::Work(error)),
+                note => report.add(note),
             }
         }
     }
-    // What still waits for a link was refused for good: nobody is left to see it come up.
-    if let Some(tally) = announcer.tally() {
-        report.tally = tally;
+    // An address that still waits for its link stays refused: the announcer ends here and will not see the link come up.
+    if let Some(counts) = announcer.take_counts() {
+        report.counts = counts;
     }
     Ok(report)
 }
 
-/// The addresses that were asked for, where they are. Those that are nowhere are refused.
+/// The requested addresses with their links. Addresses that no link holds are refused in `report`.
 fn targets(
     request: &AnnounceRequest,
     report: &mut AnnounceReport,
@@ -130,7 +163,7 @@ fn targets(
     let held: Vec<LinkAddress> =
         snapshot.addresses.iter().map(|facts| facts.target).filter(is_on_link).collect();
     let AddressSelection::These(wanted) = &request.which else {
-        // Nobody has asked for what can never be announced.
+        // Addresses that can never be announced were not requested by name: they are left out without a refusal.
         let may_be = |target: &LinkAddress| {
             let refusal = announce_source(&snapshot, *target, request.watched).err();
             refusal.is_none_or(AnnounceRefusal::is_temporary)
@@ -139,7 +172,8 @@ fn targets(
     };
     for ip in wanted {
         if !held.iter().any(|target| target.ip == *ip) {
-            report.refused.push((*ip, request.link, AnnounceRefusal::NotHeld));
+            let reason = AnnounceRefusal::NotHeld;
+            report.refused.push(RefusedAddress { ip: *ip, link: request.link, reason });
         }
     }
     Ok(held.into_iter().filter(|target| wanted.contains(&target.ip)).collect())
@@ -157,7 +191,7 @@ fn wait(announcer: &Announcer, limit: std::time::Duration) -> io::Result<()> {
 }
 
 impl AnnounceReport {
-    fn take(&mut self, note: AnnounceNote) {
+    fn add(&mut self, note: AnnounceNote) {
         match note {
             AnnounceNote::Sent { target, link, mac, .. } => {
                 let ip = target.ip;
@@ -167,17 +201,17 @@ impl AnnounceReport {
                 }
             }
             AnnounceNote::Refused { target, link, reason } => {
-                self.refused.push((target.ip, link, reason));
+                self.refused.push(RefusedAddress { ip: target.ip, link, reason });
             }
             AnnounceNote::Failed { target, link, error } => {
-                self.failed.push((target.ip, link, error));
+                self.failed.push(FailedAddress { ip: target.ip, link, error });
             }
             AnnounceNote::Duplicate { target, link, mac } => {
-                self.duplicates.push((target.ip, link, mac));
+                self.duplicates.push(OtherHolder { ip: target.ip, link, mac });
             }
-            AnnounceNote::Ended(tally) => self.tally = tally,
-            // The caller has dealt with these.
-            AnnounceNote::Blind(_) | AnnounceNote::Deaf(_) => {}
+            AnnounceNote::Ended(counts) => self.counts = counts,
+            // `run` returns these as errors.
+            AnnounceNote::QueryFailed(_) | AnnounceNote::ListenFailed(_) => {}
         }
     }
 }

@@ -202,7 +202,7 @@ impl JournalWriter {
         self.use_store(store, &reports, last_seq);
         // ORDER: the receiver gets the stored reports before the result of any report that is written from now on.
         let completion = if was_open { Completion::Replaced } else { Completion::Opened(reports) };
-        self.completions.put(completion);
+        self.completions.push(completion);
     }
 
     /// If `error` says that the file is damaged, renames it and creates a new one. Returns whether a new file is open.
@@ -244,7 +244,7 @@ impl JournalWriter {
             };
             reports.iter().map(failed).collect()
         });
-        self.completions.put_all(results.into_iter().map(Completion::Stored));
+        self.completions.push_all(results.into_iter().map(Completion::Stored));
     }
 
     /// Inserts reports in one transaction.

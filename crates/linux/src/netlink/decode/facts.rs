@@ -1,20 +1,20 @@
-//! Links and addresses in the detail that announcing needs.
+//! Decodes links and addresses with the details that snapshots contain.
 
 use vipwatch_core::LinkIndex;
 use vipwatch_core::snapshot::{AddressFacts, LinkAddress, LinkFacts, LinkState, Mac};
 
-use super::{Malformed, address_of, attribute, attributes, link_name, u16_at, u32_at};
+use super::{Address, Malformed, address_of, attribute, attributes, link_name, u16_at, u32_at};
 
-const LINK_HEAD: usize = 16;
-const ADDRESS_HEAD: usize = 8;
+const LINK_HEADER_BYTES: usize = 16;
+const ADDRESS_HEADER_BYTES: usize = 8;
 
-/// `<linux/if_arp.h>`: the only kind of link whose stations have the addresses we announce.
+/// `<linux/if_arp.h>`: Ethernet. Only its link-layer addresses can be announced.
 const ARPHRD_ETHER: u16 = 1;
 
-/// A link, from the body of an `RTM_NEWLINK`.
+/// Decodes a link from the body of an `RTM_NEWLINK`.
 pub fn link_facts(body: &[u8]) -> Result<LinkFacts, Malformed> {
-    let short = Malformed::Length { claimed: LINK_HEAD, left: body.len() };
-    let (head, rest) = body.split_at_checked(LINK_HEAD).ok_or(short)?;
+    let short = Malformed::Length { claimed: LINK_HEADER_BYTES, left: body.len() };
+    let (head, rest) = body.split_at_checked(LINK_HEADER_BYTES).ok_or(short)?;
     let flags = u32_at(head, 8).unwrap_or(0).cast_signed();
     let mut name = None;
     let mut mac = None;
@@ -28,13 +28,16 @@ pub fn link_facts(body: &[u8]) -> Result<LinkFacts, Malformed> {
             _ => {}
         }
     }
-    let resolves = u16_at(head, 2) == Some(ARPHRD_ETHER) && flags & libc::IFF_NOARP == 0;
+    let has_address_resolution =
+        u16_at(head, 2) == Some(ARPHRD_ETHER) && flags & libc::IFF_NOARP == 0;
     Ok(LinkFacts {
         link: LinkIndex(u32_at(head, 4).unwrap_or(0)),
         name: name.ok_or(Malformed::Link)?,
-        mac: mac.filter(|_| resolves),
+        mac: mac.filter(|_| has_address_resolution),
         state: match flags & (libc::IFF_UP | libc::IFF_LOWER_UP) {
-            both if both == libc::IFF_UP | libc::IFF_LOWER_UP => LinkState::Working,
+            up_with_carrier if up_with_carrier == libc::IFF_UP | libc::IFF_LOWER_UP => {
+                LinkState::Working
+            }
             libc::IFF_UP => LinkState::NoCarrier,
             _ => LinkState::Down,
         },
@@ -43,10 +46,10 @@ pub fn link_facts(body: &[u8]) -> Result<LinkFacts, Malformed> {
     })
 }
 
-/// Whether IPv6 is forwarded: `IFLA_AF_SPEC`, in it `AF_INET6`, in it `IFLA_INET6_CONF`,
+/// Whether the kernel forwards IPv6 on the link: `IFLA_AF_SPEC` contains `AF_INET6`, which contains `IFLA_INET6_CONF`,
 /// whose first number is `forwarding`.
 fn is_ipv6_router(families: &[u8]) -> bool {
-    /// `AF_INET6`, in the size of an attribute's type.
+    /// `AF_INET6`, as an attribute type.
     const AF_INET6: u16 = 10;
     const IFLA_INET6_CONF: u16 = 2;
     attribute(families, AF_INET6)
@@ -55,11 +58,11 @@ fn is_ipv6_router(families: &[u8]) -> bool {
         .is_some_and(|forwarding| forwarding != 0)
 }
 
-/// An address, from the body of an `RTM_NEWADDR`; `None` if it is not of IP.
+/// Decodes an address from the body of an `RTM_NEWADDR` or `RTM_DELADDR`; `None` if it is not an IP address.
 pub fn address_facts(body: &[u8]) -> Result<Option<AddressFacts>, Malformed> {
-    let short = Malformed::Length { claimed: ADDRESS_HEAD, left: body.len() };
-    let (head, rest) = body.split_at_checked(ADDRESS_HEAD).ok_or(short)?;
-    Ok(address_of(head, rest)?.map(|(link, cidr, flags)| AddressFacts {
+    let short = Malformed::Length { claimed: ADDRESS_HEADER_BYTES, left: body.len() };
+    let (head, rest) = body.split_at_checked(ADDRESS_HEADER_BYTES).ok_or(short)?;
+    Ok(address_of(head, rest)?.map(|Address { link, cidr, flags }| AddressFacts {
         target: LinkAddress { link, ip: cidr.addr() },
         prefix: cidr.prefix_len(),
         is_tentative: flags & libc::IFA_F_TENTATIVE != 0,

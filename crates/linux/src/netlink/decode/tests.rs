@@ -1,4 +1,4 @@
-//! The decoder against an independent codec, and against noise.
+//! Tests the decoder with messages from an independent encoder and with random bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -65,7 +65,7 @@ fn address() -> impl Strategy<Value = Address> {
 }
 
 impl Address {
-    /// As the independent codec writes it.
+    /// The message for the independent encoder.
     fn message(&self) -> AddressMessage {
         let mut message = AddressMessage::default();
         message.header.family =
@@ -77,7 +77,7 @@ impl Address {
         if let Some(label) = &self.label {
             message.attributes.push(AddressAttribute::Label(label.clone()));
         }
-        // The kernel writes both for IPv4, and for IPv6 only if there is a peer.
+        // The kernel sends both attributes for IPv4, and for IPv6 only if there is a remote address.
         match self.peer {
             Some(peer) => {
                 message.attributes.push(AddressAttribute::Address(peer));
@@ -93,7 +93,7 @@ impl Address {
 
 proptest! {
     #[test]
-    fn an_address_means_what_the_other_codec_wrote(address in address(), sequence in any::<u32>()) {
+    fn an_address_message_of_an_independent_encoder_is_decoded(address in address(), sequence in any::<u32>()) {
         let link = LinkIndex(address.index);
         let cidr = IpNet::new(address.ip, address.prefix).unwrap();
         let flags = AddressFlags::from_bits_retain(address.flags);
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn a_link_means_what_the_other_codec_wrote(index in any::<u32>(), name in "[a-zA-Z][a-zA-Z0-9._@-]{0,14}") {
+    fn a_link_message_of_an_independent_encoder_is_decoded(index in any::<u32>(), name in "[a-zA-Z][a-zA-Z0-9._@-]{0,14}") {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.attributes.push(LinkAttribute::Mtu(1500));
@@ -129,20 +129,20 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(noise in prop::collection::vec(any::<u8>(), 0..600)) {
-        let _ = messages(&noise).count();
+    fn random_bytes_do_not_make_the_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = messages(&bytes).count();
     }
 
-    /// Damage in a real message is found, or harmless; it is never a panic, and the walk ends.
+    /// A damaged message is reported or decoded to something else; the decoder does not panic and comes to an end.
     #[test]
-    fn no_damage_makes_it_panic(
+    fn damaged_messages_do_not_make_the_decoder_panic(
         address in address(),
-        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         cut in any::<prop::sample::Index>(),
     ) {
         let mut datagram = bytes(RouteNetlinkMessage::NewAddress(address.message()), 1);
         datagram.extend(bytes(RouteNetlinkMessage::DelAddress(address.message()), 2));
-        for (place, value) in hits {
+        for (place, value) in damages {
             *place.get_mut(&mut datagram) = value;
         }
         datagram.truncate(cut.index(datagram.len() + 1));
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn a_dump_that_broke_off_is_not_a_dump_that_ended() {
+fn a_dump_that_the_kernel_stopped_is_an_error() {
     let done = |code: i32| {
         let mut datagram = vec![0; 20];
         datagram[0..4].copy_from_slice(&20_u32.to_ne_bytes());
@@ -164,7 +164,7 @@ fn a_dump_that_broke_off_is_not_a_dump_that_ended() {
 }
 
 #[test]
-fn a_port_that_left_a_bridge_is_not_a_link_that_is_gone() {
+fn a_port_removed_from_a_bridge_is_not_a_removed_link() {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
     message.header.index = 3;
@@ -174,7 +174,7 @@ fn a_port_that_left_a_bridge_is_not_a_link_that_is_gone() {
 }
 
 #[test]
-fn a_message_that_claims_more_than_there_is_is_malformed_and_ends_the_walk() {
+fn a_message_longer_than_its_datagram_is_malformed_and_the_last_one() {
     let mut datagram = bytes(RouteNetlinkMessage::NewLink(LinkMessage::default()), 0);
     datagram[0] = 255;
     let mut all = messages(&datagram);
@@ -183,7 +183,7 @@ fn a_message_that_claims_more_than_there_is_is_malformed_and_ends_the_walk() {
 }
 
 #[test]
-fn an_address_longer_than_its_family_allows_is_malformed() {
+fn a_prefix_longer_than_the_address_is_malformed() {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
     message.header.prefix_len = 33;

@@ -1,0 +1,259 @@
+//! The packet socket that sends frames and, during a check for duplicates, receives the claims of other stations.
+//!
+//! Opening it needs `CAP_NET_RAW`. Using it needs no privilege, so a process can open it and then drop its privileges.
+//!
+//! A socket that may receive is bound when it is opened, with a filter that drops every frame, and
+//! [`PacketSocket::start_listening`] replaces the filter. A bind at that time would wait until every CPU has finished the
+//! packets it is processing (`synchronize_net`), in the middle of a failover.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
+use rustix::net::{
+    AddressFamily, MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketFlags,
+    SocketType, bind, recvfrom, sendmmsg, socket_with,
+};
+use vipwatch_core::LinkIndex;
+
+use super::{AddressClaim, ETHERTYPE_ARP, ETHERTYPE_IPV6, Frame, array, decode_claim};
+
+// AF_PACKET and ETH_P_ALL, in the integer types of a `sockaddr_ll`.
+const PACKET: libc::c_ushort = 17;
+const EVERY_PROTOCOL: u16 = 3;
+
+/// Maximum number of frames in one `sendmmsg` call.
+const FRAMES_PER_CALL: usize = 64;
+
+/// Number of bytes that are read of a received frame. An advertisement with its options is shorter.
+const RECEIVE_BYTES: usize = 256;
+
+/// A packet socket in one namespace.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+}
+
+/// The destination or the source of a frame.
+struct PacketAddress(libc::sockaddr_ll);
+
+impl PacketAddress {
+    fn new(link: LinkIndex, protocol: u16) -> Self {
+        // SAFETY: `sockaddr_ll` is plain data for which all zeroes is a valid value.
+        let mut raw: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        raw.sll_family = PACKET;
+        raw.sll_protocol = protocol.to_be();
+        raw.sll_ifindex = i32::try_from(link.0).unwrap_or(0);
+        Self(raw)
+    }
+
+    /// The destination of `frame` on this link.
+    fn destination(link: LinkIndex, frame: &Frame) -> Self {
+        let protocol = array(frame.bytes(), 12).map_or(0, u16::from_be_bytes);
+        Self::new(link, protocol)
+    }
+
+    /// The link that received a frame; `None` for a frame that this node sent.
+    fn receiving_link(from: &SocketAddrAny) -> Option<LinkIndex> {
+        let is_whole = usize::try_from(from.addr_len()).ok()? >= size_of::<libc::sockaddr_ll>() - 2;
+        if from.address_family() != AddressFamily::PACKET || !is_whole {
+            return None;
+        }
+        // SAFETY: the storage is larger than any address, and the family is AF_PACKET: the kernel has written both fields
+        // (all but the padding of the hardware address).
+        let (index, kind) = unsafe {
+            let raw = from.as_ptr().cast::<libc::sockaddr_ll>();
+            ((*raw).sll_ifindex, (*raw).sll_pkttype)
+        };
+        let is_incoming = kind != libc::PACKET_OUTGOING;
+        u32::try_from(index).ok().filter(|_| is_incoming).map(LinkIndex)
+    }
+}
+
+// SAFETY: the pointer is to a complete `sockaddr_ll` that outlives the call.
+unsafe impl SocketAddrArg for PacketAddress {
+    unsafe fn with_sockaddr<R>(
+        &self,
+        f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R,
+    ) -> R {
+        const { assert!(size_of::<libc::sockaddr_ll>() == 20) };
+        f((&raw const self.0).cast(), 20)
+    }
+}
+
+/// Whether a packet socket can receive claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiveMode {
+    /// The socket only sends. Received packets cost nothing.
+    SendOnly,
+    /// The socket receives after [`PacketSocket::start_listening`]. The kernel runs its filter for every received packet,
+    /// at all times.
+    OnDemand,
+}
+
+/// The result of one attempt to read a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceivedFrame {
+    /// A claim, and the link that received it.
+    Claim(LinkIndex, AddressClaim),
+    /// A frame without a claim.
+    Other,
+    /// No frame is queued.
+    QueueEmpty,
+}
+
+impl PacketSocket {
+    /// Opens a socket in the namespace of the calling thread.
+    pub fn open(mode: ReceiveMode) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Protocol 0: the socket receives nothing until it is bound.
+        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        if mode == ReceiveMode::OnDemand {
+            attach(&fd, &DROP_ALL)?;
+            ignore_outgoing(&fd);
+            bind(&fd, &PacketAddress::new(LinkIndex(0), EVERY_PROTOCOL))?;
+        }
+        Ok(Self { fd })
+    }
+
+    /// Sends each frame on its link, in as few calls as possible. Returns one result for each frame; fewer results than
+    /// frames mean that the send queue had no room for the rest.
+    pub fn send(&self, frames: &[(LinkIndex, Frame)]) -> Vec<io::Result<()>> {
+        let mut results = Vec::with_capacity(frames.len());
+        while results.len() < frames.len() {
+            let left = &frames[results.len()..];
+            match self.send_batch(&left[..left.len().min(FRAMES_PER_CALL)]) {
+                Ok(count) => results.extend((0..count.max(1)).map(|_| Ok(()))),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::NOBUFS) => break,
+                // The first frame of the batch could not be sent; the next call tries the others.
+                Err(errno) => results.push(Err(errno.into())),
+            }
+        }
+        results
+    }
+
+    fn send_batch(&self, frames: &[(LinkIndex, Frame)]) -> rustix::io::Result<usize> {
+        let addresses: Vec<SocketAddrAny> = frames
+            .iter()
+            .map(|(link, frame)| PacketAddress::destination(*link, frame).as_any())
+            .collect();
+        let slices: Vec<[IoSlice<'_>; 1]> =
+            frames.iter().map(|(_, frame)| [IoSlice::new(frame.bytes())]).collect();
+        let mut controls: Vec<SendAncillaryBuffer<'_, '_, '_>> =
+            frames.iter().map(|_| SendAncillaryBuffer::default()).collect();
+        let mut messages: Vec<MMsgHdr<'_>> = addresses
+            .iter()
+            .zip(&slices)
+            .zip(&mut controls)
+            .map(|((address, slice), control)| MMsgHdr::new_with_addr(address, slice, control))
+            .collect();
+        sendmmsg(&self.fd, &mut messages, SendFlags::DONTWAIT)
+    }
+
+    /// Starts to receive claims on all links; [`Self::read_claim`] returns them.
+    pub fn start_listening(&self) -> io::Result<()> {
+        attach(&self.fd, &ACCEPT_CLAIMS)
+    }
+
+    /// Stops to receive claims, and discards those that were not read.
+    pub fn stop_listening(&self) -> io::Result<()> {
+        attach(&self.fd, &DROP_ALL)?;
+        while let Ok(Some(_)) = self.read(&mut [0; RECEIVE_BYTES]) {}
+        Ok(())
+    }
+
+    /// Reads the next received frame, without waiting.
+    pub fn read_claim(&self) -> io::Result<ReceivedFrame> {
+        let mut bytes = [0; RECEIVE_BYTES];
+        let Some((from, length)) = self.read(&mut bytes)? else {
+            return Ok(ReceivedFrame::QueueEmpty);
+        };
+        let link = from.as_ref().and_then(PacketAddress::receiving_link);
+        let claim = decode_claim(&bytes[..length]);
+        Ok(link
+            .zip(claim)
+            .map_or(ReceivedFrame::Other, |(link, claim)| ReceivedFrame::Claim(link, claim)))
+    }
+
+    /// Reads a frame into `bytes`; returns its source and the number of bytes, or `None` if no frame is queued.
+    fn read(&self, bytes: &mut [u8]) -> io::Result<Option<(Option<SocketAddrAny>, usize)>> {
+        loop {
+            match recvfrom(&self.fd, &mut *bytes, RecvFlags::empty()) {
+                Ok((length, _, from)) => return Ok(Some((from, length))),
+                Err(Errno::AGAIN) => return Ok(None),
+                // ENETDOWN: one link went down. Frames of other links still arrive.
+                Err(Errno::INTR | Errno::NETDOWN) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// One instruction of a classic BPF program.
+const fn instruction(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf, k }
+}
+
+// `<linux/bpf_common.h>`: load a half word or a byte from an absolute offset, jump if equal, return.
+const LOAD_HALF: u16 = 0x28;
+const LOAD_BYTE: u16 = 0x30;
+const JUMP_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;
+
+/// Drops every frame before the kernel copies or queues it.
+const DROP_ALL: [libc::sock_filter; 1] = [instruction(RETURN, 0, 0, 0)];
+
+/// Accepts ARP and neighbour advertisements, and drops all other frames.
+const ACCEPT_CLAIMS: [libc::sock_filter; 9] = [
+    instruction(LOAD_HALF, 12, 0, 0), // the Ethernet type
+    instruction(JUMP_EQUAL, ETHERTYPE_ARP as u32, 5, 0),
+    instruction(JUMP_EQUAL, ETHERTYPE_IPV6 as u32, 0, 5),
+    instruction(LOAD_BYTE, 20, 0, 0), // IPv6: the next header
+    instruction(JUMP_EQUAL, 58, 0, 3),
+    instruction(LOAD_BYTE, 54, 0, 0), // ICMPv6: the type
+    instruction(JUMP_EQUAL, 136, 0, 1),
+    instruction(RETURN, 256, 0, 0),
+    instruction(RETURN, 0, 0, 0),
+];
+
+fn attach(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
+    let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    let size = libc::socklen_t::try_from(size_of_val(&filter)).unwrap_or(0);
+    // SAFETY: the program and its length outlive the call, which copies them and changes neither.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Excludes outgoing frames: the kernel would copy them before it runs the filter. Kernels before 4.20 do not have this
+/// option; there [`PacketAddress::receiving_link`] excludes them.
+fn ignore_outgoing(fd: &OwnedFd) {
+    const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+    let on: libc::c_int = 1;
+    // SAFETY: the value outlives the call, and 4 is its size in bytes.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            PACKET_IGNORE_OUTGOING,
+            (&raw const on).cast(),
+            4,
+        );
+    }
+}

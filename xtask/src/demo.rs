@@ -57,7 +57,7 @@ pub const INSTANCES: [DemoInstance; 3] = [
 /// Builds `vipwatch`, installs keepalived, and runs the demo in the sandbox.
 pub fn prepare(args: &[&str]) -> TaskResult {
     // Ctrl-C ends the process in the sandbox, which cleans up. This process waits for it.
-    let _held = Signals::hold()?;
+    let _held = Signals::block()?;
     provision::programs(&[provision::BASIC, provision::KEEPALIVED])?;
     sandbox::check_namespaces()?;
     let program = build::vipwatch("demo")?.display().to_string();
@@ -99,7 +99,7 @@ pub fn run(args: &[&str]) -> TaskResult {
         return Err(TaskError("arguments are missing: program and seconds".to_owned()));
     };
     // ORDER: before the first thread starts. All threads inherit the blocked signals, so that only `signals` gets them.
-    let signals = Signals::hold()?;
+    let signals = Signals::block()?;
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
     let limit = match (seconds.parse::<u64>(), is_terminal) {
         (Ok(seconds), _) => Some(Duration::from_secs(seconds)),

@@ -48,15 +48,15 @@ impl RouterMonitor {
     /// may send a signal.
     pub(crate) fn prepare(setup: &Setup, place: EnteredNetns) -> Result<Box<Self>, Failure> {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-        let signals = Signals::hold().map_err(|error| {
+        let signals = Signals::block().map_err(|error| {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
         })?;
         let lock = InstanceLock::take(&setup.instance, &setup.pid_file, &setup.started_by)?;
         let permitted = privilege::permitted().map_err(not_permitted)?;
         let conntrack = setup.has_conntrackd.then(|| start_helper(setup)).transpose()?;
         let EnteredNetns { netns, monitor, announcer } = place;
-        let remaining =
-            privilege::become_only(setup.identity, kept(setup.identity)).map_err(not_permitted)?;
+        let remaining = privilege::drop_privileges(setup.identity, kept(setup.identity))
+            .map_err(not_permitted)?;
         check_conf_dir(setup)?;
         let log = MonitorLog::open(setup.log_file.clone(), setup.syslog, setup.is_debug);
         let mut journal = RouterEventLog::new(log, setup);
@@ -188,7 +188,7 @@ fn start_helper(setup: &Setup) -> Result<ConntrackOutlet, Failure> {
         ForkSide::Child => {
             process::close_all_but(&theirs);
             process::set_name(c"conntrackd-help");
-            match privilege::become_only(Identity::current(), HELPER_CAPABILITIES) {
+            match privilege::drop_privileges(Identity::current(), HELPER_CAPABILITIES) {
                 Ok(_) => helper::serve(&theirs, &setup.conf_dir),
                 Err(error) => helper::refuse(&theirs, ErrorChain(&error).to_string()),
             }

@@ -1,7 +1,7 @@
-//! Users and groups by name. The files are read here: a static program has no other directory
-//! services to ask.
+//! Ids of users and groups by name, from `/etc/passwd` and `/etc/group`. The files are read directly: a static program
+//! cannot use other directory services (NSS).
 
-/// Which file knows.
+/// Whether a name is that of a user or of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountKind {
     /// `/etc/passwd`
@@ -11,7 +11,7 @@ pub enum AccountKind {
 }
 
 impl AccountKind {
-    /// One word for it.
+    /// The word for messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -19,7 +19,7 @@ impl AccountKind {
         }
     }
 
-    /// The file.
+    /// The file that contains the names.
     pub fn file(self) -> &'static str {
         match self {
             Self::User => "/etc/passwd",
@@ -28,19 +28,19 @@ impl AccountKind {
     }
 }
 
-/// The id of `name`, or `name` itself if it is a number.
+/// The id of the user or group `name`, or `name` itself if it is a number; `None` if it is unknown.
 pub fn id(name: &str, kind: AccountKind) -> Option<u32> {
     if let Ok(number) = name.parse::<u32>()
         && number != u32::MAX
     {
         return Some(number);
     }
-    // Read as bytes: one odd name in the file must not hide the others.
+    // Read as bytes: a name that is not UTF-8 must not hide the others.
     let text = std::fs::read(kind.file()).unwrap_or_default();
     find(&String::from_utf8_lossy(&text), name)
 }
 
-/// Both files have the name first and the number third.
+/// In both files the name is the first field and the id the third.
 fn find(text: &str, name: &str) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_needs_no_file_and_a_name_is_looked_up() {
+    fn a_number_is_its_own_id_and_a_name_is_looked_up() {
         assert_eq!(id("4711", AccountKind::User), Some(4711));
         assert_eq!(id("root", AccountKind::Group), Some(0));
         assert_eq!(find("a:x:1:2::/:/bin/sh\nneutron:x:64050:64050::/:", "neutron"), Some(64050));

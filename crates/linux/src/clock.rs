@@ -1,11 +1,11 @@
-//! The time: monotonic for deadlines, local for people.
+//! Clocks: monotonic time for deadlines, local time for log lines.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use vipwatch_core::Moment;
 
-/// Now, on the clock that only goes forward.
+/// The current time of the monotonic clock.
 pub fn now() -> Moment {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -29,10 +29,10 @@ pub fn from_unix_millis(millis: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
-/// A wall clock reading, in the machine's own time zone.
+/// A date and time in the time zone of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalTime {
-    /// Year, as people write it.
+    /// The year, for example 2025.
     pub year: i32,
     /// 1 to 12.
     pub month: i32,
@@ -48,17 +48,17 @@ pub struct LocalTime {
     pub millisecond: u32,
 }
 
-/// What a clock on the wall shows.
+/// The current local time.
 pub fn local_time() -> LocalTime {
     local_time_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// What a clock on the wall showed so long after the epoch.
+/// The local time at this duration after the Unix epoch.
 pub fn local_time_of(since_epoch: Duration) -> LocalTime {
-    // `time_t`, whose name libc deprecates on musl.
+    // This is `time_t`, a name that libc deprecates for musl.
     let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
-    // SAFETY: `tm` is plain data for which all zeroes is a value; both pointers are to
-    // locals that outlive the call, and `localtime_r` keeps neither.
+    // SAFETY: `tm` is plain data for which all zeroes is a valid value; both pointers are to locals that outlive the call,
+    // and `localtime_r` keeps neither.
     let tm = unsafe {
         let mut tm: libc::tm = std::mem::zeroed();
         libc::localtime_r(&raw const seconds, &raw mut tm);

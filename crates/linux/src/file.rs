@@ -1,4 +1,4 @@
-//! Reading files that others may have prepared for us.
+//! Reads files that another user may have prepared, and keeps files of databases private.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use crate::clock;
 
 /// The first `limit` bytes of the regular file at `path`.
 ///
-/// No symbolic link is followed, and a pipe in the file's place is not waited for.
+/// A symbolic link is an error, and so is a named pipe; the call does not block on it.
 pub fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -34,45 +34,44 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
             name.push(suffix);
             name
         });
-        // It may not be there.
+        // The file need not exist.
         let _ = std::fs::rename(before, after);
     }
     Ok(aside)
 }
 
-/// Whether an error is about the disk and not about a mistake: it is full, read-only or broken, and may
-/// be mended while the program runs.
+/// Whether the storage caused an error: the disk is full, read-only or broken. An administrator can repair that while the
+/// program runs.
 pub fn is_storage_error(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let known = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
     error.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
 }
 
-/// The text of the regular file at `path`, which may be a symbolic link, if it has no more than
-/// `limit` bytes. Bytes that are not UTF-8 are replaced: they can only be in a comment or a
-/// password.
+/// Reads the text of the regular file at `path`, or of the file that a symbolic link at `path` points to. A file with more
+/// than `limit` bytes is an error. Bytes that are not UTF-8 are replaced: they can only be in a comment or a password.
 ///
-/// A pipe in the file's place is not waited for.
+/// A named pipe is an error; the call does not block on it.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     read_text_file(path, limit).map(|file| file.text)
 }
 
-/// A file that was read, and whose it was when it was open.
+/// A file that was read, with its metadata.
 #[derive(Debug)]
 pub struct TextFile {
-    /// What it holds.
+    /// The content.
     pub text: String,
-    /// Owner and permissions, of the very file that was read.
+    /// Owner and permissions of the open file, so that they cannot belong to another file with the same name.
     pub metadata: Metadata,
 }
 
-/// As [`read_text`], with owner and permissions.
+/// Like [`read_text`], with owner and permissions.
 pub fn read_text_file(path: &Path, limit: u64) -> io::Result<TextFile> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     if metadata.len() > limit {
         let text = format!("it has more than {limit} bytes");
@@ -83,17 +82,17 @@ pub fn read_text_file(path: &Path, limit: u64) -> io::Result<TextFile> {
     Ok(TextFile { text: String::from_utf8_lossy(&bytes).into_owned(), metadata })
 }
 
-/// Permissions of a database: its owner writes, its group reads.
+/// Permissions of a database: the owner may write, the group may read.
 const DATABASE_MODE: u32 = 0o640;
 
-/// Makes the file of a SQLite database at `path` with mode 0640, before SQLite would make it with more.
-/// From an existing one, and from its `-wal` and `-shm`, further permissions are taken. SQLite gives
-/// new files beside a database the permissions of the database.
+/// Creates the file of a SQLite database at `path` with mode 0640, before SQLite creates it with more permissions. If the
+/// file, its `-wal` or its `-shm` exists, permissions beyond 0640 are removed. SQLite creates new files beside a database
+/// with the permissions of the database.
 ///
-/// Nothing is reported: whether the file can be used is for SQLite to say.
+/// Errors are ignored: SQLite reports them when it opens the file.
 pub fn restrict_database(path: &Path) {
-    // ORDER: only a new file is opened. To close an existing one would drop every lock that this
-    // process has on it (`fcntl(2)`), those of SQLite's connections among them.
+    // ORDER: only a new file is opened. Closing an existing one would release every lock that this process has on it
+    // (`fcntl(2)`), including the locks of SQLite's connections.
     drop(File::options().write(true).create_new(true).mode(DATABASE_MODE).open(path));
     for suffix in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();

@@ -1,4 +1,4 @@
-//! A unix socket at a path, with the wanted mode and owner from the first moment it can be met.
+//! Listening unix sockets. A socket file has its mode and owner before it is visible at its path.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,29 +11,29 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-/// Why there is no socket.
+/// Why a process cannot listen on a unix socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// It cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen on {}", path.display())]
     Listen {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// Somebody answers there.
-    #[error("somebody answers on {} already", .0.display())]
+    /// Another process accepts connections on the socket at this path.
+    #[error("another process is already listening on {}", .0.display())]
     Taken(PathBuf),
-    /// Something else bears its name.
-    #[error("{} is not a socket, and is left alone", .0.display())]
+    /// The file at this path is not a socket. It is not replaced.
+    #[error("{} exists and is not a socket", .0.display())]
     NotASocket(PathBuf),
-    /// The file at the path is not the one that this process has made.
+    /// The file at the path is not the one that this process has created.
     #[error("{0}")]
     Lost(SocketFileLost),
 }
 
-/// What became of a socket file behind the back of the process that made it.
+/// What another process did to a socket file that this process has created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SocketFileLost {
     /// There is no file at the path.
@@ -44,8 +44,8 @@ pub enum SocketFileLost {
     Replaced(PathBuf),
 }
 
-/// The file of a socket that this process listens on. Device and inode tell it from a file that another
-/// process has put in its place; they are not used again while the listener is open.
+/// The file of a socket that this process listens on. Device and inode distinguish it from a file that another process has
+/// put in its place; the kernel does not reuse them while the listener is open.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -54,12 +54,12 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// The path.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file at the path is still the one that this process has made.
+    /// Checks that the file at the path is still the one that this process has created.
     pub fn check(&self) -> Result<(), SocketFileLost> {
         match std::fs::symlink_metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
@@ -67,12 +67,12 @@ impl SocketFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(SocketFileLost::Removed(self.path.clone()))
             }
-            // A directory that cannot be read for a moment says nothing about the file.
+            // If the directory cannot be read at the moment, nothing is known about the file.
             Err(_) => Ok(()),
         }
     }
 
-    /// Removes the file, unless it is another process's by now. Call it while the listener is open.
+    /// Removes the file, unless another process has replaced it. Call it while the listener is open.
     // LIMIT: a file that is replaced between the comparison and the removal is removed.
     pub fn remove(&self) {
         if self.check().is_ok() {
@@ -80,41 +80,42 @@ impl SocketFile {
         }
     }
 
-    /// Changes mode and owner of the file, unless it is another process's by now.
-    pub fn set_permissions(&self, looks: SocketOptions) -> Result<(), ListenError> {
+    /// Sets mode and owner of the file, unless another process has replaced it.
+    pub fn set_permissions(&self, options: SocketOptions) -> Result<(), ListenError> {
         self.check().map_err(ListenError::Lost)?;
         let failed = |source| ListenError::Listen { path: self.path.clone(), source };
-        dress(&self.path, looks).map_err(failed)
+        set_mode_and_owner(&self.path, options).map_err(failed)
     }
 }
 
-/// A socket that listens, and its file.
+/// A listening socket and its file.
 #[derive(Debug)]
 pub struct BoundSocket {
-    /// The socket.
+    /// The listening socket.
     pub listener: OwnedFd,
-    /// Its file.
+    /// The socket file.
     pub file: SocketFile,
 }
 
-/// `sun_path` of `unix(7)` has 108 bytes, with the zero at the end.
+/// `sun_path` of `unix(7)` has 108 bytes, including the zero byte at the end.
 const PATH_TOO_LONG: &str = "the path is longer than 107 bytes";
 
-/// How it is to look.
+/// Mode, owner and backlog of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Its permissions.
+    /// The permissions of the file.
     pub mode: u32,
-    /// Its user, if not ours.
+    /// The owner of the file; `None` for the user of this process.
     pub user: Option<u32>,
-    /// Its group, if not ours.
+    /// The group of the file; `None` for the group of this process.
     pub group: Option<u32>,
-    /// How many may wait to be taken.
+    /// Maximum number of connections that wait for `accept`.
     pub backlog: i32,
 }
 
-/// Listens at `path`. A socket that nobody serves is replaced, one that somebody does is respected.
-pub fn listen_at(path: &Path, looks: SocketOptions) -> Result<BoundSocket, ListenError> {
+/// Listens on a unix socket at `path`. A socket on which no process listens is replaced; if another process listens on it,
+/// the call fails with [`ListenError::Taken`].
+pub fn listen_at(path: &Path, options: SocketOptions) -> Result<BoundSocket, ListenError> {
     let failed = |source| ListenError::Listen { path: path.to_owned(), source };
     check_path(path)?;
     if path.symlink_metadata().is_ok() && is_served(path) {
@@ -123,22 +124,23 @@ pub fn listen_at(path: &Path, looks: SocketOptions) -> Result<BoundSocket, Liste
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).map_err(failed)?;
     }
-    // ORDER: it gets its name when it has its mode and its owner; nobody meets it before.
+    // ORDER: the socket is created under another name and renamed when it has its mode and owner, so that no client can
+    // connect before.
     let staged = path.with_file_name(staged_name());
     let _ = std::fs::remove_file(&staged);
-    let made = make(&staged, looks).and_then(|listener| {
-        let made = std::fs::symlink_metadata(&staged)?;
+    let bound = create(&staged, options).and_then(|listener| {
+        let metadata = std::fs::symlink_metadata(&staged)?;
         std::fs::rename(&staged, path)?;
-        let (path, device, inode) = (path.to_owned(), made.dev(), made.ino());
+        let (path, device, inode) = (path.to_owned(), metadata.dev(), metadata.ino());
         Ok(BoundSocket { listener, file: SocketFile { path, device, inode } })
     });
-    if made.is_err() {
+    if bound.is_err() {
         let _ = std::fs::remove_file(&staged);
     }
-    made.map_err(failed)
+    bound.map_err(failed)
 }
 
-/// Whether a socket can be at `path`: the kernel takes so long a name, and nothing else has it.
+/// Checks that a socket can be created at `path`: the path is short enough, and no file of another type is there.
 pub fn check_path(path: &Path) -> Result<(), ListenError> {
     SocketAddrUnix::new(path).map_err(|errno| ListenError::Listen {
         path: path.to_owned(),
@@ -152,20 +154,20 @@ pub fn check_path(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// A socket that a service manager has made for us (`sd_listen_fds(3)`), if it has made just one. To be asked
-/// once, and before anything is opened.
+/// The listening socket that the service manager has passed to this process (`sd_listen_fds(3)`); `None` if it passed none
+/// or several. Call it once, before the process opens any file.
 pub fn inherited() -> Option<OwnedFd> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     if number("LISTEN_PID")? != std::process::id() || number("LISTEN_FDS")? != 1 {
         return None;
     }
-    // SAFETY: nothing is kept of it beyond the question what it is; if it is nothing, the kernel says so.
-    let handed = unsafe { BorrowedFd::borrow_raw(3) };
-    if !rustix::net::sockopt::socket_acceptconn(handed).unwrap_or(false) {
+    // SAFETY: the borrowed descriptor is used only for the next call; if it is not open, the kernel returns an error.
+    let passed = unsafe { BorrowedFd::borrow_raw(3) };
+    if !rustix::net::sockopt::socket_acceptconn(passed).unwrap_or(false) {
         return None;
     }
-    // SAFETY: by the protocol this descriptor is open, and it is ours; nobody else here knows of it,
-    // and the caller asks once.
+    // SAFETY: by the protocol this descriptor is open and belongs to this process. No other code uses it, and the caller
+    // calls this function once.
     let socket = unsafe { OwnedFd::from_raw_fd(3) };
     let flags = rustix::fs::fcntl_getfl(&socket).ok()?;
     rustix::fs::fcntl_setfl(&socket, flags | rustix::fs::OFlags::NONBLOCK).ok()?;
@@ -173,31 +175,31 @@ pub fn inherited() -> Option<OwnedFd> {
     Some(socket)
 }
 
-fn dress(path: &Path, looks: SocketOptions) -> io::Result<()> {
-    std::os::unix::fs::chown(path, looks.user, looks.group).map_err(|error| {
-        let whose = looks.user.or(looks.group).map(|id| id.to_string()).unwrap_or_default();
-        io::Error::new(error.kind(), format!("it cannot be given to {whose}: {error}"))
+fn set_mode_and_owner(path: &Path, options: SocketOptions) -> io::Result<()> {
+    std::os::unix::fs::chown(path, options.user, options.group).map_err(|error| {
+        let owner = options.user.or(options.group).map(|id| id.to_string()).unwrap_or_default();
+        io::Error::new(error.kind(), format!("cannot change the owner to {owner}: {error}"))
     })?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(looks.mode))
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(options.mode))
 }
 
-fn make(path: &Path, looks: SocketOptions) -> io::Result<OwnedFd> {
+fn create(path: &Path, options: SocketOptions) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind_at(&socket, path)?;
-    dress(path, looks)?;
-    listen(&socket, looks.backlog)?;
+    set_mode_and_owner(path, options)?;
+    listen(&socket, options.backlog)?;
     Ok(socket)
 }
 
-/// A short name that no other socket of this process, and none of another process, has.
+/// A short file name that is unique among all processes and all sockets of this process.
 fn staged_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!(".new-{}-{number}", std::process::id())
 }
 
-/// Binds `socket` at `path`, which may be longer than an address of a socket: then by way of its directory.
+/// Binds `socket` at `path`. A path that is too long for a socket address is reached through a descriptor of its directory.
 fn bind_at(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     if let Ok(address) = SocketAddrUnix::new(path) {
         return Ok(bind(socket, &address)?);
@@ -211,7 +213,7 @@ fn bind_at(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(bind(socket, &SocketAddrUnix::new(&short)?)?)
 }
 
-/// Whether somebody takes connections there; one who is too busy to does.
+/// Whether a process listens on the socket at `path`, including one whose backlog is full.
 fn is_served(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let tried = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -223,54 +225,56 @@ fn is_served(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const LOOKS: SocketOptions = SocketOptions { mode: 0o640, user: None, group: None, backlog: 8 };
+    const OPTIONS: SocketOptions =
+        SocketOptions { mode: 0o640, user: None, group: None, backlog: 8 };
 
-    /// 107 bytes are the longest path that a client can connect to.
+    /// 107 bytes is the maximum length of a path that a client can connect to.
     #[test]
-    fn a_path_of_96_to_107_bytes_can_be_listened_on() {
+    fn a_process_can_listen_on_a_path_of_96_to_107_bytes() {
         let directory = tempfile::tempdir().unwrap();
         let taken = directory.path().as_os_str().len() + "/".len();
         for length in [96, 107] {
             let path = directory.path().join("s".repeat(length - taken));
             assert_eq!(path.as_os_str().len(), length);
-            let _socket = listen_at(&path, LOOKS).unwrap();
+            let _socket = listen_at(&path, OPTIONS).unwrap();
             std::os::unix::net::UnixStream::connect(&path).unwrap();
         }
     }
 
     #[test]
-    fn a_stale_socket_is_replaced_a_live_one_respected_and_a_file_left_alone() {
+    fn only_a_socket_without_a_listener_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("deep/er/s");
-        let first = listen_at(&path, LOOKS).unwrap();
+        let first = listen_at(&path, OPTIONS).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
-        assert!(matches!(listen_at(&path, LOOKS), Err(ListenError::Taken(_))));
+        assert!(matches!(listen_at(&path, OPTIONS), Err(ListenError::Taken(_))));
         drop(first);
-        let _second = listen_at(&path, LOOKS).unwrap();
+        let _second = listen_at(&path, OPTIONS).unwrap();
         let file = directory.path().join("file");
         std::fs::File::create(&file).unwrap();
-        assert!(matches!(listen_at(&file, LOOKS), Err(ListenError::NotASocket(_))));
+        assert!(matches!(listen_at(&file, OPTIONS), Err(ListenError::NotASocket(_))));
         let leftovers = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
         assert_eq!(leftovers, 1);
     }
+
     #[test]
-    fn a_socket_file_that_another_process_has_made_is_not_removed() {
+    fn a_socket_file_of_another_process_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let first = listen_at(&path, LOOKS).unwrap();
+        let first = listen_at(&path, OPTIONS).unwrap();
         assert_eq!(first.file.check(), Ok(()));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(first.file.check(), Err(SocketFileLost::Removed(path.clone())));
         let second = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert_eq!(first.file.check(), Err(SocketFileLost::Replaced(path.clone())));
-        assert!(matches!(first.file.set_permissions(LOOKS), Err(ListenError::Lost(_))));
+        assert!(matches!(first.file.set_permissions(OPTIONS), Err(ListenError::Lost(_))));
         first.file.remove();
-        assert!(is_served(&path), "the other process's");
+        assert!(is_served(&path), "the socket of the other process");
         drop(second);
         std::fs::remove_file(&path).unwrap();
-        let third = listen_at(&path, LOOKS).unwrap();
+        let third = listen_at(&path, OPTIONS).unwrap();
         third.file.remove();
-        assert!(!path.exists(), "our own");
+        assert!(!path.exists(), "the socket of this process");
     }
 }

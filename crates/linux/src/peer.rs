@@ -1,27 +1,27 @@
-//! Who is at the other end of a unix socket.
+//! The credentials of the process at the other end of a unix socket.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The process that listened, or connected, when it did.
+/// The credentials of a process at the time when it called `listen` or `connect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its id; `None` if it lives in a PID namespace that we cannot see into, as an agent in
-    /// another container does. (rustix's reader of this option has no value for that.)
+    /// The process id; `None` if the process is in a PID namespace that this process cannot see, such as an agent in
+    /// another container. (rustix cannot represent that case, so the option is read here.)
     pub pid: Option<i32>,
-    /// Its effective user.
+    /// The effective user id.
     pub user: u32,
-    /// Its effective group.
+    /// The effective group id.
     pub group: u32,
 }
 
-/// Asks the kernel who is at the other end of `socket`.
+/// Reads the credentials of the process at the other end of `socket` (`SO_PEERCRED`).
 pub fn credentials(socket: impl AsFd) -> io::Result<Peer> {
     let mut peer = MaybeUninit::<libc::ucred>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
-    // SAFETY: the descriptor is open for the length of the call, and pointer and length
-    // describe `peer`, for which all zeroes is a value too.
+    // SAFETY: the descriptor is open during the call, and pointer and length describe `peer`, for which all zeroes is a
+    // valid value too.
     let peer = unsafe {
         let socket = socket.as_fd().as_raw_fd();
         let value = peer.as_mut_ptr().cast();
@@ -34,16 +34,16 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Peer> {
     Ok(Peer { pid: (peer.pid > 0).then_some(peer.pid), user: peer.uid, group: peer.gid })
 }
 
-/// Whether the other end of `socket` belongs to `group`, by its effective group or another.
+/// Whether the process at the other end of `socket` is in `group`: as its effective or as a supplementary group.
 pub fn is_member(socket: impl AsFd, group: u32) -> io::Result<bool> {
     if credentials(&socket)?.group == group {
         return Ok(true);
     }
-    // More groups than anybody has; with more, the kernel says ERANGE, and nobody gets in.
+    // A process with more groups is not accepted: the kernel then returns ERANGE.
     let mut groups = [0_u32; 1024];
     let mut length = libc::socklen_t::try_from(size_of_val(&groups)).unwrap_or(0);
-    // SAFETY: the descriptor is open for the length of the call, and pointer and length
-    // describe `groups`, plain numbers, of which the kernel fills some.
+    // SAFETY: the descriptor is open during the call, and pointer and length describe `groups`, plain numbers of which the
+    // kernel sets some.
     let result = unsafe {
         let socket = socket.as_fd().as_raw_fd();
         let value = groups.as_mut_ptr().cast();

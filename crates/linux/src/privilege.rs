@@ -1,4 +1,4 @@
-//! Giving up what is no longer needed, for good.
+//! Drops privileges that a process does not need any more.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Who to become.
+/// The user and group of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// User id.
@@ -16,7 +16,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Who this process is now.
+    /// The effective user and group of this process.
     pub fn current() -> Self {
         Self {
             user: rustix::process::geteuid().as_raw(),
@@ -25,33 +25,33 @@ impl Identity {
     }
 }
 
-/// Which step of giving up privileges failed.
+/// The step of dropping privileges that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
-    /// Supplementary groups stayed.
+    /// The supplementary groups could not be removed.
     #[error("cannot leave the supplementary groups")]
     Groups(#[source] io::Error),
-    /// Still in the old group.
+    /// The group could not be changed.
     #[error("cannot become group {0}")]
     Group(u32, #[source] io::Error),
-    /// Still the old user.
+    /// The user could not be changed.
     #[error("cannot become user {0}")]
     User(u32, #[source] io::Error),
-    /// Capabilities stayed in the bounding set, although this process may remove them.
+    /// Capabilities could not be removed from the bounding set, although this process has the right to.
     #[error("cannot empty the bounding set of capabilities")]
     BoundingSet(#[source] io::Error),
-    /// Capabilities stayed in the ambient set.
+    /// Capabilities could not be removed from the ambient set.
     #[error("cannot empty the ambient set of capabilities")]
     AmbientSet(#[source] io::Error),
-    /// Capabilities stayed.
+    /// Capabilities could not be removed from the other sets.
     #[error("cannot drop capabilities")]
     Capabilities(#[source] io::Error),
-    /// A program run later could gain privileges.
+    /// `no_new_privs` could not be set: a program that is executed later could gain privileges.
     #[error("cannot set no_new_privs")]
     NoNewPrivileges(#[source] io::Error),
 }
 
-/// What becoming another user left behind.
+/// Privileges that could not be dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetainedPrivileges {
     /// The bounding set could not be emptied, because this process lacks `CAP_SETPCAP`. `no_new_privs` keeps its
@@ -59,31 +59,31 @@ pub struct RetainedPrivileges {
     pub has_bounding_set: bool,
 }
 
-/// The capabilities this process has or may switch on.
+/// The permitted capabilities of this process: those it has or may enable.
 pub fn permitted() -> Result<CapabilitySet, PrivilegeError> {
     let sets = rustix::thread::capabilities(None);
     let sets = sets.map_err(|errno| PrivilegeError::Capabilities(errno.into()))?;
     Ok(sets.permitted)
 }
 
-/// Becomes `identity`, with no supplementary groups, those capabilities of `keep` that this process has, no others, and
-/// no way to gain more.
+/// Changes the process to `identity`, without supplementary groups, with only those capabilities of `keep` that it has,
+/// and without a way to gain more.
 ///
-/// ORDER: groups, then group, then user: each step needs a right that the next gives up.
-pub fn become_only(
+/// ORDER: supplementary groups, then group, then user: each step needs a right that the next one drops.
+pub fn drop_privileges(
     identity: Identity,
     keep: CapabilitySet,
 ) -> Result<RetainedPrivileges, PrivilegeError> {
     let Identity { user, group } = identity;
-    let is_other = identity != Identity::current();
+    let is_change = identity != Identity::current();
     if let Err(errno) = rustix::thread::set_thread_groups(&[]) {
-        // An ordinary user may not touch its groups, and has brought them itself.
-        if rustix::process::geteuid().is_root() && is_other {
+        // A process that is not root may not change its groups; it then keeps those of the user who started it.
+        if rustix::process::geteuid().is_root() && is_change {
             return Err(PrivilegeError::Groups(errno.into()));
         }
     }
     let has_bounding_set = !drop_bounding_set(keep)?;
-    if is_other {
+    if is_change {
         let gid = Gid::from_raw(group);
         rustix::thread::set_thread_res_gid(gid, gid, gid)
             .map_err(|errno| PrivilegeError::Group(group, errno.into()))?;
@@ -106,8 +106,8 @@ pub fn become_only(
     Ok(RetainedPrivileges { has_bounding_set })
 }
 
-/// Removes all but `keep` from the capabilities that a program run from here could get; false if this process lacks the
-/// right to.
+/// Removes all capabilities but `keep` from the bounding set, so that a program that this process executes cannot get them;
+/// false if this process lacks the right to.
 fn drop_bounding_set(keep: CapabilitySet) -> Result<bool, PrivilegeError> {
     for capability in CapabilitySet::all().difference(keep).iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {

@@ -1,37 +1,37 @@
-//! Signals as something to read, so that no handler ever interrupts anything.
+//! Blocked signals that are read from a descriptor (`signalfd(2)`), so that no signal handler is needed.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The signals a daemon is spoken to with.
+/// The signals that control a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// `SIGTERM` or `SIGINT`: stop.
     Stop,
-    /// `SIGHUP`: reopen what may have been rotated.
+    /// `SIGHUP`: reopen the log file, reload the configuration.
     Reopen,
 }
 
-/// Holds back the signals in [`Signal`] until somebody reads them.
+/// Blocks the signals in [`Signal`]; they are queued until [`Self::read`].
 #[derive(Debug)]
 pub struct Signals(SignalFile);
 
 impl Signals {
-    /// From here on the signals wait to be read. Call while there is one thread.
-    pub fn hold() -> io::Result<Self> {
+    /// Blocks the signals. Call it while the process has one thread: only threads that are started later inherit it.
+    pub fn block() -> io::Result<Self> {
         signal_file(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]).map(Self)
     }
 
-    /// As [`Self::hold`]; `SIGUSR1` and `SIGUSR2`, which would end the process, are discarded.
+    /// Like [`Self::block`]; also discards `SIGUSR1` and `SIGUSR2`, which would end the process.
     ///
-    /// They are blocked, not ignored: programs that this process starts would inherit "ignored".
-    pub fn hold_for_service() -> io::Result<Self> {
+    /// They are blocked and not ignored, because programs that this process starts would inherit "ignored".
+    pub fn block_for_service() -> io::Result<Self> {
         let numbers = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
         signal_file(&numbers).map(Self)
     }
 
-    /// The next signal, if one has come.
+    /// The next queued signal; `None` if there is none.
     pub fn read(&self) -> Option<Signal> {
         loop {
             match self.0.read()? {
@@ -49,18 +49,18 @@ impl AsFd for Signals {
     }
 }
 
-/// Tells that a child has ended.
+/// Blocks `SIGCHLD`; readable when a child process has ended.
 #[derive(Debug)]
 pub struct ChildSignals(SignalFile);
 
 impl ChildSignals {
-    /// From here on the ends of children can be waited for. Call while there is one thread.
-    pub fn hold() -> io::Result<Self> {
+    /// Blocks the signal. Call it while the process has one thread.
+    pub fn block() -> io::Result<Self> {
         signal_file(&[libc::SIGCHLD]).map(Self)
     }
 
-    /// Whether a child has ended since the last call.
-    pub fn have_come(&self) -> bool {
+    /// Whether a child process has ended since the last call.
+    pub fn has_child_ended(&self) -> bool {
         self.0.read().is_some()
     }
 }
@@ -71,10 +71,10 @@ impl AsFd for ChildSignals {
     }
 }
 
-/// Lets every signal through again, in a child that is about to become another program.
-pub(crate) fn hold_none() {
-    // SAFETY: all zeroes is a value of the plain data type, which `sigemptyset` sets up for real; it
-    // outlives the calls, and nothing here allocates.
+/// Unblocks all signals, in a child process that is about to execute another program.
+pub(crate) fn unblock_all() {
+    // SAFETY: all zeroes is a valid value of the plain data type, and `sigemptyset` initialises it. It outlives the calls,
+    // and no call allocates memory.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -82,17 +82,16 @@ pub(crate) fn hold_none() {
     }
 }
 
-/// A descriptor from which blocked signals are read.
+/// A signalfd: blocked signals are read from it.
 #[derive(Debug)]
 pub(crate) struct SignalFile {
     fd: OwnedFd,
 }
 
-/// Blocks the signals `numbers` and makes them readable.
+/// Blocks the signals `numbers` and returns a descriptor to read them from.
 pub(crate) fn signal_file(numbers: &[libc::c_int]) -> io::Result<SignalFile> {
-    // SAFETY: all zeroes is a value of the plain data type, and `sigemptyset` sets it up
-    // for real. The set outlives the calls; -1 asks for a new descriptor, which nobody else
-    // owns.
+    // SAFETY: all zeroes is a valid value of the plain data type, and `sigemptyset` initialises it. The set outlives the
+    // calls; with -1 the kernel returns a new descriptor, which has no other owner.
     let fd = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -112,12 +111,12 @@ pub(crate) fn signal_file(numbers: &[libc::c_int]) -> io::Result<SignalFile> {
 }
 
 impl SignalFile {
-    /// The number of the next signal, if one has come.
+    /// The number of the next queued signal; `None` if there is none.
     pub(crate) fn read(&self) -> Option<libc::c_int> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the buffer is `size` bytes long; a signalfd fills whole records or none,
-        // so after a full read all of it is initialised.
+        // SAFETY: the buffer is `size` bytes long. A signalfd returns complete records only, so after a read of `size`
+        // bytes all of it is initialised.
         let number = unsafe {
             let read = libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size);
             if usize::try_from(read) != Ok(size) {

@@ -1,13 +1,13 @@
-//! Settings of the network namespace that the calling thread is in.
+//! IPv6 settings (`sysctl`) of the network namespace of the calling thread.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Where the settings of IPv6 are; of the calling thread's own namespace, whoever mounted `/proc`.
+/// The directory of the IPv6 settings. It shows those of the calling thread's namespace, in every mount of `/proc`.
 const IPV6: &str = "/proc/sys/net/ipv6/conf";
 
-/// The links that have settings of IPv6; none if the kernel has no IPv6.
+/// The names in the directory of IPv6 settings: the links, `all` and `default`. Empty if the kernel has no IPv6.
 pub fn ipv6_links() -> io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(IPV6) {
         Ok(entries) => entries,
@@ -17,7 +17,7 @@ pub fn ipv6_links() -> io::Result<Vec<String>> {
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Sets `net.ipv6.conf.LINK.KEY`.
+/// Sets `net.ipv6.conf.LINK.KEY` to `value`.
 pub fn set_ipv6(link: &str, key: &str, value: u8) -> io::Result<()> {
     let path = Path::new(IPV6).join(link).join(key);
     OpenOptions::new().write(true).open(path)?.write_all(value.to_string().as_bytes())

@@ -1,11 +1,11 @@
-//! Threads that live as long as the service they belong to: named, and seen to be alive.
+//! Named threads that run as long as the service and that the watchdog supervises.
 //!
-//! The service manager's watchdog asks whether the whole process works. Each such thread therefore
-//! beats: at the beginning of each turn, and at least every [`beat_every`] while it waits. A thread
-//! that does not beat for the time of the watchdog is [stalled], and the watchdog is not fed.
+//! The watchdog of the service manager checks whether the whole process works. So each worker calls
+//! [`Heartbeat::beat`]: at the start of each turn of its loop, and at least every [`beat_every`] while it waits. If a
+//! worker does not beat for the period of the watchdog, it is [stalled], and the service does not notify the watchdog.
 //!
-//! A thread whose work is bounded by a deadline of its own (a hook, a delivery, one answer) does not
-//! need this. What a panic does is decided for the whole process, not here.
+//! A thread whose work has a deadline (a hook, a delivery, one answer) does not need this. The effect of a panic is set
+//! for the whole process, not here.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,57 +17,58 @@ use vipwatch_core::Moment;
 
 use crate::clock;
 
-/// Without a watchdog, no thread needs to wake up to beat.
+/// The interval of heartbeats without a watchdog: nothing reads them.
 const WITHOUT_WATCHDOG: Duration = Duration::from_hours(1);
 
-/// Every worker that runs in this process.
-static WORKERS: Mutex<Vec<Arc<Pulse>>> = Mutex::new(Vec::new());
+/// All running workers of this process.
+static WORKERS: Mutex<Vec<Arc<WorkerStatus>>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
-struct Pulse {
+struct WorkerStatus {
     name: String,
-    /// When the thread last beat, in milliseconds of the monotonic clock.
-    last: AtomicU64,
+    /// Time of the last heartbeat, in milliseconds of the monotonic clock.
+    last_beat: AtomicU64,
 }
 
-/// The worker's side: it beats.
+/// The worker's handle to report that it makes progress.
 #[derive(Debug, Clone)]
-pub struct Heartbeat(Arc<Pulse>);
+pub struct Heartbeat(Arc<WorkerStatus>);
 
 impl Heartbeat {
-    /// Says that the thread makes progress.
+    /// Records that the thread makes progress.
     pub fn beat(&self) {
-        self.0.last.store(now_millis(), Ordering::Relaxed);
+        self.0.last_beat.store(now_millis(), Ordering::Relaxed);
     }
 }
 
-/// Removes a worker that has ended from those that must beat.
-struct Registered(Arc<Pulse>);
+/// Removes a worker from [`WORKERS`] when its thread ends.
+struct Registration(Arc<WorkerStatus>);
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
         let mut workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
-        workers.retain(|pulse| !Arc::ptr_eq(pulse, &self.0));
+        workers.retain(|worker| !Arc::ptr_eq(worker, &self.0));
     }
 }
 
-/// Starts a thread that does `work`, which must [beat](Heartbeat::beat).
+/// Starts a thread that runs `work`, which must [beat](Heartbeat::beat) regularly.
 pub fn spawn_worker(
     name: &str,
     work: impl FnOnce(&Heartbeat) + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    let pulse = Arc::new(Pulse { name: name.to_owned(), last: AtomicU64::new(now_millis()) });
-    let registered = Registered(Arc::clone(&pulse));
-    WORKERS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pulse));
+    let last_beat = AtomicU64::new(now_millis());
+    let status = Arc::new(WorkerStatus { name: name.to_owned(), last_beat });
+    let registration = Registration(Arc::clone(&status));
+    WORKERS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&status));
     Builder::new().name(name.to_owned()).spawn(move || {
-        let _registered = registered;
-        inject_panic(&pulse.name);
-        work(&Heartbeat(pulse));
+        let _registration = registration;
+        inject_panic(&status.name);
+        work(&Heartbeat(status));
     })
 }
 
-/// For tests of the whole program, and not in programs that are shipped: panics in the worker that the
-/// environment names.
+/// Panics in the worker that an environment variable names, for tests of the whole program. Release builds do not contain
+/// it.
 #[cfg(debug_assertions)]
 fn inject_panic(name: &str) {
     let wanted = std::env::var("VIPWATCH_TEST_PANIC");
@@ -77,7 +78,7 @@ fn inject_panic(name: &str) {
 #[cfg(not(debug_assertions))]
 fn inject_panic(_name: &str) {}
 
-/// The time within which the service manager's watchdog wants to hear of us, if it does.
+/// The period of the service manager's watchdog (`WATCHDOG_USEC`); `None` without a watchdog.
 pub fn watchdog_period() -> Option<Duration> {
     static PERIOD: OnceLock<Option<Duration>> = OnceLock::new();
     *PERIOD.get_or_init(|| {
@@ -86,19 +87,20 @@ pub fn watchdog_period() -> Option<Duration> {
     })
 }
 
-/// How long a worker may wait before it beats again.
+/// The maximum time between two heartbeats of a worker.
 pub fn beat_every() -> Duration {
     watchdog_period().map_or(WITHOUT_WATCHDOG, |period| period / 4)
 }
 
-/// A worker that has not beaten for `limit`, if there is one.
+/// The name of a worker without a heartbeat for `limit`; `None` if all workers make progress.
 pub fn stalled(limit: Duration) -> Option<String> {
     let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     let now = now_millis();
     let workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_stalled =
-        |pulse: &&Arc<Pulse>| now.saturating_sub(pulse.last.load(Ordering::Relaxed)) > limit;
-    workers.iter().find(is_stalled).map(|pulse| pulse.name.clone())
+    let is_stalled = |worker: &&Arc<WorkerStatus>| {
+        now.saturating_sub(worker.last_beat.load(Ordering::Relaxed)) > limit
+    };
+    workers.iter().find(is_stalled).map(|worker| worker.name.clone())
 }
 
 fn now_millis() -> u64 {

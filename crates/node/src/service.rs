@@ -26,7 +26,7 @@ impl StartupFds {
         // ORDER: before anything is opened that could stand in its place.
         let listen_source = inherited().map_or(ListenSource::New, ListenSource::Given);
         // ORDER: signals before any thread, so that no thread is killed by them.
-        Ok(Self { listen_source, signals: Signals::hold_for_service()? })
+        Ok(Self { listen_source, signals: Signals::block_for_service()? })
     }
 }
 

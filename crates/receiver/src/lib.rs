@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 
 use vipwatch_core::InstanceId;
 use vipwatch_linux::listen::{BoundSocket, ListenError, SocketFile, SocketOptions, listen_at};
-use vipwatch_linux::process::make_room_for_files;
+use vipwatch_linux::process::reserve_descriptors;
 use vipwatch_linux::worker::spawn_worker;
 
 use crate::control::{ControlMessage, ControlQueue};
@@ -110,7 +110,7 @@ impl Receiver {
         // The stored reports are delivered after the socket is open: if another receiver has the socket, this
         // process must deliver nothing.
         let (journal, stored) = Journal::open(&journal_dir)?;
-        make_room_for_files(policy.max_connections as u64 + OTHER_OPEN_FILES);
+        reserve_descriptors(policy.max_connections as u64 + OTHER_OPEN_FILES);
         let control = ControlQueue::new().map_err(ReceiverError::Start)?;
         let sink = make_sink(journal.delivery_store()).map_err(ReceiverError::Start)?;
         let (listener, socket) = match listen_source {

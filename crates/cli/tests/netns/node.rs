@@ -67,7 +67,9 @@ fn a_second_node_with_the_same_state_directory_or_socket_is_refused() {
     let elsewhere = lab.path().join("elsewhere");
     let output = fixture.ask(&["node", "--state-dir", elsewhere.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("somebody answers on"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("another process is already listening on")
+    );
 }
 
 #[test]

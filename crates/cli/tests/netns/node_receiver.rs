@@ -70,7 +70,11 @@ fn a_node_runs_without_a_receiver_while_another_server_has_the_socket() {
         vipwatch_testkit::FakeAgent::listen(lab.path(), vipwatch_testkit::Behaviour::Threaded);
     let node = fixture.start();
     let printed = fixture.say(&["doctor"]);
-    assert!(printed.contains("node-agent") && printed.contains("somebody answers on"), "{printed}");
+    assert!(
+        printed.contains("node-agent")
+            && printed.contains("another process is already listening on"),
+        "{printed}"
+    );
     assert_eq!(report(lab.path(), "r1", "primary"), Some(200), "answered by the other server");
     drop(other);
     node.reload();

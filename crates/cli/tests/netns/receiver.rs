@@ -100,7 +100,9 @@ fn a_second_receiver_an_unknown_user_and_an_unknown_simulation_are_refused() {
     configure(lab.path(), None);
     let second = output_of(&mut receiver_command(lab.path(), &[]));
     assert_eq!(second.status.code(), Some(1), "{second:?}");
-    assert!(String::from_utf8_lossy(&second.stderr).contains("somebody answers on"));
+    assert!(
+        String::from_utf8_lossy(&second.stderr).contains("another process is already listening on")
+    );
     let unknown_user = output_of(&mut receiver_command(lab.path(), &["--allow", "no-such-user"]));
     assert_eq!(unknown_user.status.code(), Some(4));
     assert!(String::from_utf8_lossy(&unknown_user.stderr).contains("no user \"no-such-user\""));

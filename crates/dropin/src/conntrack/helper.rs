@@ -49,7 +49,7 @@ fn options(role: NeutronState) -> &'static [&'static str] {
 /// Serves requests from `socket` until it closes.
 pub fn serve(socket: &OwnedFd, conf_dir: &Path) {
     let config = conf_dir.join("conntrackd.conf");
-    let Ok(ends) = ChildSignals::hold() else { return };
+    let Ok(ends) = ChildSignals::block() else { return };
     let mut list: Option<List> = None;
     loop {
         match wait(socket, &ends, list.as_ref()) {
@@ -110,7 +110,7 @@ fn wait(socket: &OwnedFd, ends: &ChildSignals, list: Option<&List>) -> Woken {
         Woken::Overdue
     } else if is_ready(2) {
         Woken::Output
-    } else if is_ready(1) && ends.have_come() {
+    } else if is_ready(1) && ends.has_child_ended() {
         // Ours, or one that was killed for a newer request: the list knows.
         Woken::Ended
     } else {

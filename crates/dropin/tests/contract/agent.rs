@@ -128,7 +128,7 @@ fn an_agent_that_died_and_left_its_socket_is_named_and_its_successor_told() {
     let (lab, router, agent) = stage(Release::V29);
     agent.stop(SocketRemains::DeadSocket);
     let _monitor = router.start(&subject());
-    router.wait_for_log("nobody listens on");
+    router.wait_for_log("no agent is listening on");
     let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     agent.wait_for_words(&["backup"]);
 }

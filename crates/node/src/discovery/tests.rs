@@ -152,5 +152,8 @@ fn a_pipe_in_a_files_place_is_not_waited_for() {
     std::fs::create_dir_all(places.keepalived.parent().unwrap()).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&places.keepalived).status().unwrap();
     assert!(made.success());
-    assert_eq!(said(&discover(&places)), ["keepalived.conf:0: cannot read it: it is not a file"]);
+    assert_eq!(
+        said(&discover(&places)),
+        ["keepalived.conf:0: cannot read it: it is not a regular file"]
+    );
 }

@@ -145,7 +145,7 @@ impl<J: EventLog> EventLoop<J> {
                 Source::Monitor => self.hear(),
                 Source::Directories => self.read_directories(),
                 Source::Agent => {
-                    let told = self.agent.answered(clock::now());
+                    let told = self.agent.read_answer(clock::now());
                     self.note_told(told);
                 }
                 Source::Announcer => {
@@ -405,10 +405,10 @@ impl<J: EventLog> EventLoop<J> {
             self.namespace_gone();
             return;
         }
-        if self.state_file.is_tampered() {
+        if self.state_file.was_changed() {
             self.journal.note(&Event::StateRestored);
             if let Some(role) = self.published {
-                let written = self.state_file.want((self.words)(role), clock::now());
+                let written = self.state_file.set((self.words)(role), clock::now());
                 self.note_written(&written);
             }
         }
@@ -457,7 +457,7 @@ impl<J: EventLog> EventLoop<J> {
     fn publish(&mut self, change: &StateChange) {
         let state = change.to;
         self.published = Some(state);
-        let written = self.state_file.want((self.words)(state), clock::now());
+        let written = self.state_file.set((self.words)(state), clock::now());
         self.note_written(&written);
         self.announce(clock::now());
         if let Some(conntrack) = &mut self.conntrack {
@@ -542,7 +542,7 @@ impl<J: EventLog> EventLoop<J> {
 
     fn note_written(&mut self, written: &WriteOutcome) {
         match written {
-            WriteOutcome::Held => {
+            WriteOutcome::Written => {
                 if let Some(role) = self.published {
                     self.journal.note(&Event::StateWritten(role));
                 }

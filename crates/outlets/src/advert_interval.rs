@@ -1,18 +1,18 @@
-//! The one thing this program must know from keepalived's own configuration: how often the
-//! primary advertises. Neutron's receiver waits that long before it believes a primary.
+//! Reads the advertisement interval from keepalived's configuration. Neutron's agent waits for this time before it accepts
+//! a primary, so reports must take it into account. The drop-in reads nothing else from that file.
 
 use std::path::Path;
 use std::time::Duration;
 
 use vipwatch_linux::file::read_head;
 
-/// Where the interval stands: before any address. Routers with thousands of floating
-/// addresses have long files; the rest of them is not read.
-const HEAD: u64 = 16 << 10;
+/// Number of bytes that are read. The interval is before all addresses; the rest of the file is long on routers with
+/// thousands of floating addresses.
+const READ_BYTES: u64 = 16 << 10;
 
-/// `advert_int` of the first instance in `file`; `None` if there is none to be found.
+/// `advert_int` of the first instance in `file`; `None` if the file cannot be read or does not contain it.
 pub fn advert_interval(file: &Path) -> Option<Duration> {
-    let text = read_head(file, HEAD).ok()?;
+    let text = read_head(file, READ_BYTES).ok()?;
     parse(&String::from_utf8_lossy(&text))
 }
 
@@ -22,7 +22,7 @@ fn parse(text: &str) -> Option<Duration> {
         let mut words = code.split_whitespace();
         let seconds: f64 =
             words.find(|word| *word == "advert_int").and_then(|_| words.next())?.parse().ok()?;
-        // keepalived takes 0.01 to 255 (RFC 5798: 12 bits of centiseconds).
+        // keepalived accepts 0.01 to 255 seconds (RFC 5798: 12 bits of centiseconds).
         (0.01..=255.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
     })
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_is_found_where_neutron_writes_it() {
+    fn the_interval_is_found_in_a_configuration_of_neutron() {
         let text = "global_defs {\n    router_id neutron\n}\nvrrp_instance VR_1 {\n    state BACKUP\n    \
                     nopreempt\n    advert_int 2\n}\n";
         assert_eq!(parse(text), Some(Duration::from_secs(2)));
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_interval_is_none() {
+    fn a_text_without_a_valid_interval_has_none() {
         for text in [
             "",
             "advert_int",

@@ -1,13 +1,13 @@
-//! Tells the agent on its unix socket, without ever waiting for it.
+//! Reports the state to Neutron's L3 agent over its unix socket, without blocking the caller.
 //!
 //! ```text
-//!            connect, check who serves, one write           status line
+//!            connect, check the peer, one write             status line
 //!   idle ──────────────────────────────────────▶ waiting ─────────────▶ idle
 //!     ▲                    │                        │
-//!     └──── backoff ◀──────┴── setback ◀────────────┘ deadline, reset, garbage, 4xx, 5xx
+//!     └──── backoff ◀──────┴── failure ◀────────────┘ deadline, reset, garbage, 4xx, 5xx
 //! ```
 //!
-//! *When* to speak is [`Delivery`]'s business, *what* is [`wire`]'s; here is how.
+//! [`Delivery`] decides when to report, [`wire`] encodes the request, and this module connects, sends and waits.
 
 pub mod wire;
 
@@ -28,86 +28,87 @@ use vipwatch_linux::{clock, peer};
 use self::wire::AgentAnswer;
 use crate::advert_interval::advert_interval;
 
-/// From connect to the status line. A healthy agent answers in a millisecond; one that is
-/// busy for longer than this may as well be asked again.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// Maximum time from connect to the status line. A healthy agent answers in a millisecond; after this time the report is
+/// sent again.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The receiver's window where keepalived's configuration does not tell: Neutron's default.
+/// How long the agent waits before it accepts a primary, if keepalived's configuration does not contain the interval:
+/// Neutron's default.
 const DEFAULT_WINDOW: Duration = Duration::from_secs(2);
 
-/// Why the agent does not know.
+/// Why a report did not reach the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// `ENOENT`: no agent, or not yet.
+    /// `ENOENT`: the agent has not started, or has removed its socket.
     #[error("there is no socket at {}", .0.display())]
     Missing(PathBuf),
-    /// `ECONNREFUSED`: the agent died, or has not begun to listen.
-    #[error("nobody listens on {}", .0.display())]
+    /// `ECONNREFUSED`: the agent has ended, or does not listen yet.
+    #[error("no agent is listening on {}", .0.display())]
     Refused(PathBuf),
-    /// `EAGAIN`: its queue is full.
+    /// `EAGAIN`: the backlog of the agent's socket is full.
     #[error("the queue of {} is full", .0.display())]
     Busy(PathBuf),
-    /// `EACCES`: not for us.
+    /// `EACCES`: this process may not connect to the socket.
     #[error("no permission to connect to {}", .0.display())]
     NotPermitted(PathBuf),
-    /// Something else bears the socket's name.
+    /// The file at the path of the socket is not a socket.
     #[error("{} is not a socket", .0.display())]
     NotASocket(PathBuf),
-    /// Created by somebody who is neither root nor the agent's user.
+    /// The socket file belongs neither to root nor to the agent's user.
     #[error("{} belongs to user {user}, not to the agent's user or root", path.display())]
     ForeignOwner {
         /// The socket.
         path: PathBuf,
-        /// Its owner.
+        /// The owner's user id.
         user: u32,
     },
-    /// Served by somebody who is neither root nor the agent's user.
+    /// The process that listens runs neither as root nor as the agent's user.
     #[error("{} is served by user {user}, not by the agent's user or root", path.display())]
     ForeignServer {
         /// The socket.
         path: PathBuf,
-        /// Who serves it.
+        /// The user id of the listening process.
         user: u32,
     },
-    /// `EPIPE`: it hung up before it was told.
-    #[error("the agent hung up before it was told (broken pipe)")]
+    /// `EPIPE`: the agent closed the connection before the report was sent.
+    #[error("the agent closed the connection before the report was sent (broken pipe)")]
     Broken,
-    /// `ECONNRESET`: it hung up with our words unread.
+    /// `ECONNRESET`: the agent closed the connection without reading the report.
     #[error("the agent reset the connection")]
     Reset,
-    /// It took the connection and said nothing.
-    #[error("the agent did not answer within {} s", DEADLINE.as_secs())]
+    /// The agent accepted the connection and did not answer in time.
+    #[error("the agent did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
     Timeout,
-    /// It hung up without a word.
+    /// The agent closed the connection without an answer.
     #[error("the agent closed the connection without an answer")]
     Closed,
-    /// Its answer could not be read.
+    /// The answer could not be read from the socket.
     #[error("cannot read the agent's answer")]
     Unreadable(#[source] io::Error),
-    /// It answered something that is not HTTP.
+    /// The answer is not HTTP.
     #[error("the agent's answer is not HTTP")]
     Garbage,
-    /// It answered with an error of its own.
+    /// The agent answered with a status outside 200 to 299 and 400 to 499.
     #[error("Unexpected response: the agent answered with status {0}")]
     ServerError(u16),
-    /// It called the request wrong: one of us has a defect.
+    /// The agent answered with a status from 400 to 499: the agent or this program has a defect.
     #[error(
         "Unexpected response: the agent rejected the request with status {0}; this is a defect"
     )]
     Rejected(u16),
-    /// A failure without a name of its own.
-    #[error("cannot talk to {}", path.display())]
+    /// Any other error of the kernel.
+    #[error("cannot communicate with the agent on {}", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
 impl AgentError {
-    /// What the failure means for the delivery.
-    pub fn setback(&self) -> DeliveryFailure {
+    /// The kind of failure, which decides when the delivery is retried.
+    pub fn delivery_failure(&self) -> DeliveryFailure {
         match self {
             Self::Missing(_) => DeliveryFailure::Absent,
             Self::Busy(_) => DeliveryFailure::Busy,
@@ -129,12 +130,12 @@ impl AgentError {
     }
 }
 
-/// Whom to believe at the other end.
+/// Which users may run the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentTrust {
-    /// Root, and this user.
+    /// Root, and this user id.
     User(u32),
-    /// Anybody.
+    /// Every user.
     Anyone,
 }
 
@@ -147,42 +148,52 @@ impl AgentTrust {
     }
 }
 
-/// Which words the agent understands.
+/// The words of the agent's protocol for the two states.
 pub type StateWords = fn(NeutronState) -> &'static str;
 
-/// Tells one socket file from the next one of the same name.
+/// Distinguishes a socket file from a later one with the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Incarnation(u64, u64, i64, i64);
+struct SocketFileId {
+    device: u64,
+    inode: u64,
+    changed_seconds: i64,
+    changed_nanoseconds: i64,
+}
 
-impl Incarnation {
+impl SocketFileId {
     fn of(metadata: &std::fs::Metadata) -> Self {
-        Self(metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec())
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            changed_seconds: metadata.ctime(),
+            changed_nanoseconds: metadata.ctime_nsec(),
+        }
     }
 }
 
-fn incarnation_at(path: &Path) -> Option<Incarnation> {
-    std::fs::symlink_metadata(path).as_ref().map(Incarnation::of).ok()
+fn socket_file_at(path: &Path) -> Option<SocketFileId> {
+    std::fs::symlink_metadata(path).as_ref().map(SocketFileId::of).ok()
 }
 
-/// A request that was written and not answered yet.
+/// A request that was sent and not answered yet.
 #[derive(Debug)]
 struct Exchange {
-    role: NeutronState,
+    state: NeutronState,
     socket: OwnedFd,
     deadline: Moment,
     answer: Vec<u8>,
 }
 
-/// What became of an attempt; failures only when their kind is new.
+/// The result of an attempt. A failure is reported only if its kind differs from the last one.
 #[derive(Debug)]
 pub enum AgentOutcome {
-    /// The agent acknowledged the role.
+    /// The agent acknowledged this state.
     Acknowledged(NeutronState),
-    /// It did not, and this is news.
+    /// The report of this state failed; it will be retried.
     Failed(NeutronState, AgentError),
 }
 
-/// The line to one agent, about one instance.
+/// Reports the state of one instance to one agent.
 #[derive(Debug)]
 pub struct AgentOutlet {
     instance: InstanceId,
@@ -192,66 +203,66 @@ pub struct AgentOutlet {
     words: StateWords,
     delivery: Delivery,
     exchange: Option<Exchange>,
-    /// Whom the last attempt reached, or who was there before it.
-    incarnation: Option<Incarnation>,
-    /// The kind of failure that was said last, while it lasts.
+    /// The socket file of the last attempt; before the first attempt, the one that existed at the start.
+    socket_file: Option<SocketFileId>,
+    /// The kind of the last reported failure; `None` after a success.
     failing: Option<std::mem::Discriminant<AgentError>>,
 }
 
-/// Everything an [`AgentOutlet`] must be told.
+/// Settings of an [`AgentOutlet`].
 #[derive(Debug)]
 pub struct AgentSettings {
-    /// About whom.
+    /// The instance whose state is reported.
     pub instance: InstanceId,
-    /// The agent's socket.
+    /// The path of the agent's socket.
     pub path: PathBuf,
-    /// Where the receiver's window can be looked up.
+    /// keepalived's configuration of the instance, which contains the advertisement interval.
     pub keepalived_conf: PathBuf,
-    /// Whom to believe.
+    /// Which users may run the agent.
     pub trust: AgentTrust,
-    /// In which words.
+    /// The words for the two states.
     pub words: StateWords,
 }
 
 impl AgentOutlet {
-    /// A line on which nothing was said yet.
-    pub fn new(settings: AgentSettings, dice: Jitter) -> Self {
+    /// An outlet without a report.
+    pub fn new(settings: AgentSettings, jitter: Jitter) -> Self {
         let AgentSettings { instance, path, keepalived_conf, trust, words } = settings;
         let window = advert_interval(&keepalived_conf).unwrap_or(DEFAULT_WINDOW);
         Self {
             instance,
-            incarnation: incarnation_at(&path),
+            socket_file: socket_file_at(&path),
             path,
             keepalived_conf,
             trust,
             words,
-            delivery: Delivery::new(window, dice),
+            delivery: Delivery::new(window, jitter),
             exchange: None,
             failing: None,
         }
     }
 
-    /// The agent's socket.
+    /// The path of the agent's socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The policy, to be told what is wanted.
+    /// The delivery policy; the caller sets the state to report with it.
     pub fn delivery(&mut self) -> &mut Delivery {
         &mut self.delivery
     }
 
-    /// Whether the agent knows the role, or will never be told it now.
+    /// Whether the agent has acknowledged the current state, or the report was rejected for good.
     pub fn is_settled(&self) -> bool {
         self.delivery.is_settled()
     }
 
-    /// The socket to wait on, while an answer is awaited.
+    /// The socket to poll while a request is not answered; when it is readable, call [`Self::read_answer`].
     pub fn waiting_on(&self) -> Option<BorrowedFd<'_>> {
         self.exchange.as_ref().map(|exchange| exchange.socket.as_fd())
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// The time of the next work for [`Self::tick`]; `None` if there is none.
     pub fn due(&self) -> Option<Moment> {
         match &self.exchange {
             Some(exchange) => Some(exchange.deadline),
@@ -259,13 +270,13 @@ impl AgentOutlet {
         }
     }
 
-    /// Something bears the socket's name that did not before.
+    /// Checks whether the agent has created a new socket; if so, the current state is reported to it at once.
     pub fn socket_appeared(&mut self) {
-        // The news may be older than our last attempt, which then reached this very one.
-        let now_there = incarnation_at(&self.path);
-        if now_there.is_some() && now_there != self.incarnation {
-            self.incarnation = now_there;
-            // Whoever still owes us an answer is not the one that matters now.
+        // The caller's event may be older than the last attempt, which then has already reached the new socket.
+        let current = socket_file_at(&self.path);
+        if current.is_some() && current != self.socket_file {
+            self.socket_file = current;
+            // An answer of the previous agent is not needed any more.
             if self.exchange.take().is_some() {
                 self.delivery.finish(Outcome::Failed(DeliveryFailure::Unanswered), clock::now());
             }
@@ -273,26 +284,27 @@ impl AgentOutlet {
         }
     }
 
-    /// Begins what is due, ends what has waited too long.
+    /// Sends the report that is due, and ends a request without an answer after [`ANSWER_TIMEOUT`].
     pub fn tick(&mut self, now: Moment) -> Option<AgentOutcome> {
         if let Some(exchange) = &self.exchange {
             return (exchange.deadline <= now)
                 .then(|| self.finish(Err(AgentError::Timeout), now))
                 .flatten();
         }
-        let role = self.delivery.begin(now)?;
-        match self.say(role) {
+        let state = self.delivery.begin(now)?;
+        match self.send_request(state) {
             Ok(socket) => {
-                let answer = Vec::with_capacity(wire::ENOUGH);
-                self.exchange = Some(Exchange { role, socket, deadline: now + DEADLINE, answer });
+                let answer = Vec::with_capacity(wire::STATUS_BYTES);
+                let deadline = now + ANSWER_TIMEOUT;
+                self.exchange = Some(Exchange { state, socket, deadline, answer });
                 None
             }
-            Err(error) => self.conclude(role, Err(error), now),
+            Err(error) => self.conclude(state, Err(error), now),
         }
     }
 
-    /// Reads the answer, as far as it is there.
-    pub fn answered(&mut self, now: Moment) -> Option<AgentOutcome> {
+    /// Reads the received part of the answer, without waiting.
+    pub fn read_answer(&mut self, now: Moment) -> Option<AgentOutcome> {
         let exchange = self.exchange.as_mut()?;
         let mut buffer = [0_u8; 256];
         let result = match recv(&exchange.socket, &mut buffer, RecvFlags::DONTWAIT) {
@@ -314,8 +326,8 @@ impl AgentOutlet {
         self.finish(result, now)
     }
 
-    /// Connects, looks who is there, and says `role` in one write.
-    fn say(&mut self, role: NeutronState) -> Result<OwnedFd, AgentError> {
+    /// Connects, checks which user serves the socket, and sends the request in one write.
+    fn send_request(&mut self, state: NeutronState) -> Result<OwnedFd, AgentError> {
         let path = &self.path;
         let failed = |errno: Errno| match errno {
             Errno::NOENT | Errno::NOTDIR => AgentError::Missing(path.clone()),
@@ -338,47 +350,47 @@ impl AgentOutlet {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed)?;
         connect(&socket, &SocketAddrUnix::new(path.as_path()).map_err(failed)?).map_err(failed)?;
-        // The owner of a file says who made it; only the connection says who answers.
+        // The owner of the file is the user that created it; only the connection shows which user listens now.
         let peer = peer::credentials(&socket)
             .map_err(|source| AgentError::Socket { path: path.clone(), source })?;
         if !self.trust.covers(peer.user) {
             return Err(AgentError::ForeignServer { path: path.clone(), user: peer.user });
         }
-        let request = wire::request(&self.instance, (self.words)(role));
+        let request = wire::request(&self.instance, (self.words)(state));
         let sent = send(&socket, &request, SendFlags::NOSIGNAL).map_err(failed)?;
         if sent != request.len() {
             return Err(AgentError::Broken);
         }
-        self.incarnation = Some(Incarnation::of(&metadata));
+        self.socket_file = Some(SocketFileId::of(&metadata));
         Ok(socket)
     }
 
     fn finish(&mut self, result: Result<(), AgentError>, now: Moment) -> Option<AgentOutcome> {
         let exchange = self.exchange.take()?;
-        self.conclude(exchange.role, result, now)
+        self.conclude(exchange.state, result, now)
     }
 
     fn conclude(
         &mut self,
-        role: NeutronState,
+        state: NeutronState,
         result: Result<(), AgentError>,
         now: Moment,
     ) -> Option<AgentOutcome> {
         match result {
             Ok(()) => {
-                // The agent may have written keepalived's configuration after we started.
+                // The agent may have written keepalived's configuration after this process started.
                 if let Some(window) = advert_interval(&self.keepalived_conf) {
                     self.delivery.set_window(window);
                 }
                 self.delivery.finish(Outcome::Acknowledged, now);
                 self.failing = None;
-                Some(AgentOutcome::Acknowledged(role))
+                Some(AgentOutcome::Acknowledged(state))
             }
             Err(error) => {
-                self.delivery.finish(Outcome::Failed(error.setback()), now);
+                self.delivery.finish(Outcome::Failed(error.delivery_failure()), now);
                 let kind = std::mem::discriminant(&error);
-                let is_news = self.failing.replace(kind) != Some(kind);
-                is_news.then_some(AgentOutcome::Failed(role, error))
+                let is_new = self.failing.replace(kind) != Some(kind);
+                is_new.then_some(AgentOutcome::Failed(state, error))
             }
         }
     }

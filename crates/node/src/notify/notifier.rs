@@ -298,7 +298,7 @@ impl Notifier {
         let Some(outlets) = self.outlets.get_mut(id) else { return performed };
         outlets.last = Some(Arc::clone(transition));
         if let Some(file) = &mut outlets.file {
-            let written = file.want(transition.to.as_str(), clock::now());
+            let written = file.set(transition.to.as_str(), clock::now());
             if let Some(report) = file_report(written, transition) {
                 performed.reports.push(report);
             } else {
@@ -438,7 +438,7 @@ impl Notifier {
                 }
             }
             let told = outlets.agent.as_mut().and_then(|agent| match agent.waiting_on() {
-                Some(_) => agent.answered(now).or_else(|| agent.tick(now)),
+                Some(_) => agent.read_answer(now).or_else(|| agent.tick(now)),
                 None if room > 0 => {
                     let told = agent.tick(now);
                     room -= usize::from(agent.waiting_on().is_some());
@@ -571,7 +571,7 @@ fn file_report(written: WriteOutcome, transition: &Transition) -> Option<Deliver
     let mut report = DeliveryReport::new(transition, Stage::File, "the state file");
     report.is_final = false;
     report.outcome = match written {
-        WriteOutcome::Held => return None,
+        WriteOutcome::Written => return None,
         WriteOutcome::Failed(error) => Err(ErrorChain(&error).to_string()),
         WriteOutcome::StillFailing => Err(String::new()),
     };

@@ -11,7 +11,7 @@ pub enum AccountKind {
 }
 
 impl AccountKind {
-    /// The word for messages.
+    /// `user` or `group`, for messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::User => "user",

@@ -57,8 +57,8 @@ pub fn local_time() -> LocalTime {
 pub fn local_time_of(since_epoch: Duration) -> LocalTime {
     // This is `time_t`, a name that libc deprecates for musl.
     let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
-    // SAFETY: `tm` is plain data for which all zeroes is a valid value; both pointers are to locals that outlive the call,
-    // and `localtime_r` keeps neither.
+    // SAFETY: `tm` is plain data for which all zeroes is a valid value; both pointers are to locals that outlive the
+    // call, and `localtime_r` keeps neither.
     let tm = unsafe {
         let mut tm: libc::tm = std::mem::zeroed();
         libc::localtime_r(&raw const seconds, &raw mut tm);

@@ -1,9 +1,9 @@
 //! Watches a few directories for added or removed entries (dnotify, `F_NOTIFY` of `fcntl(2)`).
 //!
 //! Not inotify: by default a user has 128 inotify instances on a host, for all processes together, and there is one
-//! monitor for each router. The older interface has no such limit. It reports only that *something* changed; the caller
-//! then reads the directory. A watcher for removals is not woken by additions: this saves a thousand monitors a thousand
-//! wake-ups each when a node boots.
+//! monitor for each router. The older interface has no such limit. It reports only that *something* changed; the
+//! caller then reads the directory. A watcher for removals is not woken by additions: this saves a thousand monitors
+//! a thousand wake-ups each when a node boots.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -40,16 +40,17 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Whether the storage caused an error: the disk is full, read-only or broken. An administrator can repair that while the
-/// program runs.
+/// Whether the storage caused an error: the disk is full, read-only or broken. An administrator can repair that while
+/// the program runs.
 pub fn is_storage_error(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let known = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
     error.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
 }
 
-/// Reads the text of the regular file at `path`, or of the file that a symbolic link at `path` points to. A file with more
-/// than `limit` bytes is an error. Bytes that are not UTF-8 are replaced: they can only be in a comment or a password.
+/// Reads the text of the regular file at `path`, or of the file that a symbolic link at `path` points to. A file with
+/// more than `limit` bytes is an error. Bytes that are not UTF-8 are replaced: they can only be in a comment or a
+/// password.
 ///
 /// A named pipe is an error; the call does not block on it.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
@@ -85,9 +86,9 @@ pub fn read_text_file(path: &Path, limit: u64) -> io::Result<TextFile> {
 /// Permissions of a database: the owner may write, the group may read.
 const DATABASE_MODE: u32 = 0o640;
 
-/// Creates the file of a SQLite database at `path` with mode 0640, before SQLite creates it with more permissions. If the
-/// file, its `-wal` or its `-shm` exists, permissions beyond 0640 are removed. SQLite creates new files beside a database
-/// with the permissions of the database.
+/// Creates the file of a SQLite database at `path` with mode 0640, before SQLite creates it with more permissions. If
+/// the file, its `-wal` or its `-shm` exists, permissions beyond 0640 are removed. SQLite creates new files beside a
+/// database with the permissions of the database.
 ///
 /// Errors are ignored: SQLite reports them when it opens the file.
 pub fn restrict_database(path: &Path) {

@@ -1,5 +1,5 @@
-//! System calls. This is the only crate that contains `unsafe`. It contains no policy: no code here depends on the role of
-//! an instance.
+//! System calls. This is the only crate that contains `unsafe`. It contains no policy: no code here depends on the
+//! role of an instance.
 //!
 //! - Netlink: [`monitor`] follows one namespace over one socket, [`netns_watcher`] follows all namespaces of a
 //!   node, [`netns_query`] reads the links and addresses of a namespace once, [`netlink`] is the codec and the

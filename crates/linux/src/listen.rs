@@ -44,8 +44,8 @@ pub enum SocketFileLost {
     Replaced(PathBuf),
 }
 
-/// The file of a socket that this process listens on. Device and inode distinguish it from a file that another process has
-/// put in its place; the kernel does not reuse them while the listener is open.
+/// The file of a socket that this process listens on. Device and inode distinguish it from a file that another
+/// process has put in its place; the kernel does not reuse them while the listener is open.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -113,8 +113,8 @@ pub struct SocketOptions {
     pub backlog: i32,
 }
 
-/// Listens on a unix socket at `path`. A socket on which no process listens is replaced; if another process listens on it,
-/// the call fails with [`ListenError::Taken`].
+/// Listens on a unix socket at `path`. A socket on which no process listens is replaced; if another process listens
+/// on it, the call fails with [`ListenError::Taken`].
 pub fn listen_at(path: &Path, options: SocketOptions) -> Result<BoundSocket, ListenError> {
     let failed = |source| ListenError::Listen { path: path.to_owned(), source };
     check_path(path)?;
@@ -154,8 +154,8 @@ pub fn check_path(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// The listening socket that the service manager has passed to this process (`sd_listen_fds(3)`); `None` if it passed none
-/// or several. Call it once, before the process opens any file.
+/// The listening socket that the service manager has passed to this process (`sd_listen_fds(3)`); `None` if it passed
+/// none or several. Call it once, before the process opens any file.
 pub fn inherited() -> Option<OwnedFd> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     if number("LISTEN_PID")? != std::process::id() || number("LISTEN_FDS")? != 1 {
@@ -166,8 +166,8 @@ pub fn inherited() -> Option<OwnedFd> {
     if !rustix::net::sockopt::socket_acceptconn(passed).unwrap_or(false) {
         return None;
     }
-    // SAFETY: by the protocol this descriptor is open and belongs to this process. No other code uses it, and the caller
-    // calls this function once.
+    // SAFETY: by the protocol this descriptor is open and belongs to this process. No other code uses it, and the
+    // caller calls this function once.
     let socket = unsafe { OwnedFd::from_raw_fd(3) };
     let flags = rustix::fs::fcntl_getfl(&socket).ok()?;
     rustix::fs::fcntl_setfl(&socket, flags | rustix::fs::OFlags::NONBLOCK).ok()?;
@@ -199,7 +199,8 @@ fn staged_name() -> String {
     format!(".new-{}-{number}", std::process::id())
 }
 
-/// Binds `socket` at `path`. A path that is too long for a socket address is reached through a descriptor of its directory.
+/// Binds `socket` at `path`. A path that is too long for a socket address is reached through a descriptor of its
+/// directory.
 fn bind_at(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     if let Ok(address) = SocketAddrUnix::new(path) {
         return Ok(bind(socket, &address)?);
@@ -213,7 +214,7 @@ fn bind_at(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(bind(socket, &SocketAddrUnix::new(&short)?)?)
 }
 
-/// Whether a process listens on the socket at `path`, including one whose backlog is full.
+/// Whether a process listens on the socket at `path`, even if its backlog is full.
 fn is_served(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let tried = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)

@@ -1,8 +1,8 @@
 //! Follows links and addresses of all network namespaces of a node, over one netlink socket if possible.
 //!
 //! The kernel sends a socket with `NETLINK_LISTEN_ALL_NSID` the events of every namespace that has an id in the
-//! namespace of the socket, and marks each message with that id. An event says in which namespace something changed,
-//! and which link or address it is about. The current state is then read from that namespace
+//! namespace of the socket, and marks each message with that id. An event names the namespace and the link or
+//! address that changed. The current state is then read from that namespace
 //! ([`NetnsWatcher::snapshot_links`]), so it does not depend on the order or the completeness of events.
 //!
 //! Kernel facts that this module depends on:

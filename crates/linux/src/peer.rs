@@ -42,8 +42,8 @@ pub fn is_member(socket: impl AsFd, group: u32) -> io::Result<bool> {
     // A process with more groups is not accepted: the kernel then returns ERANGE.
     let mut groups = [0_u32; 1024];
     let mut length = libc::socklen_t::try_from(size_of_val(&groups)).unwrap_or(0);
-    // SAFETY: the descriptor is open during the call, and pointer and length describe `groups`, plain numbers of which the
-    // kernel sets some.
+    // SAFETY: the descriptor is open during the call, and pointer and length describe `groups`, plain numbers of
+    // which the kernel sets some.
     let result = unsafe {
         let socket = socket.as_fd().as_raw_fd();
         let value = groups.as_mut_ptr().cast();

@@ -77,7 +77,7 @@ pub fn drop_privileges(
     let Identity { user, group } = identity;
     let is_change = identity != Identity::current();
     if let Err(errno) = rustix::thread::set_thread_groups(&[]) {
-        // A process that is not root may not change its groups; it then keeps those of the user who started it.
+        // A process that is not root may not change its groups; it then keeps the groups it was started with.
         if rustix::process::geteuid().is_root() && is_change {
             return Err(PrivilegeError::Groups(errno.into()));
         }
@@ -106,8 +106,8 @@ pub fn drop_privileges(
     Ok(RetainedPrivileges { has_bounding_set })
 }
 
-/// Removes all capabilities but `keep` from the bounding set, so that a program that this process executes cannot get them;
-/// false if this process lacks the right to.
+/// Removes all capabilities but `keep` from the bounding set, so that a program that this process executes cannot get
+/// them; false if this process lacks the right to.
 fn drop_bounding_set(keep: CapabilitySet) -> Result<bool, PrivilegeError> {
     for capability in CapabilitySet::all().difference(keep).iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {

@@ -28,8 +28,8 @@ pub struct Child {
 
 /// Forks. The calling process must have one thread; then the child may call every function.
 pub fn fork() -> io::Result<ForkSide> {
-    // SAFETY: with a single thread, no other thread can hold a lock in the child; both programs that fork do so before any
-    // code could have started a thread.
+    // SAFETY: with a single thread, no other thread can hold a lock in the child; both programs that fork do so
+    // before any code could have started a thread.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
         return Err(io::Error::last_os_error());
@@ -108,9 +108,9 @@ pub fn set_name(name: &std::ffi::CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// Returns the stack pages of the main thread that only the start needed to the kernel: two or three pages, for each of a
-/// thousand processes on a node. On any other thread it does nothing: the memory below the stack of such a thread has
-/// other users.
+/// Returns the stack pages of the main thread that only the start needed to the kernel: two or three pages, for each
+/// of a thousand processes on a node. On any other thread it does nothing: the memory below the stack of such a
+/// thread has other users.
 // Not inlined: `here` must be in a frame below those of all callers. Inlined, it could be above a part of the caller's
 // frame.
 #[inline(never)]
@@ -139,8 +139,8 @@ pub fn release_spare_heap() {
     }
 }
 
-/// Makes the kernel enlarge the descriptor table to `count` entries now. Otherwise it enlarges the table in several steps
-/// when files are opened, and a process with several threads waits about ten milliseconds each time.
+/// Makes the kernel enlarge the descriptor table to `count` entries now. Otherwise it enlarges the table in several
+/// steps when files are opened, and a process with several threads waits about ten milliseconds each time.
 pub fn reserve_descriptors(count: u64) {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let highest = limit.map_or(count, |limit| count.min(limit)).saturating_sub(1);
@@ -161,8 +161,8 @@ pub fn raise_file_limit() -> u64 {
     current.unwrap_or(u64::MAX)
 }
 
-/// Limits glibc's allocator to two heaps for all threads, and makes it return large allocations to the kernel at once: the
-/// program has few threads, and none of them allocates much at a time.
+/// Limits glibc's allocator to two heaps for all threads, and makes it return large allocations to the kernel at
+/// once: the program has few threads, and none of them allocates much at a time.
 pub fn share_heaps() {
     // SAFETY: it sets two numbers, and is called before the process starts threads.
     #[cfg(target_env = "gnu")]
@@ -206,8 +206,8 @@ impl Drop for Child {
     }
 }
 
-/// Makes the kernel kill the process that `command` starts when this process ends. The new process starts with all signals
-/// unblocked: only this process reads the blocked ones from a descriptor.
+/// Makes the kernel kill the process that `command` starts when this process ends. The new process starts with all
+/// signals unblocked: only this process reads the blocked ones from a descriptor.
 pub fn bind_to_this_process(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;
     let parent = rustix::process::getpid();

@@ -73,8 +73,8 @@ impl AsFd for ChildSignals {
 
 /// Unblocks all signals, in a child process that is about to execute another program.
 pub(crate) fn unblock_all() {
-    // SAFETY: all zeroes is a valid value of the plain data type, and `sigemptyset` initialises it. It outlives the calls,
-    // and no call allocates memory.
+    // SAFETY: all zeroes is a valid value of the plain data type, and `sigemptyset` initialises it. It outlives the
+    // calls, and no call allocates memory.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -90,8 +90,8 @@ pub(crate) struct SignalFile {
 
 /// Blocks the signals `numbers` and returns a descriptor to read them from.
 pub(crate) fn signal_file(numbers: &[libc::c_int]) -> io::Result<SignalFile> {
-    // SAFETY: all zeroes is a valid value of the plain data type, and `sigemptyset` initialises it. The set outlives the
-    // calls; with -1 the kernel returns a new descriptor, which has no other owner.
+    // SAFETY: all zeroes is a valid value of the plain data type, and `sigemptyset` initialises it. The set outlives
+    // the calls; with -1 the kernel returns a new descriptor, which has no other owner.
     let fd = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);

@@ -4,8 +4,8 @@
 //! [`Heartbeat::beat`]: at the start of each turn of its loop, and at least every [`beat_every`] while it waits. If a
 //! worker does not beat for the period of the watchdog, it is [stalled], and the service does not notify the watchdog.
 //!
-//! A thread whose work has a deadline (a hook, a delivery, one answer) does not need this. The effect of a panic is set
-//! for the whole process, not here.
+//! A thread with a deadline for its work (a hook, a delivery, one answer) does not need this. The effect of a panic
+//! is set for the whole process, not here.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,8 +67,8 @@ pub fn spawn_worker(
     })
 }
 
-/// Panics in the worker that an environment variable names, for tests of the whole program. Release builds do not contain
-/// it.
+/// Panics in the worker that an environment variable names, for tests of the whole program. Release builds do not
+/// contain it.
 #[cfg(debug_assertions)]
 fn inject_panic(name: &str) {
     let wanted = std::env::var("VIPWATCH_TEST_PANIC");

@@ -1,5 +1,5 @@
-//! The monitor on a real kernel: snapshots, events, overruns; and namespaces by name. The tests need namespaces of their
-//! own, which `cargo xtask test` provides.
+//! The monitor on a real kernel: snapshots, events, overruns; and namespaces by name. The tests need namespaces of
+//! their own, which `cargo xtask test` provides.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -27,8 +27,8 @@ fn setup() -> (Lab, TestNetns, Monitor) {
     (lab, netns, monitor)
 }
 
-/// Reads until there is an event, no snapshot is pending and the queue is empty. The kernel reports the carrier of a new
-/// link at any time; no test depends on that, so events of links are left out.
+/// Reads until there is an event, no snapshot is pending and the queue is empty. The kernel reports the carrier of a
+/// new link at any time; no test depends on that, so events of links are left out.
 fn read_events(monitor: &mut Monitor) -> Vec<MonitorEvent> {
     let mut events = Vec::new();
     loop {
@@ -202,8 +202,8 @@ fn events_of_other_addresses_during_a_snapshot_are_reported_again_after_it() {
     assert!(events[snapshot..].iter().any(is_other), "{events:?}");
 }
 
-/// The kernel reports an overrun once and continues to drop messages until the queue is empty. Here it drops the message
-/// that a link was deleted, after it has listed that link in the dump.
+/// The kernel reports an overrun once and continues to drop messages until the queue is empty. Here it drops the
+/// message that a link was deleted, after it has listed that link in the dump.
 #[test]
 fn a_link_deleted_while_the_kernel_drops_messages_is_not_in_the_snapshot() {
     let (_lab, netns, mut monitor) = setup();
@@ -231,8 +231,8 @@ fn a_link_deleted_while_the_kernel_drops_messages_is_not_in_the_snapshot() {
     assert_eq!(names, ["lo"], "the link was deleted");
 }
 
-/// Before Linux 3.19 two handles of one namespace, opened through two mounts of `/proc`, have different device numbers. A
-/// file of `/proc` represents such a handle here.
+/// Before Linux 3.19 two handles of one namespace, opened through two mounts of `/proc`, have different device
+/// numbers. A file of `/proc` represents such a handle here.
 #[test]
 fn handles_of_a_kernel_before_3_19_are_compared_by_their_inode() {
     let lab = Lab::new();
@@ -254,8 +254,8 @@ fn handles_of_a_kernel_before_3_19_are_compared_by_their_inode() {
     assert_eq!(first, second);
 }
 
-/// Before Linux 3.19 the handle of a namespace is a file of `/proc`, like many others, so `open` cannot tell whether it is
-/// a namespace. A file of `/proc` represents such a handle here: it is opened, and `setns` rejects it.
+/// Before Linux 3.19 the handle of a namespace is a file of `/proc`, like many others, so `open` cannot tell whether
+/// it is a namespace. A file of `/proc` represents such a handle here: it is opened, and `setns` rejects it.
 #[test]
 fn a_handle_of_a_kernel_before_3_19_is_checked_by_setns() {
     let lab = Lab::new();

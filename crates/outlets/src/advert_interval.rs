@@ -1,5 +1,5 @@
-//! Reads the advertisement interval from keepalived's configuration. Neutron's agent waits for this time before it accepts
-//! a primary, so reports must take it into account. The drop-in reads nothing else from that file.
+//! Reads the advertisement interval from keepalived's configuration. Neutron's agent waits for this time before it
+//! accepts a primary, so reports must take it into account. The drop-in reads nothing else from that file.
 
 use std::path::Path;
 use std::time::Duration;

@@ -9,9 +9,9 @@
 //!
 //! [`Delivery`] decides when to report, [`wire`] encodes the request, and this module connects, sends and waits.
 
+mod error;
 pub mod wire;
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -25,110 +25,17 @@ use rustix::net::{
 use vipwatch_core::{Delivery, DeliveryFailure, InstanceId, Jitter, Moment, NeutronState, Outcome};
 use vipwatch_linux::{clock, peer};
 
+pub use self::error::AgentError;
 use self::wire::AgentAnswer;
 use crate::advert_interval::advert_interval;
 
-/// Maximum time from connect to the status line. A healthy agent answers in a millisecond; after this time the report is
-/// sent again.
+/// Maximum time from connect to the status line. A healthy agent answers in a millisecond; after this time the report
+/// is sent again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the agent waits before it accepts a primary, if keepalived's configuration does not contain the interval:
 /// Neutron's default.
 const DEFAULT_WINDOW: Duration = Duration::from_secs(2);
-
-/// Why a report did not reach the agent.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// `ENOENT`: the agent has not started, or has removed its socket.
-    #[error("there is no socket at {}", .0.display())]
-    Missing(PathBuf),
-    /// `ECONNREFUSED`: the agent has ended, or does not listen yet.
-    #[error("no agent is listening on {}", .0.display())]
-    Refused(PathBuf),
-    /// `EAGAIN`: the backlog of the agent's socket is full.
-    #[error("the queue of {} is full", .0.display())]
-    Busy(PathBuf),
-    /// `EACCES`: this process may not connect to the socket.
-    #[error("no permission to connect to {}", .0.display())]
-    NotPermitted(PathBuf),
-    /// The file at the path of the socket is not a socket.
-    #[error("{} is not a socket", .0.display())]
-    NotASocket(PathBuf),
-    /// The socket file belongs neither to root nor to the agent's user.
-    #[error("{} belongs to user {user}, not to the agent's user or root", path.display())]
-    ForeignOwner {
-        /// The socket.
-        path: PathBuf,
-        /// The owner's user id.
-        user: u32,
-    },
-    /// The process that listens runs neither as root nor as the agent's user.
-    #[error("{} is served by user {user}, not by the agent's user or root", path.display())]
-    ForeignServer {
-        /// The socket.
-        path: PathBuf,
-        /// The user id of the listening process.
-        user: u32,
-    },
-    /// `EPIPE`: the agent closed the connection before the report was sent.
-    #[error("the agent closed the connection before the report was sent (broken pipe)")]
-    Broken,
-    /// `ECONNRESET`: the agent closed the connection without reading the report.
-    #[error("the agent reset the connection")]
-    Reset,
-    /// The agent accepted the connection and did not answer in time.
-    #[error("the agent did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
-    Timeout,
-    /// The agent closed the connection without an answer.
-    #[error("the agent closed the connection without an answer")]
-    Closed,
-    /// The answer could not be read from the socket.
-    #[error("cannot read the agent's answer")]
-    Unreadable(#[source] io::Error),
-    /// The answer is not HTTP.
-    #[error("the agent's answer is not HTTP")]
-    Garbage,
-    /// The agent answered with a status outside 200 to 299 and 400 to 499.
-    #[error("Unexpected response: the agent answered with status {0}")]
-    ServerError(u16),
-    /// The agent answered with a status from 400 to 499: the agent or this program has a defect.
-    #[error(
-        "Unexpected response: the agent rejected the request with status {0}; this is a defect"
-    )]
-    Rejected(u16),
-    /// Any other error of the kernel.
-    #[error("cannot communicate with the agent on {}", path.display())]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// The error of the kernel.
-        source: io::Error,
-    },
-}
-
-impl AgentError {
-    /// The kind of failure, which decides when the delivery is retried.
-    pub fn delivery_failure(&self) -> DeliveryFailure {
-        match self {
-            Self::Missing(_) => DeliveryFailure::Absent,
-            Self::Busy(_) => DeliveryFailure::Busy,
-            Self::Refused(_)
-            | Self::NotPermitted(_)
-            | Self::NotASocket(_)
-            | Self::ForeignOwner { .. }
-            | Self::ForeignServer { .. }
-            | Self::Socket { .. } => DeliveryFailure::Refusing,
-            Self::Broken
-            | Self::Reset
-            | Self::Timeout
-            | Self::Closed
-            | Self::Unreadable(_)
-            | Self::Garbage
-            | Self::ServerError(_) => DeliveryFailure::Unanswered,
-            Self::Rejected(_) => DeliveryFailure::Rejected,
-        }
-    }
-}
 
 /// Which users may run the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +55,7 @@ impl AgentTrust {
     }
 }
 
-/// The words of the agent's protocol for the two states.
+/// Returns the word of the agent's protocol for a state: `primary` (older agents: `master`) or `backup`.
 pub type StateWords = fn(NeutronState) -> &'static str;
 
 /// Distinguishes a socket file from a later one with the same path.
@@ -212,7 +119,7 @@ pub struct AgentOutlet {
 /// Settings of an [`AgentOutlet`].
 #[derive(Debug)]
 pub struct AgentSettings {
-    /// The instance whose state is reported.
+    /// The reported instance.
     pub instance: InstanceId,
     /// The path of the agent's socket.
     pub path: PathBuf,
@@ -220,7 +127,7 @@ pub struct AgentSettings {
     pub keepalived_conf: PathBuf,
     /// Which users may run the agent.
     pub trust: AgentTrust,
-    /// The words for the two states.
+    /// Returns the word for a state.
     pub words: StateWords,
 }
 

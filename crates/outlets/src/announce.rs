@@ -256,7 +256,7 @@ impl Announcer {
         self.schedule.retain(is_known);
         self.refused.retain(|(target, _)| is_known(*target));
         if let Some(check) = &mut self.check {
-            check.asked.retain(|(target, _)| is_known(*target));
+            check.probed.retain(|(target, _)| is_known(*target));
         }
     }
 
@@ -271,7 +271,7 @@ impl Announcer {
         }
     }
 
-    /// Sends the announcements that are due, and ends a check for duplicates whose time is over.
+    /// Sends the announcements that are due, and ends the check for duplicates when its time is over.
     pub fn tick(&mut self, now: Moment) -> Vec<AnnounceNote> {
         let mut notes = Vec::new();
         if self.check.as_ref().is_some_and(|check| check.ends_at <= now) {
@@ -403,16 +403,16 @@ impl Announcer {
     /// Asks whether other stations hold these addresses, and receives answers for the time in the plan.
     fn start_check(
         &mut self,
-        asked: Vec<(LinkAddress, LinkName)>,
+        probed: Vec<(LinkAddress, LinkName)>,
         snapshot: &Snapshot,
         now: Moment,
     ) -> Option<AnnounceNote> {
-        let duration = self.plan.check.filter(|_| !asked.is_empty())?;
+        let duration = self.plan.check.filter(|_| !probed.is_empty())?;
         if let Err(error) = self.socket.start_listening() {
             return Some(AnnounceNote::ListenFailed(error));
         }
         let mac_of = |link| snapshot.link(link).and_then(|facts| facts.mac);
-        let probes: Vec<_> = asked
+        let probes: Vec<_> = probed
             .iter()
             .filter_map(|(target, _)| Some((target.link, probe(target.ip, mac_of(target.link)?))))
             .collect();
@@ -423,7 +423,7 @@ impl Announcer {
         check.ends_at = now + duration;
         check.own_macs =
             snapshot.links.iter().filter_map(|facts| Some((facts.link, facts.mac?))).collect();
-        check.add(asked);
+        check.add(probed);
         None
     }
 

@@ -168,9 +168,9 @@ impl Drop for StateFile {
 
 /// Replaces the state file in `directory` with `contents`, in one step.
 ///
-/// The directory is opened each time: it may have been removed and created again. It must not be a symbolic link, and links
-/// in it are not followed: a spare that this process does not own alone is created again, and an exchange replaces the file
-/// or link at the name itself.
+/// The directory is opened each time: it may have been removed and created again. It must not be a symbolic link, and
+/// links in it are not followed: a spare that this process does not own alone is created again, and an exchange
+/// replaces the file or link at the name itself.
 ///
 /// No fsync: after a crash the state is read from the kernel again, so the file need not survive a power failure.
 fn replace(directory: &Path, contents: &[u8]) -> Result<(), StateFileError> {
@@ -191,8 +191,8 @@ fn replace(directory: &Path, contents: &[u8]) -> Result<(), StateFileError> {
 
 /// Replaces the state file with the spare.
 ///
-/// By an exchange if the file system supports it: with a plain rename over an existing file, ext4 writes the new file to
-/// disk at once, which takes longer than all other work of a transition.
+/// By an exchange if the file system supports it: with a plain rename over an existing file, ext4 writes the new file
+/// to disk at once, which takes longer than all other work of a transition.
 fn put_spare_in_place(directory: &OwnedFd) -> io::Result<()> {
     // An exchange would also work with a directory, and the spare would then be a directory that cannot be removed.
     let old = statat(directory, NAME, AtFlags::SYMLINK_NOFOLLOW);

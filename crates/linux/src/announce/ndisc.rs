@@ -69,8 +69,8 @@ fn packet(from: Mac, (source, destination): (Ipv6Addr, Ipv6Addr), body: &mut [u8
     frame
 }
 
-/// The Internet checksum (RFC 1071) over the pseudo-header (RFC 8200 §8.1) and `body`. The checksum field of `body` must
-/// be zero, and its length even.
+/// The Internet checksum (RFC 1071) over the pseudo-header (RFC 8200 §8.1) and `body`. The checksum field of `body`
+/// must be zero, and its length even.
 fn checksum(source: Ipv6Addr, destination: Ipv6Addr, body: &[u8]) -> u16 {
     let words = |bytes: &[u8]| -> u32 {
         bytes.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum()

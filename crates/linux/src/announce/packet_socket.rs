@@ -3,8 +3,8 @@
 //! Opening it needs `CAP_NET_RAW`. Using it needs no privilege, so a process can open it and then drop its privileges.
 //!
 //! A socket that may receive is bound when it is opened, with a filter that drops every frame, and
-//! [`PacketSocket::start_listening`] replaces the filter. A bind at that time would wait until every CPU has finished the
-//! packets it is processing (`synchronize_net`), in the middle of a failover.
+//! [`PacketSocket::start_listening`] replaces the filter. A bind at that time would wait until every CPU has finished
+//! the packets it is processing (`synchronize_net`), in the middle of a failover.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -60,8 +60,8 @@ impl PacketAddress {
         if from.address_family() != AddressFamily::PACKET || !is_whole {
             return None;
         }
-        // SAFETY: the storage is larger than any address, and the family is AF_PACKET: the kernel has written both fields
-        // (all but the padding of the hardware address).
+        // SAFETY: the storage is larger than any address, and the family is AF_PACKET: the kernel has written both
+        // fields (all but the padding of the hardware address).
         let (index, kind) = unsafe {
             let raw = from.as_ptr().cast::<libc::sockaddr_ll>();
             ((*raw).sll_ifindex, (*raw).sll_pkttype)
@@ -87,8 +87,8 @@ unsafe impl SocketAddrArg for PacketAddress {
 pub enum ReceiveMode {
     /// The socket only sends. Received packets cost nothing.
     SendOnly,
-    /// The socket receives after [`PacketSocket::start_listening`]. The kernel runs its filter for every received packet,
-    /// at all times.
+    /// The socket receives after [`PacketSocket::start_listening`]. The kernel runs its filter for every received
+    /// packet, at all times.
     OnDemand,
 }
 

@@ -25,7 +25,7 @@ pub enum Malformed {
         "netlink message with invalid length: {claimed} bytes in its header, {left} bytes left"
     )]
     Length {
-        /// Bytes, as the length field says.
+        /// The value of the length field, in bytes.
         claimed: usize,
         /// Bytes that are left in the datagram.
         left: usize,
@@ -172,7 +172,8 @@ fn address_of(head: &[u8], rest: &[u8]) -> Result<Option<Address>, Malformed> {
         match kind {
             libc::IFA_LOCAL => local = ip(payload),
             libc::IFA_ADDRESS => peer = ip(payload),
-            // Since Linux 3.14 there are more flags than the 8 bits of the header can hold; this attribute has them all.
+            // Since Linux 3.14 there are more flags than the 8 bits of the header can hold; this attribute has them
+            // all.
             libc::IFA_FLAGS => flags = u32_at(payload, 0).unwrap_or(flags),
             _ => {}
         }

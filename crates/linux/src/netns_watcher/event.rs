@@ -18,7 +18,7 @@ pub struct LinkEvent {
     pub name: Option<LinkName>,
 }
 
-/// A change in one namespace. It says where something changed, not what the new state is.
+/// A change in one namespace. It contains where something changed, not the new state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetnsEvent {
     /// An address was added, removed or changed; `None` if the message could not be decoded.

@@ -32,7 +32,7 @@ struct NetnsSockets {
 }
 
 impl NetnsSockets {
-    /// Opens the sockets in the namespace of the calling thread, whose identity is `id`.
+    /// Opens the sockets in the namespace of the calling thread; `id` is the identity of that namespace.
     fn open(id: NetnsId) -> Result<Self, WatchError> {
         let events = Socket::open_subscribed().map_err(WatchError::Open)?;
         Ok(Self { id, events, query: NetnsQuery::open_own()? })

@@ -47,8 +47,8 @@ pub fn look(instances: &[Arc<InstanceConfig>]) -> Vec<InstanceReading<'_>> {
     each.collect()
 }
 
-/// Reads a namespace by its name, or the caller's own if it is `None`; on failure returns the role of the instances in it.
-/// `query` is `None` where other namespaces cannot be read from outside.
+/// Reads a namespace by its name, or the caller's own if it is `None`; on failure returns the role of the instances
+/// in it. `query` is `None` where other namespaces cannot be read from outside.
 pub fn netns_snapshot(
     query: &mut Option<NetnsQuery>,
     netns: Option<&NetnsName>,

@@ -1,8 +1,8 @@
 //! The HTTP request to Neutron's agent, and the part of its answer that is read: the status.
 //!
-//! Every version of the agent reads only two headers, with any method. Since Neutron 27 the agent reads once, at most 4,096
-//! bytes, and answers with bare line feeds, a wrong apostrophe and no blank line; a strict parser waits for the rest. The
-//! status line is correct in all versions.
+//! Every version of the agent reads only two headers, with any method. Since Neutron 27 the agent reads once, at most
+//! 4,096 bytes, and answers with bare line feeds, a wrong apostrophe and no blank line; a strict parser waits for the
+//! rest. The status line is correct in all versions.
 
 use vipwatch_core::InstanceId;
 

@@ -16,13 +16,13 @@ const MAX_ANSWERS: u32 = 4096;
 #[derive(Debug)]
 pub(super) struct DuplicateCheck {
     pub(super) ends_at: Moment,
-    /// The addresses that were asked about, with the names of their links; sorted by address.
-    pub(super) asked: Vec<(LinkAddress, LinkName)>,
+    /// The addresses that were probed, with the names of their links; sorted by address.
+    pub(super) probed: Vec<(LinkAddress, LinkName)>,
     /// The MACs of the links of this namespace.
     pub(super) own_macs: Vec<(LinkIndex, Mac)>,
     /// The holders that are listed so far.
     holders: Vec<(LinkAddress, Mac)>,
-    /// The number of answers about the asked addresses, listed or not.
+    /// The number of answers about probed addresses, listed or not.
     answers: u32,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct DuplicateCheck {
 pub(super) enum Listing {
     /// It is a new holder of this address on this link, and was listed.
     New(LinkName),
-    /// It is listed already, or the answer is not about an asked address or comes from this namespace.
+    /// It is listed already, or the answer is not about a probed address or comes from this namespace.
     Ignored,
     /// It is a new holder, but the list is full.
     Full,
@@ -39,7 +39,7 @@ pub(super) enum Listing {
 
 impl DuplicateCheck {
     pub(super) fn new(ends_at: Moment) -> Self {
-        Self { ends_at, asked: Vec::new(), own_macs: Vec::new(), holders: Vec::new(), answers: 0 }
+        Self { ends_at, probed: Vec::new(), own_macs: Vec::new(), holders: Vec::new(), answers: 0 }
     }
 
     /// Whether enough answers were read.
@@ -47,16 +47,16 @@ impl DuplicateCheck {
         self.answers >= MAX_ANSWERS
     }
 
-    /// Adds addresses to those that were asked about.
-    pub(super) fn add(&mut self, asked: Vec<(LinkAddress, LinkName)>) {
-        self.asked.extend(asked);
-        self.asked.sort_unstable_by_key(|(target, _)| *target);
-        self.asked.dedup_by_key(|(target, _)| *target);
+    /// Adds addresses to those that were probed.
+    pub(super) fn add(&mut self, probed: Vec<(LinkAddress, LinkName)>) {
+        self.probed.extend(probed);
+        self.probed.sort_unstable_by_key(|(target, _)| *target);
+        self.probed.dedup_by_key(|(target, _)| *target);
     }
 
     /// Records that the station `mac` claims to hold `target`.
     pub(super) fn record(&mut self, target: LinkAddress, mac: Mac) -> Listing {
-        let Ok(at) = self.asked.binary_search_by_key(&target, |(asked, _)| *asked) else {
+        let Ok(at) = self.probed.binary_search_by_key(&target, |(probed, _)| *probed) else {
             return Listing::Ignored;
         };
         if self.is_own(target.link, mac) {
@@ -71,7 +71,7 @@ impl DuplicateCheck {
             return Listing::Full;
         }
         self.holders.push((target, mac));
-        Listing::New(self.asked[at].1)
+        Listing::New(self.probed[at].1)
     }
 
     /// Whether `mac` belongs to another link of this namespace, in the same network: there the kernel answers for every

@@ -143,7 +143,8 @@ fn run(request: &AnnounceRequest) -> Result<AnnounceReport, AnnounceError> {
             }
         }
     }
-    // An address that still waits for its link stays refused: the announcer ends here and will not see the link come up.
+    // An address that still waits for its link stays refused: the announcer ends here and will not see the link come
+    // up.
     if let Some(counts) = announcer.take_counts() {
         report.counts = counts;
     }

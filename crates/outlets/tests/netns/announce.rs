@@ -34,8 +34,8 @@ impl Network {
         let switch = BridgeSwitch::new(&lab);
         let network = Self { router: lab.netns("r"), peer: lab.netns("p"), switch, lab };
         network.switch.plug(&network.router, "qg-1", "port-r");
-        // Without the link-local address that the kernel adds by itself: the end of its duplicate address detection would
-        // change the results.
+        // Without the link-local address that the kernel adds by itself: the end of its duplicate address detection
+        // would change the results.
         network.router.ip("link set qg-1 addrgenmode none");
         network.router.ip("-6 address flush dev qg-1");
         network.switch.plug(&network.peer, "eth0", "port-p");

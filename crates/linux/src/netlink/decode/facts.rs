@@ -47,7 +47,7 @@ pub fn link_facts(body: &[u8]) -> Result<LinkFacts, Malformed> {
 }
 
 /// Whether the kernel forwards IPv6 on the link: `IFLA_AF_SPEC` contains `AF_INET6`, which contains `IFLA_INET6_CONF`,
-/// whose first number is `forwarding`.
+/// and the first number in that is `forwarding`.
 fn is_ipv6_router(families: &[u8]) -> bool {
     /// `AF_INET6`, as an attribute type.
     const AF_INET6: u16 = 10;

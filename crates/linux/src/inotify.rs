@@ -80,7 +80,7 @@ impl DirectoryWatcher {
         Ok(true)
     }
 
-    /// The descriptor of watched directories.
+    /// The number of watched directories.
     pub fn count(&self) -> usize {
         self.by_path.len()
     }

@@ -412,13 +412,13 @@ impl Announcer {
             return Some(AnnounceNote::ListenFailed(error));
         }
         let mac_of = |link| snapshot.link(link).and_then(|facts| facts.mac);
-        let probes: Vec<_> = probed
+        let frames: Vec<_> = probed
             .iter()
             .filter_map(|(target, _)| Some((target.link, probe(target.ip, mac_of(target.link)?))))
             .collect();
         // A probe that could not be sent gets no answer, as if there were no other holder: the check reports the
         // holders that it finds and does not prove that there are none.
-        let _ = self.socket.send(&probes);
+        let _ = self.socket.send(&frames);
         let check = self.check.get_or_insert_with(|| DuplicateCheck::new(now));
         check.ends_at = now + duration;
         check.own_macs =

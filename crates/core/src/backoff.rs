@@ -38,7 +38,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A backoff whose next wait is `first`.
+    /// A backoff that starts with the wait `first`.
     pub const fn new(first: Duration, max: Duration) -> Self {
         Self { first, max, next: first }
     }

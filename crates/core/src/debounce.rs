@@ -101,7 +101,7 @@ pub struct Debounce {
 }
 
 impl Debounce {
-    /// An instance whose last action was for `state`.
+    /// An instance with `state` settled: its last action was for this state.
     pub fn settled_as(state: ReportedState) -> Self {
         Self { settled: Some(state), held_until: None, is_coalescing_disabled: false }
     }
@@ -166,7 +166,7 @@ impl Debounce {
         self.held_until
     }
 
-    /// Settles a held `primary` whose interval is over, and returns the state to act on.
+    /// Settles a held `primary` after its interval, and returns the state to act on.
     pub fn tick(&mut self, now: Moment) -> Option<ReportedState> {
         self.held_until.filter(|until| *until <= now)?;
         *self = Self::settled_as(ReportedState::Primary);

@@ -51,7 +51,7 @@ pub struct StateChange {
 }
 
 impl StateChange {
-    /// The first state of an instance whose namespace cannot be read.
+    /// The first state of an instance if its namespace cannot be read.
     pub fn assumed(at: Moment) -> Self {
         Self { from: None, to: NeutronState::Backup, cause: ChangeCause::Assumed, at }
     }

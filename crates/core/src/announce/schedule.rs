@@ -30,7 +30,7 @@ struct Item {
     next: Option<Moment>,
 }
 
-/// An address whose round is due.
+/// An address that is due for a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DueAnnouncement {
     /// When the round became due.

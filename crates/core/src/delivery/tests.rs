@@ -105,7 +105,7 @@ fn a_restarted_agent_gets_the_unchanged_state_at_once() {
     deliver(&mut delivery, 0);
     delivery.agent_restarted();
     assert_eq!(deliver(&mut delivery, 1), Some(NeutronState::Primary));
-    // It may be the old agent after all, whose window still runs.
+    // It may be the old agent after all, and its window still runs.
     assert_eq!(deliver(&mut delivery, 5_000), Some(NeutronState::Primary));
     assert_eq!(delivery.due(), None, "no further report");
 }

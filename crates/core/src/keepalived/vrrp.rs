@@ -17,8 +17,8 @@ use crate::{LinkName, NetnsName};
 /// The default of `priority` for an instance in state `MASTER`.
 const OWNER_PRIORITY: u8 = 255;
 
-/// Maximum number of IPv4 addresses in an advertisement, whose count field has one byte. keepalived moves
-/// the others to the excluded addresses.
+/// Maximum number of IPv4 addresses in an advertisement: the count field has one byte. keepalived moves the
+/// others to the excluded addresses.
 const MAX_ADVERTISED_V4: usize = 255;
 /// Maximum number of IPv6 addresses in an advertisement, which must fit into a frame of 1500 bytes.
 const MAX_ADVERTISED_V6: usize = 89;

@@ -1,15 +1,15 @@
-//! Users and groups by name, for the command line.
+//! Finds the users and groups that the command line names.
 
 use vipwatch_linux::account::{AccountKind, id};
 
 use crate::failure::{Code, Failure};
 
-/// The user called `name`, or `name` itself if it is a number.
+/// The id of the user called `name`, or `name` itself if it is a number.
 pub(crate) fn user(name: &str) -> Result<u32, Failure> {
     find(name, AccountKind::User)
 }
 
-/// The group called `name`, or `name` itself if it is a number.
+/// The id of the group called `name`, or `name` itself if it is a number.
 pub(crate) fn group(name: &str) -> Result<u32, Failure> {
     find(name, AccountKind::Group)
 }

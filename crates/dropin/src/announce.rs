@@ -1,28 +1,28 @@
-//! Whether addresses are announced to their networks, when, and how often.
+//! The announcement settings: whether, when and how often the monitor announces addresses to their networks.
 //!
-//! Neutron's own program did so in releases 10 to 17, and left it to keepalived since.
+//! Neutron's own monitor announced addresses in releases 10 to 17. Since then keepalived does.
 
 use std::time::Duration;
 
 use vipwatch_core::AnnouncePlan;
 use vipwatch_outlets::announce::AnnounceTrigger;
 
-use crate::words::Word;
+use crate::primary_word::PrimaryWord;
 
-/// `--announce`.
+/// The value of `--announce`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnnounceMode {
-    /// keepalived does it.
+    /// The monitor announces nothing; keepalived does.
     Off,
-    /// Every new address, as Neutron's own program did.
+    /// The monitor announces every new address, as Neutron's own monitor did.
     Legacy,
-    /// Every address, on becoming primary.
+    /// The monitor announces every address when the router becomes primary.
     Primary,
 }
 
 impl AnnounceMode {
-    /// What the option may be, for messages.
-    pub(crate) const WORDS: &str = "`off`, `legacy` or `primary`";
+    /// The valid values, for messages.
+    pub(crate) const VALUES: &str = "`off`, `legacy` or `primary`";
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
@@ -33,12 +33,12 @@ impl AnnounceMode {
         }
     }
 
-    /// What the agent expects, who does not say: those that say `master` are of the releases
-    /// that announced.
-    pub(crate) fn expected_by(word: Word) -> Self {
+    /// The mode for an agent with this word, if the operator sets none: the releases that use `master` expect the
+    /// monitor to announce.
+    pub(crate) fn default_for(word: PrimaryWord) -> Self {
         match word {
-            Word::Master => Self::Legacy,
-            Word::Primary => Self::Off,
+            PrimaryWord::Master => Self::Legacy,
+            PrimaryWord::Primary => Self::Off,
         }
     }
 
@@ -50,28 +50,29 @@ impl AnnounceMode {
         }
     }
 
-    /// When to announce, and by which plan; `None` for never.
-    pub(crate) fn plan(self, changes: &PlanOverrides) -> Option<(AnnounceTrigger, AnnouncePlan)> {
-        let (when, mut plan) = match self {
+    /// What starts an announcement, and its schedule; `None` if nothing is announced.
+    pub(crate) fn plan(self, overrides: &PlanOverrides) -> Option<(AnnounceTrigger, AnnouncePlan)> {
+        let (trigger, mut plan) = match self {
             Self::Off => return None,
             Self::Legacy => (AnnounceTrigger::New, AnnouncePlan::LEGACY),
             Self::Primary => (AnnounceTrigger::Primary, AnnouncePlan::PRIMARY),
         };
-        plan.count = changes.count.unwrap_or(plan.count);
-        plan.gap = changes.gap.unwrap_or(plan.gap);
-        let never_if_zero = |span: Duration| Some(span).filter(|span| !span.is_zero());
-        plan.second_burst = changes.second_burst.map_or(plan.second_burst, never_if_zero);
-        plan.refresh = changes.refresh.map_or(plan.refresh, never_if_zero);
-        plan.check = changes.check.map_or(plan.check, never_if_zero);
-        if let Some(rate) = changes.rate {
+        plan.count = overrides.count.unwrap_or(plan.count);
+        plan.gap = overrides.gap.unwrap_or(plan.gap);
+        let none_if_zero = |span: Duration| Some(span).filter(|span| !span.is_zero());
+        plan.second_burst = overrides.second_burst.map_or(plan.second_burst, none_if_zero);
+        plan.refresh = overrides.refresh.map_or(plan.refresh, none_if_zero);
+        plan.check = overrides.check.map_or(plan.check, none_if_zero);
+        if let Some(rate) = overrides.rate {
             plan.rate.per_second = rate;
             plan.rate.burst = rate;
         }
-        Some((when, plan))
+        Some((trigger, plan))
     }
 }
 
-/// What the configuration file changes about a plan. Zero stands for "never".
+/// The `announce_*` keys of the configuration file, which override a plan. `None` keeps the plan's value; for
+/// `second_burst`, `refresh` and `check` zero means never.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PlanOverrides {
     count: Option<u16>,
@@ -83,8 +84,8 @@ pub(crate) struct PlanOverrides {
 }
 
 impl PlanOverrides {
-    /// Takes a key of the configuration file, without its `announce_`. Says what the value
-    /// should be if it is wrong; `Ok(false)` if there is no such key.
+    /// Sets one key of the configuration file, given without its prefix `announce_`. Returns `Ok(false)` for an unknown
+    /// key, and a description of the valid values for an invalid one.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<bool, &'static str> {
         const SPAN: &str = "seconds, 0 for never, up to 86400";
         match key {
@@ -99,8 +100,8 @@ impl PlanOverrides {
             "second_burst" => self.second_burst = Some(span(value).ok_or(SPAN)?),
             "refresh" => self.refresh = Some(span(value).ok_or(SPAN)?),
             "check" => {
-                let patience = span(value).filter(|patience| *patience <= Duration::from_mins(1));
-                self.check = Some(patience.ok_or("seconds, 0 for never, up to 60")?);
+                let check = span(value).filter(|check| *check <= Duration::from_mins(1));
+                self.check = Some(check.ok_or("seconds, 0 for never, up to 60")?);
             }
             "rate" => {
                 let rate = value.parse().ok().filter(|rate| (1..=100_000).contains(rate));
@@ -112,7 +113,7 @@ impl PlanOverrides {
     }
 }
 
-/// Seconds, with a fraction if need be.
+/// Parses seconds from 0 to 86400, which may have a fraction.
 fn span(text: &str) -> Option<Duration> {
     let seconds: f64 = text.parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= Duration::from_hours(24))
@@ -123,16 +124,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_releases_that_announced_go_on_doing_so() {
+    fn agents_that_use_master_get_legacy_announcements_by_default() {
         let none = PlanOverrides::default();
-        let plan = AnnounceMode::expected_by(Word::Master).plan(&none);
+        let plan = AnnounceMode::default_for(PrimaryWord::Master).plan(&none);
         assert_eq!(plan, Some((AnnounceTrigger::New, AnnouncePlan::LEGACY)));
-        assert_eq!(AnnounceMode::expected_by(Word::Primary).plan(&none), None);
+        assert_eq!(AnnounceMode::default_for(PrimaryWord::Primary).plan(&none), None);
     }
 
     #[test]
-    fn a_plan_is_changed_where_the_file_says_so() {
-        let mut changes = PlanOverrides::default();
+    fn the_configuration_file_overrides_single_values_of_a_plan() {
+        let mut overrides = PlanOverrides::default();
         for (key, value) in [
             ("count", "5"),
             ("gap", "1.5"),
@@ -140,11 +141,11 @@ mod tests {
             ("refresh", "60"),
             ("rate", "7"),
         ] {
-            assert_eq!(changes.set(key, value), Ok(true), "{key}");
+            assert_eq!(overrides.set(key, value), Ok(true), "{key}");
         }
-        let (when, plan) = AnnounceMode::Primary.plan(&changes).unwrap();
+        let (trigger, plan) = AnnounceMode::Primary.plan(&overrides).unwrap();
         assert_eq!(
-            (when, plan.count, plan.gap),
+            (trigger, plan.count, plan.gap),
             (AnnounceTrigger::Primary, 5, Duration::from_millis(1500))
         );
         assert_eq!((plan.second_burst, plan.check), (None, None));
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_values_are_refused() {
         for (key, value) in [
             ("count", "0"),
             ("gap", "0"),

@@ -1,29 +1,29 @@
-//! The command line, as it was given: strings that are only known to be text.
+//! Parses the command line into [`Args`]. The values are still text; `setup` checks them.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use lexopt::{Arg, Parser};
 
-use crate::announce;
+use crate::announce::AnnounceMode;
 use crate::daemon::RunMode;
 use crate::failure::{Code, Failure};
 use crate::options::{self, Opt, OptionKind};
-use crate::words::Word;
+use crate::primary_word::PrimaryWord;
 
-/// The name the agent executes, and looks for in process lists.
+/// The name that the agent executes and searches for in process lists.
 pub(crate) const PROGRAM: &str = "neutron-keepalived-state-change";
 
-/// How values were attached; it tells the agent's generation (see [`crate::words`]).
+/// How the values follow their options. It indicates the agent's release (see [`crate::primary_word`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArgumentSpelling {
     /// `--opt=value`: agents up to 28.
     Equals,
-    /// `--opt value`: agents from 29, and people.
+    /// `--opt value`: agents from 29, and usually operators.
     Space,
 }
 
-/// What was asked for.
+/// The options of the command line; `None` if an option was not given.
 #[derive(Debug, Default)]
 pub(crate) struct Args {
     pub(crate) router_id: Option<String>,
@@ -42,15 +42,15 @@ pub(crate) struct Args {
     pub(crate) conntrackd: Option<bool>,
     pub(crate) debug: Option<bool>,
     pub(crate) syslog: Option<bool>,
-    pub(crate) primary_word: Option<Word>,
+    pub(crate) primary_word: Option<PrimaryWord>,
     pub(crate) audit_interval: Option<Duration>,
-    pub(crate) announce: Option<announce::AnnounceMode>,
+    pub(crate) announce: Option<AnnounceMode>,
     pub(crate) allow_any_agent: bool,
-    /// How the router's id was attached.
+    /// How the value of `--router_id` follows its option.
     pub(crate) spelling: Option<ArgumentSpelling>,
 }
 
-/// What to do.
+/// What the command line asks the program to do.
 #[derive(Debug)]
 pub(crate) enum Invocation {
     Help,
@@ -59,29 +59,29 @@ pub(crate) enum Invocation {
     Run(Args, RunMode),
 }
 
-/// Reads the command line, program name included. The last occurrence of an option wins.
+/// Parses the command line, which includes the program name. If an option is given twice, the last one counts.
 pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Invocation, Failure> {
     let mut parser = Parser::from_iter(line);
     let mut args = Args::default();
     let mut mode = RunMode::Daemon;
     let mut is_check = false;
     while let Some(arg) = parser.next().map_err(|error| usage(error.to_string()))? {
-        let opt = recognise(&arg)?;
-        match opt.meaning {
+        let opt = find_option(&arg)?;
+        match opt.kind {
             OptionKind::Help => return Ok(Invocation::Help),
             OptionKind::Version => return Ok(Invocation::Version),
             OptionKind::Foreground => mode = RunMode::Foreground,
             OptionKind::Check => is_check = true,
-            meaning => {
-                let value = opt.value.map(|_| value(&mut parser, opt)).transpose()?;
-                args.set(opt, meaning, value)?;
+            kind => {
+                let value = opt.value.map(|_| read_value(&mut parser, opt)).transpose()?;
+                args.set(opt, kind, value)?;
             }
         }
     }
     Ok(if is_check { Invocation::Check(args) } else { Invocation::Run(args, mode) })
 }
 
-fn recognise(arg: &Arg<'_>) -> Result<&'static Opt, Failure> {
+fn find_option(arg: &Arg<'_>) -> Result<&'static Opt, Failure> {
     match arg {
         Arg::Long(name) => options::find(name).ok_or_else(|| {
             let failure = usage(format!("unknown option --{}", name.escape_debug()));
@@ -94,12 +94,12 @@ fn recognise(arg: &Arg<'_>) -> Result<&'static Opt, Failure> {
             .ok_or_else(|| usage(format!("unknown option -{}", letter.escape_debug()))),
         Arg::Value(word) => {
             let word = word.display().to_string();
-            Err(usage(format!("unexpected word {word:?}: every argument is an option")))
+            Err(usage(format!("unexpected argument {word:?}: only options are accepted")))
         }
     }
 }
 
-fn value(parser: &mut Parser, opt: &Opt) -> Result<(String, ArgumentSpelling), Failure> {
+fn read_value(parser: &mut Parser, opt: &Opt) -> Result<(String, ArgumentSpelling), Failure> {
     let attached = parser.optional_value();
     let spelling =
         if attached.is_some() { ArgumentSpelling::Equals } else { ArgumentSpelling::Space };
@@ -117,12 +117,12 @@ impl Args {
     fn set(
         &mut self,
         opt: &Opt,
-        meaning: OptionKind,
+        kind: OptionKind,
         value: Option<(String, ArgumentSpelling)>,
     ) -> Result<(), Failure> {
         let spelling = value.as_ref().map(|(_, spelling)| *spelling);
         let text = value.map(|(text, _)| text);
-        match meaning {
+        match kind {
             OptionKind::RouterId => {
                 self.router_id = text;
                 self.spelling = spelling;
@@ -143,26 +143,16 @@ impl Args {
             OptionKind::Debug(is_on) => self.debug = Some(is_on),
             OptionKind::Syslog(is_on) => self.syslog = Some(is_on),
             OptionKind::PrimaryWord => {
-                let text = text.unwrap_or_default();
-                self.primary_word = Some(Word::parse(&text).ok_or_else(|| {
-                    usage(format!("--{} is `master` or `primary`, not {text:?}", opt.name))
-                })?);
+                let word = parse_value(opt, text, PrimaryWord::parse, PrimaryWord::VALUES)?;
+                self.primary_word = Some(word);
             }
             OptionKind::AuditInterval => {
-                let text = text.unwrap_or_default();
-                self.audit_interval = Some(seconds(&text).ok_or_else(|| {
-                    usage(format!(
-                        "--{} is a number of seconds from 1 to 86400, not {text:?}",
-                        opt.name
-                    ))
-                })?);
+                let interval = parse_value(opt, text, parse_interval, INTERVAL_VALUES)?;
+                self.audit_interval = Some(interval);
             }
             OptionKind::Announce => {
-                let text = text.unwrap_or_default();
-                self.announce = Some(announce::AnnounceMode::parse(&text).ok_or_else(|| {
-                    let words = announce::AnnounceMode::WORDS;
-                    usage(format!("--{} is {words}, not {text:?}", opt.name))
-                })?);
+                let mode = parse_value(opt, text, AnnounceMode::parse, AnnounceMode::VALUES)?;
+                self.announce = Some(mode);
             }
             OptionKind::AllowAnyAgent => self.allow_any_agent = true,
             OptionKind::Foreground
@@ -175,8 +165,24 @@ impl Args {
     }
 }
 
-/// A number of seconds that makes sense for an interval.
-pub(crate) fn seconds(text: &str) -> Option<Duration> {
+/// Parses the value of an option; `expected` describes the valid values.
+fn parse_value<T>(
+    opt: &Opt,
+    text: Option<String>,
+    parse: impl FnOnce(&str) -> Option<T>,
+    expected: &str,
+) -> Result<T, Failure> {
+    let text = text.unwrap_or_default();
+    parse(&text).ok_or_else(|| {
+        usage(format!("invalid value {text:?} for --{}: expected {expected}", opt.name))
+    })
+}
+
+/// The values that [`parse_interval`] accepts, for messages.
+pub(crate) const INTERVAL_VALUES: &str = "1 to 86400 seconds";
+
+/// Parses an interval of 1 to 86400 seconds.
+pub(crate) fn parse_interval(text: &str) -> Option<Duration> {
     text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds)).map(Duration::from_secs)
 }
 
@@ -200,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_are_read_and_told_apart() {
+    fn values_after_a_space_and_after_an_equals_sign_are_distinguished() {
         let equals = args(&["--router_id=a", "--user=0"]);
         assert_eq!(equals.router_id.as_deref(), Some("a"));
         assert_eq!(equals.spelling, Some(ArgumentSpelling::Equals));
@@ -210,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_occurrence_wins() {
+    fn the_last_occurrence_of_an_option_counts() {
         let args = args(&["--user=1", "--user", "2", "--debug", "--nodebug"]);
         assert_eq!((args.user.as_deref(), args.debug), (Some("2"), Some(false)));
     }
 
     #[test]
-    fn what_stein_passed_about_its_root_helper_is_swallowed() {
+    fn the_root_helper_options_of_neutron_14_are_accepted_and_ignored() {
         let args = args(&[
             "--AGENT-root_helper=sudo neutron-rootwrap /etc/neutron/rootwrap.conf",
             "--AGENT-root_helper_daemon=None",
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_named() {
+    fn the_message_about_an_unknown_option_names_it() {
         for line in [&["--no-such-thing"][..], &["--no-such-thing=1"], &["-x"], &["word"]] {
             let failure = parsed(line).unwrap_err();
             assert_eq!(failure.code, Code::Usage);
@@ -237,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_malformed_value_is_named() {
+    fn the_message_about_a_missing_or_invalid_value_names_the_option_or_the_value() {
         for (line, word) in [
             (&["--router_id"][..], "router_id"),
             (&["--debug=yes"], "debug"),

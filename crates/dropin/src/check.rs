@@ -1,4 +1,4 @@
-//! `--check`: what would be watched and written, and what is wrong, without starting.
+//! `--check`: prints the settings and the problems that a start would have, without starting.
 
 use std::fmt::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -15,11 +15,11 @@ use crate::failure::{Code, Failure, print};
 use crate::pid_file;
 use crate::setup::{EnteredNetns, Setup};
 
-/// Prints the report; fails if anything is wrong.
+/// Prints the settings and the problems; fails if there is a problem.
 pub(crate) fn report(args: Args) -> Result<(), Failure> {
     let mut setup = Setup::resolve(args)?;
-    let place = setup.enter()?;
-    let problems = problems(&setup, place);
+    let entered = setup.enter()?;
+    let problems = problems(&setup, entered);
     let mut text = describe(&setup);
     for problem in &problems {
         let _ = writeln!(text, "problem: {problem}");
@@ -57,7 +57,7 @@ fn describe(setup: &Setup) -> String {
                 |w| format!("{w:?} (advert_int)"),
             ),
         ),
-        ("announces", announces(setup)),
+        ("announces", describe_announcements(setup)),
         ("audit", format!("every {:?}", setup.audit_interval)),
     ];
     let mut text = String::new();
@@ -67,7 +67,7 @@ fn describe(setup: &Setup) -> String {
     text
 }
 
-fn announces(setup: &Setup) -> String {
+fn describe_announcements(setup: &Setup) -> String {
     let Some((_, plan)) = setup.announce_plan else {
         return format!("nothing ({})", setup.announce.name());
     };
@@ -85,17 +85,17 @@ fn announces(setup: &Setup) -> String {
     text
 }
 
-fn problems(setup: &Setup, place: EnteredNetns) -> Vec<String> {
+fn problems(setup: &Setup, entered: EnteredNetns) -> Vec<String> {
     let mut problems = Vec::new();
-    let EnteredNetns { monitor, announcer, .. } = place;
+    let EnteredNetns { monitor, announcer, .. } = entered;
     if setup.watch.is_none() {
         problems.push(format!(
-            "--monitor_cidr {:?} is not an address with a prefix length; the state would be backup for ever",
+            "--monitor_cidr {:?} is not an address with a prefix length; the state would always be backup",
             setup.cidr
         ));
     } else if let Some(false) = has_link(setup, monitor) {
         problems.push(format!(
-            "there is no link {} in {} yet; it would be waited for",
+            "there is no link {} in {} yet; the monitor would wait for it",
             setup.link, setup.netns
         ));
     }
@@ -104,7 +104,7 @@ fn problems(setup: &Setup, place: EnteredNetns) -> Vec<String> {
     }
     let running = pid_file::running_monitor(&setup.pid_file, &setup.instance, &setup.started_by);
     if let Some(pid) = running {
-        problems.push(format!("a monitor of this router runs already, pid {pid}"));
+        problems.push(format!("a monitor of this router already runs, pid {pid}"));
     }
     for directory in
         [Some(setup.conf_dir.as_path()), setup.pid_file.parent(), setup.log_file.parent()]
@@ -122,19 +122,19 @@ fn problems(setup: &Setup, place: EnteredNetns) -> Vec<String> {
     problems
 }
 
-/// Whether the link is there; `None` if the kernel did not say.
+/// Whether the watched link exists; `None` if the kernel did not answer.
 fn has_link(setup: &Setup, monitor: Option<Monitor>) -> Option<bool> {
     let mut monitor = monitor?;
-    let mut heard = Vec::new();
+    let mut events = Vec::new();
     monitor.request_snapshot(SnapshotReason::First).ok()?;
-    // A dump is answered while we read; a handful of reads is a whole namespace.
+    // The kernel produces a dump while it is read. 64 reads are enough for a large namespace.
     for _ in 0..64 {
-        monitor.read(&mut heard).ok()?;
+        monitor.read(&mut events).ok()?;
         if !monitor.is_snapshot_pending() {
             break;
         }
     }
-    heard.iter().find_map(|heard| match heard {
+    events.iter().find_map(|event| match event {
         MonitorEvent::Observed(Observation::Snapshot { snapshot, .. }) => {
             Some(snapshot.links.iter().any(|link| link.name == setup.link))
         }
@@ -142,22 +142,22 @@ fn has_link(setup: &Setup, monitor: Option<Monitor>) -> Option<bool> {
     })
 }
 
-/// Whether `who` may write to `directory`: asked as root about another user, so the bits
-/// decide, as the kernel reads them.
-fn unwritable(directory: &Path, who: Identity) -> Option<String> {
+/// Returns why `identity` cannot write to `directory`; `None` if it can. The check runs as root on behalf of another
+/// user, so it compares the permission bits as the kernel does.
+fn unwritable(directory: &Path, identity: Identity) -> Option<String> {
     let metadata = match std::fs::metadata(directory) {
         Ok(metadata) if metadata.is_dir() => metadata,
         Ok(_) => return Some(format!("{} is not a directory", directory.display())),
         Err(error) => return Some(format!("{}: {error}", directory.display())),
     };
-    let shift = match who {
+    let shift = match identity {
         Identity { user, .. } if user == metadata.uid() => 6,
         Identity { group, .. } if group == metadata.gid() => 3,
         Identity { .. } => 0,
     };
-    // Root keeps the right to override the bits.
-    if who.user != 0 && metadata.mode() >> shift & 0o3 != 0o3 {
-        let user = who.user;
+    // A monitor that stays root keeps `CAP_DAC_OVERRIDE`.
+    if identity.user != 0 && metadata.mode() >> shift & 0o3 != 0o3 {
+        let user = identity.user;
         return Some(format!("user {user} may not write to {}", directory.display()));
     }
     rustix::fs::access(directory, Access::WRITE_OK)

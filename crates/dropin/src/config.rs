@@ -1,7 +1,7 @@
-//! The few settings that come from files, in oslo.config's INI format.
+//! Reads the few settings that come from configuration files, in oslo.config's INI format.
 //!
-//! `neutron.conf` is read because Neutron's own program read it; it also holds passwords,
-//! so of every file only the keys named here are kept.
+//! `neutron.conf` is read because Neutron's own program read it. It also holds passwords,
+//! so only the keys named here are kept.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,41 +11,41 @@ use std::time::Duration;
 
 use vipwatch_linux::privilege::Identity;
 
-use crate::announce;
-use crate::args::{Args, seconds};
+use crate::announce::{AnnounceMode, PlanOverrides};
+use crate::args::{Args, INTERVAL_VALUES, parse_interval};
 use crate::failure::{Code, Failure};
-use crate::words::Word;
+use crate::primary_word::PrimaryWord;
 
-/// Read when no `--config-file` is given; a missing one is no fault.
+/// The files that are read if neither `--config-file` nor `--config-dir` is given. Each of them may be missing.
 const DEFAULT_FILES: [&str; 2] =
     ["/etc/neutron/neutron.conf", "/etc/neutron/neutron-keepalived-state-change.conf"];
 
-/// Our own section; everything in it must be known.
+/// The section of this program. An unknown key in it is an error.
 const SECTION: &str = "vipwatch";
 
-/// What the files say.
+/// The settings of the configuration files; `None` if no file sets a key.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NeutronConfig {
     pub(crate) debug: Option<bool>,
     pub(crate) state_path: Option<String>,
-    pub(crate) primary_word: Option<Word>,
+    pub(crate) primary_word: Option<PrimaryWord>,
     pub(crate) audit_interval: Option<Duration>,
     pub(crate) allow_any_agent: Option<bool>,
-    pub(crate) announce: Option<announce::AnnounceMode>,
-    pub(crate) announce_changes: announce::PlanOverrides,
+    pub(crate) announce: Option<AnnounceMode>,
+    pub(crate) announce_overrides: PlanOverrides,
 }
 
 impl NeutronConfig {
-    /// Reads the files `args` names, or the default ones.
+    /// Reads the files that `args` names, or the default ones. `reader` is the identity that the monitor will have.
     pub(crate) fn load(args: &Args, reader: Identity) -> Result<Self, Failure> {
         let mut config = Self::default();
         if args.config_files.is_empty() && args.config_dirs.is_empty() {
             for file in DEFAULT_FILES {
                 match read(Path::new(file), reader) {
                     Ok(text) => config.merge(&text, file)?,
-                    // Not there, or not for this user: then it is not for us.
-                    Err(Unread::Io(_)) => {}
-                    Err(Unread::Unsafe(failure)) => return Err(failure),
+                    // A default file that is missing or not readable is left out.
+                    Err(ReadError::Io(_)) => {}
+                    Err(ReadError::Unsafe(failure)) => return Err(failure),
                 }
             }
             return Ok(config);
@@ -55,12 +55,12 @@ impl NeutronConfig {
             files.extend(conf_files(Path::new(directory))?);
         }
         for file in files {
-            let text = read(&file, reader).map_err(|unread| match unread {
-                Unread::Io(error) => {
+            let text = read(&file, reader).map_err(|error| match error {
+                ReadError::Io(error) => {
                     let message = format!("cannot read {}: {error}", file.display());
                     Failure::new(Code::of(&error), message)
                 }
-                Unread::Unsafe(failure) => failure,
+                ReadError::Unsafe(failure) => failure,
             })?;
             config.merge(&text, &file.display().to_string())?;
         }
@@ -70,9 +70,9 @@ impl NeutronConfig {
     fn merge(&mut self, text: &str, file: &str) -> Result<(), Failure> {
         let mut section = "DEFAULT".to_owned();
         for (number, line) in text.lines().enumerate() {
-            // A line that begins with a space continues the value before; none of ours has one.
-            let is_comment = line.starts_with(['#', ';', ' ', '\t']) || line.trim().is_empty();
-            if is_comment {
+            // A line that starts with a space continues the value before it. No key of this program has such a value.
+            let is_skipped = line.starts_with(['#', ';', ' ', '\t']) || line.trim().is_empty();
+            if is_skipped {
                 continue;
             }
             if let Some(name) =
@@ -81,7 +81,7 @@ impl NeutronConfig {
                 name.clone_into(&mut section);
                 continue;
             }
-            // Whichever comes first separates: `key = value`, `key: value`.
+            // The first `=` or `:` separates key and value.
             let Some((key, value)) = line.split_once(['=', ':']) else {
                 continue;
             };
@@ -93,29 +93,30 @@ impl NeutronConfig {
     }
 
     fn set(&mut self, section: &str, key: &str, value: &str) -> Result<(), String> {
-        let wrong = |what: &str| format!("{key} is {what}, not {value:?}");
+        let invalid =
+            |expected: &str| format!("invalid value {value:?} for {key}: expected {expected}");
         match (section, key) {
             ("DEFAULT", "debug") => self.debug = boolean(value).or(self.debug),
             ("DEFAULT", "state_path") => self.state_path = Some(value.to_owned()),
             (SECTION, "primary_word") => {
-                let word = Word::parse(value).ok_or_else(|| wrong("`master` or `primary`"))?;
+                let word = PrimaryWord::parse(value).ok_or_else(|| invalid(PrimaryWord::VALUES))?;
                 self.primary_word = Some(word);
             }
             (SECTION, "audit_interval") => {
-                let interval = seconds(value).ok_or_else(|| wrong("1 to 86400 seconds"))?;
+                let interval = parse_interval(value).ok_or_else(|| invalid(INTERVAL_VALUES))?;
                 self.audit_interval = Some(interval);
             }
             (SECTION, "allow_any_agent") => {
-                let is_on = boolean(value).ok_or_else(|| wrong("true or false"))?;
+                let is_on = boolean(value).ok_or_else(|| invalid("true or false"))?;
                 self.allow_any_agent = Some(is_on);
             }
             (SECTION, "announce") => {
-                let mode = announce::AnnounceMode::parse(value);
-                self.announce = Some(mode.ok_or_else(|| wrong(announce::AnnounceMode::WORDS))?);
+                let mode = AnnounceMode::parse(value);
+                self.announce = Some(mode.ok_or_else(|| invalid(AnnounceMode::VALUES))?);
             }
             (SECTION, unknown) => {
                 if let Some(rest) = unknown.strip_prefix("announce_")
-                    && self.announce_changes.set(rest, value).map_err(wrong)?
+                    && self.announce_overrides.set(rest, value).map_err(invalid)?
                 {
                     return Ok(());
                 }
@@ -131,7 +132,7 @@ impl NeutronConfig {
     }
 }
 
-/// Without the quotes around it, if they match.
+/// Removes the quotes around a value if both are the same.
 fn unquoted(value: &str) -> &str {
     ['"', '\'']
         .into_iter()
@@ -139,7 +140,7 @@ fn unquoted(value: &str) -> &str {
         .unwrap_or(value)
 }
 
-/// As oslo.config reads it.
+/// Parses a boolean as oslo.config does.
 fn boolean(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "1" | "on" | "yes" => Some(true),
@@ -148,37 +149,40 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-enum Unread {
+/// Why a configuration file was not read.
+enum ReadError {
     Io(io::Error),
+    /// Another user could have written the file.
     Unsafe(Failure),
 }
 
-/// Reads a file that nobody but root and `reader` could have written.
-fn read(path: &Path, reader: Identity) -> Result<String, Unread> {
-    let mut file = File::open(path).map_err(Unread::Io)?;
-    // Asked of the open file: the name may stand for another one by now.
-    let metadata = file.metadata().map_err(Unread::Io)?;
+/// Reads a file that only root and `reader` can write. Other files are refused, because the settings decide which
+/// process the monitor trusts as the agent.
+fn read(path: &Path, reader: Identity) -> Result<String, ReadError> {
+    let mut file = File::open(path).map_err(ReadError::Io)?;
+    // The open file is checked, because the name may belong to another file by now.
+    let metadata = file.metadata().map_err(ReadError::Io)?;
     let is_group_trusted = [0, reader.group].contains(&metadata.gid());
-    let writers = if is_group_trusted { 0o002 } else { 0o022 };
+    let foreign_write_bits = if is_group_trusted { 0o002 } else { 0o022 };
     let name = path.display();
-    let problem = if metadata.mode() & writers != 0 {
-        Some((format!("{name} may be written by others"), format!("chmod go-w {name}")))
+    let problem = if metadata.mode() & foreign_write_bits != 0 {
+        Some((format!("{name} is writable by other users"), format!("chmod go-w {name}")))
     } else if ![0, reader.user, Identity::current().user].contains(&metadata.uid()) {
         let owner = metadata.uid();
         Some((format!("{name} belongs to user {owner}"), format!("chown root {name}")))
     } else {
         None
     };
-    if let Some((problem, remedy)) = problem {
-        let failure = Failure::new(Code::NotPermitted, format!("{problem}: it is not read"));
-        return Err(Unread::Unsafe(failure.hint(remedy)));
+    if let Some((problem, hint)) = problem {
+        let failure = Failure::new(Code::NotPermitted, format!("{problem}: the file is not read"));
+        return Err(ReadError::Unsafe(failure.hint(hint)));
     }
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(Unread::Io)?;
+    file.read_to_end(&mut bytes).map_err(ReadError::Io)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The `*.conf` files of `directory`, in order.
+/// The `*.conf` files of `directory`, sorted by name.
 fn conf_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |error: io::Error| {
         let message = format!("cannot read directory {}: {error}", directory.display());
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_we_need_are_found_among_the_many_we_do_not() {
+    fn only_the_known_keys_are_kept() {
         let config = merged(
             "# comment\n[DEFAULT]\ndebug = True\nstate_path=/var/lib/neutron\n\
              transport_url = rabbit://secret\n[AGENT]\ndebug = false\n\
@@ -216,7 +220,7 @@ mod tests {
         let expected = NeutronConfig {
             debug: Some(true),
             state_path: Some("/var/lib/neutron".to_owned()),
-            primary_word: Some(Word::Master),
+            primary_word: Some(PrimaryWord::Master),
             audit_interval: Some(Duration::from_secs(5)),
             ..NeutronConfig::default()
         };
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_colon_separates_too_and_matching_quotes_are_stripped() {
+    fn a_colon_separates_key_and_value_and_matching_quotes_are_removed() {
         let config = merged(
             "[DEFAULT]\nstate_path: \"/srv/a=b\"\ndebug : yes\n[vipwatch]\nprimary_word = 'master'\n",
         )
@@ -232,17 +236,17 @@ mod tests {
         let expected = NeutronConfig {
             debug: Some(true),
             state_path: Some("/srv/a=b".to_owned()),
-            primary_word: Some(Word::Master),
+            primary_word: Some(PrimaryWord::Master),
             ..NeutronConfig::default()
         };
         assert_eq!(config, expected);
         let config = merged("[DEFAULT]\nstate_path = \"/srv/odd'\n").unwrap();
-        assert_eq!(config.state_path.as_deref(), Some("\"/srv/odd'"), "these do not match");
+        assert_eq!(config.state_path.as_deref(), Some("\"/srv/odd'"), "the quotes do not match");
         assert_eq!(unquoted("\""), "\"");
     }
 
     #[test]
-    fn a_mistake_in_our_section_is_named_with_file_and_line() {
+    fn an_unknown_key_is_reported_with_file_and_line() {
         let failure = merged("\n[vipwatch]\nprimary_wrd = master\n").unwrap_err();
         assert!(failure.message.contains("test.conf, line 3"), "{}", failure.message);
         assert!(failure.message.contains("primary_wrd"), "{}", failure.message);

@@ -1,13 +1,13 @@
-//! Brings connection tracking in line with a role, through conntrackd.
+//! Synchronises connection tracking with the state of the router, through conntrackd.
 //!
-//! The commands need root and the namespace; the process that watches should have neither.
-//! So a helper is forked before privileges are given up. It accepts one thing, a role, and
-//! runs a fixed list of commands for it, one after the other, each with a time limit. A
-//! newer role ends the older one's commands.
+//! The commands need root and the namespace; the monitor process should have no privileges. A helper process is
+//! therefore forked before the monitor drops its privileges. It accepts one kind of request, a state, and runs a fixed
+//! list of commands for it, one after the other, each with a time limit. A request for a newer state ends the commands
+//! of the older one.
 //!
 //! ```text
 //!   monitor (no privileges)                helper (root, two capabilities, in the namespace)
-//!      │  generation, role  ──────────────▶  conntrackd -C <conf_dir>/conntrackd.conf -c …
+//!      │  generation, state  ─────────────▶  conntrackd -C <conf_dir>/conntrackd.conf -c …
 //!      │  ◀──────────────  executing, failed, ended
 //! ```
 
@@ -22,23 +22,23 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use vipwatch_core::{Moment, NeutronState};
 use vipwatch_linux::process::Child;
 
-/// How long the agent waits to be told while the commands run. They take milliseconds, or
-/// seconds with a large table; whatever they do, the agent must not be kept in the dark.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long the notification of the agent is delayed while the commands run. They take milliseconds, or seconds with a
+/// large table.
+const MAX_AGENT_DELAY: Duration = Duration::from_secs(2);
 
-/// What the helper reports.
+/// A report of the helper about the commands of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConntrackReport {
-    /// It starts this command.
+    /// The helper starts this command.
     Executing(String),
-    /// This command did not end well.
+    /// This command failed or could not be started.
     Failed {
-        /// The command.
+        /// The command line; empty if the helper itself failed.
         command: String,
-        /// Exit status and what it printed, or why it did not start.
+        /// Exit status and the first bytes of standard error, or why it did not start.
         reason: String,
     },
-    /// The list is done.
+    /// All commands of the request have ended, successfully or not.
     Ended,
 }
 
@@ -73,74 +73,84 @@ impl ConntrackReport {
     }
 }
 
-/// The request for `role`.
-fn request(generation: u32, role: NeutronState) -> [u8; 5] {
+/// Encodes a request: the generation, then `p` for primary or `b` for backup.
+fn encode_request(generation: u32, state: NeutronState) -> [u8; 5] {
     let [a, b, c, d] = generation.to_ne_bytes();
-    [a, b, c, d, if role == NeutronState::Primary { b'p' } else { b'b' }]
+    [a, b, c, d, if state == NeutronState::Primary { b'p' } else { b'b' }]
 }
 
-/// Reads a request.
-fn requested(message: &[u8]) -> Option<(u32, NeutronState)> {
-    let (generation, role) = message.split_at_checked(4)?;
-    let role = match role {
+/// Decodes a request; `None` if it is malformed.
+fn decode_request(message: &[u8]) -> Option<(u32, NeutronState)> {
+    let (generation, state) = message.split_at_checked(4)?;
+    let state = match state {
         b"p" => NeutronState::Primary,
         b"b" => NeutronState::Backup,
         _ => return None,
     };
-    Some((u32::from_ne_bytes(generation.try_into().ok()?), role))
+    Some((u32::from_ne_bytes(generation.try_into().ok()?), state))
 }
 
-/// The monitor's end: the helper, and how long to wait for it.
+/// A request that the helper has not finished.
+#[derive(Debug, Clone, Copy)]
+struct PendingRequest {
+    state: NeutronState,
+    /// When the agent is notified although the commands still run; `None` once that has happened.
+    notify_at: Option<Moment>,
+}
+
+/// The monitor's end of the socket to the helper, and the request under way.
 #[derive(Debug)]
 pub struct ConntrackOutlet {
     socket: OwnedFd,
-    /// Held so that it ends with us; it notices by itself when the socket closes.
+    /// Ends the helper when the outlet is dropped. The helper also ends by itself when the socket closes.
     _helper: Child,
+    /// Number of the last request, from 1.
     generation: u32,
-    /// What it is working on, and until when the agent waits for that.
-    running: Option<(NeutronState, Option<Moment>)>,
+    /// `None` if the helper is idle.
+    pending: Option<PendingRequest>,
 }
 
 impl ConntrackOutlet {
-    /// A line to a helper that listens on the other end of `socket`.
+    /// Takes the socket whose other end `helper` serves.
     pub fn new(socket: OwnedFd, helper: Child) -> Self {
-        Self { socket, _helper: helper, generation: 0, running: None }
+        Self { socket, _helper: helper, generation: 0, pending: None }
     }
 
-    /// The socket to wait on.
+    /// The socket to poll for reports.
     pub fn waiting_on(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Asks for `role`; what ran for another one is ended.
-    pub fn start(&mut self, role: NeutronState, now: Moment) -> io::Result<()> {
+    /// Requests the commands for `state`. The helper ends the commands of an earlier request.
+    pub fn start(&mut self, state: NeutronState, now: Moment) -> io::Result<()> {
         self.generation = self.generation.wrapping_add(1);
-        let message = request(self.generation, role);
+        let message = encode_request(self.generation, state);
         send(&self.socket, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
-        self.running = Some((role, Some(now + GRACE)));
+        self.pending = Some(PendingRequest { state, notify_at: Some(now + MAX_AGENT_DELAY) });
         Ok(())
     }
 
-    /// When the agent has waited long enough.
+    /// When the agent is notified although the commands still run; `None` if the agent waits for no command.
     pub fn due(&self) -> Option<Moment> {
-        self.running.and_then(|(_, grace)| grace)
+        self.pending.and_then(|pending| pending.notify_at)
     }
 
-    /// The role to tell without waiting any longer, if it is time.
+    /// Returns the state to notify the agent of, once, when the commands have taken too long.
     pub fn tick(&mut self, now: Moment) -> Option<NeutronState> {
-        let (role, grace) = self.running.as_mut()?;
-        if (*grace)? > now {
+        let pending = self.pending.as_mut()?;
+        if pending.notify_at? > now {
             return None;
         }
-        *grace = None;
-        Some(*role)
+        pending.notify_at = None;
+        Some(pending.state)
     }
 
-    /// The next report about the role asked for last. An error means that the helper is gone, or about to go.
-    // Not inlined: its buffer would stand on the stack of everyone who waits.
+    /// Returns the next report about the last request; `None` if there is none yet. An error means that the helper has
+    /// ended or is about to end.
+    // Not inlined: the buffer would otherwise be part of the caller's stack frame while the process waits.
     #[inline(never)]
     pub fn read(&mut self) -> io::Result<Option<(NeutronState, ConntrackReport)>> {
-        // A path, what stands around it, and what the command said.
+        // Large enough for a path, the command line around it, and the captured output.
         let mut buffer = [0; 6 << 10];
         loop {
             let length = match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
@@ -158,16 +168,16 @@ impl ConntrackOutlet {
             {
                 return Err(io::Error::other(reason.clone()));
             }
-            let Some((role, _)) = self.running else {
+            let Some(PendingRequest { state, .. }) = self.pending else {
                 continue;
             };
             if generation != self.generation {
                 continue;
             }
             if report == ConntrackReport::Ended {
-                self.running = None;
+                self.pending = None;
             }
-            return Ok(Some((role, report)));
+            return Ok(Some((state, report)));
         }
     }
 }

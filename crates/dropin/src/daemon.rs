@@ -1,15 +1,15 @@
-//! Leaving the caller, without leaving it in the dark.
+//! Turns the process into a daemon, and reports to its caller whether the start succeeded.
 //!
 //! ```text
 //!   foreground ──fork──▶ intermediate ──fork──▶ daemon
 //!       │                 setsid, exits           │ takes the lock, writes the pid file
-//!       │ ◀──────────── ready, or why not ────────┤
-//!    exits 0, or says why not                     └─ watches
+//!       │ ◀─────────── ready, or the failure ─────┤
+//!    exits 0, or prints the failure               └─ runs the event loop
 //! ```
 //!
 //! Agents up to 28 wait until the foreground process has ended and every copy of their
-//! pipes is closed, and take its exit code for ours; agents from 29 look at the pid file.
-//! Both are served by a foreground process that ends when the daemon is ready.
+//! pipes is closed, and use its exit code; agents from 29 read the pid file.
+//! A foreground process that ends when the daemon is ready serves both.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::time::Duration;
@@ -18,25 +18,26 @@ use vipwatch_linux::process::{self, ForkSide};
 
 use crate::failure::{Code, Failure};
 
-/// How to run.
+/// Whether the monitor becomes a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunMode {
     /// Fork twice; the caller's process ends when the daemon is ready.
     Daemon,
-    /// Stay.
+    /// Do not fork.
     Foreground,
 }
 
-/// Prepares and lives as `mode` says. Returns in the foreground only; a daemon ends here.
+/// Calls `prepare`, then `run`, in the process that `mode` asks for. The daemon process exits inside this function; only
+/// the foreground process returns.
 ///
-/// The caller of the program learns how `prepare` went; `live` is on its own.
+/// The foreground process returns the result of `prepare`. The result of `run` becomes the exit code of the daemon.
 pub(crate) fn launch<T>(
     mode: RunMode,
     prepare: impl FnOnce() -> Result<T, Failure>,
-    live: impl FnOnce(T) -> Result<(), Failure>,
+    run: impl FnOnce(T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     if mode == RunMode::Foreground {
-        return live(prepare()?);
+        return run(prepare()?);
     }
     let failed = |error: io::Error| {
         Failure::new(Code::Environment, format!("cannot start a daemon: {error}"))
@@ -45,57 +46,58 @@ pub(crate) fn launch<T>(
     match process::fork().map_err(failed)? {
         ForkSide::Parent(mut intermediate) => {
             drop(writer);
-            let verdict = verdict(reader);
+            let result = read_start_result(reader);
             intermediate.wait(Duration::from_secs(1));
-            verdict
+            result
         }
         ForkSide::Child => {
             drop(reader);
             match process::detach().and_then(|()| process::fork()) {
-                // It is meant to outlive us.
+                // Dropping the handle would end the daemon, which must outlive this process.
                 Ok(ForkSide::Parent(daemon)) => std::mem::forget(daemon),
-                Ok(ForkSide::Child) => process::exit_now(daemon(writer, prepare, live)),
-                Err(error) => refuse(writer, &failed(error)),
+                Ok(ForkSide::Child) => process::exit_now(daemon(writer, prepare, run)),
+                Err(error) => send_failure(writer, &failed(error)),
             }
             process::exit_now(0)
         }
     }
 }
 
-/// The daemon's life, to its exit code.
+/// Prepares and runs the daemon. Returns its exit code.
 fn daemon<T>(
     mut caller: PipeWriter,
     prepare: impl FnOnce() -> Result<T, Failure>,
-    live: impl FnOnce(T) -> Result<(), Failure>,
+    run: impl FnOnce(T) -> Result<(), Failure>,
 ) -> u8 {
     let silenced = process::silence_standard_files()
         .map_err(|error| Failure::new(Code::of(&error), format!("/dev/null: {error}")));
     match silenced.and_then(|()| prepare()) {
         Ok(prepared) => {
-            // It was killed meanwhile? Then nobody waits.
+            // If the foreground process was killed meanwhile, the write fails and no process waits for it.
             let _ = caller.write_all(&[0]);
             drop(caller);
-            live(prepared).map_or_else(|failure| failure.code as u8, |()| 0)
+            run(prepared).map_or_else(|failure| failure.code as u8, |()| 0)
         }
         Err(failure) => {
             let code = failure.code as u8;
-            refuse(caller, &failure);
+            send_failure(caller, &failure);
             code
         }
     }
 }
 
-fn refuse(mut caller: PipeWriter, failure: &Failure) {
+/// Sends the exit code, the message and the hint to the foreground process.
+fn send_failure(mut caller: PipeWriter, failure: &Failure) {
     let hint = failure.hint.as_deref().unwrap_or_default();
     let text = format!("{}\0{hint}", failure.message);
     let _ = caller.write_all(&[&[failure.code as u8], text.as_bytes()].concat());
 }
 
-/// What the daemon said.
-fn verdict(mut daemon: PipeReader) -> Result<(), Failure> {
-    let mut said = Vec::new();
-    let _ = daemon.read_to_end(&mut said);
-    let Some((code, text)) = said.split_first() else {
+/// Reads the result of the start from the daemon: a zero byte, or a failure.
+fn read_start_result(mut daemon: PipeReader) -> Result<(), Failure> {
+    let mut bytes = Vec::new();
+    let _ = daemon.read_to_end(&mut bytes);
+    let Some((code, text)) = bytes.split_first() else {
         return Err(Failure::new(Code::Defect, "the daemon ended before it was ready"));
     };
     if *code == 0 {

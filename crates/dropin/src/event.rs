@@ -1,7 +1,7 @@
-//! What the spine has to say: one value per operational event.
+//! The events that the event loop records: one value for each operational fact.
 //!
-//! The words and the level belong to whoever writes the log (the drop-in speaks Neutron's
-//! language), so an event carries facts only.
+//! An event carries facts only. The text and the level of the log line are chosen by the implementation of
+//! [`EventLog`]; the drop-in uses Neutron's sentences.
 
 use std::io;
 
@@ -13,43 +13,44 @@ use vipwatch_outlets::agent::AgentError;
 use vipwatch_outlets::announce::AnnounceNote;
 use vipwatch_outlets::state_file::StateFileError;
 
-/// Something an operator may want to know.
+/// A fact that an operator may want to know.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A role was decided; the first one has no `from`.
-    RoleChanged(&'a StateChange),
-    /// The link to watch is not there; it is waited for.
+    /// The state changed; the first state has no `from`.
+    StateChanged(&'a StateChange),
+    /// The first snapshot does not contain the watched link. The loop waits until it appears.
     LinkMissing,
-    /// The kernel could not be asked; it will be, again.
-    LookFailed(&'a WatchError),
-    /// Events were lost; an inventory is being taken.
+    /// A snapshot of the kernel failed. The loop retries; later failures of the same series are not recorded.
+    SnapshotFailed(&'a WatchError),
+    /// Events of the kernel were lost. The monitor reads a new snapshot.
     EventsLost(Loss),
-    /// An audit found that we were wrong, for the so-manieth time. This is a defect of ours.
+    /// An audit found that the tracked state was wrong. The number counts these audits since the start; each one is
+    /// a defect of this program.
     AuditDisagreed(u32),
-    /// The state file holds the role.
+    /// The state file now holds the state.
     StateWritten(NeutronState),
-    /// It does not; said once per kind of failure, retried until it does.
-    StateNotWritten(&'a StateFileError),
-    /// Somebody else had written another word.
-    StateRestored,
-    /// What the announcer reports.
-    Announcement(&'a AnnounceNote),
-    /// What the conntrackd helper reports.
-    Conntrack(NeutronState, &'a ConntrackReport),
-    /// The conntrackd helper is gone: connections are not synchronised any more.
-    ConntrackLost(&'a io::Error),
-    /// conntrackd takes too long: the agent is told without waiting for it.
-    ConntrackLate(NeutronState),
-    /// The agent acknowledged the role.
-    AgentTold(NeutronState),
-    /// It did not; said once per kind of failure, retried until it does.
-    AgentNotTold(NeutronState, &'a AgentError),
-    /// The namespace is gone; there is nothing left to watch.
-    NamespaceGone,
+    /// The state file could not be written. Recorded once for each kind of failure; the loop retries.
+    StateWriteFailed(&'a StateFileError),
+    /// Another process wrote a different state to the state file. The loop restores the file.
+    StateFileOverwritten,
+    /// A report of the announcer.
+    AnnouncementReported(&'a AnnounceNote),
+    /// A report of the conntrackd helper, about its commands for this state.
+    ConntrackReported(NeutronState, &'a ConntrackReport),
+    /// The conntrackd helper has ended: connections are no longer synchronised.
+    ConntrackHelperLost(&'a io::Error),
+    /// conntrackd takes too long: the agent is notified of this state without waiting for it.
+    ConntrackTimedOut(NeutronState),
+    /// The agent acknowledged the state.
+    AgentNotified(NeutronState),
+    /// The agent did not acknowledge the state. Recorded once for each kind of failure; the loop retries.
+    AgentNotifyFailed(NeutronState, &'a AgentError),
+    /// The watched namespace was removed. The loop notifies the agent and ends.
+    NamespaceRemoved,
 }
 
-/// Takes down what happened.
+/// Records events, usually as log lines.
 pub trait EventLog {
-    /// Notes `event`. Must not wait.
-    fn note(&mut self, event: &Event<'_>);
+    /// Records one event. It must not block: the event loop calls it between two outlets.
+    fn record(&mut self, event: &Event<'_>);
 }

@@ -1,35 +1,39 @@
-//! Events in Neutron's words.
+//! Turns the events of the event loop into log lines.
 //!
-//! The sentences of the Python generations are kept to the letter, at their level: upstream's
-//! tests and operators' scripts look for them. What upstream has no words for is said in ours.
+//! The sentences of Neutron's Python monitors are kept to the letter, at their level: Neutron's tests and operators'
+//! scripts search for them. Events that Neutron does not log have sentences of this program.
+
+mod announcement;
 
 use vipwatch_core::{
     ChangeCause, ErrorChain, InstanceId, LinkName, NetnsName, NeutronState, StateChange,
 };
 use vipwatch_dropin::conntrack::ConntrackReport;
 use vipwatch_dropin::{Event, EventLog};
-use vipwatch_linux::monitor::Loss;
+use vipwatch_linux::monitor::{Loss, WatchError};
 use vipwatch_outlets::agent::{AgentError, StateWords};
-use vipwatch_outlets::announce::{AnnounceCounts, AnnounceNote};
+use vipwatch_outlets::state_file::StateFileError;
 
 use crate::log::{Level, MonitorLog};
 use crate::setup::Setup;
 
-/// The journal of one router.
+/// The event log of one router.
 #[derive(Debug)]
 pub(crate) struct RouterEventLog {
-    pub(crate) log: MonitorLog,
+    /// The file and syslog.
+    pub(crate) output: MonitorLog,
     router: InstanceId,
     netns: NetnsName,
     link: LinkName,
+    /// The watched address, as it was given.
     cidr: String,
     words: StateWords,
 }
 
 impl RouterEventLog {
-    pub(crate) fn new(log: MonitorLog, setup: &Setup) -> Self {
+    pub(crate) fn new(output: MonitorLog, setup: &Setup) -> Self {
         Self {
-            log,
+            output,
             router: setup.instance.clone(),
             netns: setup.netns.clone(),
             link: setup.link,
@@ -38,221 +42,194 @@ impl RouterEventLog {
         }
     }
 
-    fn role_changed(&mut self, change: &StateChange) {
-        let Self { log, router, cidr, link, netns, words } = self;
+    fn state_changed(&mut self, change: &StateChange) {
+        let Self { output, router, cidr, link, netns, words } = self;
         let word = words(change.to);
         if change.cause == ChangeCause::Assumed {
             let message = format_args!(
                 "Timeout reading the initial status of router {router}, state is set to \"{word}\"."
             );
-            log.line(Level::Warning, message);
+            output.line(Level::Warning, message);
         }
         if change.from.is_none() {
-            log.line(Level::Debug, format_args!("Initial status of router {router} is {word}"));
+            output.line(Level::Debug, format_args!("Initial status of router {router} is {word}"));
         }
         let holds = if change.to == NeutronState::Primary { "holds" } else { "does not hold" };
-        let cause = match change.cause {
-            ChangeCause::FirstSnapshot => "first look",
-            ChangeCause::AddressAdded => "address added",
-            ChangeCause::AddressRemoved => "address removed",
-            ChangeCause::LinkChanged => "link created, renamed or deleted",
-            ChangeCause::Resync => "looked again after lost events",
-            ChangeCause::Audit => "found by the audit",
-            ChangeCause::Assumed => "assumed, nothing could be read yet",
-            ChangeCause::NamespaceRemoved => "namespace removed",
-        };
-        log.line(
+        let cause = describe_cause(change.cause);
+        output.line(
             Level::Info,
             format_args!("Router {router} is {word}: {link} in {netns} {holds} {cidr} ({cause})"),
         );
     }
 
-    fn announcement(&mut self, note: &AnnounceNote) {
-        let Self { log, router, .. } = self;
-        match note {
-            // Once per address, as upstream; the rounds are counted at the end.
-            AnnounceNote::Sent { target, link, round, .. } if round.is_first => {
-                log.line(Level::Debug, format_args!("Sent GARP to {} from {link}", target.ip));
-            }
-            AnnounceNote::Sent { .. } => {}
-            AnnounceNote::Refused { target, link, reason } => {
-                let ip = target.ip;
-                let link = link.map_or_else(|| "no link".to_owned(), |link| link.to_string());
-                let then =
-                    if reason.is_temporary() { "; it will be when that has changed" } else { "" };
-                log.line(
-                    Level::Info,
-                    format_args!(
-                        "Address {ip} on {link} of router {router} is not announced: {reason}{then}"
-                    ),
-                );
-            }
-            AnnounceNote::Failed { target, link, error } => {
-                let ip = target.ip;
-                log.line(
-                    Level::Warning,
-                    format_args!(
-                        "Failed to announce {ip} on {link} of router {router}: {error}; retrying"
-                    ),
-                );
-            }
-            AnnounceNote::Duplicate { target, link, mac } => {
-                let ip = target.ip;
-                log.line(
-                    Level::Error,
-                    format_args!(
-                        "Duplicate holder: {ip} of router {router} is also at {mac}, seen on {link}"
-                    ),
-                );
-            }
-            AnnounceNote::QueryFailed(error) => log.line(
-                Level::Warning,
-                format_args!(
-                    "Nothing is announced of router {router} for now: {}; retrying",
-                    ErrorChain(error)
-                ),
-            ),
-            AnnounceNote::ListenFailed(error) => log.line(
-                Level::Warning,
-                format_args!(
-                    "Nobody can be asked for other holders of router {router}'s addresses: {error}"
-                ),
-            ),
-            AnnounceNote::Ended(tally) => {
-                let AnnounceCounts { announcements, frames, failed, duplicates, .. } = tally;
-                let refused = refusals(tally);
-                let unlisted = match tally.unlisted_answers {
-                    0 => String::new(),
-                    count => format!(" ({count} more answers not listed)"),
-                };
-                log.line(
-                    Level::Info,
-                    format_args!(
-                        "Announced addresses of router {router}: {announcements} announcements in {frames} \
-                         frames, {failed} failed, {duplicates} duplicate holders{unlisted}, refused: {refused}"
-                    ),
-                );
-            }
-        }
+    fn link_missing(&mut self) {
+        let Self { output, netns, link, .. } = self;
+        output.line(
+            Level::Info,
+            format_args!("Device {link} not present in the namespace {netns}, waiting for it"),
+        );
     }
 
-    fn conntrack(&mut self, role: NeutronState, report: &ConntrackReport) {
-        let Self { log, router, words, .. } = self;
-        let word = words(role);
+    fn snapshot_failed(&mut self, error: &WatchError) {
+        let Self { output, router, .. } = self;
+        let error = ErrorChain(error);
+        output.line(
+            Level::Error,
+            format_args!("Failed to get status of router {router}: {error}; retrying"),
+        );
+    }
+
+    fn events_lost(&mut self, loss: &Loss) {
+        let Self { output, router, .. } = self;
+        let reason = match loss {
+            Loss::Overrun => "the kernel dropped events".to_owned(),
+            Loss::Truncated => "an event was too large".to_owned(),
+            Loss::Malformed(malformed) => malformed.to_string(),
+        };
+        output.line(
+            Level::Info,
+            format_args!("Lost events of router {router} ({reason}): reading a new snapshot"),
+        );
+    }
+
+    fn audit_disagreed(&mut self, count: u32) {
+        let Self { output, router, .. } = self;
+        output.line(
+            Level::Error,
+            format_args!(
+                "The audit of router {router} disagreed with the tracked state ({count} so far); this is a defect"
+            ),
+        );
+    }
+
+    fn state_written(&mut self, state: NeutronState) {
+        let Self { output, router, words, .. } = self;
+        let word = words(state);
+        output.line(Level::Debug, format_args!("Wrote router {router} state {word}"));
+    }
+
+    fn state_write_failed(&mut self, error: &StateFileError) {
+        let Self { output, router, .. } = self;
+        let error = ErrorChain(error);
+        output.line(
+            Level::Error,
+            format_args!("Failed to write router {router} state: {error}; retrying"),
+        );
+    }
+
+    fn state_file_overwritten(&mut self) {
+        let Self { output, router, .. } = self;
+        output.line(
+            Level::Warning,
+            format_args!(
+                "Another process wrote a different state for router {router}: restoring it"
+            ),
+        );
+    }
+
+    fn conntrack_reported(&mut self, state: NeutronState, report: &ConntrackReport) {
+        let Self { output, router, words, .. } = self;
+        let word = words(state);
         match report {
-            ConntrackReport::Executing(command) => {
-                log.line(Level::Debug, format_args!("Executing \"{command}\" on router {router}"));
-            }
-            ConntrackReport::Failed { command, reason } => log.line(
+            ConntrackReport::Executing(command) => output
+                .line(Level::Debug, format_args!("Executing \"{command}\" on router {router}")),
+            ConntrackReport::Failed { command, reason } => output.line(
                 Level::Warning,
                 format_args!("\"{command}\" failed on router {router}: {reason}"),
             ),
-            ConntrackReport::Ended => log.line(
+            ConntrackReport::Ended => output.line(
                 Level::Debug,
                 format_args!("Synced connection tracking state on {word} for router {router}"),
             ),
         }
     }
+
+    fn conntrack_helper_lost(&mut self, error: &std::io::Error) {
+        let Self { output, router, .. } = self;
+        output.line(
+            Level::Error,
+            format_args!(
+                "Lost the conntrackd helper of router {router}: {error}; connections are not synchronised \
+                 until the monitor is restarted"
+            ),
+        );
+    }
+
+    fn conntrack_timed_out(&mut self, state: NeutronState) {
+        let Self { output, router, words, .. } = self;
+        let word = words(state);
+        output.line(
+            Level::Warning,
+            format_args!(
+                "conntrackd takes too long on router {router}: notifying the agent of {word} now"
+            ),
+        );
+    }
+
+    fn agent_notified(&mut self, state: NeutronState) {
+        let Self { output, router, words, .. } = self;
+        let word = words(state);
+        output.line(Level::Debug, format_args!("Notified agent router {router}, state {word}"));
+    }
+
+    fn agent_notify_failed(&mut self, state: NeutronState, error: &AgentError) {
+        let Self { output, router, words, .. } = self;
+        let word = words(state);
+        let level = level_of(error);
+        let error = ErrorChain(error);
+        output.line(
+            level,
+            format_args!("Failed to notify agent router {router}, state {word}: {error}; retrying"),
+        );
+    }
+
+    fn namespace_removed(&mut self) {
+        let Self { output, router, netns, .. } = self;
+        output.line(
+            Level::Warning,
+            format_args!("The namespace {netns} of router {router} was removed: exiting"),
+        );
+    }
 }
 
 impl EventLog for RouterEventLog {
-    fn note(&mut self, event: &Event<'_>) {
-        let Self { log, router, netns, link, words, .. } = self;
+    fn record(&mut self, event: &Event<'_>) {
         match event {
-            Event::RoleChanged(change) => self.role_changed(change),
-            Event::Conntrack(role, report) => self.conntrack(*role, report),
-            Event::Announcement(note) => self.announcement(note),
-            Event::LinkMissing => log.line(
-                Level::Info,
-                format_args!("Device {link} not present in the namespace {netns}, waiting for it"),
-            ),
-            Event::LookFailed(error) => log.line(
-                Level::Error,
-                format_args!(
-                    "Failed to get status of router {router}: {}; retrying",
-                    ErrorChain(*error)
-                ),
-            ),
-            Event::EventsLost(loss) => {
-                let what = match loss {
-                    Loss::Overrun => "the kernel dropped events".to_owned(),
-                    Loss::Truncated => "an event was too large".to_owned(),
-                    Loss::Malformed(malformed) => malformed.to_string(),
-                };
-                log.line(
-                    Level::Info,
-                    format_args!("Lost events of router {router} ({what}): looking again"),
-                );
-            }
-            Event::AuditDisagreed(count) => log.line(
-                Level::Error,
-                format_args!(
-                    "The audit of router {router} disagreed with what was known ({count} so far); this is a defect"
-                ),
-            ),
-            Event::StateWritten(role) => {
-                let word = words(*role);
-                log.line(Level::Debug, format_args!("Wrote router {router} state {word}"));
-            }
-            Event::StateNotWritten(error) => log.line(
-                Level::Error,
-                format_args!("Failed to write router {router} state: {}; retrying", ErrorChain(*error)),
-            ),
-            Event::StateRestored => log.line(
-                Level::Warning,
-                format_args!("Somebody else wrote another state for router {router}: restoring it"),
-            ),
-            Event::ConntrackLost(error) => log.line(
-                Level::Error,
-                format_args!(
-                    "Lost the conntrackd helper of router {router}: {error}; connections are not synchronised \
-                     until the monitor is restarted"
-                ),
-            ),
-            Event::ConntrackLate(role) => {
-                let word = words(*role);
-                log.line(
-                    Level::Warning,
-                    format_args!(
-                        "conntrackd takes too long on router {router}: telling the agent {word} now"
-                    ),
-                );
-            }
-            Event::AgentTold(role) => {
-                let word = words(*role);
-                log.line(
-                    Level::Debug,
-                    format_args!("Notified agent router {router}, state {word}"),
-                );
-            }
-            Event::AgentNotTold(role, error) => {
-                let word = words(*role);
-                log.line(
-                    level_of(error),
-                    format_args!(
-                        "Failed to notify agent router {router}, state {word}: {}; retrying",
-                        ErrorChain(*error)
-                    ),
-                );
-            }
-            Event::NamespaceGone => log.line(
-                Level::Warning,
-                format_args!("The namespace {netns} of router {router} is gone: leaving"),
-            ),
+            Event::StateChanged(change) => self.state_changed(change),
+            Event::LinkMissing => self.link_missing(),
+            Event::SnapshotFailed(error) => self.snapshot_failed(error),
+            Event::EventsLost(loss) => self.events_lost(loss),
+            Event::AuditDisagreed(count) => self.audit_disagreed(*count),
+            Event::StateWritten(state) => self.state_written(*state),
+            Event::StateWriteFailed(error) => self.state_write_failed(error),
+            Event::StateFileOverwritten => self.state_file_overwritten(),
+            Event::AnnouncementReported(note) => self.announcement_reported(note),
+            Event::ConntrackReported(state, report) => self.conntrack_reported(*state, report),
+            Event::ConntrackHelperLost(error) => self.conntrack_helper_lost(error),
+            Event::ConntrackTimedOut(state) => self.conntrack_timed_out(*state),
+            Event::AgentNotified(state) => self.agent_notified(*state),
+            Event::AgentNotifyFailed(state, error) => self.agent_notify_failed(*state, error),
+            Event::NamespaceRemoved => self.namespace_removed(),
         }
     }
 }
 
-/// `none`, or how many for which reason.
-fn refusals(tally: &AnnounceCounts) -> String {
-    let each: Vec<String> =
-        tally.refusals().map(|(reason, count)| format!("{count} because {reason}")).collect();
-    if each.is_empty() { "none".to_owned() } else { each.join(", ") }
+fn describe_cause(cause: ChangeCause) -> &'static str {
+    match cause {
+        ChangeCause::FirstSnapshot => "first snapshot",
+        ChangeCause::AddressAdded => "address added",
+        ChangeCause::AddressRemoved => "address removed",
+        ChangeCause::LinkChanged => "link created, renamed or deleted",
+        ChangeCause::Resync => "snapshot after lost events",
+        ChangeCause::Audit => "found by the audit",
+        ChangeCause::Assumed => "assumed, no snapshot could be read yet",
+        ChangeCause::NamespaceRemoved => "namespace removed",
+    }
 }
 
 fn level_of(error: &AgentError) -> Level {
     match error {
-        // Normal when many routers fail over at once; the retry comes in milliseconds.
+        // Normal when many routers fail over at once; the retry follows within milliseconds.
         AgentError::Busy(_) => Level::Debug,
         AgentError::Rejected(_)
         | AgentError::ForeignOwner { .. }

@@ -1,5 +1,4 @@
-//! What goes wrong before or while watching, as an operator needs it: what, what to do,
-//! and an exit code.
+//! Failures that end the program, as an operator needs them: the message, a hint, and an exit code.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -7,23 +6,23 @@ use std::process::ExitCode;
 use crate::args::PROGRAM;
 use crate::log::one_line;
 
-/// Exit codes; documented in `--help` and the manual.
+/// The exit codes; `--help` and `docs/reference/options.md` describe them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// Answered "no": another instance runs, or `--check` found something.
+    /// The answer is no: another monitor of the router runs, or `--check` found a problem.
     No = 1,
     /// The command line is wrong.
     Usage = 2,
     /// A privilege or a permission is missing.
     NotPermitted = 3,
-    /// Something that must exist does not.
+    /// A namespace, file, user or other resource is missing or unusable.
     Environment = 4,
     /// A defect of this program.
     Defect = 70,
 }
 
 impl Code {
-    /// The code with this number; anything unknown is a defect.
+    /// The code with this number; an unknown number is a defect.
     pub(crate) fn from_number(number: u8) -> Self {
         [Self::No, Self::Usage, Self::NotPermitted, Self::Environment]
             .into_iter()
@@ -31,7 +30,7 @@ impl Code {
             .unwrap_or(Self::Defect)
     }
 
-    /// The code for a failed system call: permissions, or the rest of the world.
+    /// The code for a failed system call: [`Self::NotPermitted`] for a denied permission, else [`Self::Environment`].
     pub(crate) fn of(error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::PermissionDenied => Self::NotPermitted,
@@ -57,10 +56,11 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Says it on standard error and to syslog: since Neutron 29 nobody reads the former.
+    /// Writes the failure to standard error and to syslog, because agents from Neutron 29 on do not read standard error.
+    /// Returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let mut stderr = std::io::stderr();
-        // With standard error gone there is nobody left to complain to.
+        // A failed write to standard error cannot be reported anywhere.
         let _ = writeln!(stderr, "{PROGRAM}: error: {}", one_line(&self.message));
         if let Some(hint) = &self.hint {
             let _ = writeln!(stderr, "  hint: {}", one_line(hint));
@@ -70,7 +70,7 @@ impl Failure {
     }
 }
 
-/// Prints data to standard output; a reader that went away is no failure of ours.
+/// Prints `text` to standard output. A write error, such as a closed pipe, is ignored.
 pub(crate) fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,12 +1,12 @@
-//! One monitor per router, whatever becomes of the pid file.
+//! The lock that allows one monitor for each router, independent of the pid file.
 //!
 //! The agent unlinks pid files, before it starts a monitor and after it stops one, so a
-//! lock on that file would protect nothing. The lock is a name in the router's own network
-//! namespace instead: an abstract socket address, which only one socket can have, which is
-//! gone with its process, and which nobody outside the namespace can take.
+//! lock on that file would protect nothing. The lock is an abstract socket address in the router's own network
+//! namespace instead. Only one socket can have it, the kernel frees it when the process ends, and no process outside
+//! the namespace can take it.
 //!
-//! It is also the way to say "I am your successor": whoever connects, and is root or the
-//! same user, asks the holder to leave.
+//! A successor also uses the lock to replace the holder: a process of root or of the same user that connects to the
+//! socket makes the holder exit.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,25 +26,26 @@ use crate::args::PROGRAM;
 use crate::failure::{Code, Failure};
 use crate::pid_file;
 
-/// How long a predecessor may take to leave; it needs a millisecond.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a new monitor waits until the holder of the lock has exited. Normally that takes one millisecond.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Held for as long as this monitor is the router's only one.
+/// The lock of one router; released when dropped.
 #[derive(Debug)]
 pub(crate) struct InstanceLock {
     listener: UnixListener,
 }
 
 impl InstanceLock {
-    /// Takes the lock, from a predecessor that the agent has forgotten if need be.
+    /// Takes the lock. A monitor that holds it, but has no pid file any more, is replaced; a monitor with a pid file
+    /// makes this fail.
     ///
-    /// `started_by`: this process and its ancestors as they were when it was started. None of them is another monitor.
+    /// `started_by` holds the pids of this process and its ancestors at the start. None of them is another monitor.
     pub(crate) fn take(
         instance: &InstanceId,
         pid_file: &Path,
         started_by: &[u32],
     ) -> Result<Self, Failure> {
-        // A monitor of another make takes no lock of ours; its pid file speaks for it.
+        // Neutron's own monitor does not take this lock; only its pid file shows that it runs.
         if let Some(pid) = pid_file::running_monitor(pid_file, instance, started_by) {
             let message = format!(
                 "Pidfile {} already exist. Daemon already running? (pid {pid})",
@@ -64,7 +65,7 @@ impl InstanceLock {
             SocketAddr::from_abstract_name(format!("{PROGRAM}/{instance}")).map_err(failed)?;
         let listener = match UnixListener::bind_addr(&address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                succeed(&address).map_err(failed)?
+                replace_holder(&address).map_err(failed)?
             }
             other => other.map_err(failed)?,
         };
@@ -72,7 +73,7 @@ impl InstanceLock {
         Ok(Self { listener })
     }
 
-    /// Whether a successor is at the door.
+    /// Accepts one connection. Returns whether it comes from a successor, which replaces this monitor.
     pub(crate) fn is_superseded(&self) -> bool {
         let Ok((caller, _)) = self.listener.accept() else {
             return false;
@@ -90,49 +91,51 @@ impl AsFd for InstanceLock {
     }
 }
 
-/// Asks the holder of `address` to leave, sees it off, and takes its place.
-fn succeed(address: &SocketAddr) -> io::Result<UnixListener> {
-    let mut call = UnixStream::connect_addr(address);
-    if let Some(listener) = bind_within(PATIENCE, address)? {
+/// Makes the holder of `address` exit by connecting to it, kills it if it does not, and binds `address`.
+fn replace_holder(address: &SocketAddr) -> io::Result<UnixListener> {
+    let mut connection = UnixStream::connect_addr(address);
+    if let Some(listener) = bind_within(TAKEOVER_TIMEOUT, address)? {
         return Ok(listener);
     }
-    // It does not listen. The kernel says which process holds the lock, as of now; a second
-    // call makes sure that it is not a number from the past.
-    if call.is_err() {
-        call = UnixStream::connect_addr(address);
+    // The holder does not react. The kernel reports the pid of the listening process; a second
+    // connection makes sure that the pid is still current and was not reused.
+    if connection.is_err() {
+        connection = UnixStream::connect_addr(address);
     }
-    let holder = |call: io::Result<UnixStream>| {
-        call.ok().and_then(|call| peer::credentials(&call).ok()?.pid).and_then(Pid::from_raw)
+    let holder = |connection: io::Result<UnixStream>| {
+        let connection = connection.ok()?;
+        peer::credentials(&connection).ok()?.pid.and_then(Pid::from_raw)
     };
-    let first = holder(call);
+    let first = holder(connection);
     let second = holder(UnixStream::connect_addr(address));
     match (first, second) {
-        (Some(pid), Some(again)) if pid == again => end_holder(pid)?,
+        (Some(pid), Some(again)) if pid == again => kill_holder(pid)?,
         _ => {}
     }
-    let in_use = "another monitor of this router holds it and does not leave";
-    bind_within(PATIENCE, address)?.ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, in_use))
+    let in_use = "another monitor of this router holds it and does not exit";
+    bind_within(TAKEOVER_TIMEOUT, address)?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, in_use))
 }
 
-/// Ends the process that holds the lock. It may have ended by itself since the kernel named it.
-fn end_holder(pid: Pid) -> io::Result<()> {
+/// Kills the process that holds the lock. A process that has ended by itself meanwhile is no error.
+fn kill_holder(pid: Pid) -> io::Result<()> {
     match rustix::process::kill_process(pid, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Binds `address` as soon as it is free; `None` if it is not within `limit`.
-fn bind_within(limit: Duration, address: &SocketAddr) -> io::Result<Option<UnixListener>> {
-    const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-    let end = clock::now() + limit;
+/// Binds `address` as soon as it is free; `None` if it is still in use after `timeout`.
+fn bind_within(timeout: Duration, address: &SocketAddr) -> io::Result<Option<UnixListener>> {
+    const RETRY_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    let deadline = clock::now() + timeout;
     loop {
         match UnixListener::bind_addr(address) {
             Ok(listener) => return Ok(Some(listener)),
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error),
-            Err(_) if clock::now() >= end => return Ok(None),
+            Err(_) if clock::now() >= deadline => return Ok(None),
             Err(_) => {
-                let _ = poll(&mut [], Some(&STEP));
+                let _ = poll(&mut [], Some(&RETRY_DELAY));
             }
         }
     }
@@ -143,10 +146,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_that_has_ended_meanwhile_is_no_error() {
+    fn killing_a_holder_that_has_already_ended_is_no_error() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid::from_child(&child);
         child.wait().unwrap();
-        end_holder(pid).unwrap();
+        kill_holder(pid).unwrap();
     }
 }

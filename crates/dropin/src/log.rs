@@ -1,7 +1,7 @@
-//! Log lines in oslo.log's format, to a file and to syslog.
+//! Writes log lines in oslo.log's format, to a file and to syslog.
 //!
-//! Syslog because the file lives in the router's directory, and is gone with the router
-//! (bug 1635629). Text from outside is escaped here: one message is one line.
+//! The lines also go to syslog because the file is in the router's directory, which is deleted with the router
+//! (Neutron bug 1635629). This module escapes control characters, so that one message is one line.
 
 mod file;
 
@@ -16,13 +16,13 @@ use vipwatch_linux::clock::{LocalTime, local_time, local_time_of};
 use self::file::LogFile;
 use crate::args::PROGRAM;
 
-/// The logger's name that operators know from the Python generations.
+/// The name of the logger in each line, as in Neutron's Python monitors.
 const LOGGER: &str = "neutron.agent.l3.keepalived_state_change";
 
-/// The longest line: appends up to this size do not mix in a file that many share.
-const LINE: usize = 4000;
+/// Maximum length of a line in bytes. Appends of up to this size do not mix in a file that several monitors share.
+const MAX_LINE_BYTES: usize = 4000;
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     Debug,
@@ -41,7 +41,7 @@ impl Level {
         }
     }
 
-    /// `LOG_*` severity.
+    /// The `LOG_*` severity of syslog.
     fn severity(self) -> u8 {
         match self {
             Self::Debug => 7,
@@ -59,7 +59,7 @@ pub(crate) struct Facility(u8);
 impl Facility {
     pub(crate) const USER: Self = Self(1);
 
-    /// By its name, with or without `LOG_`.
+    /// Finds a facility by its name, with or without `LOG_`; `None` if it is unknown.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let upper = name.to_ascii_uppercase();
         let bare = upper.strip_prefix("LOG_").unwrap_or(&upper);
@@ -88,44 +88,45 @@ impl Facility {
     }
 }
 
-/// How many lines are kept until they are written; further ones are counted.
-const MAX_PENDING: usize = 512;
+/// How many lines are buffered between two flushes. Further lines are dropped and counted.
+const MAX_PENDING_LINES: usize = 512;
 
-/// A line that waits to be written.
+/// A buffered line.
 #[derive(Debug)]
 struct Line {
     level: Level,
-    /// Since the epoch.
+    /// Time since the Unix epoch.
     at: Duration,
     text: String,
 }
 
-/// Where lines go.
+/// The log of a monitor: a file and syslog.
 ///
-/// [`MonitorLog::line`] keeps a line, [`MonitorLog::flush`] writes: what a line reports about is done before the line is written.
+/// ORDER: [`MonitorLog::line`] only buffers a line and [`MonitorLog::flush`] writes it, so that the monitor acts on an
+/// event before it spends time on the log.
 #[derive(Debug)]
 pub(crate) struct MonitorLog {
     path: PathBuf,
-    /// `None` while it cannot be opened.
+    /// `None` while the file cannot be opened.
     file: Option<LogFile>,
     syslog: Option<Syslog>,
     is_debug: bool,
     pending: Vec<Line>,
-    /// Lines that found no room in `pending`.
-    left_out: u32,
+    /// How many lines were dropped since the last flush because `pending` was full.
+    dropped: u32,
 }
 
 impl MonitorLog {
-    /// Opens the log as the user who will write it. A file that cannot be opened is no
-    /// reason not to watch: syslog is told, and every line tries again.
+    /// Opens the log. It must be called after the process has become the user that writes the file. If the file cannot
+    /// be opened, the error goes to syslog and every flush tries again; the monitor runs without the file.
     pub(crate) fn open(path: PathBuf, syslog: Option<Facility>, is_debug: bool) -> Self {
         let syslog = syslog.and_then(Syslog::open);
-        let mut log = Self { path, file: None, syslog, is_debug, pending: Vec::new(), left_out: 0 };
+        let mut log = Self { path, file: None, syslog, is_debug, pending: Vec::new(), dropped: 0 };
         log.reopen();
         log
     }
 
-    /// Opens the file again, by its name: it may have been rotated away.
+    /// Opens the file again by its name, after log rotation has renamed the old one.
     pub(crate) fn reopen(&mut self) {
         self.flush();
         match LogFile::open(&self.path) {
@@ -140,31 +141,31 @@ impl MonitorLog {
         }
     }
 
-    /// Keeps one line for the next [`Self::flush`].
-    // LIMIT: a defect that aborts the program loses the lines that are kept.
+    /// Buffers one line for the next [`Self::flush`].
+    // LIMIT: a defect that aborts the program loses the buffered lines.
     pub(crate) fn line(&mut self, level: Level, message: fmt::Arguments<'_>) {
         if level == Level::Debug && !self.is_debug {
             return;
         }
-        if self.pending.len() >= MAX_PENDING {
-            self.left_out = self.left_out.saturating_add(1);
+        if self.pending.len() >= MAX_PENDING_LINES {
+            self.dropped = self.dropped.saturating_add(1);
             return;
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.pending.push(Line { level, at, text: one_line(&message.to_string()) });
     }
 
-    /// Writes the lines that wait.
+    /// Writes the buffered lines.
     pub(crate) fn flush(&mut self) {
         if self.pending.is_empty() {
             return;
         }
         self.follow_rotation();
-        if self.left_out > 0 {
+        if self.dropped > 0 {
             let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let text = format!("{} lines were left out: too much happened at once", self.left_out);
+            let text = format!("{} log lines were dropped: the buffer was full", self.dropped);
             self.pending.push(Line { level: Level::Warning, at, text });
-            self.left_out = 0;
+            self.dropped = 0;
         }
         let mut lines = String::new();
         for Line { level, at, text } in self.pending.drain(..) {
@@ -175,12 +176,12 @@ impl MonitorLog {
             lines.push_str(&file_line(time, std::process::id(), level, &text));
         }
         if let Some(file) = &mut self.file {
-            // A full disk must not stop the watching, and has nowhere to be written down.
+            // A write error, such as a full disk, must not stop the monitor, and there is no other file to log it to.
             let _ = file.write(lines.as_bytes());
         }
     }
 
-    /// Goes on in a new file if the old one was renamed or removed.
+    /// Opens a new file if the old one was renamed or removed.
     fn follow_rotation(&mut self) {
         if !self.file.as_ref().is_some_and(|file| file.is_at(&self.path)) {
             self.file = LogFile::open(&self.path).ok();
@@ -194,7 +195,7 @@ impl Drop for MonitorLog {
     }
 }
 
-/// `asctime.msecs process levelname name [-] message`, as oslo.log has it by default.
+/// Formats a line as `asctime.msecs process levelname name [-] message`, the default of oslo.log.
 fn file_line(time: LocalTime, pid: u32, level: Level, text: &str) -> String {
     let LocalTime { year, month, day, hour, minute, second, millisecond } = time;
     let level = level.name();
@@ -204,12 +205,12 @@ fn file_line(time: LocalTime, pid: u32, level: Level, text: &str) -> String {
     )
 }
 
-/// One line of at most about [`LINE`] bytes.
+/// Escapes `message` to one line of at most about [`MAX_LINE_BYTES`] bytes.
 pub(crate) fn one_line(message: &str) -> String {
-    escape_untrusted_within(message, LINE)
+    escape_untrusted_within(message, MAX_LINE_BYTES)
 }
 
-/// The local syslog daemon.
+/// The connection to the local syslog daemon.
 #[derive(Debug)]
 struct Syslog {
     socket: UnixDatagram,
@@ -219,12 +220,12 @@ struct Syslog {
 impl Syslog {
     fn open(facility: Facility) -> Option<Self> {
         let socket = UnixDatagram::unbound().ok()?;
-        // A syslog daemon that hangs loses lines; it does not hang us.
+        // If the syslog daemon hangs, lines are lost; the monitor does not block.
         socket.set_nonblocking(true).ok()?;
         Some(Self { socket, facility })
     }
 
-    /// As `syslog(3)` writes it: priority, time, program and pid.
+    /// Sends one line in the format of `syslog(3)`: priority, time, program and pid.
     fn send(&self, level: Level, time: LocalTime, text: &str) {
         const MONTHS: [&str; 12] =
             ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -237,12 +238,12 @@ impl Syslog {
              {} {LOGGER} [-] {text}",
             level.name()
         );
-        // By name each time: the daemon may have been restarted. Without one, lines are lost.
+        // Sent to the path each time, because the daemon may have been restarted. Without a daemon, lines are lost.
         let _ = self.socket.send_to(line.as_bytes(), "/dev/log");
     }
 }
 
-/// Says `message` to syslog, for failures that come before there is a log.
+/// Sends `message` to syslog, for failures that happen before the log is open.
 pub(crate) fn to_syslog_only(message: &str) {
     if let Some(syslog) = Syslog::open(Facility::USER) {
         syslog.send(Level::Error, local_time(), &one_line(message));
@@ -254,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_looks_as_oslo_writes_it() {
+    fn a_line_has_the_format_of_oslo_log() {
         let time = LocalTime {
             year: 2026,
             month: 1,
@@ -271,29 +272,29 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_cannot_forge_a_line() {
+    fn control_characters_in_a_message_cannot_forge_a_line() {
         let text = one_line("a\nb\r\u{1b}[31mc\u{2028}d\u{202e}e");
         assert_eq!(text, "a\\nb\\r\\u{1b}[31mc\\u{2028}d\\u{202e}e");
         assert!(one_line(&"x".repeat(100_000)).len() < 5_000);
     }
 
     #[test]
-    fn nothing_is_written_before_the_flush_and_lines_without_room_are_counted() {
+    fn lines_are_written_at_the_flush_and_dropped_lines_are_counted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let mut log = MonitorLog::open(path.clone(), None, false);
-        for number in 0..MAX_PENDING + 3 {
+        for number in 0..MAX_PENDING_LINES + 3 {
             log.line(Level::Info, format_args!("line {number}"));
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
         log.flush();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text.lines().count(), MAX_PENDING + 1);
-        assert!(text.ends_with("3 lines were left out: too much happened at once\n"), "{text}");
+        assert_eq!(text.lines().count(), MAX_PENDING_LINES + 1);
+        assert!(text.ends_with("3 log lines were dropped: the buffer was full\n"), "{text}");
     }
 
     #[test]
-    fn facilities_have_names() {
+    fn a_facility_is_found_by_its_name() {
         assert_eq!(Facility::parse("LOG_USER"), Some(Facility(1)));
         assert_eq!(Facility::parse("local7"), Some(Facility(23)));
         assert_eq!(Facility::parse("LOG_LOCAL8"), None);

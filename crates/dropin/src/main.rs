@@ -1,9 +1,8 @@
-//! `neutron-keepalived-state-change`: watches the virtual address of one HA router and tells
-//! Neutron's L3 agent, as the agent of any release from 12 to 29 expects.
+//! `neutron-keepalived-state-change`: watches the virtual address of one HA router and notifies
+//! Neutron's L3 agent, in the way that the agent of any release from 12 to 29 expects.
 //!
-//! This file is the table of contents: what is asked ([`args`]), what it means here
-//! ([`setup`]), what is wrong with it ([`check`]), and the life of the process ([`daemon`],
-//! [`run`]).
+//! This file is the table of contents: [`args`] reads the command line, [`setup`] turns it into settings, [`check`]
+//! reports problems, [`daemon`] and [`run`] start and run the monitor.
 
 mod account;
 mod announce;
@@ -17,9 +16,9 @@ mod instance_lock;
 mod log;
 mod options;
 mod pid_file;
+mod primary_word;
 mod run;
 mod setup;
-mod words;
 
 use std::process::ExitCode;
 
@@ -30,13 +29,13 @@ use crate::run::RouterMonitor;
 use crate::setup::Setup;
 
 fn main() -> ExitCode {
-    match perform() {
+    match invoke() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
 }
 
-fn perform() -> Result<(), Failure> {
+fn invoke() -> Result<(), Failure> {
     match args::parse(std::env::args_os())? {
         Invocation::Help => failure::print(&options::help()),
         Invocation::Version => {
@@ -48,13 +47,13 @@ fn perform() -> Result<(), Failure> {
     Ok(())
 }
 
-// Not inlined: what the command line took on the stack is given back before the daemon begins.
+// Not inlined: the stack that parsing the command line used is free again before the daemon starts.
 #[inline(never)]
 fn start(args: Args, mode: RunMode) -> Result<(), Failure> {
     if mode == RunMode::Daemon {
         vipwatch_linux::process::close_inherited_files();
     }
     let mut setup = Setup::resolve(args)?;
-    let place = setup.enter()?;
-    daemon::launch(mode, || RouterMonitor::prepare(&setup, place), RouterMonitor::live)
+    let entered = setup.enter()?;
+    daemon::launch(mode, || RouterMonitor::prepare(&setup, entered), RouterMonitor::run)
 }

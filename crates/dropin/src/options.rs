@@ -1,11 +1,10 @@
-//! Every option, once: parsing, `--help`, the manual and the documentation's check all read
-//! this table.
+//! The table of all options. The parser, `--help` and the check of `docs/reference/options.md` use it.
 
 use std::fmt::Write;
 
 use crate::args::PROGRAM;
 
-/// What an option means to the parser.
+/// What the parser does with an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OptionKind {
     RouterId,
@@ -32,7 +31,7 @@ pub(crate) enum OptionKind {
     Check,
     Help,
     Version,
-    /// Accepted because Neutron's own program accepted it; without effect here.
+    /// Accepted for compatibility with Neutron's own program; it has no effect.
     Ignored,
 }
 
@@ -41,132 +40,137 @@ pub(crate) enum OptionKind {
 pub(crate) struct Opt {
     pub(crate) name: &'static str,
     pub(crate) short: Option<char>,
-    /// What the value is called; `None` for a switch.
+    /// Name of the value in `--help`; `None` for a switch.
     pub(crate) value: Option<&'static str>,
-    pub(crate) meaning: OptionKind,
+    pub(crate) kind: OptionKind,
     /// Empty for spellings that `--help` does not list.
     pub(crate) help: &'static str,
 }
 
-const fn opt(
-    name: &'static str,
-    value: &'static str,
-    meaning: OptionKind,
-    help: &'static str,
-) -> Opt {
-    Opt { name, short: None, value: Some(value), meaning, help }
+const fn opt(name: &'static str, value: &'static str, kind: OptionKind, help: &'static str) -> Opt {
+    Opt { name, short: None, value: Some(value), kind, help }
 }
 
-const fn switch(name: &'static str, meaning: OptionKind, help: &'static str) -> Opt {
-    Opt { name, short: None, value: None, meaning, help }
+const fn switch(name: &'static str, kind: OptionKind, help: &'static str) -> Opt {
+    Opt { name, short: None, value: None, kind, help }
 }
 
 const fn short(short: char, opt: Opt) -> Opt {
     Opt { short: Some(short), ..opt }
 }
 
-/// What the agent passes.
+/// The options that the agent passes.
 const AGENT: &[Opt] = &[
-    opt("router_id", "ID", OptionKind::RouterId, "the router to speak for"),
+    opt("router_id", "ID", OptionKind::RouterId, "monitor this router"),
     opt(
         "namespace",
         "NAME",
         OptionKind::Namespace,
-        "network namespace to watch, as `ip netns` lists it",
+        "watch this network namespace, as `ip netns` lists it",
     ),
     opt(
         "conf_dir",
         "DIR",
         OptionKind::ConfDir,
-        "directory of the state file, keepalived.conf and conntrackd.conf",
+        "use this directory for the state file, keepalived.conf and conntrackd.conf",
     ),
     opt(
         "monitor_interface",
         "LINK",
         OptionKind::MonitorInterface,
-        "link that bears the virtual address; waited for if missing",
+        "watch this link for the virtual address; wait for it if it is missing",
     ),
     opt(
         "monitor_cidr",
         "CIDR",
         OptionKind::MonitorCidr,
-        "virtual address with its prefix length, in any spelling",
+        "watch this virtual address with prefix length, in any notation",
     ),
-    opt("pid_file", "FILE", OptionKind::PidFile, "where to write the process id"),
+    opt("pid_file", "FILE", OptionKind::PidFile, "write the process id to this file"),
     opt(
         "state_path",
         "DIR",
         OptionKind::StatePath,
-        "directory of the agent's socket `keepalived-state-change` [/var/lib/neutron]",
+        "find the agent's socket `keepalived-state-change` in this directory [/var/lib/neutron]",
     ),
-    opt("user", "USER", OptionKind::User, "user to become, by name or number; the agent's"),
-    opt("group", "GROUP", OptionKind::Group, "group to become, by name or number"),
+    opt(
+        "user",
+        "USER",
+        OptionKind::User,
+        "run as this user, by name or number; normally the agent's",
+    ),
+    opt("group", "GROUP", OptionKind::Group, "run as this group, by name or number"),
     opt(
         "log-file",
         "FILE",
         OptionKind::LogFile,
-        "log file, in conf_dir if relative [neutron-keepalived-state-change.log]",
+        "log to this file, relative to conf_dir [neutron-keepalived-state-change.log]",
     ),
     switch(
         "enable_conntrackd",
         OptionKind::Conntrackd(true),
-        "synchronise conntrackd before the agent is told",
+        "synchronise conntrackd before notifying the agent",
     ),
     short('d', switch("debug", OptionKind::Debug(true), "log every step")),
 ];
 
-/// What an operator may add.
+/// The options that an operator may add.
 const OPERATOR: &[Opt] = &[
     opt(
         "config-file",
         "FILE",
         OptionKind::ConfigFile,
-        "configuration to read instead of the default files; may be repeated",
+        "read this configuration instead of the default files; may be repeated",
     ),
     opt(
         "config-dir",
         "DIR",
         OptionKind::ConfigDir,
-        "directory of further *.conf files; may be repeated",
+        "read the *.conf files of this directory; may be repeated",
     ),
     opt(
         "primary_word",
         "WORD",
         OptionKind::PrimaryWord,
-        "`master` for Neutron up to 16, `primary` from 17 [from the config file, else from how it was called]",
+        "use `master` (Neutron up to 16) or `primary` (from 17) [config file, else the command line's style]",
     ),
     opt(
         "audit_interval",
         "SECONDS",
         OptionKind::AuditInterval,
-        "how often to compare itself with the kernel [60]",
+        "compare the state with the kernel every SECONDS [60]",
     ),
     opt(
         "announce",
         "WHEN",
         OptionKind::Announce,
-        "announce addresses by ARP and NDP: `off`, `legacy` (each new one), `primary` (all, on becoming primary) [`legacy` if the word is `master`, else `off`]",
+        "announce addresses: `off`, `legacy` (each new one), `primary` (all, on becoming primary) [`legacy` with `master`, else `off`]",
     ),
     switch(
         "allow_any_agent",
         OptionKind::AllowAnyAgent,
-        "tell whoever serves the socket, not only --user and root",
+        "notify any process that serves the socket, not only --user and root",
     ),
     switch("use-syslog", OptionKind::Syslog(true), "log to syslog as well [default]"),
     switch("nouse-syslog", OptionKind::Syslog(false), "log to the file only"),
-    opt("syslog-log-facility", "NAME", OptionKind::SyslogFacility, "syslog facility [LOG_USER]"),
-    switch("foreground", OptionKind::Foreground, "do not daemonise; for containers and systemd"),
-    switch(
-        "check",
-        OptionKind::Check,
-        "say what would be watched and written and what is wrong, and exit",
+    opt(
+        "syslog-log-facility",
+        "NAME",
+        OptionKind::SyslogFacility,
+        "use this syslog facility [LOG_USER]",
     ),
+    switch(
+        "foreground",
+        OptionKind::Foreground,
+        "stay in the foreground, for containers and systemd",
+    ),
+    switch("check", OptionKind::Check, "print the settings and any problems, and exit"),
     short('h', switch("help", OptionKind::Help, "print this and exit")),
     switch("version", OptionKind::Version, "print the version and exit"),
 ];
 
-/// Other spellings, and what Neutron's own program took and this one has no use for.
-const SILENT: &[Opt] = &[
+/// Options that `--help` does not list: other spellings, and options of Neutron's own program that have no effect here.
+const HIDDEN: &[Opt] = &[
     switch("noenable_conntrackd", OptionKind::Conntrackd(false), ""),
     switch("nodebug", OptionKind::Debug(false), ""),
     opt("logfile", "FILE", OptionKind::LogFile, ""),
@@ -193,26 +197,26 @@ const SILENT: &[Opt] = &[
 ];
 
 fn all() -> impl Iterator<Item = &'static Opt> {
-    AGENT.iter().chain(OPERATOR).chain(SILENT)
+    AGENT.iter().chain(OPERATOR).chain(HIDDEN)
 }
 
-/// The option called `name`, or the only one that begins so: that is what argparse, which
-/// Neutron used, allows.
+/// The option called `name`, or the only one that starts with `name`. Neutron's own program used argparse, which
+/// accepts such prefixes.
 pub(crate) fn find(name: &str) -> Option<&'static Opt> {
     if let Some(exact) = all().find(|opt| opt.name == name) {
         return Some(exact);
     }
-    let mut begins = all().filter(|opt| opt.name.starts_with(name));
-    let first = begins.next()?;
-    begins.next().is_none().then_some(first)
+    let mut matches = all().filter(|opt| opt.name.starts_with(name));
+    let first = matches.next()?;
+    matches.next().is_none().then_some(first)
 }
 
-/// The option with this letter.
+/// The option with this short name.
 pub(crate) fn find_short(letter: char) -> Option<&'static Opt> {
     all().find(|opt| opt.short == Some(letter))
 }
 
-/// The listed option most like `name`, to be suggested.
+/// The listed option whose name is most similar to `name`, as a suggestion; `None` if none is similar.
 pub(crate) fn nearest(name: &str) -> Option<&'static str> {
     AGENT
         .iter()
@@ -223,7 +227,7 @@ pub(crate) fn nearest(name: &str) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// How many letters must change (Levenshtein).
+/// How many bytes must be changed, added or removed to turn `a` into `b` (Levenshtein distance).
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -242,17 +246,17 @@ pub(crate) fn help() -> String {
     let mut text = format!(
         "Usage: {PROGRAM} --router_id ID --namespace NAME --conf_dir DIR \\\n           \
          --monitor_interface LINK --monitor_cidr CIDR --pid_file FILE [OPTION...]\n\n\
-         Watches the virtual address of one Neutron HA router, straight from the kernel. When\n\
-         it comes or goes, writes `primary` or `backup` to DIR/state and tells the L3 agent,\n\
-         until the agent has taken it. A drop-in for Neutron's own program, releases 12 to 29.\n\n\
+         Watches the virtual address of one Neutron HA router through the kernel's events. When it\n\
+         appears or disappears, writes `primary` or `backup` to DIR/state and notifies the L3 agent\n\
+         until the agent acknowledges. Replaces Neutron's own program, releases 12 to 29.\n\n\
          Values may follow their option after a space or an equals sign.\n\n"
     );
-    section(&mut text, "What the agent passes", AGENT);
-    section(&mut text, "What you may add", OPERATOR);
+    section(&mut text, "Options that the agent passes", AGENT);
+    section(&mut text, "Options that you may add", OPERATOR);
     text.push_str(
         "Signals: SIGTERM stops it; SIGHUP reopens the log.\n\
-         Exit codes: 0 started (or stopped on request), 1 another instance runs or --check found\n\
-         something, 2 wrong usage, 3 not permitted, 4 something needed is missing, 70 a defect.\n",
+         Exit codes: 0 started (or stopped on request), 1 another monitor runs or --check found a\n\
+         problem, 2 wrong usage, 3 not permitted, 4 a resource is missing, 70 a defect.\n",
     );
     text
 }
@@ -272,21 +276,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unambiguous_beginning_is_enough() {
+    fn an_unambiguous_prefix_of_a_name_is_enough() {
         assert_eq!(find("router").unwrap().name, "router_id");
-        assert!(find("log").is_none(), "log-file, log-dir and others begin so");
+        assert!(find("log").is_none(), "log-file, log-dir and others start with it");
         assert!(find("").is_none() && find("router-id").is_none());
     }
 
     #[test]
-    fn a_slip_of_the_finger_is_recognised() {
+    fn the_option_closest_to_a_misspelled_name_is_suggested() {
         assert_eq!(nearest("router-id"), Some("router_id"));
         assert_eq!(nearest("monitor_crid"), Some("monitor_cidr"));
         assert_eq!(nearest("quite-something-else"), None);
     }
 
     #[test]
-    fn no_option_is_listed_twice_and_each_is_explained() {
+    fn every_option_is_listed_once_and_has_a_help_text() {
         let mut names: Vec<_> = all().map(|opt| opt.name).collect();
         names.sort_unstable();
         let count = names.len();

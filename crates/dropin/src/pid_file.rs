@@ -1,4 +1,4 @@
-//! The pid file: how the agent finds us.
+//! The pid file, by which the agent finds the monitor, and the search for a monitor that already runs.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use vipwatch_linux::file::read_head;
 use crate::args::PROGRAM;
 use crate::failure::{Code, Failure};
 
-/// A pid file of ours; removed when dropped, unless it has become somebody else's.
+/// The pid file of this process. It is removed when dropped, unless it holds the pid of another process by then.
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
@@ -20,14 +20,14 @@ pub(crate) struct PidFile {
 }
 
 impl PidFile {
-    /// Writes our pid to `path`, in one step: whatever was there, a stale pid or a symbolic
-    /// link, is replaced and not followed.
+    /// Writes the pid of this process to `path` in one step. An existing file or symbolic link is replaced; no link is
+    /// followed.
     pub(crate) fn write(path: &Path) -> Result<Self, Failure> {
         let pid = std::process::id();
         replace(path, pid.to_string().as_bytes()).map_err(|error| {
             let message = format!("cannot write --pid_file {}: {error}", path.display());
             Failure::new(Code::of(&error), message)
-                .hint("its directory must exist and be writable for --user")
+                .hint("the directory must exist, and --user must be able to write to it")
         })?;
         Ok(Self { path: path.to_owned(), pid })
     }
@@ -36,14 +36,14 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if pid_in(&self.path) == Some(self.pid) {
-            // The agent may have been quicker.
+            // The agent may have removed it first.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// The pid in `path`, if it is that of a live monitor of `instance`. `started_by` are no monitors of their own: a wrapper
-/// may have written its pid, or that of this program's foreground process, into the file.
+/// The pid in `path`, if it belongs to a running monitor of `instance`. The processes in `started_by` do not count as
+/// monitors: a wrapper may have written its own pid, or the pid of this program's foreground process, into the file.
 pub(crate) fn running_monitor(
     path: &Path,
     instance: &InstanceId,
@@ -54,25 +54,27 @@ pub(crate) fn running_monitor(
     is_monitor(&command_line, instance).then_some(pid)
 }
 
-/// This process, its parent, and so on.
+/// The pids of this process, its parent, and its further ancestors.
 pub(crate) fn ancestry() -> Vec<u32> {
-    // LIMIT: more ancestors than any process has, whatever `/proc` says.
-    const DEEPEST: usize = 64;
-    std::iter::successors(Some(std::process::id()), |pid| parent(*pid)).take(DEEPEST).collect()
+    // LIMIT: more ancestors than a process really has; it ends the search if `/proc` shows a loop.
+    const MAX_ANCESTORS: usize = 64;
+    std::iter::successors(Some(std::process::id()), |pid| parent(*pid))
+        .take(MAX_ANCESTORS)
+        .collect()
 }
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name of the program stands in parentheses and may hold any character.
+    // The name of the program is in parentheses and may contain any character.
     let fields = stat.rsplit_once(')')?.1;
     fields.split_whitespace().nth(1)?.parse().ok().filter(|parent| *parent != 0)
 }
 
-/// Whether this is the command line of a monitor of `instance`: of this program, or of Neutron's own, which an
-/// interpreter runs. A program that was asked to start one (`sudo`, `neutron-rootwrap`) has the same words further behind.
+/// Whether this is the command line of a monitor of `instance`: of this program, or of Neutron's own monitor, which an
+/// interpreter runs. A program that starts a monitor (`sudo`, `neutron-rootwrap`) has the same words as later arguments.
 fn is_monitor(command_line: &[u8], instance: &InstanceId) -> bool {
-    // Names end so: `python3.6`, `platform-python3.6`, `bash`.
+    // Endings of interpreter names without their version: `python3.6`, `platform-python3.6`, `bash`.
     const INTERPRETERS: [&str; 2] = ["python", "sh"];
     let text = String::from_utf8_lossy(command_line);
     let mut words = text.split('\0');
@@ -86,7 +88,8 @@ fn is_monitor(command_line: &[u8], instance: &InstanceId) -> bool {
     program == PROGRAM && words.any(|word| word.contains(instance.as_str()))
 }
 
-/// The program that an interpreter with these arguments runs: the first one that is no option, nor an option's value.
+/// The program that an interpreter with these arguments runs: the first argument that is neither an option nor the
+/// value of an option.
 fn program_of_interpreter<'a>(arguments: &mut impl Iterator<Item = &'a str>) -> &'a str {
     while let Some(word) = arguments.next() {
         match word {
@@ -119,7 +122,7 @@ fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     outcome
 }
 
-/// A new file: no symbolic link is followed, because nothing may be there.
+/// Creates a new file. It fails if the name exists, so no symbolic link is followed.
 fn create(path: &Path) -> io::Result<File> {
     let _ = std::fs::remove_file(path);
     OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_monitor_is_taken_for_one_and_not_a_program_that_starts_one() {
+    fn a_program_that_starts_a_monitor_is_not_taken_for_a_monitor() {
         let instance: InstanceId = "5c7d".parse().unwrap();
         let monitors = [
             "/usr/bin/neutron-keepalived-state-change --router_id 5c7d",
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ancestry_begins_here_and_ends_with_the_first_process() {
+    fn the_ancestry_starts_with_this_process_and_its_parent() {
         let ancestry = ancestry();
         assert_eq!(ancestry[0], std::process::id());
         assert_eq!(ancestry[1], std::os::unix::process::parent_id());

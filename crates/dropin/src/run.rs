@@ -1,4 +1,4 @@
-//! The life of a monitor: take what needs root, give root up, watch, leave.
+//! Runs the monitor of one router: acquires what needs root, drops root, and calls the event loop until the end.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,6 +9,7 @@ use rustix::thread::CapabilitySet;
 use vipwatch_core::ErrorChain;
 use vipwatch_dropin::conntrack::{ConntrackOutlet, helper};
 use vipwatch_dropin::{EventLoop, LoopEnd, LoopSettings, OptionalOutlets};
+use vipwatch_linux::netns::NetnsId;
 use vipwatch_linux::privilege::{self, Identity, PrivilegeError, RetainedPrivileges};
 use vipwatch_linux::process::{self, ForkSide};
 use vipwatch_linux::signal::{Signal, Signals};
@@ -22,31 +23,31 @@ use crate::log::{Level, MonitorLog};
 use crate::pid_file::PidFile;
 use crate::setup::{EnteredNetns, Setup};
 
-/// How long the agent waits for a first state before it is told `backup`: as upstream has it.
-const FIRST_STATE_LIMIT: Duration = Duration::from_secs(10);
+/// How long to wait for the first snapshot before the agent is notified of `backup`, as in Neutron's own monitor.
+const FIRST_SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// conntrackd insists on `CAP_NET_ADMIN`; its control socket and its configuration may belong to another user.
+/// The capabilities of the conntrackd helper. conntrackd requires `CAP_NET_ADMIN`; its control socket and its
+/// configuration may belong to another user, which requires `CAP_DAC_OVERRIDE`.
 const HELPER_CAPABILITIES: CapabilitySet =
     CapabilitySet::NET_ADMIN.union(CapabilitySet::DAC_OVERRIDE);
 
-/// A monitor that has all it needs and no privileges left.
+/// A monitor that is ready to run: every resource is acquired and privileges are dropped.
 pub(crate) struct RouterMonitor {
     // ORDER: fields are dropped from top to bottom. The pid file, and the spare state file of
-    // the spine, go while the lock is held: afterwards they may be a successor's.
+    // the event loop, are removed while the lock is held: afterwards they may belong to a successor.
     _pid_file: PidFile,
-    spine: EventLoop<RouterEventLog>,
+    event_loop: EventLoop<RouterEventLog>,
     signals: Signals,
     lock: InstanceLock,
 }
 
 impl RouterMonitor {
-    /// Gets ready.
+    /// Acquires every resource and drops privileges.
     ///
-    /// ORDER: the lock, so that nothing is touched beside a live monitor; the helper, while
-    /// there is root to give it; then root goes, and every file is made by the user who
-    /// shall own it, with that user's rights; the pid file last, because whoever reads it
-    /// may send a signal.
-    pub(crate) fn prepare(setup: &Setup, place: EnteredNetns) -> Result<Box<Self>, Failure> {
+    /// ORDER: the lock comes first, so that no file of a running monitor is changed. The helper is forked while this
+    /// process is root. Then root is dropped, so that the user creates every file with that user's rights and becomes
+    /// its owner. The pid file comes last, because a process that reads it may send a signal.
+    pub(crate) fn prepare(setup: &Setup, entered: EnteredNetns) -> Result<Box<Self>, Failure> {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let signals = Signals::block().map_err(|error| {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
@@ -54,93 +55,110 @@ impl RouterMonitor {
         let lock = InstanceLock::take(&setup.instance, &setup.pid_file, &setup.started_by)?;
         let permitted = privilege::permitted().map_err(not_permitted)?;
         let conntrack = setup.has_conntrackd.then(|| start_helper(setup)).transpose()?;
-        let EnteredNetns { netns, monitor, announcer } = place;
-        let remaining = privilege::drop_privileges(setup.identity, kept(setup.identity))
-            .map_err(not_permitted)?;
+        let EnteredNetns { netns, monitor, announcer } = entered;
+        let retained =
+            privilege::drop_privileges(setup.identity, monitor_capabilities(setup.identity))
+                .map_err(not_permitted)?;
         check_conf_dir(setup)?;
-        let log = MonitorLog::open(setup.log_file.clone(), setup.syslog, setup.is_debug);
-        let mut journal = RouterEventLog::new(log, setup);
-        greet(&mut journal.log, setup);
-        note_privileges(&mut journal.log, setup, remaining, permitted);
+        let output = MonitorLog::open(setup.log_file.clone(), setup.syslog, setup.is_debug);
+        let mut log = RouterEventLog::new(output, setup);
+        log_start(&mut log.output, setup);
+        log_privileges(&mut log.output, setup, retained, permitted);
         let announcer = announcer.unwrap_or_else(|error| {
-            let message = format_args!("Nothing is announced: {}", ErrorChain(&error));
-            journal.log.line(Level::Warning, message);
+            let message = format_args!("Announcements are disabled: {}", ErrorChain(&error));
+            log.output.line(Level::Warning, message);
             None
         });
-        let settings = LoopSettings {
-            watch: setup.watch,
-            netns: (setup.netns.clone(), netns),
-            state_dir: setup.conf_dir.clone(),
-            agent: AgentSettings {
-                instance: setup.instance.clone(),
-                path: setup.socket.clone(),
-                keepalived_conf: setup.conf_dir.join("keepalived.conf"),
-                trust: setup.trust,
-                words: setup.word.words(),
-            },
-            first_look_limit: FIRST_STATE_LIMIT,
-            audit_interval: setup.audit_interval,
-            seed: seed(),
-        };
-        let helpers = OptionalOutlets { announcer, conntrack };
-        let spine = EventLoop::new(settings, monitor, helpers, journal).map_err(|error| {
+        let outlets = OptionalOutlets { announcer, conntrack };
+        let settings = loop_settings(setup, netns);
+        let event_loop = EventLoop::new(settings, monitor, outlets, log).map_err(|error| {
             Failure::new(Code::Environment, format!("cannot watch directories: {error}"))
         })?;
         let pid_file = PidFile::write(&setup.pid_file)?;
         // On the heap, because each move on the stack leaves a copy that is never given back.
-        Ok(Box::new(Self { _pid_file: pid_file, signals, lock, spine }))
+        Ok(Box::new(Self { _pid_file: pid_file, signals, lock, event_loop }))
     }
 
-    /// Watches until told to stop, succeeded by another, or left without a namespace.
-    pub(crate) fn live(mut self: Box<Self>) -> Result<(), Failure> {
+    /// Runs until a signal stops the monitor, another monitor replaces it, or its namespace is removed.
+    pub(crate) fn run(mut self: Box<Self>) -> Result<(), Failure> {
         loop {
-            // ORDER: what a line is about is done before the line is written.
-            self.spine.journal.log.flush();
-            // A thousand of these wait most of the time: what the last event took on the stack
-            // is of more use to others.
-            if self.spine.is_idle() {
+            // ORDER: the monitor acts on an event before it writes the log line about it.
+            self.event_loop.log.output.flush();
+            // A node may run a thousand monitors, and most of them are idle: the stack that the last event used is
+            // returned to the kernel.
+            if self.event_loop.is_idle() {
                 process::release_spare_stack();
             }
             let extra = [self.signals.as_fd(), self.lock.as_fd()];
-            let ready = match self.spine.turn(&extra) {
+            let ready = match self.event_loop.wait_and_read(&extra) {
                 Ok(ready) => ready,
                 Err(error) => {
                     let message = format!("cannot wait for events: {error}");
-                    self.spine.journal.log.line(Level::Error, format_args!("{message}"));
+                    self.event_loop.log.output.line(Level::Error, format_args!("{message}"));
                     return Err(Failure::new(Code::Defect, message));
                 }
             };
-            if ready.contains(&0) {
-                match self.signals.read() {
-                    Some(Signal::Stop) => {
-                        self.spine.close();
-                        return Ok(());
-                    }
-                    Some(Signal::Reopen) => self.spine.journal.log.reopen(),
-                    None => {}
-                }
-            }
-            if ready.contains(&1) && self.lock.is_superseded() {
-                let message = format_args!("Another monitor takes over: leaving");
-                self.spine.journal.log.line(Level::Info, message);
+            let is_stopped = ready.contains(&0) && self.read_signal();
+            if is_stopped || (ready.contains(&1) && self.read_lock()) {
                 return Ok(());
             }
-            // ORDER: after the signals, so that a monitor that is told to stop begins nothing new; and in every turn, so
-            // that a process that connects to the lock in a loop holds up no timer.
-            self.spine.tick();
-            match self.spine.ending() {
-                Some(LoopEnd::NamespaceGone) => {
-                    return Err(Failure::new(Code::Environment, "the namespace is gone"));
+            // ORDER: after the signals, so that a monitor that is stopped starts nothing new; and in every iteration,
+            // so that a process that connects to the lock in a loop does not delay the timers.
+            self.event_loop.tick();
+            match self.event_loop.end() {
+                Some(LoopEnd::NamespaceRemoved) => {
+                    return Err(Failure::new(Code::Environment, "the namespace was removed"));
                 }
                 None => {}
             }
         }
     }
+
+    /// Acts on one signal. Returns whether the monitor must end.
+    fn read_signal(&mut self) -> bool {
+        match self.signals.read() {
+            Some(Signal::Stop) => {
+                self.event_loop.close();
+                return true;
+            }
+            Some(Signal::Reopen) => self.event_loop.log.output.reopen(),
+            None => {}
+        }
+        false
+    }
+
+    /// Accepts one connection to the lock. Returns whether another monitor replaces this one.
+    fn read_lock(&mut self) -> bool {
+        let is_superseded = self.lock.is_superseded();
+        if is_superseded {
+            let message = format_args!("Another monitor takes over: exiting");
+            self.event_loop.log.output.line(Level::Info, message);
+        }
+        is_superseded
+    }
 }
 
-/// What the monitor keeps. A monitor that stays root, because its agent is root, works in directories of another user,
-/// which may be closed to others: root without `CAP_DAC_OVERRIDE` is one of the others.
-fn kept(identity: Identity) -> CapabilitySet {
+fn loop_settings(setup: &Setup, netns: NetnsId) -> LoopSettings {
+    LoopSettings {
+        watch: setup.watch,
+        netns: (setup.netns.clone(), netns),
+        state_dir: setup.conf_dir.clone(),
+        agent: AgentSettings {
+            instance: setup.instance.clone(),
+            path: setup.socket.clone(),
+            keepalived_conf: setup.conf_dir.join("keepalived.conf"),
+            trust: setup.trust,
+            words: setup.word.words(),
+        },
+        first_snapshot_timeout: FIRST_SNAPSHOT_TIMEOUT,
+        audit_interval: setup.audit_interval,
+        seed: seed(),
+    }
+}
+
+/// The capabilities that the monitor keeps. A monitor that stays root, because its agent is root, writes to directories
+/// of another user that may be closed to others. Root without `CAP_DAC_OVERRIDE` could not write to them.
+fn monitor_capabilities(identity: Identity) -> CapabilitySet {
     if identity.user == 0 { CapabilitySet::DAC_OVERRIDE } else { CapabilitySet::empty() }
 }
 
@@ -150,16 +168,16 @@ fn not_permitted(error: PrivilegeError) -> Failure {
     Failure::new(Code::NotPermitted, ErrorChain(&error).to_string())
 }
 
-/// Logs where this process has other privileges than it should: trimmed containers.
-fn note_privileges(
+/// Logs privileges that could not be dropped or are missing, as in containers with a reduced set of capabilities.
+fn log_privileges(
     log: &mut MonitorLog,
     setup: &Setup,
-    remaining: RetainedPrivileges,
+    retained: RetainedPrivileges,
     permitted_before: CapabilitySet,
 ) {
-    if remaining.has_bounding_set {
+    if retained.has_bounding_set {
         let message = format_args!(
-            "Cannot empty the bounding set of capabilities: CAP_SETPCAP is missing; no_new_privs keeps them out of reach"
+            "Cannot empty the bounding set of capabilities: CAP_SETPCAP is missing; no_new_privs prevents their use"
         );
         log.line(Level::Warning, message);
     }
@@ -175,30 +193,30 @@ fn note_privileges(
     }
 }
 
-/// Forks the process that may run conntrackd, and nothing else.
+/// Forks the helper process, which can run conntrackd and nothing else.
 fn start_helper(setup: &Setup) -> Result<ConntrackOutlet, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(Code::Environment, format!("cannot start the conntrackd helper: {error}"))
     };
-    let (ours, theirs) =
+    let (monitor_end, helper_end) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|errno| failed(errno.into()))?;
     match process::fork().map_err(failed)? {
-        ForkSide::Parent(child) => Ok(ConntrackOutlet::new(ours, child)),
+        ForkSide::Parent(child) => Ok(ConntrackOutlet::new(monitor_end, child)),
         ForkSide::Child => {
-            process::close_all_but(&theirs);
+            process::close_all_but(&helper_end);
             process::set_name(c"conntrackd-help");
             match privilege::drop_privileges(Identity::current(), HELPER_CAPABILITIES) {
-                Ok(_) => helper::serve(&theirs, &setup.conf_dir),
-                Err(error) => helper::refuse(&theirs, ErrorChain(&error).to_string()),
+                Ok(_) => helper::serve(&helper_end, &setup.conf_dir),
+                Err(error) => helper::report_failure(&helper_end, ErrorChain(&error).to_string()),
             }
             process::exit_now(0)
         }
     }
 }
 
-/// A directory that the user may not write is a mistake to be told at once. One that cannot be written just now (full,
-/// read-only, gone) is not: writing is tried again.
+/// Fails if the user has no permission to write to the directory, because that is a configuration mistake. A full or
+/// read-only disk, or a missing directory, does not stop the start: the event loop retries the write.
 fn check_conf_dir(setup: &Setup) -> Result<(), Failure> {
     match rustix::fs::access(&setup.conf_dir, Access::WRITE_OK | Access::EXEC_OK) {
         Err(rustix::io::Errno::ACCESS) => {
@@ -208,13 +226,14 @@ fn check_conf_dir(setup: &Setup) -> Result<(), Failure> {
                 setup.conf_dir.display()
             );
             Err(Failure::new(Code::NotPermitted, message)
-                .hint("it must belong to the agent's user, who is --user"))
+                .hint("the directory must belong to the agent's user, which is --user"))
         }
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-fn greet(log: &mut MonitorLog, setup: &Setup) {
+/// Logs the version, the command line and the user, in the words of Neutron's own monitor.
+fn log_start(log: &mut MonitorLog, setup: &Setup) {
     log.line(Level::Info, format_args!("Logging enabled!"));
     let version = env!("CARGO_PKG_VERSION");
     log.line(Level::Info, format_args!("{PROGRAM} version {version}"));
@@ -227,14 +246,14 @@ fn greet(log: &mut MonitorLog, setup: &Setup) {
         log.line(
             Level::Error,
             format_args!(
-                "monitor_cidr {:?} is not an address with a prefix length: nothing can be watched",
+                "monitor_cidr {:?} is not an address with a prefix length: there is nothing to watch",
                 setup.cidr
             ),
         );
     }
 }
 
-/// Differs between processes that start together: that is all jitter needs.
+/// A number that differs between processes that start at the same time. Jitter needs nothing more.
 fn seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let nanos = u64::from(since_epoch.subsec_nanos());

@@ -1,5 +1,5 @@
-//! What the command line means on this machine: every name checked, every path absolute,
-//! every default filled in. Nothing is changed yet.
+//! Turns the command line and the configuration files into checked settings: every name is valid, every path is
+//! absolute, every default is filled in. It also enters the namespace and opens the sockets that need root.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,26 +14,26 @@ use vipwatch_outlets::agent::AgentTrust;
 use vipwatch_outlets::announce::{AnnounceTrigger, Announcer, AnnouncerError};
 
 use crate::account;
-use crate::announce;
+use crate::announce::AnnounceMode;
 use crate::args::{Args, PROGRAM};
 use crate::config::NeutronConfig;
 use crate::failure::{Code, Failure};
 use crate::log::Facility;
 use crate::pid_file;
-use crate::words::{Era, Word};
+use crate::primary_word::{AgentRelease, PrimaryWord};
 
-/// The longest path a unix socket can have: `sun_path` without its final zero.
-const SOCKET_PATH_LIMIT: usize = 107;
+/// Maximum length of a unix socket's path: `sun_path` without its final zero byte.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// Everything that was decided.
+/// The checked settings of a monitor.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) instance: InstanceId,
     pub(crate) netns: NetnsName,
     pub(crate) link: LinkName,
-    /// As given; upstream takes any text, and so must we.
+    /// The watched address as it was given. Neutron's own monitor accepts any text, so this program does too.
     pub(crate) cidr: String,
-    /// `None` if the text is no address: then nothing can ever be primary.
+    /// The parsed address and its link; `None` if the text is not an address. The state is then always backup.
     pub(crate) watch: Option<WatchedAddress>,
     pub(crate) conf_dir: PathBuf,
     pub(crate) pid_file: PathBuf,
@@ -44,38 +44,39 @@ pub(crate) struct Setup {
     pub(crate) has_conntrackd: bool,
     pub(crate) identity: Identity,
     pub(crate) trust: AgentTrust,
-    pub(crate) word: Word,
-    /// Why this word.
+    pub(crate) word: PrimaryWord,
+    /// The origin of the word, for `--check`.
     pub(crate) word_source: &'static str,
     pub(crate) audit_interval: Duration,
-    pub(crate) announce: announce::AnnounceMode,
-    /// Somebody asked for it, so that not being able to is an error.
-    is_announce_asked: bool,
-    /// When and how; `None` for never.
+    pub(crate) announce: AnnounceMode,
+    /// Whether the operator set the mode. If so, a monitor that cannot announce does not start.
+    is_announce_set: bool,
+    /// What starts an announcement, and its schedule; `None` if nothing is announced.
     pub(crate) announce_plan: Option<(AnnounceTrigger, AnnouncePlan)>,
-    /// This process and its ancestors, as they are before it becomes a daemon.
+    /// The pids of this process and its ancestors, before it becomes a daemon.
     pub(crate) started_by: Vec<u32>,
+    /// The open namespace; `None` after [`Self::enter`].
     handle: Option<Netns>,
 }
 
-/// The namespace, entered, with the kernel's news of it subscribed to.
+/// The entered namespace, and the sockets that were opened in it as root.
 #[derive(Debug)]
 pub(crate) struct EnteredNetns {
     pub(crate) netns: NetnsId,
-    /// `None` if there is nothing that could be watched.
+    /// Subscribed to the events of the namespace; `None` if there is no valid address to watch.
     pub(crate) monitor: Option<Monitor>,
-    /// `None` if nothing is to be announced; an error if nothing can be.
+    /// `None` if announcements are off; an error if the packet socket could not be opened.
     pub(crate) announcer: Result<Option<Box<Announcer>>, AnnouncerError>,
 }
 
 impl Setup {
-    /// Decides everything, or says what is wrong first.
+    /// Checks all options and fills in the defaults. Returns the first failure.
     pub(crate) fn resolve(args: Args) -> Result<Self, Failure> {
         let instance: InstanceId =
-            named(required(args.router_id.as_deref(), "router_id")?, "router_id")?;
+            parse_name(required(args.router_id.as_deref(), "router_id")?, "router_id")?;
         let netns: NetnsName =
-            named(required(args.namespace.as_deref(), "namespace")?, "namespace")?;
-        let link: LinkName = named(
+            parse_name(required(args.namespace.as_deref(), "namespace")?, "namespace")?;
+        let link: LinkName = parse_name(
             required(args.monitor_interface.as_deref(), "monitor_interface")?,
             "monitor_interface",
         )?;
@@ -85,28 +86,18 @@ impl Setup {
         let identity = identity(&args)?;
         let config = NeutronConfig::load(&args, identity)?;
         let handle = Netns::open(&netns).map_err(|error| netns_failure(&error))?;
-        let given_word = match (args.primary_word, config.primary_word) {
-            (Some(word), _) => Some((word, "--primary_word")),
-            (None, Some(word)) => Some((word, "primary_word in the configuration file")),
-            (None, None) => None,
-        };
-        let era = match era(&args, &handle) {
-            Ok(era) => era,
-            // With a word given, nothing depends on the difference.
-            Err(_) if given_word.is_some() => Era::Ussuri,
-            Err(failure) => return Err(failure),
-        };
-        let (word, word_source) = given_word.unwrap_or_else(|| (era.word(), era.describe()));
+        let WordChoice { word, source: word_source, release } =
+            choose_word(&args, &config, &handle)?;
         let announce = args.announce.or(config.announce);
-        let is_announce_asked = announce.is_some();
-        let announce = announce.unwrap_or_else(|| announce::AnnounceMode::expected_by(word));
+        let is_announce_set = announce.is_some();
+        let announce = announce.unwrap_or_else(|| AnnounceMode::default_for(word));
         let is_any_agent = args.allow_any_agent || config.allow_any_agent == Some(true);
         Ok(Self {
             watch: parse_vip(&cidr).map(|vip| WatchedAddress { link, vip }),
             socket: socket(args.state_path.or(config.state_path))?,
             log_file: log_file(args.log_file.as_deref(), &conf_dir),
             syslog: syslog(args.syslog, args.syslog_facility.as_deref())?,
-            is_debug: args.debug.or(config.debug).unwrap_or_else(|| era.forces_debug()),
+            is_debug: args.debug.or(config.debug).unwrap_or_else(|| release.forces_debug()),
             has_conntrackd: args.conntrackd == Some(true),
             trust: if is_any_agent { AgentTrust::Anyone } else { AgentTrust::User(identity.user) },
             audit_interval: args
@@ -114,8 +105,8 @@ impl Setup {
                 .or(config.audit_interval)
                 .unwrap_or(Duration::from_mins(1)),
             announce,
-            is_announce_asked,
-            announce_plan: announce.plan(&config.announce_changes),
+            is_announce_set,
+            announce_plan: announce.plan(&config.announce_overrides),
             instance,
             netns,
             link,
@@ -130,7 +121,7 @@ impl Setup {
         })
     }
 
-    /// Moves this process into the namespace and subscribes, while it still may.
+    /// Moves this process into the namespace, and opens the netlink and packet sockets, which needs privileges.
     pub(crate) fn enter(&mut self) -> Result<EnteredNetns, Failure> {
         let handle = match self.handle.take() {
             Some(handle) => handle,
@@ -139,11 +130,11 @@ impl Setup {
         let netns = handle.enter().map_err(|error| netns_failure(&error))?;
         let announcer = self.announcer();
         if let Err(error) = &announcer
-            && self.is_announce_asked
+            && self.is_announce_set
         {
             let message = format!("cannot announce: {}", ErrorChain(error));
             return Err(Failure::new(Code::NotPermitted, message)
-                .hint("this takes root, or CAP_NET_RAW; or use --announce off"));
+                .hint("run as root or with CAP_NET_RAW, or use --announce off"));
         }
         let has_announcer = matches!(announcer, Ok(Some(_)));
         let scope = if has_announcer { Scope::All } else { Scope::Vip };
@@ -154,11 +145,11 @@ impl Setup {
     }
 
     fn announcer(&self) -> Result<Option<Box<Announcer>>, AnnouncerError> {
-        // With nothing to watch nobody would tell it anything.
-        let Some((when, plan)) = self.announce_plan.filter(|_| self.watch.is_some()) else {
+        // Without an address to watch there is no monitor, and the announcer would get no observations.
+        let Some((trigger, plan)) = self.announce_plan.filter(|_| self.watch.is_some()) else {
             return Ok(None);
         };
-        Announcer::open(plan, when, Some(self.link)).map(Box::new).map(Some)
+        Announcer::open(plan, trigger, Some(self.link)).map(Box::new).map(Some)
     }
 }
 
@@ -169,13 +160,16 @@ fn required<'a>(value: Option<&'a str>, name: &str) -> Result<&'a str, Failure> 
     })
 }
 
-fn named<T: std::str::FromStr<Err = NameError>>(text: &str, option: &str) -> Result<T, Failure> {
+fn parse_name<T: std::str::FromStr<Err = NameError>>(
+    text: &str,
+    option: &str,
+) -> Result<T, Failure> {
     text.parse().map_err(|error| {
-        Failure::new(Code::Usage, format!("--{option} {text:?} cannot be a name: {error}"))
+        Failure::new(Code::Usage, format!("invalid name {text:?} in --{option}: {error}"))
     })
 }
 
-/// An existing directory that is not a symbolic link.
+/// Returns the absolute path of an existing directory that is not a symbolic link.
 fn directory(text: &str, option: &str) -> Result<PathBuf, Failure> {
     let path = absolute(text, option)?;
     let metadata = std::fs::symlink_metadata(&path).map_err(|error| {
@@ -184,8 +178,10 @@ fn directory(text: &str, option: &str) -> Result<PathBuf, Failure> {
     })?;
     if metadata.is_symlink() {
         let message =
-            format!("--{option} {} is a symbolic link: it is not followed", path.display());
-        return Err(Failure::new(Code::Environment, message).hint("give the directory itself"));
+            format!("--{option} {} is a symbolic link, which is not allowed", path.display());
+        return Err(
+            Failure::new(Code::Environment, message).hint("use the path of the directory itself")
+        );
     }
     if !metadata.is_dir() {
         let message = format!("--{option} {} is not a directory", path.display());
@@ -194,7 +190,7 @@ fn directory(text: &str, option: &str) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// A daemon leaves its caller's directory: a relative path would lose its meaning.
+/// Makes a path absolute, because the daemon changes its working directory.
 fn absolute(text: &str, option: &str) -> Result<PathBuf, Failure> {
     if text.contains('\0') {
         return Err(Failure::new(Code::Usage, format!("--{option} contains a zero byte")));
@@ -212,23 +208,45 @@ fn identity(args: &Args) -> Result<Identity, Failure> {
     };
     if current.user != 0 && wanted != current {
         let message = format!(
-            "only root can become user {} and group {}; this is user {}",
+            "only root can run the monitor as user {} and group {}; the current user is {}",
             wanted.user, wanted.group, current.user
         );
         return Err(Failure::new(Code::NotPermitted, message)
-            .hint("start it as root, or leave out --user and --group"));
+            .hint("start the program as root, or leave out --user and --group"));
     }
     Ok(wanted)
 }
 
-fn era(args: &Args, netns: &Netns) -> Result<Era, Failure> {
+/// The word for a primary, and how it was chosen.
+struct WordChoice {
+    word: PrimaryWord,
+    source: &'static str,
+    release: AgentRelease,
+}
+
+fn choose_word(args: &Args, config: &NeutronConfig, netns: &Netns) -> Result<WordChoice, Failure> {
+    let given = match (args.primary_word, config.primary_word) {
+        (Some(word), _) => Some((word, "--primary_word")),
+        (None, Some(word)) => Some((word, "primary_word in the configuration file")),
+        (None, None) => None,
+    };
+    let release = match detect_release(args, netns) {
+        Ok(release) => release,
+        // With a given word, the releases that an error leaves open (15, and 16 to 21) need no distinction.
+        Err(_) if given.is_some() => AgentRelease::Ussuri,
+        Err(failure) => return Err(failure),
+    };
+    let (word, source) = given.unwrap_or_else(|| (release.word(), release.describe()));
+    Ok(WordChoice { word, source, release })
+}
+
+fn detect_release(args: &Args, netns: &Netns) -> Result<AgentRelease, Failure> {
     let has_process_tag = std::env::var_os("PROCESS_TAG").is_some();
     let is_inside = || NetnsId::current().map(|current| current == netns.id());
-    Era::conclude(args, has_process_tag, is_inside).map_err(|error| {
-        let message = format!("cannot tell which network namespace this process is in: {error}");
-        Failure::new(Code::of(&error), message).hint(
-            "the word for a primary depends on it: give the process a /proc, or set primary_word",
-        )
+    AgentRelease::detect(args, has_process_tag, is_inside).map_err(|error| {
+        let message = format!("cannot find the network namespace of this process: {error}");
+        Failure::new(Code::of(&error), message)
+            .hint("the word for a primary depends on it: mount /proc, or set primary_word")
     })
 }
 
@@ -236,9 +254,9 @@ fn socket(state_path: Option<String>) -> Result<PathBuf, Failure> {
     let state_path = state_path.unwrap_or_else(|| "/var/lib/neutron".to_owned());
     let path = absolute(&state_path, "state_path")?.join("keepalived-state-change");
     let length = path.as_os_str().len();
-    if length > SOCKET_PATH_LIMIT {
+    if length > MAX_SOCKET_PATH_BYTES {
         let message = format!(
-            "the agent's socket {} has {length} bytes; the kernel allows {SOCKET_PATH_LIMIT}",
+            "the path of the agent's socket, {}, has {length} bytes; the kernel allows {MAX_SOCKET_PATH_BYTES}",
             path.display()
         );
         return Err(Failure::new(Code::Usage, message).hint("shorten --state_path"));
@@ -256,8 +274,8 @@ fn log_file(given: Option<&str>, conf_dir: &Path) -> PathBuf {
 fn syslog(is_on: Option<bool>, facility: Option<&str>) -> Result<Option<Facility>, Failure> {
     let facility = match facility {
         Some(name) => Facility::parse(name).ok_or_else(|| {
-            Failure::new(Code::Usage, format!("--syslog-log-facility {name:?} is unknown"))
-                .hint("LOG_USER, LOG_DAEMON, or LOG_LOCAL0 to LOG_LOCAL7")
+            Failure::new(Code::Usage, format!("unknown facility {name:?} in --syslog-log-facility"))
+                .hint("use LOG_USER, LOG_DAEMON, or LOG_LOCAL0 to LOG_LOCAL7")
         })?,
         None => Facility::USER,
     };
@@ -267,14 +285,13 @@ fn syslog(is_on: Option<bool>, facility: Option<&str>) -> Result<Option<Facility
 fn netns_failure(error: &NetnsError) -> Failure {
     let message = ErrorChain(error).to_string();
     match error {
-        NetnsError::Missing(_) => {
-            Failure::new(Code::Environment, message).hint("`ip netns list` shows those there are")
-        }
+        NetnsError::Missing(_) => Failure::new(Code::Environment, message)
+            .hint("`ip netns list` shows the existing namespaces"),
         NetnsError::NotANamespace(_) => Failure::new(Code::Environment, message)
             .hint("in a container, share the host's /run/netns with mount propagation"),
         NetnsError::Open { source, .. } => Failure::new(Code::of(source), message),
         NetnsError::Enter { source, .. } => {
-            Failure::new(Code::of(source), message).hint("this takes root, or CAP_SYS_ADMIN")
+            Failure::new(Code::of(source), message).hint("run as root or with CAP_SYS_ADMIN")
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The privileged end: runs conntrackd, and nothing else.
+//! The privileged helper process: it runs conntrackd, and nothing else.
 //!
-//! It ends when the monitor's end of the socket closes, however the monitor ended; a command
-//! that runs then ends with it. (The kernel's signal at a parent's death is no help: a parent
-//! without privileges has none to give to a child that has them.)
+//! The helper ends when the monitor's end of the socket closes, however the monitor ended; a running command ends with
+//! it. (The signal that the kernel can send at the death of a parent does not work here: the parent has no privileges,
+//! so the kernel does not deliver its signal to a child that has them.)
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -17,125 +17,134 @@ use vipwatch_core::{Moment, NeutronState};
 use vipwatch_linux::signal::ChildSignals;
 use vipwatch_linux::{clock, process};
 
-use super::{ConntrackReport, requested};
+use super::{ConntrackReport, decode_request};
 
-/// What one command may take.
-const LIMIT: Duration = Duration::from_secs(10);
+/// A command that runs longer than this is killed.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much of what a command prints is kept for the log.
-const OUTPUT: usize = 400;
+/// How many bytes of a command's standard error are kept for the log; the rest is read and dropped.
+const MAX_OUTPUT_BYTES: usize = 400;
 
-/// In place of a request's number: the report is about the helper itself. Requests count from 1.
+/// The generation of a report about the helper itself. Requests count from 1.
 pub(super) const NO_REQUEST: u32 = 0;
 
-/// Tells the monitor why the helper ends before it has served a request.
-pub fn refuse(socket: &OwnedFd, reason: String) {
+/// Reports to the monitor why the helper ends before it has served a request.
+pub fn report_failure(socket: &OwnedFd, reason: String) {
     let report = ConntrackReport::Failed { command: String::new(), reason };
-    // Without a monitor there is no log to write to.
+    // If the monitor has ended, there is no log to write to.
     let _ = send(socket, &report.encode(NO_REQUEST), SendFlags::NOSIGNAL);
 }
 
-/// conntrackd's options for a role, in order.
-fn options(role: NeutronState) -> &'static [&'static str] {
-    match role {
+/// conntrackd's options for a state: one command for each, in this order.
+fn options(state: NeutronState) -> &'static [&'static str] {
+    match state {
         // Commit the external cache to the kernel, flush both caches, read the kernel's
-        // table again, send it to the others.
+        // table again, send it to the other nodes.
         NeutronState::Primary => &["-c", "-f", "-R", "-B"],
-        // Shorten the timers of what is left, ask the primary for its table.
+        // Shorten the timers of the remaining entries, request the table from the primary.
         NeutronState::Backup => &["-t", "-n"],
     }
 }
 
-/// Serves requests from `socket` until it closes.
+/// Serves requests from `socket` until the monitor closes its end.
 pub fn serve(socket: &OwnedFd, conf_dir: &Path) {
     let config = conf_dir.join("conntrackd.conf");
-    let Ok(ends) = ChildSignals::block() else { return };
-    let mut list: Option<List> = None;
+    let Ok(child_signals) = ChildSignals::block() else { return };
+    let mut list: Option<CommandList> = None;
     loop {
-        match wait(socket, &ends, list.as_ref()) {
-            Woken::Request => {
-                // Dropping the old list ends its command.
+        match wait(socket, &child_signals, list.as_ref()) {
+            WakeReason::Request => {
+                // Dropping the old list kills its command.
                 drop(list.take());
                 let mut message = [0; 16];
                 let length = match recv(socket, &mut message, RecvFlags::empty()) {
                     Ok((0, _)) | Err(_) => return,
                     Ok((length, _)) => length,
                 };
-                let Some((generation, role)) = requested(&message[..length]) else {
+                let Some((generation, state)) = decode_request(&message[..length]) else {
                     continue;
                 };
-                let left = options(role).iter();
-                list = List { generation, left, running: None }.next(socket, config.as_os_str());
+                let remaining = options(state).iter();
+                let commands = CommandList { generation, remaining, running: None };
+                list = commands.start_next(socket, config.as_os_str());
             }
-            Woken::Output => {
+            WakeReason::Output => {
                 if let Some(running) = list.as_mut().and_then(|list| list.running.as_mut()) {
                     running.drain();
                 }
             }
-            Woken::Ended => {
-                if list.as_mut().is_some_and(List::has_ended) {
+            WakeReason::Ended => {
+                if list.as_mut().is_some_and(CommandList::has_ended) {
                     list = list.and_then(|list| list.conclude(socket, config.as_os_str()));
                 }
             }
-            Woken::Overdue => {
+            WakeReason::TimedOut => {
                 list = list.and_then(|list| list.conclude(socket, config.as_os_str()));
             }
         }
     }
 }
 
-enum Woken {
+/// Why the helper woke up.
+enum WakeReason {
+    /// A request arrived, or the monitor closed its end.
     Request,
+    /// The command wrote to standard error, or nothing happened.
     Output,
+    /// A child process ended.
     Ended,
-    Overdue,
+    /// The command exceeded [`COMMAND_TIMEOUT`].
+    TimedOut,
 }
 
-fn wait(socket: &OwnedFd, ends: &ChildSignals, list: Option<&List>) -> Woken {
+fn wait(socket: &OwnedFd, child_signals: &ChildSignals, list: Option<&CommandList>) -> WakeReason {
     let running = list.and_then(|list| list.running.as_ref());
-    let mut polled = vec![PollFd::new(socket, PollFlags::IN), PollFd::new(ends, PollFlags::IN)];
+    let mut polled =
+        vec![PollFd::new(socket, PollFlags::IN), PollFd::new(child_signals, PollFlags::IN)];
     if let Some(stderr) = running.and_then(|running| running.stderr.as_ref()) {
         polled.push(PollFd::new(stderr, PollFlags::IN));
     }
-    let limit = running
+    let timeout = running
         .map(|running| running.deadline.since(clock::now()))
         .and_then(|left| Timespec::try_from(left).ok());
-    // An interrupted wait sets no flag: then the deadline decides.
-    let _ = poll(&mut polled, limit.as_ref());
+    // An interrupted poll sets no flag: only the deadline is checked then.
+    let _ = poll(&mut polled, timeout.as_ref());
     let is_ready = |at: usize| polled.get(at).is_some_and(|polled| !polled.revents().is_empty());
     if is_ready(0) {
-        Woken::Request
+        WakeReason::Request
     } else if running.is_some_and(|running| running.deadline <= clock::now()) {
-        // Before its output: one that never stops talking must stop all the same.
-        Woken::Overdue
+        // ORDER: before the output, so that a command that prints without end is killed too.
+        WakeReason::TimedOut
     } else if is_ready(2) {
-        Woken::Output
-    } else if is_ready(1) && ends.has_child_ended() {
-        // Ours, or one that was killed for a newer request: the list knows.
-        Woken::Ended
+        WakeReason::Output
+    } else if is_ready(1) && child_signals.has_child_ended() {
+        // The running command, or one that was killed for a newer request: `has_ended` checks which.
+        WakeReason::Ended
     } else {
-        Woken::Output
+        WakeReason::Output
     }
 }
 
-/// The commands for one request.
-struct List {
+/// The commands of one request.
+struct CommandList {
+    /// Number of the request.
     generation: u32,
-    left: std::slice::Iter<'static, &'static str>,
-    running: Option<Running>,
+    /// Options of the commands that have not started yet.
+    remaining: std::slice::Iter<'static, &'static str>,
+    running: Option<RunningCommand>,
 }
 
-impl List {
-    /// Starts the next command that can be started; `None` when the list is done.
-    fn next(mut self, socket: &OwnedFd, config: &OsStr) -> Option<Self> {
+impl CommandList {
+    /// Starts the next command that can be started; `None` when all commands have ended.
+    fn start_next(mut self, socket: &OwnedFd, config: &OsStr) -> Option<Self> {
         loop {
-            let Some(option) = self.left.next() else {
+            let Some(option) = self.remaining.next() else {
                 self.report(socket, &ConntrackReport::Ended);
                 return None;
             };
             let text = format!("conntrackd -C {} {option}", config.display());
             self.report(socket, &ConntrackReport::Executing(text.clone()));
-            match Running::start(text.clone(), config.to_owned(), option) {
+            match RunningCommand::start(text.clone(), config.to_owned(), option) {
                 Ok(running) => {
                     self.running = Some(running);
                     return Some(self);
@@ -143,56 +152,59 @@ impl List {
                 Err(error) => {
                     let reason = format!("cannot start it: {error}");
                     self.report(socket, &ConntrackReport::Failed { command: text, reason });
-                    // What cannot be found for one option will not be found for the next.
-                    self.left = [].iter();
+                    // If conntrackd cannot be started with one option, it cannot be started with the next.
+                    self.remaining = [].iter();
                 }
             }
         }
     }
 
-    /// Whether the command that runs has ended by itself.
+    /// Whether the running command has ended by itself.
     fn has_ended(&mut self) -> bool {
         let running = self.running.as_mut();
         running.is_some_and(|running| !matches!(running.child.try_wait(), Ok(None)))
     }
 
-    /// Ends the command, reports if it did not end well by itself, and starts the next.
+    /// Ends the running command, reports a failure or a timeout, and starts the next command.
     fn conclude(mut self, socket: &OwnedFd, config: &OsStr) -> Option<Self> {
         if let Some(mut running) = self.running.take() {
             running.drain();
             let reason = match running.child.try_wait() {
                 Ok(Some(status)) if status.success() => None,
-                Ok(Some(status)) => Some(format!("{status}{}", running.said())),
+                Ok(Some(status)) => Some(format!("{status}{}", running.output_suffix())),
                 Ok(None) => {
-                    let limit = LIMIT.as_secs();
-                    Some(format!("not done after {limit} s, killed{}", running.said()))
+                    let limit = COMMAND_TIMEOUT.as_secs();
+                    Some(format!("not done after {limit} s, killed{}", running.output_suffix()))
                 }
-                Err(error) => Some(format!("cannot be waited for: {error}")),
+                Err(error) => Some(format!("cannot wait for its end: {error}")),
             };
             if let Some(reason) = reason {
                 let command = running.text.clone();
                 self.report(socket, &ConntrackReport::Failed { command, reason });
             }
         }
-        self.next(socket, config)
+        self.start_next(socket, config)
     }
 
     fn report(&self, socket: &OwnedFd, report: &ConntrackReport) {
-        // Nobody to report to means that we are about to end anyway.
+        // If the monitor has ended, the closed socket ends the helper next.
         let _ = send(socket, &report.encode(self.generation), SendFlags::NOSIGNAL);
     }
 }
 
-/// A command that runs. Dropping it kills and reaps it.
-struct Running {
+/// A running command. Dropping it kills and reaps the process.
+struct RunningCommand {
+    /// The command line, for reports.
     text: String,
     child: Child,
+    /// `None` after the command has closed it.
     stderr: Option<ChildStderr>,
+    /// The first [`MAX_OUTPUT_BYTES`] of standard error.
     output: Vec<u8>,
     deadline: Moment,
 }
 
-impl Running {
+impl RunningCommand {
     fn start(text: String, config: OsString, option: &str) -> io::Result<Self> {
         let mut command = Command::new("conntrackd");
         command.arg("-C").arg(config).arg(option);
@@ -203,11 +215,11 @@ impl Running {
         if let Some(stderr) = &stderr {
             rustix::io::ioctl_fionbio(stderr, true)?;
         }
-        let deadline = clock::now() + LIMIT;
+        let deadline = clock::now() + COMMAND_TIMEOUT;
         Ok(Self { text, child, stderr, output: Vec::new(), deadline })
     }
 
-    /// Takes what it printed; a command that floods is read and forgotten, not blocked.
+    /// Reads standard error. Output beyond the limit is dropped, so that the command never blocks on a full pipe.
     fn drain(&mut self) {
         let Some(stderr) = &mut self.stderr else {
             return;
@@ -216,7 +228,7 @@ impl Running {
         match stderr.read(&mut buffer) {
             Ok(0) => self.stderr = None,
             Ok(length) => {
-                let room = OUTPUT.saturating_sub(self.output.len());
+                let room = MAX_OUTPUT_BYTES.saturating_sub(self.output.len());
                 self.output.extend_from_slice(&buffer[..length.min(room)]);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -224,14 +236,15 @@ impl Running {
         }
     }
 
-    fn said(&self) -> String {
+    /// The captured output after a colon; empty if there is none.
+    fn output_suffix(&self) -> String {
         let text = String::from_utf8_lossy(&self.output);
         let text = text.trim();
         if text.is_empty() { String::new() } else { format!(": {text}") }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

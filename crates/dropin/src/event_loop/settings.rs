@@ -1,4 +1,4 @@
-//! What a spine is told at its beginning, and what it says at its end.
+//! The settings of an event loop, and the reasons for its end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use crate::conntrack::ConntrackOutlet;
 use vipwatch_outlets::agent::AgentSettings;
 use vipwatch_outlets::announce::Announcer;
 
-/// Everything a spine must be told.
+/// The settings of an [`EventLoop`](super::EventLoop).
 #[derive(Debug)]
 pub struct LoopSettings {
-    /// What to watch; `None` if what was asked for cannot exist.
+    /// The address to watch, and its link; `None` if the configured text is not an address.
     pub watch: Option<WatchedAddress>,
-    /// The namespace this process has settled in, and its name.
+    /// The namespace that this process has entered: its name and its identity.
     pub netns: (NetnsName, NetnsId),
-    /// Where the state file goes.
+    /// The directory of the state file.
     pub state_dir: PathBuf,
-    /// Whom to tell.
+    /// How to reach the agent.
     pub agent: AgentSettings,
-    /// After this long without a first picture, somebody must be told something.
-    pub first_look_limit: Duration,
-    /// How often to compare ourselves with the kernel.
+    /// How long to wait for the first snapshot before backup is assumed.
+    pub first_snapshot_timeout: Duration,
+    /// The time between two comparisons with the kernel.
     pub audit_interval: Duration,
-    /// Sets this process apart from its neighbours when all retry at once.
+    /// Seed of the random delays. It differs between processes, so that they do not all retry at the same moment.
     pub seed: u64,
 }
 
-/// What some want and others do not.
+/// The outlets that only some configurations use.
 #[derive(Debug, Default)]
 pub struct OptionalOutlets {
     /// Announces addresses. It needs a monitor with [`Scope::All`](vipwatch_linux::monitor::Scope).
@@ -38,9 +38,9 @@ pub struct OptionalOutlets {
     pub conntrack: Option<ConntrackOutlet>,
 }
 
-/// Why the spine has nothing left to do.
+/// Why the event loop has nothing left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoopEnd {
-    /// The namespace is gone, and everybody who could be told was told.
-    NamespaceGone,
+    /// The namespace was removed, and the agent was notified or did not answer in time.
+    NamespaceRemoved,
 }

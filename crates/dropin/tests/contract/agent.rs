@@ -1,4 +1,4 @@
-//! Telling the agent, whatever it does.
+//! Notifications of the agent, for every way in which the agent can fail.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -8,82 +8,83 @@ use std::time::{Duration, Instant};
 use vipwatch_testkit::agent::SocketRemains;
 use vipwatch_testkit::{Behaviour, FakeAgent, Release, stays, wait_for};
 
-use crate::{stage, subject};
+use crate::{fixture, subject};
 
 #[test]
-fn the_request_is_one_that_every_server_understands() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn the_request_is_sent_in_one_write_and_closes_the_connection() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    let letter = agent.letters().remove(0);
-    assert_eq!(letter.router(), router.id);
-    assert_eq!(letter.header("connection"), Some("close"));
-    assert!(letter.request.ends_with("\r\n\r\n"), "whole, in the one read the server does");
+    let request = agent.requests().remove(0);
+    assert_eq!(request.router(), router.id);
+    assert_eq!(request.header("connection"), Some("close"));
+    assert!(request.request.ends_with("\r\n\r\n"), "the server's single read gets all of it");
 }
 
-/// The agent misbehaves, then mends its ways: it is told, and the log names the fault.
-fn survives(manner: Behaviour, named: &str) {
-    let (_lab, router, agent) = stage(Release::V29);
-    agent.behave(manner);
+/// Starts an agent with a faulty `behaviour`, checks that the log contains `message`, and checks that the agent is
+/// notified once it answers normally.
+fn recovers_from(behaviour: Behaviour, message: &str) {
+    let (_lab, router, agent) = fixture(Release::V29);
+    agent.behave(behaviour);
     let _monitor = router.start(&subject());
     router.wait_for_state("backup");
-    router.wait_for_log(named);
+    router.wait_for_log(message);
     agent.behave(Behaviour::Threaded);
-    wait_for("an answered word", || {
-        agent.letters().pop().filter(|letter| letter.manner == Behaviour::Threaded)
+    wait_for("a request that the agent answers", || {
+        agent.requests().pop().filter(|request| request.manner == Behaviour::Threaded)
     });
     router.wait_for_log("Notified agent router");
-    assert_eq!(agent.letters().pop().unwrap().word(), "backup");
+    assert_eq!(agent.requests().pop().unwrap().word(), "backup");
 }
 
 #[test]
-fn an_agent_that_closes_without_an_answer_is_told_again() {
-    survives(Behaviour::Closing, "closed the connection without an answer");
+fn an_agent_that_closes_without_an_answer_is_notified_again() {
+    recovers_from(Behaviour::Closing, "closed the connection without an answer");
 }
 
 #[test]
-fn an_agent_that_resets_is_told_again() {
-    survives(Behaviour::Resetting, "the agent reset the connection");
+fn an_agent_that_resets_the_connection_is_notified_again() {
+    recovers_from(Behaviour::Resetting, "the agent reset the connection");
 }
 
 #[test]
-fn an_agent_that_answers_garbage_is_told_again() {
-    survives(Behaviour::Garbage, "answer is not HTTP");
+fn an_agent_whose_answer_is_not_http_is_notified_again() {
+    recovers_from(Behaviour::Garbage, "answer is not HTTP");
 }
 
 #[test]
-fn an_agent_that_answers_500_is_told_again() {
-    survives(Behaviour::Status(500), "status 500");
+fn an_agent_that_answers_500_is_notified_again() {
+    recovers_from(Behaviour::Status(500), "status 500");
 }
 
 #[test]
-fn an_agent_that_hangs_is_told_again_after_the_deadline() {
-    survives(Behaviour::Hanging, "did not answer within");
+fn an_agent_that_hangs_is_notified_again_after_the_timeout() {
+    recovers_from(Behaviour::Hanging, "did not answer within");
 }
 
 #[test]
-fn an_agent_whose_queue_is_full_is_named_and_told_when_there_is_room() {
-    let (lab, router, agent) = stage(Release::V29);
+fn a_full_queue_of_the_agent_is_logged_and_the_request_is_retried() {
+    let (lab, router, agent) = fixture(Release::V29);
     agent.stop(SocketRemains::Nothing);
     let path = lab.path().join("keepalived-state-change");
     let listener = UnixListener::bind(&path).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
-    // The kernel lets one more wait than the backlog says.
+    // The kernel queues one more connection than the backlog.
     let waiting = UnixStream::connect(&path).unwrap();
     let _monitor = router.start(&subject());
     router.wait_for_log("keepalived-state-change is full; retrying");
     listener.set_nonblocking(true).unwrap();
     drop((listener.accept().unwrap(), waiting));
-    let mut told = wait_for("the monitor", || listener.accept().ok()).0;
-    told.set_nonblocking(false).unwrap();
+    let mut connection = wait_for("a connection of the monitor", || listener.accept().ok()).0;
+    connection.set_nonblocking(false).unwrap();
     let mut request = [0; 1024];
-    let length = told.read(&mut request).unwrap();
+    let length = connection.read(&mut request).unwrap();
     assert!(String::from_utf8_lossy(&request[..length]).contains("backup"));
 }
 
 #[test]
-fn an_agent_that_answers_byte_by_byte_has_answered() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn an_answer_that_arrives_byte_by_byte_is_accepted() {
+    let (_lab, router, agent) = fixture(Release::V29);
     agent.behave(Behaviour::Dribbling);
     let _monitor = router.start(&subject());
     router.wait_for_log("Notified agent router");
@@ -91,8 +92,8 @@ fn an_agent_that_answers_byte_by_byte_has_answered() {
 }
 
 #[test]
-fn an_agent_of_the_eventlet_generations_is_understood() {
-    let (_lab, router, agent) = stage(Release::V26);
+fn the_answer_of_an_eventlet_agent_is_accepted() {
+    let (_lab, router, agent) = fixture(Release::V26);
     agent.behave(Behaviour::Eventlet);
     let _monitor = router.start(&subject());
     router.wait_for_log("Notified agent router");
@@ -100,21 +101,21 @@ fn an_agent_of_the_eventlet_generations_is_understood() {
 }
 
 #[test]
-fn a_rejection_is_called_a_defect_and_not_hammered() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn a_rejected_request_is_logged_as_a_defect_and_not_repeated_soon() {
+    let (_lab, router, agent) = fixture(Release::V29);
     agent.behave(Behaviour::Status(404));
     let _monitor = router.start(&subject());
     router.wait_for_log("status 404; this is a defect");
     stays(Duration::from_millis(500), "one attempt", || agent.words().len() == 1);
-    // News is not held back by it.
+    // A new state does not wait for the retry.
     agent.behave(Behaviour::Threaded);
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
 }
 
 #[test]
-fn an_agent_that_comes_late_is_told_when_it_comes() {
-    let (lab, router, agent) = stage(Release::V29);
+fn an_agent_that_starts_later_is_notified_when_it_starts() {
+    let (lab, router, agent) = fixture(Release::V29);
     agent.stop(SocketRemains::Nothing);
     router.take_vip();
     let _monitor = router.start(&subject());
@@ -124,8 +125,8 @@ fn an_agent_that_comes_late_is_told_when_it_comes() {
 }
 
 #[test]
-fn an_agent_that_died_and_left_its_socket_is_named_and_its_successor_told() {
-    let (lab, router, agent) = stage(Release::V29);
+fn a_dead_socket_is_logged_and_the_next_agent_is_notified() {
+    let (lab, router, agent) = fixture(Release::V29);
     agent.stop(SocketRemains::DeadSocket);
     let _monitor = router.start(&subject());
     router.wait_for_log("no agent is listening on");
@@ -134,8 +135,8 @@ fn an_agent_that_died_and_left_its_socket_is_named_and_its_successor_told() {
 }
 
 #[test]
-fn an_agent_that_restarts_is_told_what_its_predecessor_knew() {
-    let (lab, router, agent) = stage(Release::V29);
+fn a_restarted_agent_is_notified_of_the_current_state() {
+    let (lab, router, agent) = fixture(Release::V29);
     router.take_vip();
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["primary"]);
@@ -145,8 +146,8 @@ fn an_agent_that_restarts_is_told_what_its_predecessor_knew() {
 }
 
 #[test]
-fn what_happened_while_the_agent_was_away_is_told_as_one_word() {
-    let (lab, router, agent) = stage(Release::V29);
+fn changes_without_an_agent_are_delivered_as_one_state() {
+    let (lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     agent.stop(SocketRemains::DeadSocket);
@@ -163,9 +164,9 @@ fn what_happened_while_the_agent_was_away_is_told_as_one_word() {
 }
 
 #[test]
-fn a_role_that_followed_another_too_closely_is_confirmed_after_the_window() {
-    let (_lab, router, agent) = stage(Release::V29);
-    // So long that the second word follows within the window, however busy the machine is.
+fn a_state_that_follows_another_too_closely_is_sent_again_after_the_window() {
+    let (_lab, router, agent) = fixture(Release::V29);
+    // The window is so long that the second state follows within it, even on a busy machine.
     let conf = b"vrrp_instance VR_1 {\n    advert_int 5\n}\n";
     std::io::Write::write_all(
         &mut std::fs::File::create(router.conf_dir.join("keepalived.conf")).unwrap(),
@@ -178,25 +179,25 @@ fn a_role_that_followed_another_too_closely_is_confirmed_after_the_window() {
     router.drop_vip();
     agent.wait_for_words(&["primary", "backup"]);
     agent.wait_for_words(&["primary", "backup", "backup"]);
-    let letters = agent.letters();
-    let gap = letters[2].at - letters[1].at;
-    assert!(gap >= Duration::from_secs(5), "the receiver may still sleep on the primary: {gap:?}");
-    stays(Duration::from_millis(500), "and then silence", || agent.words().len() == 3);
+    let requests = agent.requests();
+    let gap = requests[2].at - requests[1].at;
+    assert!(gap >= Duration::from_secs(5), "the agent may still delay the primary: {gap:?}");
+    stays(Duration::from_millis(500), "no further request", || agent.words().len() == 3);
 }
 
 #[test]
-fn an_unchanged_role_is_not_repeated() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn an_unchanged_state_is_not_sent_again() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     router.netns.ip(&format!("address add 10.1.1.1/24 dev {}", router.link));
     router.netns.ip(&format!("link set {} down", router.link));
-    stays(Duration::from_millis(500), "one word", || agent.words().len() == 1);
+    stays(Duration::from_millis(500), "one request", || agent.words().len() == 1);
 }
 
 #[test]
-fn an_attempt_without_an_answer_counts_as_possibly_heard() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn a_request_without_an_answer_counts_as_possibly_received() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     agent.behave(Behaviour::Hanging);
@@ -204,18 +205,19 @@ fn an_attempt_without_an_answer_counts_as_possibly_heard() {
     agent.wait_for_words(&["backup", "primary"]);
     router.drop_vip();
     router.wait_for_state("backup");
-    // It never acknowledged the primary, and may act on it all the same.
+    // The agent never acknowledged the primary, but it may act on it.
     agent.behave(Behaviour::Threaded);
-    let letter = agent.wait_for_word("backup");
-    assert_eq!(letter.manner, Behaviour::Threaded);
+    let request = agent.wait_for_word("backup");
+    assert_eq!(request.manner, Behaviour::Threaded);
 }
 
 #[test]
 fn a_socket_of_another_user_is_refused_unless_allowed() {
-    let (lab, router, agent) = stage(Release::V29);
+    let (lab, router, agent) = fixture(Release::V29);
     let socket = lab.path().join("keepalived-state-change");
-    std::os::unix::fs::chown(&socket, Some(65534), None).expect("root, to give a socket away");
-    // Anybody may connect: it is the monitor that must not.
+    std::os::unix::fs::chown(&socket, Some(65534), None)
+        .expect("changing the owner of a socket needs root");
+    // Every user may connect, so that only the monitor's own check can refuse.
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
     let monitor = router.start(&subject());
     router.wait_for_log("belongs to user 65534, not to the agent's user or root");
@@ -228,17 +230,17 @@ fn a_socket_of_another_user_is_refused_unless_allowed() {
 }
 
 #[test]
-fn a_server_of_another_user_is_refused_whoever_owns_the_socket() {
-    let (lab, router, agent) = stage(Release::V29);
+fn a_server_of_another_user_is_refused_even_if_root_owns_the_socket() {
+    let (lab, router, agent) = fixture(Release::V29);
     drop(agent);
     std::fs::set_permissions(lab.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let socket = lab.path().join("keepalived-state-change");
-    // The kernel notes who listens: a thread that is somebody else.
+    // The kernel stores the user of the listening thread; this thread runs as another user.
     let listener = std::thread::scope(|scope| {
         let impostor = scope.spawn(|| {
             let uid = rustix::process::Uid::from_raw(65534);
             rustix::thread::set_thread_res_uid(uid, uid, uid)
-                .expect("root, to become another user");
+                .expect("changing the user needs root");
             UnixListener::bind(&socket).unwrap()
         });
         impostor.join().unwrap()
@@ -250,8 +252,8 @@ fn a_server_of_another_user_is_refused_whoever_owns_the_socket() {
 }
 
 #[test]
-fn something_else_in_the_sockets_place_is_named() {
-    let (lab, router, agent) = stage(Release::V29);
+fn a_directory_in_place_of_the_socket_is_logged() {
+    let (lab, router, agent) = fixture(Release::V29);
     drop(agent);
     std::fs::create_dir(lab.path().join("keepalived-state-change")).unwrap();
     let _monitor = router.start(&subject());
@@ -259,8 +261,8 @@ fn something_else_in_the_sockets_place_is_named() {
 }
 
 #[test]
-fn a_socket_that_does_not_let_us_in_is_named_and_tried_again() {
-    let (lab, mut router, agent) = stage(Release::V29);
+fn a_socket_without_permission_is_logged_and_retried() {
+    let (lab, mut router, agent) = fixture(Release::V29);
     router.give_to(65534);
     let socket = lab.path().join("keepalived-state-change");
     let allow = |mode| std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(mode));
@@ -273,7 +275,7 @@ fn a_socket_that_does_not_let_us_in_is_named_and_tried_again() {
 
 #[test]
 fn ten_thousand_failures_leak_no_descriptor() {
-    let (_lab, router, agent) = stage(Release::V29);
+    let (_lab, router, agent) = fixture(Release::V29);
     agent.behave(Behaviour::Closing);
     let monitor = router.start(&subject());
     router.wait_for_state("backup");
@@ -282,9 +284,9 @@ fn ten_thousand_failures_leak_no_descriptor() {
     let before = open();
     let (editor, link) = router.editor();
     let vip = router.cidr.parse().unwrap();
-    // Every change is a new attempt, and every attempt fails. The next change comes when the
-    // last attempt was heard: a pair within one batch would be no change at all.
-    let end = Instant::now() + Duration::from_mins(10);
+    // Every change causes a new attempt, and every attempt fails. The test waits for each attempt before the next
+    // change: two changes within one batch would cancel each other.
+    let deadline = Instant::now() + Duration::from_mins(10);
     let mut is_held = false;
     while agent.count() < 10_000 {
         let before = agent.count();
@@ -295,14 +297,14 @@ fn ten_thousand_failures_leak_no_descriptor() {
         }
         is_held = !is_held;
         while agent.count() == before {
-            assert!(Instant::now() < end, "only {before} attempts");
+            assert!(Instant::now() < deadline, "only {before} attempts");
             std::thread::yield_now();
         }
     }
     if is_held {
         editor.remove(link, vip);
     }
-    wait_for("the descriptors to be back", || (open() <= before).then_some(()));
+    wait_for("all descriptors to be closed", || (open() <= before).then_some(()));
     agent.behave(Behaviour::Threaded);
     router.take_vip();
     agent.wait_for_word("primary");

@@ -1,4 +1,4 @@
-//! Announcements: what Neutron 10 to 17 expect, what may be asked for, and nothing else.
+//! Announcements: the default for older releases, the modes that an operator can set, and when nothing is sent.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use vipwatch_testkit::monitor::{output_of, read_pid};
 use vipwatch_testkit::wire::mac_of;
 use vipwatch_testkit::{FakeAgent, Lab, Release, Router, TestNetns, Wire, pause, run, wait_for};
 
-use crate::{stage, subject};
+use crate::{fixture, subject};
 
 /// A router with a second link, `qg-1`, and a peer on it.
 struct Network {
@@ -22,7 +22,7 @@ struct Network {
 
 impl Network {
     fn new(release: Release) -> Self {
-        let (lab, router, agent) = stage(release);
+        let (lab, router, agent) = fixture(release);
         let switch = BridgeSwitch::new(&lab);
         let peer = lab.netns("peer");
         switch.plug(&router.netns, "qg-1", "port-r");
@@ -31,13 +31,13 @@ impl Network {
         Self { agent, router, switch, peer, lab }
     }
 
-    /// Starts the monitor with these words and this configuration.
-    fn start(&self, words: &[&str], config: &str) {
+    /// Starts the monitor with these arguments and this configuration.
+    fn start(&self, arguments: &[&str], config: &str) {
         let file = self.lab.path().join("vipwatch.conf");
         let text = format!("[vipwatch]\n{config}\n");
         std::fs::File::create(&file).unwrap().write_all(text.as_bytes()).unwrap();
         let mut command = self.router.command(&subject());
-        command.args(words).arg("--config-file").arg(file);
+        command.args(arguments).arg("--config-file").arg(file);
         let output = output_of(&mut command);
         assert!(output.status.success(), "{output:?}");
         self.agent.wait_for_word("backup");
@@ -58,11 +58,11 @@ fn test_new_fip_sends_garp() {
     let network = Network::new(Release::V15);
     let _monitor = network.router.start(&subject());
     network.agent.wait_for_words(&["backup"]);
-    // The peer knows another station by this address.
+    // The peer's neighbour table has another MAC address for this address.
     network.peer.ip("neigh replace 192.0.2.8 lladdr 02:00:00:00:00:66 dev eth0 nud reachable");
     network.add("192.0.2.8");
     let mac = mac_of(&network.router.netns, "qg-1");
-    wait_for("the peer to believe us", || {
+    wait_for("the peer to update its neighbour table", || {
         let known = run(network.peer.command("ip").args(["neigh", "show", "192.0.2.8"]));
         known.contains(&mac).then_some(())
     });
@@ -86,7 +86,7 @@ fn test_read_queue_send_garp() {
 }
 
 #[test]
-fn in_legacy_mode_three_rounds_go_out_for_ipv6_too_and_nothing_on_the_watched_link() {
+fn legacy_mode_announces_both_families_three_times_and_nothing_on_the_watched_link() {
     let network = Network::new(Release::V12);
     let watched =
         Wire::tap(&network.router.netns, &vipwatch_testkit::peer_of(&network.router.link));
@@ -100,9 +100,9 @@ fn in_legacy_mode_three_rounds_go_out_for_ipv6_too_and_nothing_on_the_watched_li
     network.router.wait_for_log("6 announcements in 9 frames");
     assert_eq!(wire.wait_for("192.0.2.8", 6).len(), 6);
     assert_eq!(wire.wait_for("2001:db8::8", 3).len(), 3);
-    assert!(wire.announcements("192.0.2.7").is_empty(), "that one was there before");
+    assert!(wire.announcements("192.0.2.7").is_empty(), "that address existed before the start");
     let vip = network.router.cidr.split('/').next().unwrap();
-    assert!(watched.announcements(vip).is_empty(), "keepalived announces that one");
+    assert!(watched.announcements(vip).is_empty(), "keepalived announces that address");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn on_becoming_primary_every_address_is_announced() {
     network.start(&["--announce", "primary"], "announce_second_burst = 0");
     network.add("192.0.2.9");
     network.router.take_vip();
-    // One that comes later is announced when it comes.
+    // An address that is added later is announced when it appears.
     wire.wait_for("192.0.2.8", 2);
     network.add("192.0.2.10");
     network.router.wait_for_log("Announced addresses of router");
@@ -126,38 +126,41 @@ fn on_becoming_primary_every_address_is_announced() {
     let log = network.router.log();
     let primary = log.find(&format!("Router {} is primary", network.router.id)).unwrap();
     let first = log.find("Sent GARP").unwrap();
-    assert!(first > primary, "a backup has nothing to announce: {log}");
-    assert!(!log.contains("loopback") && !log.contains("watched one"), "no news: {log}");
+    assert!(first > primary, "a backup announces nothing: {log}");
+    assert!(
+        !log.contains("loopback") && !log.contains("watched one"),
+        "expected refusals are not logged: {log}"
+    );
 }
 
 #[test]
-fn the_agent_is_told_after_the_first_round() {
+fn the_agent_is_notified_after_the_first_round() {
     let network = Network::new(Release::V29);
     network.add("192.0.2.8");
     network.start(&["--announce=primary"], "");
     network.router.take_vip();
-    let told = format!("Notified agent router {}, state primary", network.router.id);
-    network.router.wait_for_log(&told);
+    let notified = format!("Notified agent router {}, state primary", network.router.id);
+    network.router.wait_for_log(&notified);
     let log = network.router.log();
     let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text:?} in {log}"));
     let written = format!("Wrote router {} state primary", network.router.id);
     let announced = "Sent GARP to 192.0.2.8 from qg-1";
-    assert!(at(&written) < at(announced) && at(announced) < at(&told), "{log}");
+    assert!(at(&written) < at(announced) && at(announced) < at(&notified), "{log}");
 }
 
-/// Waits until nothing is announced any more; how much was. What is on the wire is written down by another
-/// process, a little later.
-fn wait_for_silence(wire: &Wire) -> usize {
+/// Waits until no further announcement is sent, and returns how many were sent. Another process captures the frames and
+/// writes them to a file a little later.
+fn wait_for_last_announcement(wire: &Wire) -> usize {
     let count = || wire.announcements("192.0.2.8").len();
-    wait_for("silence", || {
-        let said = count();
+    wait_for("no further announcement", || {
+        let seen = count();
         pause(Duration::from_millis(300));
-        (count() == said).then_some(said)
+        (count() == seen).then_some(seen)
     })
 }
 
 #[test]
-fn demotion_ends_it() {
+fn a_change_to_backup_ends_announcements() {
     let network = Network::new(Release::V29);
     network.add("192.0.2.8");
     let wire = network.tap();
@@ -166,11 +169,11 @@ fn demotion_ends_it() {
     wire.wait_for("192.0.2.8", 6);
     network.router.drop_vip();
     network.router.wait_for_log("Announced addresses of router");
-    assert!(wait_for_silence(&wire) < 200);
+    assert!(wait_for_last_announcement(&wire) < 200);
 }
 
 #[test]
-fn sigterm_ends_it() {
+fn sigterm_ends_announcements() {
     let network = Network::new(Release::V29);
     network.add("192.0.2.8");
     let wire = network.tap();
@@ -180,14 +183,12 @@ fn sigterm_ends_it() {
     let pid = read_pid(&network.router.pid_file()).unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::TERM)
         .unwrap();
-    wait_for("the monitor to be gone", || {
-        (!vipwatch_testkit::monitor::is_alive(pid)).then_some(())
-    });
-    assert!(wait_for_silence(&wire) < 200);
+    wait_for("the monitor to end", || (!vipwatch_testkit::monitor::is_alive(pid)).then_some(()));
+    assert!(wait_for_last_announcement(&wire) < 200);
 }
 
 #[test]
-fn a_refresh_goes_on_while_it_is_primary() {
+fn refresh_rounds_continue_while_the_router_is_primary() {
     let network = Network::new(Release::V29);
     network.add("192.0.2.8");
     let wire = network.tap();
@@ -200,7 +201,7 @@ fn a_refresh_goes_on_while_it_is_primary() {
 }
 
 #[test]
-fn a_burst_waits_for_the_carrier() {
+fn a_burst_waits_for_the_carrier_of_its_link() {
     let network = Network::new(Release::V29);
     network.add("192.0.2.8");
     network.switch.cut("port-r");
@@ -208,17 +209,19 @@ fn a_burst_waits_for_the_carrier() {
     network.start(&["--announce", "primary"], "announce_second_burst = 0");
     network.router.take_vip();
     network.router.wait_for_log("192.0.2.8 on qg-1 of router");
-    network.router.wait_for_log("is not announced: its link has no carrier; it will be");
+    network
+        .router
+        .wait_for_log("is not announced: its link has no carrier; waiting until this changes");
     assert!(wire.announcements("192.0.2.8").is_empty());
     network.switch.mend("port-r");
     network.router.wait_for_log("Announced addresses of router");
     assert_eq!(wire.wait_for("192.0.2.8", 6).len(), 6, "the whole burst");
-    let said = network.router.log().matches("is not announced: its link has no carrier").count();
-    assert_eq!(said, 2, "once for each address: this, and the link's own");
+    let count = network.router.log().matches("is not announced: its link has no carrier").count();
+    assert_eq!(count, 2, "once for each address: this one, and the link-local one");
 }
 
 #[test]
-fn another_holder_is_reported() {
+fn another_holder_of_an_address_is_logged() {
     let network = Network::new(Release::V29);
     network.add("192.0.2.8");
     let other = network.lab.netns("other");
@@ -233,7 +236,7 @@ fn another_holder_is_reported() {
 }
 
 #[test]
-fn a_successor_that_takes_over_during_the_check_is_no_duplicate() {
+fn a_new_primary_during_the_check_is_not_logged_as_a_duplicate() {
     let network = Network::new(Release::V29);
     network.add("192.0.2.8");
     let other = network.lab.netns("other");
@@ -245,7 +248,7 @@ fn a_successor_that_takes_over_during_the_check_is_no_duplicate() {
     wire.wait_for("192.0.2.8", 2);
     network.router.drop_vip();
     network.router.wait_for_state("backup");
-    // The other node is primary now, and says so.
+    // The other node is primary now, and announces the address.
     other.ip("address add 192.0.2.8/24 dev eth0");
     run(other.command("arping").args(["-A", "-I", "eth0", "-c", "1", "-w", "1", "192.0.2.8"]));
     network.router.wait_for_log("0 duplicate holders");
@@ -253,13 +256,13 @@ fn a_successor_that_takes_over_during_the_check_is_no_duplicate() {
 }
 
 #[test]
-fn in_legacy_mode_what_appears_with_the_demotion_is_announced_all_the_same() {
+fn legacy_mode_announces_an_address_that_appears_with_the_change_to_backup() {
     let network = Network::new(Release::V15);
     let monitor = network.router.start(&subject());
     network.router.take_vip();
     network.agent.wait_for_word("master");
     let wire = network.tap();
-    // One batch: the monitor reads both at once.
+    // The monitor is stopped, so that it reads both events in one batch.
     monitor.signal(Signal::STOP);
     network.router.drop_vip();
     network.add("192.0.2.8");
@@ -268,7 +271,7 @@ fn in_legacy_mode_what_appears_with_the_demotion_is_announced_all_the_same() {
 }
 
 #[test]
-fn an_address_that_only_changes_its_prefix_length_goes_on() {
+fn announcements_continue_when_only_the_prefix_length_changes() {
     let network = Network::new(Release::V29);
     network.router.netns.ip("address add 192.0.2.8/24 dev qg-1");
     let wire = network.tap();
@@ -281,7 +284,7 @@ fn an_address_that_only_changes_its_prefix_length_goes_on() {
 }
 
 #[test]
-fn a_user_without_capabilities_still_announces() {
+fn a_monitor_without_capabilities_still_announces() {
     let mut network = Network::new(Release::V29);
     network.router.give_to(65534);
     network.add("192.0.2.8");
@@ -295,7 +298,7 @@ fn a_user_without_capabilities_still_announces() {
 }
 
 #[test]
-fn by_default_newer_releases_have_no_packet_socket_and_send_nothing() {
+fn newer_releases_have_no_packet_socket_and_no_announcements_by_default() {
     let network = Network::new(Release::V29);
     network.add("192.0.2.8");
     let wire = network.tap();
@@ -308,27 +311,27 @@ fn by_default_newer_releases_have_no_packet_socket_and_send_nothing() {
 }
 
 /// Runs the monitor without `CAP_NET_RAW`.
-fn without_net_raw(router: &Router, words: &[&str]) -> std::process::Output {
+fn run_without_net_raw(router: &Router, arguments: &[&str]) -> std::process::Output {
     let mut command = std::process::Command::new("setpriv");
     command.args(["--bounding-set=-net_raw", "--"]).arg(subject());
-    output_of(command.args(router.arguments()).args(words))
+    output_of(command.args(router.arguments()).args(arguments))
 }
 
 #[test]
-fn asked_to_announce_and_not_able_to_is_an_error() {
-    let (_lab, router, _agent) = stage(Release::V29);
-    let output = without_net_raw(&router, &["--announce", "primary"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("cannot announce") && said.contains("CAP_NET_RAW"), "{said}");
+fn requested_announcements_without_cap_net_raw_are_an_error() {
+    let (_lab, router, _agent) = fixture(Release::V29);
+    let output = run_without_net_raw(&router, &["--announce", "primary"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("cannot announce") && stderr.contains("CAP_NET_RAW"), "{stderr}");
     assert!(!router.pid_file().exists());
 }
 
 #[test]
-fn expected_to_announce_and_not_able_to_is_a_warning() {
-    let (_lab, router, agent) = stage(Release::V15);
-    let output = without_net_raw(&router, &["--primary_word", "master"]);
+fn default_announcements_without_cap_net_raw_are_a_warning() {
+    let (_lab, router, agent) = fixture(Release::V15);
+    let output = run_without_net_raw(&router, &["--primary_word", "master"]);
     assert!(output.status.success(), "{output:?}");
     agent.wait_for_words(&["backup"]);
-    router.wait_for_log("Nothing is announced: cannot open a packet socket");
+    router.wait_for_log("Announcements are disabled: cannot open a packet socket");
 }

@@ -1,4 +1,4 @@
-//! conntrackd between the file and the agent: the real one, and ones that misbehave.
+//! conntrackd runs between the state file and the agent: tests with the real program and with faulty ones.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,17 +8,17 @@ use rustix::process::Signal;
 use vipwatch_testkit::monitor::{children, is_alive};
 use vipwatch_testkit::{FakeAgent, Lab, Release, Router, wait_for, wait_showing};
 
-use crate::{stage, subject};
+use crate::{fixture, subject};
 
 /// A router whose agent has conntrackd enabled.
-fn stage_with_conntrackd() -> (Lab, Router, FakeAgent) {
-    let (lab, mut router, agent) = stage(Release::V29);
+fn fixture_with_conntrackd() -> (Lab, Router, FakeAgent) {
+    let (lab, mut router, agent) = fixture(Release::V29);
     router.conntrackd = true;
     (lab, router, agent)
 }
 
-/// A program called conntrackd, first on the path; returns that path.
-fn fake(lab: &Lab, script: &str) -> String {
+/// Creates a script called conntrackd. Returns a `PATH` that finds it first.
+fn fake_conntrackd(lab: &Lab, script: &str) -> String {
     let directory = lab.path().join("bin");
     std::fs::create_dir(&directory).unwrap();
     vipwatch_testkit::script(&directory.join("conntrackd"), script);
@@ -34,9 +34,9 @@ fn calls(lab: &Lab) -> Vec<String> {
     text.lines().map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned()).collect()
 }
 
-/// conntrackd with the configuration Neutron's agent writes, as far as it matters here: buffers
-/// of that size are for root only.
-fn start_real(router: &Router) -> Child {
+/// Starts the real conntrackd with the relevant parts of the configuration that Neutron's agent writes. The large socket
+/// buffers of that configuration are left out, because only root of the host may set them.
+fn start_conntrackd(router: &Router) -> Child {
     let directory = router.conf_dir.display();
     let link = &router.link;
     router.netns.ip(&format!("address add 192.168.100.2/24 dev {link}"));
@@ -52,7 +52,8 @@ fn start_real(router: &Router) -> Child {
     let log = std::fs::File::create(router.state_path.join("conntrackd.out")).unwrap();
     let mut command = router.netns.command("conntrackd");
     command.arg("-C").arg(&path).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-    let child = command.spawn().expect("conntrackd; hint: `cargo xtask test` installs it");
+    let child =
+        command.spawn().expect("cannot start conntrackd; hint: `cargo xtask test` installs it");
     let output =
         || std::fs::read_to_string(router.state_path.join("conntrackd.out")).unwrap_or_default();
     wait_showing("conntrackd's control socket", output, || {
@@ -62,11 +63,11 @@ fn start_real(router: &Router) -> Child {
 }
 
 #[test]
-fn the_real_conntrackd_is_synchronised_both_ways_before_the_agent_is_told() {
-    let (_lab, router, agent) = stage_with_conntrackd();
-    let mut daemon = start_real(&router);
+fn the_real_conntrackd_is_synchronised_before_the_agent_is_notified() {
+    let (_lab, router, agent) = fixture_with_conntrackd();
+    let mut daemon = start_conntrackd(&router);
     let _monitor = router.start(&subject());
-    // Not when the agent was told: when the monitor knows that it was.
+    // The log line comes after the acknowledgement: the agent's own list of requests would be too early.
     router.wait_for_log(&format!("Notified agent router {}, state backup", router.id));
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
@@ -94,8 +95,8 @@ fn the_real_conntrackd_is_synchronised_both_ways_before_the_agent_is_told() {
 }
 
 #[test]
-fn a_real_conntrackd_that_is_not_running_is_said_and_does_not_matter() {
-    let (_lab, router, agent) = stage_with_conntrackd();
+fn a_conntrackd_that_is_not_running_is_logged_and_the_agent_is_notified() {
+    let (_lab, router, agent) = fixture_with_conntrackd();
     std::fs::File::create(router.conf_dir.join("conntrackd.conf"))
         .unwrap()
         .write_all(
@@ -113,15 +114,15 @@ fn a_real_conntrackd_that_is_not_running_is_said_and_does_not_matter() {
 }
 
 #[test]
-fn a_conntrackd_that_hangs_delays_the_agent_a_little_and_the_file_not_at_all() {
-    let (lab, router, agent) = stage_with_conntrackd();
-    let path = fake(&lab, "exec sleep 1000");
+fn a_conntrackd_that_hangs_delays_the_agent_briefly_and_the_state_file_not_at_all() {
+    let (lab, router, agent) = fixture_with_conntrackd();
+    let path = fake_conntrackd(&lab, "exec sleep 1000");
     let child = start_with_path(&router, &path);
     router.wait_for_state("backup");
     assert!(agent.words().is_empty(), "the order is file, conntrackd, agent");
     router.take_vip();
     router.wait_for_state("primary");
-    // If that took long, it was told of the backup before.
+    // On a slow machine the agent was notified of the backup first.
     agent.wait_for_word("primary");
     router.wait_for_log("conntrackd takes too long");
     router.drop_vip();
@@ -130,9 +131,9 @@ fn a_conntrackd_that_hangs_delays_the_agent_a_little_and_the_file_not_at_all() {
 }
 
 #[test]
-fn a_conntrackd_that_fails_is_named_with_what_it_said() {
-    let (lab, router, agent) = stage_with_conntrackd();
-    let path = fake(&lab, "echo cannot connect: no ctl >&2; exit 3");
+fn a_failure_of_conntrackd_is_logged_with_its_output() {
+    let (lab, router, agent) = fixture_with_conntrackd();
+    let path = fake_conntrackd(&lab, "echo cannot connect: no ctl >&2; exit 3");
     let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("failed on router");
@@ -142,11 +143,11 @@ fn a_conntrackd_that_fails_is_named_with_what_it_said() {
 }
 
 #[test]
-fn a_missing_conntrackd_is_named_once() {
-    let (_lab, router, agent) = stage_with_conntrackd();
+fn a_missing_conntrackd_is_logged_once() {
+    let (_lab, router, agent) = fixture_with_conntrackd();
     let child = start_with_path(&router, "/nonexistent");
     agent.wait_for_words(&["backup"]);
-    // The log is written after the agent was told.
+    // The log is written after the agent was notified.
     router.wait_for_log(&format!("Notified agent router {}", router.id));
     let log = router.log();
     assert_eq!(log.matches("cannot start it: No such file or directory").count(), 1, "{log}");
@@ -154,9 +155,9 @@ fn a_missing_conntrackd_is_named_once() {
 }
 
 #[test]
-fn a_conntrackd_that_floods_its_output_is_read_and_forgotten() {
-    let (lab, router, agent) = stage_with_conntrackd();
-    let path = fake(&lab, "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1");
+fn excess_output_of_conntrackd_is_read_and_dropped() {
+    let (lab, router, agent) = fixture_with_conntrackd();
+    let path = fake_conntrackd(&lab, "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1");
     let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("failed on router");
@@ -165,15 +166,15 @@ fn a_conntrackd_that_floods_its_output_is_read_and_forgotten() {
 }
 
 #[test]
-fn a_newer_role_ends_the_commands_of_the_older() {
-    let (lab, router, agent) = stage_with_conntrackd();
+fn a_newer_state_ends_the_commands_of_the_older_one() {
+    let (lab, router, agent) = fixture_with_conntrackd();
     let calls_file = lab.path().join("calls");
     // Only the commands of a primary hang.
     let script = format!(
         "echo \"$@\" >> {}\ncase \"$3\" in -c) exec sleep 1000;; esac",
         calls_file.display()
     );
-    let path = fake(&lab, &script);
+    let path = fake_conntrackd(&lab, &script);
     let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.take_vip();
@@ -189,9 +190,9 @@ fn a_newer_role_ends_the_commands_of_the_older() {
 
 #[test]
 fn the_first_state_is_synchronised_once() {
-    let (lab, router, agent) = stage_with_conntrackd();
+    let (lab, router, agent) = fixture_with_conntrackd();
     let script = format!("echo \"$@\" >> {}", lab.path().join("calls").display());
-    let path = fake(&lab, &script);
+    let path = fake_conntrackd(&lab, &script);
     let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.take_vip();
@@ -203,11 +204,13 @@ fn the_first_state_is_synchronised_once() {
 }
 
 #[test]
-fn sigterm_in_the_middle_of_a_command_leaves_no_child() {
-    let (lab, mut router, _agent) = stage_with_conntrackd();
+fn sigterm_during_a_command_leaves_no_child_process() {
+    let (lab, mut router, _agent) = fixture_with_conntrackd();
     router.give_to(65534);
-    let path =
-        fake(&lab, &format!("echo $$ > {}; exec sleep 1000", lab.path().join("pid").display()));
+    let path = fake_conntrackd(
+        &lab,
+        &format!("echo $$ > {}; exec sleep 1000", lab.path().join("pid").display()),
+    );
     let child = start_with_path(&router, &path);
     let command = wait_for("the command", || {
         vipwatch_testkit::monitor::read_pid(Path::new(&lab.path().join("pid")))
@@ -217,7 +220,7 @@ fn sigterm_in_the_middle_of_a_command_leaves_no_child() {
     let helper = children(monitor);
     rustix::process::kill_process(rustix::process::Pid::from_raw(monitor).unwrap(), Signal::TERM)
         .unwrap();
-    wait_for("all of them to be gone", || {
+    wait_for("all processes to end", || {
         (!is_alive(monitor) && !is_alive(command) && helper.iter().all(|pid| !is_alive(*pid)))
             .then_some(())
     });
@@ -225,9 +228,9 @@ fn sigterm_in_the_middle_of_a_command_leaves_no_child() {
 }
 
 #[test]
-fn a_conntrackd_that_never_stops_talking_is_stopped() {
-    let (lab, router, agent) = stage_with_conntrackd();
-    let path = fake(&lab, "exec yes >&2");
+fn a_conntrackd_that_prints_without_end_is_killed() {
+    let (lab, router, agent) = fixture_with_conntrackd();
+    let path = fake_conntrackd(&lab, "exec yes >&2");
     let child = start_with_path(&router, &path);
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("not done after 10 s, killed: y");

@@ -1,5 +1,5 @@
-//! Every known defect of upstream's monitors that no other module has a case for, by the
-//! number it has in `docs/reference/defects.md`.
+//! Known defects of Neutron's monitors that no other module has a test for. The numbers are those of
+//! `docs/reference/defects.md`.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -13,11 +13,11 @@ use vipwatch_testkit::agent::{AgentRequest, SocketRemains};
 use vipwatch_testkit::monitor::{children, is_alive, read_pid};
 use vipwatch_testkit::{Behaviour, FakeAgent, Release, Router, peer_of, stays, wait_for};
 
-use crate::{stage, subject};
+use crate::{fixture, subject};
 
 #[test]
-fn d03_one_failed_notification_does_not_make_it_deaf() {
-    let (lab, router, agent) = stage(Release::V26);
+fn d03_one_failed_notification_does_not_stop_the_monitor() {
+    let (lab, router, agent) = fixture(Release::V26);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     agent.stop(SocketRemains::DeadSocket);
@@ -31,8 +31,8 @@ fn d03_one_failed_notification_does_not_make_it_deaf() {
 }
 
 #[test]
-fn d04_and_d24_a_hung_agent_delays_neither_watching_nor_the_file() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn d04_and_d24_a_hung_agent_delays_neither_events_nor_the_state_file() {
+    let (_lab, router, agent) = fixture(Release::V29);
     agent.behave(Behaviour::Hanging);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
@@ -42,12 +42,12 @@ fn d04_and_d24_a_hung_agent_delays_neither_watching_nor_the_file() {
         router.drop_vip();
         router.wait_for_state("backup");
     }
-    assert_eq!(agent.words(), ["backup"], "all of it while the agent still hung");
+    assert_eq!(agent.words(), ["backup"], "the agent still hangs after all changes");
 }
 
 #[test]
-fn d05_a_stale_primary_in_the_file_is_corrected_at_start() {
-    let (_lab, router, agent) = stage(Release::V12);
+fn d05_a_stale_primary_in_the_state_file_is_corrected_at_start() {
+    let (_lab, router, agent) = fixture(Release::V12);
     let mut file = std::fs::File::create(router.conf_dir.join("state")).unwrap();
     std::io::Write::write_all(&mut file, b"master").unwrap();
     let _monitor = router.start(&subject());
@@ -55,14 +55,14 @@ fn d05_a_stale_primary_in_the_file_is_corrected_at_start() {
     agent.wait_for_word("backup");
 }
 
-/// The address changes without a pause from before the subscription until the first look is under way.
+/// The address changes without a pause from before the subscription until the first snapshot is under way.
 #[test]
-fn d06_and_d16_first_look_and_event_have_one_order() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn d06_and_d16_the_first_snapshot_and_events_are_applied_in_order() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let (editor, link) = router.editor();
     let vip = router.cidr.parse().unwrap();
-    // The kernel lists IPv6 after IPv4: many addresses there keep the look under way for longer after the
-    // watched one was listed.
+    // The kernel lists IPv6 after IPv4. Many IPv6 addresses make the snapshot last longer after the watched address
+    // was listed.
     let peer = editor.link(&peer_of(&router.link));
     for number in 0..1_000 {
         editor.add(peer, format!("fd00::{number:x}/128").parse().unwrap());
@@ -73,13 +73,13 @@ fn d06_and_d16_first_look_and_event_have_one_order() {
             editor.add(link, vip);
             editor.remove(link, vip);
         };
-        // A million changes take longer than any start.
+        // A million changes take longer than a start.
         let pid = (0..1_000_000).find_map(|_| {
             flap();
             read_pid(&router.pid_file())
         });
         let pid = pid.expect("a pid file");
-        // The first look follows the pid file; each round ends at another moment of it.
+        // The first snapshot follows the pid file; each round ends at another moment of the snapshot.
         (0..round / 2 % 10).for_each(|_| flap());
         let word = if round % 2 == 0 { "primary" } else { "backup" };
         if word == "primary" {
@@ -89,8 +89,8 @@ fn d06_and_d16_first_look_and_event_have_one_order() {
         agent.wait_for_word(word);
         crate::reap(child);
         kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap_or_default();
-        wait_for("its end", || (!is_alive(pid)).then_some(()));
-        assert_eq!(router.state().as_deref(), Some(word), "in the end of round {round}");
+        wait_for("the monitor to end", || (!is_alive(pid)).then_some(()));
+        assert_eq!(router.state().as_deref(), Some(word), "at the end of round {round}");
         if word == "primary" {
             editor.remove(link, vip);
         }
@@ -100,7 +100,7 @@ fn d06_and_d16_first_look_and_event_have_one_order() {
 
 #[test]
 fn d11_no_reader_ever_sees_an_empty_state_file() {
-    let (_lab, router, agent) = stage(Release::V29);
+    let (_lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let (editor, link) = router.editor();
@@ -109,14 +109,14 @@ fn d11_no_reader_ever_sees_an_empty_state_file() {
     let path = router.conf_dir.join("state");
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let mut strange = Vec::new();
+            let mut unexpected = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
                 let word = std::fs::read_to_string(&path).unwrap_or_else(|error| error.to_string());
                 if word != "primary" && word != "backup" {
-                    strange.push(word);
+                    unexpected.push(word);
                 }
             }
-            strange
+            unexpected
         });
         for _ in 0..100 {
             editor.add(link, vip);
@@ -129,14 +129,14 @@ fn d11_no_reader_ever_sees_an_empty_state_file() {
     });
 }
 
-/// Private memory that one of several monitors may have, in KiB. The target of `bench dropin` is 64; a
-/// test's environment and the random layout of stack and heap take a few pages more.
+/// Maximum private memory of one of several monitors, in KiB. The target of `bench dropin` is 64; the
+/// environment of a test and the random layout of stack and heap take a few pages more.
 const MAX_PRIVATE_KIB: u32 = 64 + 32;
 
 #[test]
-fn d12_each_monitor_has_little_memory_of_its_own() {
-    let (lab, _router, agent) = stage(Release::V29);
-    // With one instance only, every page of the program would count as its own.
+fn d12_each_monitor_uses_little_private_memory() {
+    let (lab, _router, agent) = fixture(Release::V29);
+    // With a single process, every page of the program would count as private.
     let routers: Vec<_> =
         (0..8).map(|number| Router::numbered(&lab, Release::V29, 100 + number)).collect();
     let monitors: Vec<_> = routers.iter().map(|router| router.start(&subject())).collect();
@@ -146,10 +146,11 @@ fn d12_each_monitor_has_little_memory_of_its_own() {
     }
     for router in &routers {
         router.wait_for_state("primary");
-        wait_for("the agent to hear of each", || {
-            let is_told =
-                |letter: &AgentRequest| letter.router() == router.id && letter.word() == "primary";
-            agent.letters().iter().any(is_told).then_some(())
+        wait_for("a request for each router", || {
+            let is_primary = |request: &AgentRequest| {
+                request.router() == router.id && request.word() == "primary"
+            };
+            agent.requests().iter().any(is_primary).then_some(())
         });
     }
     let private = monitors.iter().map(|monitor| {
@@ -160,7 +161,7 @@ fn d12_each_monitor_has_little_memory_of_its_own() {
     assert!(private.iter().all(|kib| *kib <= MAX_PRIVATE_KIB), "{private:?} KiB");
 }
 
-/// Memory that only this process has, in KiB; `None` if it has ended.
+/// Private memory of a process, in KiB; `None` if it has ended.
 fn private_kib(pid: i32) -> Option<u32> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let size = |line: &str| line.split_whitespace().nth(1)?.parse::<u32>().ok();
@@ -170,7 +171,7 @@ fn private_kib(pid: i32) -> Option<u32> {
 #[test]
 fn d15_and_d21_a_vip_that_appears_right_after_the_first_state_is_not_missed() {
     for _ in 0..20 {
-        let (_lab, router, agent) = stage(Release::V29);
+        let (_lab, router, agent) = fixture(Release::V29);
         let (editor, link) = router.editor();
         let child = router.command(&subject()).stderr(Stdio::null()).spawn().unwrap();
         router.wait_for_state("backup");
@@ -182,13 +183,13 @@ fn d15_and_d21_a_vip_that_appears_right_after_the_first_state_is_not_missed() {
 }
 
 #[test]
-fn d22_the_first_state_is_told_without_waiting_for_an_event() {
+fn d22_the_first_state_is_sent_without_waiting_for_an_event() {
     for word in ["backup", "primary"] {
-        let (_lab, router, agent) = stage(Release::V29);
+        let (_lab, router, agent) = fixture(Release::V29);
         if word == "primary" {
             router.take_vip();
         }
-        // A link-local address becomes usable a second after the link: that would be an event.
+        // A link-local address becomes usable a second after its link is up, which would cause an event.
         router.remove_link_local_addresses();
         let _monitor = router.start(&subject());
         agent.wait_for_words(&[word]);
@@ -196,8 +197,8 @@ fn d22_the_first_state_is_told_without_waiting_for_an_event() {
 }
 
 #[test]
-fn d23_an_absent_agent_does_not_keep_the_file_from_being_written() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn d23_the_state_file_is_written_without_an_agent() {
+    let (_lab, router, agent) = fixture(Release::V29);
     agent.stop(SocketRemains::Nothing);
     let monitor = router.start(&subject());
     router.take_vip();
@@ -208,9 +209,9 @@ fn d23_an_absent_agent_does_not_keep_the_file_from_being_written() {
 }
 
 #[test]
-fn d25_a_backlog_of_five_loses_nobody() {
+fn d25_a_queue_of_five_connections_loses_no_state() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
-    let (lab, _router, agent) = stage(Release::V29);
+    let (lab, _router, agent) = fixture(Release::V29);
     drop(agent);
     let routers: Vec<_> =
         (0..40).map(|number| Router::numbered(&lab, Release::V29, 100 + number)).collect();
@@ -222,20 +223,24 @@ fn d25_a_backlog_of_five_loses_nobody() {
     for router in &routers {
         router.wait_for_state("backup");
     }
-    // Only now the queue begins to move, slowly.
+    // The server accepts connections only from now on, one by one.
     let listener = std::os::unix::net::UnixListener::from(server);
-    let mut heard = std::collections::HashSet::new();
-    while heard.len() < routers.len() {
+    let mut received = std::collections::HashSet::new();
+    while received.len() < routers.len() {
         let mut waiting = [PollFd::new(&listener, PollFlags::IN)];
         let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
-        assert!(poll(&mut waiting, Some(&limit)).unwrap() > 0, "only {} came", heard.len());
+        assert!(
+            poll(&mut waiting, Some(&limit)).unwrap() > 0,
+            "only {} requests arrived",
+            received.len()
+        );
         let (mut stream, _): (UnixStream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut buffer = [0; 4096];
         let length = stream.read(&mut buffer).unwrap_or(0);
         let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
         std::io::Write::write_all(&mut stream, b"HTTP/1.1 200 OK\n").unwrap_or_default();
-        heard.extend(
+        received.extend(
             routers
                 .iter()
                 .filter(|router| text.contains(&router.id))
@@ -245,9 +250,9 @@ fn d25_a_backlog_of_five_loses_nobody() {
 }
 
 #[test]
-fn d26_pipes_that_nobody_reads_do_not_fill() {
-    let (_lab, router, agent) = stage(Release::V29);
-    // `start` keeps the pipes open and unread, as a 29 agent does.
+fn d26_unread_pipes_do_not_fill() {
+    let (_lab, router, agent) = fixture(Release::V29);
+    // `start` keeps the pipes open and unread, as the agent of release 29 does.
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let (editor, link) = router.editor();
@@ -261,8 +266,8 @@ fn d26_pipes_that_nobody_reads_do_not_fill() {
 }
 
 #[test]
-fn d27_other_addresses_cost_no_process_and_no_truth() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn d27_other_addresses_start_no_process_and_do_not_change_the_state() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let (editor, link) = router.editor();
@@ -276,20 +281,22 @@ fn d27_other_addresses_cost_no_process_and_no_truth() {
 
 #[test]
 fn d29_sigterm_leaves_neither_pid_file_nor_fifo_nor_process() {
-    let (_lab, router, agent) = stage(Release::V29);
+    let (_lab, router, agent) = fixture(Release::V29);
     let mut monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     monitor.signal(Signal::TERM);
     monitor.wait_until_gone();
     assert!(!router.pid_file().exists());
     assert!(!router.conf_dir.join("ip-monitor").exists());
-    // The process that the agent started is in the namespace too, and may be on its way out still.
-    wait_for("nobody to be left in the namespace", || router.netns.pids().is_empty().then_some(()));
+    // The foreground process that the agent started is in the namespace too, and may not have ended yet.
+    wait_for("no process to be left in the namespace", || {
+        router.netns.pids().is_empty().then_some(())
+    });
 }
 
 #[test]
 fn d32_a_link_that_was_renamed_no_longer_counts() {
-    let (_lab, router, agent) = stage(Release::V29);
+    let (_lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     router.netns.ip(&format!("link set {} down", router.link));
@@ -299,8 +306,8 @@ fn d32_a_link_that_was_renamed_no_longer_counts() {
 }
 
 #[test]
-fn d33_a_peer_address_does_not_confuse_it() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn d33_a_peer_address_does_not_change_the_state() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let peer = peer_of(&router.link);
@@ -313,7 +320,7 @@ fn d33_a_peer_address_does_not_confuse_it() {
 
 #[test]
 fn d34_the_agents_user_can_write_the_state_file() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+    let (_lab, mut router, agent) = fixture(Release::V29);
     router.give_to(65534);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
@@ -323,13 +330,13 @@ fn d34_the_agents_user_can_write_the_state_file() {
             rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
             std::fs::File::create(router.conf_dir.join("state")).map(|_| ())
         });
-        user.join().unwrap().expect("the agent writes the file too");
+        user.join().unwrap().expect("the agent's user can write the file");
     });
 }
 
 #[test]
-fn d35_a_directory_with_spaces_and_stars_is_a_directory() {
-    let (lab, mut router, agent) = stage(Release::V29);
+fn d35_a_directory_name_with_spaces_and_shell_characters_works() {
+    let (lab, mut router, agent) = fixture(Release::V29);
     router.conf_dir = lab.path().join("a b * $(touch x) 'c'");
     std::fs::create_dir(&router.conf_dir).unwrap();
     let _monitor = router.start(&subject());
@@ -338,8 +345,8 @@ fn d35_a_directory_with_spaces_and_stars_is_a_directory() {
 }
 
 #[test]
-fn d37_it_needs_no_other_program() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn d37_the_monitor_needs_no_other_program() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let child = router
         .command(&subject())
         .env_clear()

@@ -1,4 +1,4 @@
-//! Two nodes with real keepalived: what the monitors say follows what the kernels hold.
+//! Two nodes with real keepalived: the monitors report the state of the kernel on each node.
 
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Behaviour, FakeAgent, Lab, MonitorProcess, Release, Router};
@@ -17,11 +17,11 @@ struct Node {
 }
 
 impl Node {
-    fn kernel_holds_it(&self) -> bool {
+    fn holds_vip(&self) -> bool {
         self.router.netns.addresses(&self.router.link).contains(VIP)
     }
 
-    fn says(&self, word: &str) -> bool {
+    fn reports(&self, word: &str) -> bool {
         self.router.state().as_deref() == Some(word)
             && self.agent.words().last().is_some_and(|last| last == word)
     }
@@ -54,10 +54,11 @@ fn nodes() -> ([Node; 2], BridgeSwitch) {
             VIP,
             priorities.next().unwrap(),
         );
-        // Nobody takes over from another here: who is first must not depend on who starts sooner.
+        // keepalived does not preempt here. The first node must be primary before the second one starts, so that the
+        // result does not depend on the start times.
         if addresses.len() == 1 {
             let limit = std::time::Duration::from_secs(20);
-            vipwatch_testkit::wait::wait_within(limit, "the first to be primary", || {
+            vipwatch_testkit::wait::wait_within(limit, "the first node to be primary", || {
                 router.netns.addresses(&router.link).contains(VIP).then_some(())
             });
         }
@@ -66,19 +67,19 @@ fn nodes() -> ([Node; 2], BridgeSwitch) {
     (nodes, switch)
 }
 
-/// Waits until exactly the first of the two is primary, in the kernel and in every word.
+/// Waits until `primary` is primary and `backup` is backup, in the kernel, the state file and the last notification.
 fn wait_for_primary(primary: &Node, backup: &Node) {
     vipwatch_testkit::wait::wait_within(std::time::Duration::from_secs(20), "one primary", || {
-        let is_so = primary.kernel_holds_it()
-            && primary.says("primary")
-            && !backup.kernel_holds_it()
-            && backup.says("backup");
-        is_so.then_some(())
+        let is_reached = primary.holds_vip()
+            && primary.reports("primary")
+            && !backup.holds_vip()
+            && backup.reports("backup");
+        is_reached.then_some(())
     });
 }
 
 #[test]
-fn a_graceful_stop_moves_the_role() {
+fn a_graceful_stop_makes_the_other_node_primary() {
     let ([mut a, b], _switch) = nodes();
     wait_for_primary(&a, &b);
     a.keepalived.take().unwrap().stop();
@@ -86,7 +87,7 @@ fn a_graceful_stop_moves_the_role() {
 }
 
 #[test]
-fn a_cut_link_moves_the_role() {
+fn a_cut_link_makes_the_other_node_primary() {
     let ([a, b], switch) = nodes();
     wait_for_primary(&a, &b);
     switch.cut(PORTS[0]);
@@ -94,15 +95,15 @@ fn a_cut_link_moves_the_role() {
 }
 
 #[test]
-fn a_hard_kill_leaves_two_primaries_and_both_say_so() {
+fn a_killed_keepalived_leaves_two_primaries_and_both_are_reported() {
     let ([mut a, b], _switch) = nodes();
     wait_for_primary(&a, &b);
-    // Nobody takes the address off the killed node: the kernel is the truth.
+    // No process removes the address from the killed node, and the monitor reports what the kernel holds.
     a.keepalived.take().unwrap().kill();
     vipwatch_testkit::wait::wait_within(
         std::time::Duration::from_secs(20),
-        "b to take over",
-        || (b.says("primary") && b.kernel_holds_it()).then_some(()),
+        "node b to be primary",
+        || (b.reports("primary") && b.holds_vip()).then_some(()),
     );
-    assert!(a.kernel_holds_it() && a.says("primary"));
+    assert!(a.holds_vip() && a.reports("primary"));
 }

@@ -1,4 +1,4 @@
-//! One monitor for one router: the pid file, the lock, and processes that get in the way.
+//! The lock that allows one monitor for each router, and processes that are not monitors.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -11,29 +11,29 @@ use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::{output_of, read_pid};
 use vipwatch_testkit::{Release, Router, pause};
 
-use crate::{stage, subject};
+use crate::{fixture, subject};
 
-/// As many connections to the lock of `router` as the kernel queues, from a user whom the monitor does not obey.
-fn connections_of_a_stranger(router: &Router) -> Vec<OwnedFd> {
-    const ENOUGH: usize = 4_000;
+/// Opens as many connections to the lock of `router` as the kernel queues, as a user that may not replace the monitor.
+fn connections_of_another_user(router: &Router) -> Vec<OwnedFd> {
+    const MAX_CONNECTIONS: usize = 4_000;
     let name = format!("neutron-keepalived-state-change/{}", router.id);
     router.netns.visit(|| {
         let uid = rustix::process::Uid::from_raw(65534);
-        rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root, to become another user");
+        rustix::thread::set_thread_res_uid(uid, uid, uid).expect("changing the user needs root");
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
         let connect_one = || {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
             connect(&socket, &address).ok().map(|()| socket)
         };
-        std::iter::from_fn(connect_one).take(ENOUGH).collect()
+        std::iter::from_fn(connect_one).take(MAX_CONNECTIONS).collect()
     })
 }
 
-/// A state file that cannot be written is tried again by a timer, which is due when the connections are there.
+/// A timer retries the state file that could not be written. It expires while the connections wait to be accepted.
 #[test]
-fn a_process_that_connects_to_the_lock_in_a_loop_holds_up_no_timer() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn connections_to_the_lock_do_not_delay_timers() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let state = router.conf_dir.join("state");
@@ -43,9 +43,9 @@ fn a_process_that_connects_to_the_lock_in_a_loop_holds_up_no_timer() {
     router.wait_for_log("Failed to write router");
     monitor.signal(Signal::STOP);
     std::fs::remove_dir(&state).unwrap();
-    let connections = connections_of_a_stranger(&router);
+    let connections = connections_of_another_user(&router);
     assert!(connections.len() > 100, "{}", connections.len());
-    // The longest wait between two attempts.
+    // The longest delay between two attempts.
     pause(Duration::from_secs(5));
     monitor.signal(Signal::CONT);
     let tenth = &connections[9];
@@ -54,11 +54,11 @@ fn a_process_that_connects_to_the_lock_in_a_loop_holds_up_no_timer() {
     assert_eq!(router.state().as_deref(), Some("primary"), "the timer waited for the connections");
 }
 
-/// A wrapper that writes the pid of what it has started, as `daemonize` and some unit files do: that is the
+/// `daemonize` and some unit files write the pid of the process that they start into the pid file. That is the
 /// foreground process, which ends when the daemon is ready.
 #[test]
 fn the_waiting_foreground_process_is_not_taken_for_a_running_monitor() {
-    let (_lab, router, agent) = stage(Release::V26);
+    let (_lab, router, agent) = fixture(Release::V26);
     let agents = router.command(&subject());
     let mut command = Command::new("sh");
     command.args(["-c", "printf %s $$ > \"$0\"; exec \"$@\""]).arg(router.pid_file());
@@ -71,8 +71,8 @@ fn the_waiting_foreground_process_is_not_taken_for_a_running_monitor() {
 
 #[test]
 fn sudo_is_not_taken_for_a_running_monitor() {
-    let (_lab, router, agent) = stage(Release::V26);
-    // It has the words of the command that it runs, and waits for its end.
+    let (_lab, router, agent) = fixture(Release::V26);
+    // sudo has the command line of the monitor as its own arguments, and waits until the command ends.
     let mut sudo = Command::new("sudo");
     sudo.args(["-n", "sh", "-c", "exec sleep 1000", "neutron-keepalived-state-change"]);
     let mut sudo = sudo.args(router.arguments()).spawn().expect("sudo");
@@ -83,7 +83,7 @@ fn sudo_is_not_taken_for_a_running_monitor() {
         agent.wait_for_words(&["backup"]);
         assert_eq!(read_pid(&router.pid_file()), Some(monitor.pid));
     }));
-    // sudo passes this signal on to its command.
+    // sudo forwards this signal to its command.
     rustix::process::kill_process(Pid::from_child(&sudo), Signal::TERM).unwrap();
     sudo.wait().unwrap();
     started.unwrap_or_else(|panic| std::panic::resume_unwind(panic));

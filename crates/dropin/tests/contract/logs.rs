@@ -1,4 +1,4 @@
-//! The log: oslo's format, every line whole, in a file and in syslog.
+//! The log: oslo.log's format, in the file and in syslog.
 
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixDatagram;
@@ -10,11 +10,11 @@ use rustix::fs::inotify;
 use rustix::process::Signal;
 use vipwatch_testkit::{Release, wait_for};
 
-use crate::{stage, subject};
+use crate::{fixture, subject};
 
 #[test]
-fn every_line_is_in_oslos_format() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn every_line_has_the_format_of_oslo_log() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("Notified agent");
@@ -38,7 +38,7 @@ fn every_line_is_in_oslos_format() {
 
 #[test]
 fn without_debug_there_is_one_line_for_a_change() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+    let (_lab, mut router, agent) = fixture(Release::V29);
     router.debug = false;
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
@@ -52,7 +52,7 @@ fn without_debug_there_is_one_line_for_a_change() {
 
 #[test]
 fn sighup_and_rotation_reopen_the_log() {
-    let (_lab, router, agent) = stage(Release::V29);
+    let (_lab, router, agent) = fixture(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let log = router.conf_dir.join("neutron-keepalived-state-change.log");
@@ -67,20 +67,20 @@ fn sighup_and_rotation_reopen_the_log() {
 }
 
 #[test]
-fn syslog_gets_every_line_too() {
-    let (lab, router, _agent) = stage(Release::V29);
-    // In here /dev/log leads to /run/log. Others' lines come too, and are told apart by the
-    // router.
+fn every_line_also_goes_to_syslog() {
+    let (lab, router, _agent) = fixture(Release::V29);
+    // In the test environment /dev/log is a symbolic link to /run/log. Monitors of other tests write to it too; the
+    // router's id distinguishes the lines.
     let socket = lab.path().join("log");
     let receiver = UnixDatagram::bind(&socket).unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     std::os::unix::fs::symlink(&socket, "/run/log").unwrap();
     let wanted = format!("Wrote router {}", router.id);
-    // The kernel queues ten lines, and no more: one of ours may not find room among the others'.
+    // The kernel queues ten lines: a line of this monitor may be dropped while other monitors write.
     let reader = std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         loop {
-            let length = receiver.recv(&mut buffer).expect("a line in time");
+            let length = receiver.recv(&mut buffer).expect("no line arrived in time");
             let line = String::from_utf8_lossy(&buffer[..length]).into_owned();
             if line.contains(&wanted) {
                 return line;
@@ -88,7 +88,7 @@ fn syslog_gets_every_line_too() {
         }
     });
     let _monitor = router.start(&subject());
-    wait_for("a line of ours", || {
+    wait_for("a line of this router", || {
         router.take_vip();
         router.drop_vip();
         reader.is_finished().then_some(())
@@ -104,7 +104,7 @@ fn syslog_gets_every_line_too() {
 
 #[test]
 fn no_secret_of_a_config_file_is_logged() {
-    let (lab, router, agent) = stage(Release::V29);
+    let (lab, router, agent) = fixture(Release::V29);
     let config = lab.path().join("neutron.conf");
     let text = b"[DEFAULT]\ndebug = true\ntransport_url = rabbit://user:hunter2@host\n[database]\nconnection = mysql://hunter2\n";
     std::io::Write::write_all(&mut std::fs::File::create(&config).unwrap(), text).unwrap();
@@ -118,7 +118,7 @@ fn no_secret_of_a_config_file_is_logged() {
 
 #[test]
 fn a_symbolic_link_at_the_log_file_is_not_opened() {
-    let (lab, router, agent) = stage(Release::V29);
+    let (lab, router, agent) = fixture(Release::V29);
     let precious = lab.path().join("precious");
     std::io::Write::write_all(&mut std::fs::File::create(&precious).unwrap(), b"precious").unwrap();
     let log = router.conf_dir.join("neutron-keepalived-state-change.log");
@@ -126,11 +126,11 @@ fn a_symbolic_link_at_the_log_file_is_not_opened() {
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     assert_eq!(std::fs::read(&precious).unwrap(), b"precious");
-    assert!(monitor.is_alive(), "and it watches all the same");
+    assert!(monitor.is_alive(), "the monitor runs without its log file");
 }
 
-/// What happens to the files of `directory`, in order: `(event, name)`.
-fn changes_of(directory: &Path, work: impl FnOnce()) -> Vec<(&'static str, String)> {
+/// Runs `work` and returns the changes of files in `directory`, in order: `(event, name)`.
+fn changes_during(directory: &Path, work: impl FnOnce()) -> Vec<(&'static str, String)> {
     let inotify = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
     let flags = inotify::WatchFlags::MODIFY | inotify::WatchFlags::MOVED_TO;
     inotify::add_watch(&inotify, directory, flags).unwrap();
@@ -148,11 +148,11 @@ fn changes_of(directory: &Path, work: impl FnOnce()) -> Vec<(&'static str, Strin
 
 #[test]
 fn the_state_file_is_replaced_before_the_line_about_it_is_written() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+    let (_lab, mut router, agent) = fixture(Release::V29);
     router.debug = false;
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    let changes = changes_of(&router.conf_dir, || {
+    let changes = changes_during(&router.conf_dir, || {
         router.take_vip();
         router.wait_for_log(" is primary: ");
     });
@@ -163,13 +163,13 @@ fn the_state_file_is_replaced_before_the_line_about_it_is_written() {
     assert!(replaced < logged, "{changes:?}");
 }
 
-/// The kernel queues a few lines for a syslog daemon that reads nothing, and then refuses.
+/// The kernel queues a few lines for a syslog daemon that reads nothing, and refuses further lines.
 #[test]
-fn a_syslog_daemon_that_reads_nothing_holds_up_nothing() {
-    let (lab, router, agent) = stage(Release::V29);
+fn a_syslog_daemon_that_reads_nothing_does_not_block_the_monitor() {
+    let (lab, router, agent) = fixture(Release::V29);
     let socket = lab.path().join("log");
-    let _stuck = UnixDatagram::bind(&socket).unwrap();
-    // A /dev of its own, whose `log` is that socket: the tests beside this one write to the other.
+    let _unread = UnixDatagram::bind(&socket).unwrap();
+    // The monitor gets its own /dev, in which `log` is this socket. Other tests use the normal /dev/log.
     let script = "mkdir \"$0/dev\" && touch \"$0/dev/null\" && mount --bind /dev/null \"$0/dev/null\" \
                   && ln -s \"$0/log\" \"$0/dev/log\" && mount --rbind \"$0/dev\" /dev && exec \"$@\"";
     let mut command = Command::new("unshare");
@@ -183,12 +183,12 @@ fn a_syslog_daemon_that_reads_nothing_holds_up_nothing() {
         router.wait_for_state("backup");
     }
     agent.wait_for_word("backup");
-    assert!(stuck_is_full(&socket), "the monitor logs to this socket");
+    assert!(is_queue_full(&socket), "the monitor logs to this socket");
     router.stop();
     crate::reap(child);
 }
 
-fn stuck_is_full(socket: &Path) -> bool {
+fn is_queue_full(socket: &Path) -> bool {
     let sender = UnixDatagram::unbound().unwrap();
     sender.set_nonblocking(true).unwrap();
     let refused = sender.send_to(b"one more", socket).map_err(|error| error.kind());

@@ -1,8 +1,8 @@
-//! The contract between Neutron's agent and its monitor, case by case, in real namespaces.
+//! Tests of the contract between Neutron's agent and its monitor, in real namespaces.
 //!
-//! The suite runs the program in `VIPWATCH_SUBJECT`, or the one of this package. It can be
-//! pointed at another program (`cargo xtask test contract --subject PATH`): that Neutron's
-//! own script fails many cases shows that they have teeth.
+//! The suite runs the program in `VIPWATCH_SUBJECT`, or the one of this package. It can also
+//! test another program (`cargo xtask test contract --subject PATH`): Neutron's
+//! own script fails many cases, which shows that the cases detect real defects.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
@@ -33,16 +33,15 @@ fn subject() -> PathBuf {
         .map_or_else(|| env!("CARGO_BIN_EXE_neutron-keepalived-state-change").into(), PathBuf::from)
 }
 
-/// A lab with one router of `release` and an agent that behaves.
-fn stage(release: Release) -> (Lab, Router, FakeAgent) {
+/// Creates a lab with one router of `release` and an agent that answers normally.
+fn fixture(release: Release) -> (Lab, Router, FakeAgent) {
     let lab = Lab::new();
     let router = Router::new(&lab, release);
     let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     (lab, router, agent)
 }
 
-/// Ends what a test has started, and what the agent would leave alone: a program that stays
-/// in the foreground would be waited for in vain.
+/// Kills and reaps a process that a test has started. A program that stays in the foreground would otherwise never end.
 fn reap(mut child: std::process::Child) {
     let _ = child.kill();
     let _ = child.wait();

@@ -1,4 +1,4 @@
-//! Root opens the namespace; a user watches it.
+//! Privileges: root enters the namespace, then the monitor runs as an unprivileged user.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal};
 use vipwatch_testkit::monitor::children;
 use vipwatch_testkit::{Behaviour, FakeAgent, Release, Router, wait_for};
 
-use crate::{stage, subject};
+use crate::{fixture, subject};
 
 const NOBODY: u32 = 65534;
 
@@ -18,8 +18,8 @@ fn status(pid: i32, field: &str) -> String {
 }
 
 #[test]
-fn it_becomes_the_user_and_keeps_no_capability() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+fn the_monitor_becomes_the_user_and_keeps_no_capability() {
+    let (_lab, mut router, agent) = fixture(Release::V29);
     router.give_to(NOBODY);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
@@ -48,8 +48,8 @@ fn it_becomes_the_user_and_keeps_no_capability() {
 
 /// Bit 1 is `CAP_DAC_OVERRIDE`.
 #[test]
-fn as_root_it_keeps_the_right_to_override_file_modes_and_no_other() {
-    let (_lab, router, agent) = stage(Release::V29);
+fn a_monitor_that_stays_root_keeps_only_cap_dac_override() {
+    let (_lab, router, agent) = fixture(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     for set in ["CapPrm", "CapEff", "CapBnd"] {
@@ -62,8 +62,8 @@ fn as_root_it_keeps_the_right_to_override_file_modes_and_no_other() {
 }
 
 #[test]
-fn an_agent_that_is_root_may_have_directories_of_another_user_that_are_closed_to_others() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+fn a_monitor_that_stays_root_writes_to_closed_directories_of_another_user() {
+    let (_lab, mut router, agent) = fixture(Release::V29);
     router.give_to(NOBODY);
     router.owner = (0, 0);
     let socket = router.state_path.join("keepalived-state-change");
@@ -80,8 +80,8 @@ fn an_agent_that_is_root_may_have_directories_of_another_user_that_are_closed_to
     agent.wait_for_words(&["backup", "primary"]);
 }
 
-/// The monitor's command, run by root without the capabilities called `missing` (in setpriv's form).
-fn trimmed(router: &Router, missing: &str) -> Command {
+/// The monitor's command, run by root without the capabilities `missing`, which has the syntax of setpriv.
+fn command_without(router: &Router, missing: &str) -> Command {
     let agents = router.command(&subject());
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set", missing, "--inh-caps", missing]);
@@ -90,15 +90,15 @@ fn trimmed(router: &Router, missing: &str) -> Command {
 }
 
 #[test]
-fn the_conntrackd_helper_works_with_the_capabilities_that_a_trimmed_container_has() {
-    let (lab, mut router, agent) = stage(Release::V29);
+fn the_conntrackd_helper_works_without_cap_dac_override() {
+    let (lab, mut router, agent) = fixture(Release::V29);
     router.conntrackd = true;
     let bin = lab.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     let calls = lab.path().join("calls");
     let text = format!("printf '%s\\n' \"$3\" >> {}", calls.display());
     vipwatch_testkit::script(&bin.join("conntrackd"), &text);
-    let mut command = trimmed(&router, "-dac_override");
+    let mut command = command_without(&router, "-dac_override");
     command.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()));
     let child = command.spawn().unwrap();
     agent.wait_for_words(&["backup"]);
@@ -109,8 +109,8 @@ fn the_conntrackd_helper_works_with_the_capabilities_that_a_trimmed_container_ha
 }
 
 #[test]
-fn a_lost_conntrackd_helper_is_logged_and_the_agent_is_told() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+fn a_lost_conntrackd_helper_is_logged_and_the_agent_is_notified() {
+    let (_lab, mut router, agent) = fixture(Release::V29);
     router.conntrackd = true;
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
@@ -122,10 +122,10 @@ fn a_lost_conntrackd_helper_is_logged_and_the_agent_is_told() {
 }
 
 #[test]
-fn a_bounding_set_that_stays_is_logged_and_gives_nothing() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+fn a_bounding_set_that_cannot_be_emptied_is_logged_and_grants_nothing() {
+    let (_lab, mut router, agent) = fixture(Release::V29);
     router.give_to(NOBODY);
-    let child = trimmed(&router, "-setpcap").spawn().unwrap();
+    let child = command_without(&router, "-setpcap").spawn().unwrap();
     agent.wait_for_words(&["backup"]);
     router.wait_for_log("Cannot empty the bounding set of capabilities: CAP_SETPCAP is missing");
     let pid = wait_for("the pid file", || vipwatch_testkit::monitor::read_pid(&router.pid_file()));
@@ -139,7 +139,7 @@ fn a_bounding_set_that_stays_is_logged_and_gives_nothing() {
 
 #[test]
 fn a_user_can_be_given_by_name() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+    let (_lab, mut router, agent) = fixture(Release::V29);
     router.give_to(NOBODY);
     let mut command = router.command(&subject());
     let child = command.args(["--user", "nobody", "--group", "nogroup"]).spawn().unwrap();
@@ -150,24 +150,24 @@ fn a_user_can_be_given_by_name() {
 }
 
 #[test]
-fn only_the_conntrackd_helper_keeps_two_capabilities() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+fn the_conntrackd_helper_keeps_only_two_capabilities() {
+    let (_lab, mut router, agent) = fixture(Release::V29);
     router.conntrackd = true;
     router.give_to(NOBODY);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     assert_eq!(status(monitor.pid, "CapEff"), "0000000000000000");
-    let family = children(monitor.pid);
-    assert_eq!(family.len(), 1, "one helper");
+    let helpers = children(monitor.pid);
+    assert_eq!(helpers.len(), 1, "one helper");
     // Bits 1 and 12: DAC_OVERRIDE and NET_ADMIN.
-    assert_eq!(status(family[0], "CapEff"), "0000000000001002");
-    assert_eq!(status(family[0], "CapBnd"), "0000000000001002");
-    assert_eq!(status(family[0], "NoNewPrivs"), "1");
+    assert_eq!(status(helpers[0], "CapEff"), "0000000000001002");
+    assert_eq!(status(helpers[0], "CapBnd"), "0000000000001002");
+    assert_eq!(status(helpers[0], "NoNewPrivs"), "1");
 }
 
 #[test]
 fn a_log_file_left_by_a_monitor_that_stayed_root_is_set_aside() {
-    let (_lab, mut router, agent) = stage(Release::V29);
+    let (_lab, mut router, agent) = fixture(Release::V29);
     let log = router.conf_dir.join("neutron-keepalived-state-change.log");
     std::io::Write::write_all(&mut std::fs::File::create(&log).unwrap(), b"old\n").unwrap();
     let mut state = std::fs::File::create(router.conf_dir.join("state")).unwrap();
@@ -181,16 +181,16 @@ fn a_log_file_left_by_a_monitor_that_stayed_root_is_set_aside() {
 }
 
 #[test]
-fn the_agent_of_that_user_is_believed() {
-    let (lab, mut router, agent) = stage(Release::V29);
+fn an_agent_of_the_configured_user_is_trusted() {
+    let (lab, mut router, agent) = fixture(Release::V29);
     router.give_to(NOBODY);
     drop(agent);
-    // A thread that is the agent's user binds and listens.
+    // A thread that runs as the agent's user binds and listens.
     let agent = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let uid = rustix::process::Uid::from_raw(NOBODY);
             rustix::thread::set_thread_res_uid(uid, uid, uid)
-                .expect("root, to become another user");
+                .expect("changing the user needs root");
             FakeAgent::listen(lab.path(), Behaviour::Threaded)
         });
         other.join().unwrap()

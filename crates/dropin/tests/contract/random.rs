@@ -1,4 +1,4 @@
-//! A seeded random run on a real namespace, beside an independent recorder.
+//! Seeded random changes in a real namespace, compared with an independent recorder of the kernel's events.
 
 use ipnet::IpNet;
 use rustix::process::Signal;
@@ -7,45 +7,46 @@ use vipwatch_testkit::{
     AddressEditor, AddressRecorder, Behaviour, FakeAgent, Release, Router, wait_showing,
 };
 
-use crate::{stage, subject};
+use crate::{fixture, subject};
 
-/// `SplitMix64`: the same seed, the same run.
-struct Jitter(u64);
+/// A `SplitMix64` generator: the same seed gives the same run.
+struct RandomNumbers(u64);
 
-impl Jitter {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl RandomNumbers {
+    fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % sides
+        (mixed ^ (mixed >> 31)) % limit
     }
 }
 
-/// What the world can do to a router, and what it has done.
-struct World<'a> {
+/// Changes the links and addresses of a router, and keeps the expected result.
+struct RouterChanges<'a> {
     router: &'a Router,
     editor: AddressEditor,
-    /// The watched link, or what was the watched link, by whatever name.
+    /// The watched link, which may be renamed; `None` while it is deleted.
     link: Option<u32>,
     is_renamed: bool,
     has_vip: bool,
     vip: IpNet,
-    noise: Vec<IpNet>,
+    /// Other addresses on the link.
+    others: Vec<IpNet>,
 }
 
-impl<'a> World<'a> {
+impl<'a> RouterChanges<'a> {
     fn new(router: &'a Router) -> Self {
         let (editor, link) = router.editor();
         let vip = router.cidr.parse().unwrap();
-        let noise = Vec::new();
-        Self { router, editor, link: Some(link), is_renamed: false, has_vip: false, vip, noise }
+        let others = Vec::new();
+        Self { router, editor, link: Some(link), is_renamed: false, has_vip: false, vip, others }
     }
 
     fn is_primary(&self) -> bool {
         self.link.is_some() && !self.is_renamed && self.has_vip
     }
 
-    fn move_vip(&mut self) {
+    fn toggle_vip(&mut self) {
         let Some(link) = self.link else { return };
         if self.has_vip {
             self.editor.remove(link, self.vip);
@@ -61,27 +62,27 @@ impl<'a> World<'a> {
         }
     }
 
-    fn make_noise(&mut self, number: u32) {
+    fn add_other(&mut self, number: u32) {
         let Some(link) = self.link else { return };
         let other = format!("10.{}.{}.9/32", number / 200, number % 200).parse().unwrap();
         self.editor.add(link, other);
-        self.noise.push(other);
+        self.others.push(other);
     }
 
-    fn end_noise(&mut self) {
-        if let Some((link, other)) = self.link.zip(self.noise.pop()) {
+    fn remove_other(&mut self) {
+        if let Some((link, other)) = self.link.zip(self.others.pop()) {
             self.editor.remove(link, other);
         }
     }
 
-    /// More events than any queue holds, unless it is read meanwhile.
-    fn storm(&self, mut read: impl FnMut()) {
+    /// Causes more events than the kernel queues. `read` is called regularly to empty the recorder's queue.
+    fn overflow_queue(&self, mut read: impl FnMut()) {
         let Some(link) = self.link else { return };
         let other = "10.99.99.9/32".parse().unwrap();
-        for turn in 0..12_000 {
+        for number in 0..12_000 {
             self.editor.add(link, other);
             self.editor.remove(link, other);
-            if turn % 50 == 0 {
+            if number % 50 == 0 {
                 read();
             }
         }
@@ -109,36 +110,36 @@ impl<'a> World<'a> {
             self.link = Some(self.editor.link(name));
         }
         (self.is_renamed, self.has_vip) = (false, false);
-        self.noise.clear();
+        self.others.clear();
     }
 }
 
-/// Adds, removes, refreshes, noise, links that go, come and change their names, a stopped
-/// reader, lost events, an agent that goes and comes: in the end file and agent say what the
-/// kernel holds, and on the way nothing that it never held.
+/// Makes random changes: addresses are added, removed and refreshed; links are deleted, created and renamed; the monitor
+/// is stopped and loses events; the agent ends and starts again. At the end the state file and the agent have the state
+/// of the kernel, and no state was reported that the kernel never had.
 fn random_run(seed: u64) {
-    let (lab, router, agent) = stage(Release::V29);
+    let (lab, router, agent) = fixture(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let mut agent = Some(agent);
-    let mut world = World::new(&router);
-    let mut recorder = AddressRecorder::start(&router.netns, &router.link, world.vip);
-    let mut dice = Jitter(seed);
+    let mut changes = RouterChanges::new(&router);
+    let mut recorder = AddressRecorder::start(&router.netns, &router.link, changes.vip);
+    let mut random = RandomNumbers(seed);
     let mut is_stopped = false;
     for step in 0..400_u32 {
-        match dice.roll(40) {
-            0..=12 => world.move_vip(),
-            13..=17 => world.refresh(),
-            18..=26 => world.make_noise(step),
-            27..=30 => world.end_noise(),
-            31 => world.rename(),
-            32 => world.delete_or_create(),
+        match random.below(40) {
+            0..=12 => changes.toggle_vip(),
+            13..=17 => changes.refresh(),
+            18..=26 => changes.add_other(step),
+            27..=30 => changes.remove_other(),
+            31 => changes.rename(),
+            32 => changes.delete_or_create(),
             33..=34 => {
                 monitor.signal(if is_stopped { Signal::CONT } else { Signal::STOP });
                 is_stopped = !is_stopped;
             }
             35..=36 => match agent.take() {
-                Some(gone) => gone.stop(if dice.roll(2) == 0 {
+                Some(running) => running.stop(if random.below(2) == 0 {
                     SocketRemains::Nothing
                 } else {
                     SocketRemains::DeadSocket
@@ -149,42 +150,50 @@ fn random_run(seed: u64) {
         }
         if step == 200 {
             monitor.signal(Signal::STOP);
-            if world.link.is_none() {
-                world.delete_or_create();
+            if changes.link.is_none() {
+                changes.delete_or_create();
             }
-            world.storm(|| {
+            changes.overflow_queue(|| {
                 recorder.catch_up();
             });
-            world.move_vip();
+            changes.toggle_vip();
             is_stopped = true;
         }
-        // An ordinary user's queue is short.
+        // The queue of an ordinary user's socket is short.
         recorder.catch_up();
     }
     monitor.signal(Signal::CONT);
     let agent = agent.unwrap_or_else(|| FakeAgent::listen(lab.path(), Behaviour::Threaded));
-    let is_primary = world.is_primary();
-    assert_eq!(recorder.catch_up(), is_primary, "seed {seed}: the recorder and the hand disagree");
+    let is_primary = changes.is_primary();
+    assert_eq!(
+        recorder.catch_up(),
+        is_primary,
+        "seed {seed}: the recorder and the expected state differ"
+    );
     let expected = if is_primary { "primary" } else { "backup" };
     let diagnostics = || format!("{:?}; log:\n{}", agent.words().last(), router.log());
-    wait_showing(&format!("{expected} in the end, seed {seed}"), diagnostics, || {
-        let told = agent.words().last().cloned();
-        (router.state().as_deref() == Some(expected) && told.as_deref() == Some(expected))
+    wait_showing(&format!("{expected} at the end, seed {seed}"), diagnostics, || {
+        let sent = agent.words().last().cloned();
+        (router.state().as_deref() == Some(expected) && sent.as_deref() == Some(expected))
             .then_some(())
     });
-    // No spurious transition: the log alternates, and never has more changes than there were.
     router.wait_for_log("the kernel dropped events");
+    check_history(seed, &router, &agent, recorder.changes.len());
+}
+
+/// Checks the logged and the sent states of a run with `changes` changes of state in the kernel.
+fn check_history(seed: u64, router: &Router, agent: &FakeAgent, changes: usize) {
+    // The logged states alternate, and there are no more of them than changes in the kernel.
     let log = router.log();
-    let said: Vec<bool> = log
+    let logged: Vec<bool> = log
         .lines()
         .filter_map(|line| line.split(&format!("Router {} is ", router.id)).nth(1))
         .map(|rest| rest.starts_with("primary"))
         .skip(1)
         .collect();
-    assert!(said.windows(2).all(|pair| pair[0] != pair[1]), "seed {seed}: {log}");
-    let changes = recorder.changes.len();
-    assert!(said.len() <= changes, "seed {seed}: {} of {changes}", said.len());
-    // In order: with confirmations and repetitions taken together, the words take turns too.
+    assert!(logged.windows(2).all(|pair| pair[0] != pair[1]), "seed {seed}: {log}");
+    assert!(logged.len() <= changes, "seed {seed}: {} of {changes}", logged.len());
+    // Without repetitions, the states that the agent received alternate too.
     let mut words = agent.words();
     words.dedup();
     assert!(words.len() <= changes + 1, "seed {seed}: {words:?}");
@@ -193,7 +202,7 @@ fn random_run(seed: u64) {
 }
 
 #[test]
-fn random_runs_end_in_the_truth() {
+fn after_random_changes_file_and_agent_have_the_state_of_the_kernel() {
     for seed in 1..=6 {
         random_run(seed);
     }

@@ -1,12 +1,12 @@
-//! Neutron's own functional tests of its monitor, asked from outside. They look for the log
-//! lines of the Python generations.
+//! Neutron's own functional tests of its monitor, run from outside the process and under their original names. They
+//! search for the log lines of Neutron's Python monitors.
 
 use vipwatch_testkit::{Behaviour, FakeAgent, Release, peer_of, wait_for};
 
-use crate::{stage, subject};
+use crate::{fixture, subject};
 
 fn logs_changes(release: Release) {
-    let (_lab, mut router, _agent) = stage(release);
+    let (_lab, mut router, _agent) = fixture(release);
     router.conntrackd = release == Release::V26;
     let _monitor = router.start(&subject());
     router.wait_for_log("Initial status of router");
@@ -43,14 +43,14 @@ fn test_read_queue_change_state_as_called_by_15() {
 
 #[test]
 fn test_handle_initial_state_backup() {
-    let (_lab, router, _agent) = stage(Release::V29);
+    let (_lab, router, _agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     router.wait_for_log(&format!("Initial status of router {} is backup", router.id));
 }
 
 #[test]
 fn test_handle_initial_state_primary() {
-    let (_lab, router, _agent) = stage(Release::V26);
+    let (_lab, router, _agent) = fixture(Release::V26);
     router.take_vip();
     let _monitor = router.start(&subject());
     router.wait_for_log(&format!("Initial status of router {} is primary", router.id));
@@ -58,7 +58,7 @@ fn test_handle_initial_state_primary() {
 
 #[test]
 fn test_handle_initial_state_master() {
-    let (_lab, router, _agent) = stage(Release::V14_0_0);
+    let (_lab, router, _agent) = fixture(Release::V14_0_0);
     router.take_vip();
     let _monitor = router.start(&subject());
     router.wait_for_log(&format!("Initial status of router {} is master", router.id));
@@ -66,7 +66,7 @@ fn test_handle_initial_state_master() {
 
 #[test]
 fn test_handle_initial_state_backup_error_reading_initial_status() {
-    let (_lab, mut router, agent) = stage(Release::V26);
+    let (_lab, mut router, agent) = fixture(Release::V26);
     router.take_vip();
     router.cidr = "failed_IP_address".to_owned();
     let _monitor = router.start(&subject());
@@ -78,7 +78,7 @@ fn test_handle_initial_state_backup_error_reading_initial_status() {
 
 #[test]
 fn test_conntrackd_disabled() {
-    let (_lab, router, _agent) = stage(Release::V26);
+    let (_lab, router, _agent) = fixture(Release::V26);
     let _monitor = router.start(&subject());
     router.wait_for_log(&format!("Notified agent router {}", router.id));
     assert!(!router.log().contains("conntrack"), "{}", router.log());
@@ -86,13 +86,13 @@ fn test_conntrackd_disabled() {
 
 #[test]
 fn test_parse_and_handle_event_wrong_device_completes_without_error() {
-    let (_lab, router, agent) = stage(Release::V29);
+    let (_lab, router, agent) = fixture(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let peer = peer_of(&router.link);
     router.netns.ip(&format!("address add {} dev {peer}", router.cidr));
     router.netns.ip(&format!("address del {} dev {peer}", router.cidr));
-    // Proof that the foreign events were read: ours, which came after them, was.
+    // The monitor has read the events of the other link when it reacts to a later event of the watched link.
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
     assert!(monitor.is_alive());
@@ -100,7 +100,7 @@ fn test_parse_and_handle_event_wrong_device_completes_without_error() {
 
 #[test]
 fn test_parse_and_handle_event_fails_writing_state() {
-    let (_lab, router, agent) = stage(Release::V29);
+    let (_lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     router.wait_for_state("backup");
     std::fs::rename(&router.conf_dir, router.conf_dir.with_extension("away")).unwrap();
@@ -112,7 +112,7 @@ fn test_parse_and_handle_event_fails_writing_state() {
 
 #[test]
 fn test_parse_and_handle_event_fails_notifying_agent() {
-    let (lab, router, agent) = stage(Release::V29);
+    let (lab, router, agent) = fixture(Release::V29);
     let monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     drop(agent);
@@ -127,7 +127,7 @@ fn test_parse_and_handle_event_fails_notifying_agent() {
 
 #[test]
 fn test_interface_added_after_initialization() {
-    let (_lab, router, agent) = stage(Release::V29);
+    let (_lab, router, agent) = fixture(Release::V29);
     router.netns.ip(&format!("link del {}", router.link));
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
@@ -138,7 +138,7 @@ fn test_interface_added_after_initialization() {
 
 #[test]
 fn test_add_and_remove_multiple_ips() {
-    let (_lab, router, agent) = stage(Release::V29);
+    let (_lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     let (editor, link) = router.editor();
@@ -157,7 +157,7 @@ fn test_add_and_remove_multiple_ips() {
 #[test]
 fn test_add_remove_ip_address_and_interface_for_both_families() {
     for cidr in ["169.254.0.1/24", "fd00:1::5/64"] {
-        let (_lab, mut router, agent) = stage(Release::V29);
+        let (_lab, mut router, agent) = fixture(Release::V29);
         router.cidr = cidr.to_owned();
         router.netns.ip(&format!("link set {} addrgenmode none", router.link));
         let _monitor = router.start(&subject());
@@ -165,9 +165,11 @@ fn test_add_remove_ip_address_and_interface_for_both_families() {
         let (editor, link) = router.editor();
         editor.add(link, cidr.parse().unwrap());
         agent.wait_for_words(&["backup", "primary"]);
-        // A link that goes takes its addresses along.
+        // The kernel removes the addresses of a deleted link.
         router.netns.ip(&format!("link del {}", router.link));
         agent.wait_for_word("backup");
-        wait_for("the file", || (router.state().as_deref() == Some("backup")).then_some(()));
+        wait_for("backup in the state file", || {
+            (router.state().as_deref() == Some("backup")).then_some(())
+        });
     }
 }

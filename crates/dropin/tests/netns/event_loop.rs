@@ -1,8 +1,8 @@
-//! The spine when the kernel cannot be asked, does not tell, or tells late.
+//! The event loop when snapshots fail, events are lost, or an answer never ends.
 //!
-//! A second descriptor of the monitor's own socket makes it so: sent to nobody, requests
-//! fail; read from here, events never reach the monitor. Both are things that a real kernel
-//! does to a real socket.
+//! The test causes these faults through a second descriptor of the monitor's own socket. It connects the socket to a
+//! port without a receiver, so that requests fail, or reads the queued events, so that the monitor never gets them. A
+//! real kernel can cause both.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,51 +19,53 @@ use vipwatch_outlets::agent::{AgentSettings, AgentTrust};
 use vipwatch_testkit::{AddressEditor, Lab, TestNetns, wait_for};
 
 const VIP: &str = "169.254.0.1/24";
-const LATER: Duration = Duration::from_hours(1);
 
-/// What the spine had to say, in short.
+/// A timeout or interval that never expires during a test.
+const NEVER: Duration = Duration::from_hours(1);
+
+/// The recorded events that the tests compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Said {
-    NeutronState(NeutronState, ChangeCause),
-    LookFailed(String),
-    Disagreed(u32),
+enum Recorded {
+    StateChanged(NeutronState, ChangeCause),
+    SnapshotFailed(String),
+    AuditDisagreed(u32),
 }
 
 #[derive(Clone, Default)]
-struct DeliveryLog(Rc<RefCell<Vec<Said>>>);
+struct RecordingLog(Rc<RefCell<Vec<Recorded>>>);
 
-impl EventLog for DeliveryLog {
-    fn note(&mut self, event: &Event<'_>) {
-        let said = match event {
-            Event::RoleChanged(change) => Said::NeutronState(change.to, change.cause),
-            Event::LookFailed(error) => Said::LookFailed(error.to_string()),
-            Event::AuditDisagreed(count) => Said::Disagreed(*count),
+impl EventLog for RecordingLog {
+    fn record(&mut self, event: &Event<'_>) {
+        let recorded = match event {
+            Event::StateChanged(change) => Recorded::StateChanged(change.to, change.cause),
+            Event::SnapshotFailed(error) => Recorded::SnapshotFailed(error.to_string()),
+            Event::AuditDisagreed(count) => Recorded::AuditDisagreed(*count),
             _ => return,
         };
-        self.0.borrow_mut().push(said);
+        self.0.borrow_mut().push(recorded);
     }
 }
 
-/// A spine in a namespace, and a second door to its socket.
-struct Stage {
+/// An event loop in a namespace, and a second descriptor of its netlink socket.
+struct Fixture {
     lab: Lab,
     _netns: TestNetns,
     editor: AddressEditor,
     link: u32,
-    door: OwnedFd,
-    notes: DeliveryLog,
-    spine: EventLoop<DeliveryLog>,
+    socket: OwnedFd,
+    log: RecordingLog,
+    event_loop: EventLoop<RecordingLog>,
 }
 
-impl Stage {
-    fn new(first_look_limit: Duration, audit_interval: Duration) -> Self {
+impl Fixture {
+    fn new(first_snapshot_timeout: Duration, audit_interval: Duration) -> Self {
         let lab = Lab::new();
         let netns = lab.netns("s");
         netns.add_link("ha-1");
         let editor = netns.editor();
         let vip = VIP.parse().unwrap();
         let monitor = netns.visit(|| Monitor::open(vip, Scope::Vip).unwrap());
-        let door = monitor.as_fd().try_clone_to_owned().unwrap();
+        let socket = monitor.as_fd().try_clone_to_owned().unwrap();
         let name = netns.name().parse().unwrap();
         let settings = LoopSettings {
             watch: Some(WatchedAddress { link: "ha-1".parse().unwrap(), vip }),
@@ -74,49 +76,54 @@ impl Stage {
                 path: lab.path().join("no-agent"),
                 keepalived_conf: lab.path().join("keepalived.conf"),
                 trust: AgentTrust::User(0),
-                words: |role| if role == NeutronState::Primary { "primary" } else { "backup" },
+                words: |state| if state == NeutronState::Primary { "primary" } else { "backup" },
             },
-            first_look_limit,
+            first_snapshot_timeout,
             audit_interval,
             seed: 1,
         };
-        let notes = DeliveryLog::default();
-        let spine =
-            EventLoop::new(settings, Some(monitor), OptionalOutlets::default(), notes.clone())
+        let log = RecordingLog::default();
+        let event_loop =
+            EventLoop::new(settings, Some(monitor), OptionalOutlets::default(), log.clone())
                 .unwrap();
-        Self { lab, editor, link: netns.editor().link("ha-1"), _netns: netns, door, notes, spine }
+        let link = netns.editor().link("ha-1");
+        Self { lab, editor, link, _netns: netns, socket, log, event_loop }
     }
 
-    /// Whether requests of the monitor reach the kernel, or nobody.
-    fn let_it_ask(&self, is_heard: bool) {
-        let port = if is_heard { 0 } else { u32::MAX };
-        connect(&self.door, &SocketAddrNetlink::new(port, 0)).unwrap();
+    /// Makes the monitor's requests reach the kernel, or fail.
+    fn set_requests_reach_kernel(&self, is_reached: bool) {
+        let port = if is_reached { 0 } else { u32::MAX };
+        connect(&self.socket, &SocketAddrNetlink::new(port, 0)).unwrap();
     }
 
-    /// Takes away what is queued before the monitor sees it; tells whether there was anything, and whether
-    /// that was of an answer.
-    fn steal(&self) -> (bool, bool) {
-        // No larger than the monitor's own: the kernel makes its answers fit the largest.
+    /// Reads the queued messages before the monitor can. Returns whether there was a message, and whether one of them
+    /// was part of an answer.
+    fn steal_messages(&self) -> (bool, bool) {
+        // No larger than the monitor's own buffer: the kernel sizes its answers by the largest buffer it has seen.
         let mut buffer = [0_u8; 4096];
         let (mut has_stolen, mut is_answer) = (false, false);
-        while recv(&self.door, buffer.as_mut_slice(), RecvFlags::empty()).is_ok() {
+        while recv(&self.socket, buffer.as_mut_slice(), RecvFlags::empty()).is_ok() {
             has_stolen = true;
-            // `NLM_F_MULTI` in the first header: one of many parts.
+            // `NLM_F_MULTI` in the first header marks one of many parts of an answer.
             is_answer |= u16::from_ne_bytes([buffer[6], buffer[7]]) & 2 != 0;
         }
         (has_stolen, is_answer)
     }
 
-    fn turn_until(&mut self, what: &str, is_done: impl Fn(&[Said]) -> bool) {
+    fn iterate(&mut self) {
+        self.event_loop.wait_and_read(&[]).unwrap();
+        self.event_loop.tick();
+    }
+
+    fn iterate_until(&mut self, what: &str, is_done: impl Fn(&[Recorded]) -> bool) {
         wait_for(what, || {
-            self.spine.turn(&[]).unwrap();
-            self.spine.tick();
-            is_done(&self.notes.0.borrow()).then_some(())
+            self.iterate();
+            is_done(&self.log.0.borrow()).then_some(())
         });
     }
 
-    fn said(&self) -> Vec<Said> {
-        self.notes.0.borrow().clone()
+    fn recorded(&self) -> Vec<Recorded> {
+        self.log.0.borrow().clone()
     }
 
     fn state(&self) -> String {
@@ -125,94 +132,93 @@ impl Stage {
 }
 
 #[test]
-fn a_kernel_that_cannot_be_asked_is_asked_again_and_said_once() {
-    let mut stage = Stage::new(LATER, LATER);
-    stage.editor.add(stage.link, VIP.parse().unwrap());
-    stage.let_it_ask(false);
+fn a_failed_snapshot_is_retried_and_recorded_once() {
+    let mut fixture = Fixture::new(NEVER, NEVER);
+    fixture.editor.add(fixture.link, VIP.parse().unwrap());
+    fixture.set_requests_reach_kernel(false);
     for _ in 0..5 {
-        stage.spine.turn(&[]).unwrap();
-        stage.spine.tick();
+        fixture.iterate();
     }
-    let failed =
-        Said::LookFailed("cannot request the list of addresses from the kernel".to_owned());
-    assert_eq!(stage.said(), std::slice::from_ref(&failed), "one line, however often it is tried");
-    assert_eq!(stage.state(), "", "nothing is claimed that nobody has seen");
-    stage.let_it_ask(true);
-    stage.turn_until("the first look", |said| said.len() > 1);
+    let failed = Recorded::SnapshotFailed("cannot ask the kernel for its addresses".to_owned());
+    assert_eq!(fixture.recorded(), std::slice::from_ref(&failed), "one record for all retries");
+    assert_eq!(fixture.state(), "", "no state is published before a snapshot was read");
+    fixture.set_requests_reach_kernel(true);
+    fixture.iterate_until("the first snapshot", |recorded| recorded.len() > 1);
     assert_eq!(
-        stage.said(),
-        [failed, Said::NeutronState(NeutronState::Primary, ChangeCause::FirstSnapshot)]
+        fixture.recorded(),
+        [failed, Recorded::StateChanged(NeutronState::Primary, ChangeCause::FirstSnapshot)]
     );
-    assert_eq!(stage.state(), "primary");
+    assert_eq!(fixture.state(), "primary");
 }
 
 #[test]
-fn without_a_first_look_in_time_it_is_backup_until_the_truth_is_known() {
-    let mut stage = Stage::new(Duration::from_millis(30), LATER);
-    stage.editor.add(stage.link, VIP.parse().unwrap());
-    stage.let_it_ask(false);
-    stage.turn_until("an assumption", |said| said.len() > 1);
-    assert_eq!(stage.said()[1..], [Said::NeutronState(NeutronState::Backup, ChangeCause::Assumed)]);
-    assert_eq!(stage.state(), "backup");
-    stage.let_it_ask(true);
-    stage.turn_until("the truth", |said| said.len() > 2);
+fn backup_is_assumed_without_a_first_snapshot_and_corrected_by_a_later_one() {
+    let mut fixture = Fixture::new(Duration::from_millis(30), NEVER);
+    fixture.editor.add(fixture.link, VIP.parse().unwrap());
+    fixture.set_requests_reach_kernel(false);
+    fixture.iterate_until("the assumed state", |recorded| recorded.len() > 1);
     assert_eq!(
-        stage.said()[2..],
-        [Said::NeutronState(NeutronState::Primary, ChangeCause::FirstSnapshot)]
+        fixture.recorded()[1..],
+        [Recorded::StateChanged(NeutronState::Backup, ChangeCause::Assumed)]
     );
-    assert_eq!(stage.state(), "primary");
+    assert_eq!(fixture.state(), "backup");
+    fixture.set_requests_reach_kernel(true);
+    fixture.iterate_until("the real state", |recorded| recorded.len() > 2);
+    assert_eq!(
+        fixture.recorded()[2..],
+        [Recorded::StateChanged(NeutronState::Primary, ChangeCause::FirstSnapshot)]
+    );
+    assert_eq!(fixture.state(), "primary");
 }
 
 #[test]
-fn an_audit_finds_what_no_event_told_and_counts_it() {
-    let mut stage = Stage::new(LATER, Duration::from_millis(20));
-    stage.turn_until("the first look", |said| !said.is_empty());
-    stage.editor.add(stage.link, VIP.parse().unwrap());
-    assert!(stage.steal().0);
-    stage.turn_until("the audit", |said| said.len() > 2);
+fn an_audit_finds_a_change_whose_event_was_lost_and_counts_it() {
+    let mut fixture = Fixture::new(NEVER, Duration::from_millis(20));
+    fixture.iterate_until("the first snapshot", |recorded| !recorded.is_empty());
+    fixture.editor.add(fixture.link, VIP.parse().unwrap());
+    assert!(fixture.steal_messages().0);
+    fixture.iterate_until("the audit", |recorded| recorded.len() > 2);
     let found = [
-        Said::NeutronState(NeutronState::Backup, ChangeCause::FirstSnapshot),
-        Said::Disagreed(1),
-        Said::NeutronState(NeutronState::Primary, ChangeCause::Audit),
+        Recorded::StateChanged(NeutronState::Backup, ChangeCause::FirstSnapshot),
+        Recorded::AuditDisagreed(1),
+        Recorded::StateChanged(NeutronState::Primary, ChangeCause::Audit),
     ];
-    assert_eq!(stage.said(), found);
-    assert_eq!(stage.state(), "primary");
+    assert_eq!(fixture.recorded(), found);
+    assert_eq!(fixture.state(), "primary");
 }
 
 #[test]
-fn an_audit_that_agrees_says_nothing() {
-    let mut stage = Stage::new(LATER, Duration::from_millis(5));
-    stage.turn_until("the first look", |said| !said.is_empty());
-    stage.editor.add(stage.link, VIP.parse().unwrap());
+fn an_audit_that_agrees_records_nothing() {
+    let mut fixture = Fixture::new(NEVER, Duration::from_millis(5));
+    fixture.iterate_until("the first snapshot", |recorded| !recorded.is_empty());
+    fixture.editor.add(fixture.link, VIP.parse().unwrap());
     for _ in 0..50 {
-        stage.spine.turn(&[]).unwrap();
-        stage.spine.tick();
+        fixture.iterate();
     }
     let found = [
-        Said::NeutronState(NeutronState::Backup, ChangeCause::FirstSnapshot),
-        Said::NeutronState(NeutronState::Primary, ChangeCause::AddressAdded),
+        Recorded::StateChanged(NeutronState::Backup, ChangeCause::FirstSnapshot),
+        Recorded::StateChanged(NeutronState::Primary, ChangeCause::AddressAdded),
     ];
-    assert_eq!(stage.said(), found, "no disagreement, however often it is asked");
+    assert_eq!(fixture.recorded(), found, "no audit disagreed");
 }
 
 #[test]
-fn a_look_that_never_ends_is_given_up_and_begun_again() {
-    let mut stage = Stage::new(LATER, Duration::from_millis(20));
-    stage.turn_until("the first look", |said| !said.is_empty());
-    // The audit asks at the end of a turn, and its answer is queued at once: it is ours.
+fn a_snapshot_that_never_ends_is_given_up_and_requested_again() {
+    let mut fixture = Fixture::new(NEVER, Duration::from_millis(20));
+    fixture.iterate_until("the first snapshot", |recorded| !recorded.is_empty());
+    // The audit requests a snapshot in `tick`, and the kernel queues the answer at once: the test reads it first.
     wait_for("an audit", || {
-        stage.spine.turn(&[]).unwrap();
-        stage.spine.tick();
-        stage.steal().1.then_some(())
+        fixture.iterate();
+        fixture.steal_messages().1.then_some(())
     });
-    stage.turn_until("the end of patience", |said| said.len() > 1);
-    let endless = "the kernel's list of addresses is incomplete".to_owned();
-    assert_eq!(stage.said()[1..], [Said::LookFailed(endless)]);
-    stage.editor.add(stage.link, VIP.parse().unwrap());
-    stage.turn_until("it goes on", |said| said.len() > 2);
+    fixture.iterate_until("the snapshot timeout", |recorded| recorded.len() > 1);
+    let endless = "the kernel's list of addresses has no end".to_owned();
+    assert_eq!(fixture.recorded()[1..], [Recorded::SnapshotFailed(endless)]);
+    fixture.editor.add(fixture.link, VIP.parse().unwrap());
+    fixture.iterate_until("the next state", |recorded| recorded.len() > 2);
     assert!(
-        matches!(stage.said()[2], Said::NeutronState(NeutronState::Primary, _)),
+        matches!(fixture.recorded()[2], Recorded::StateChanged(NeutronState::Primary, _)),
         "{:?}",
-        stage.said()
+        fixture.recorded()
     );
 }

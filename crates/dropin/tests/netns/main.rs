@@ -1,5 +1,5 @@
-//! The event loop of the drop-in on a real kernel, in network namespaces that `cargo xtask test`
-//! provides, with the signals of directory changes blocked in every thread.
+//! Tests of the drop-in's event loop on a real kernel, in network namespaces that `cargo xtask test`
+//! provides. The signals for directory changes are blocked in every thread.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 

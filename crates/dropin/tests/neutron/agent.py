@@ -1,11 +1,13 @@
-"""Neutron's own agent, as far as a monitor can see it.
+"""The parts of Neutron's own agent that a monitor interacts with.
 
 The classes are those of the installed release: ProcessManager starts, finds and stops
-monitors; the state change server hears them; AgentMixin.enqueue_state_change decides; and
-BatchNotifier sends to a server that is stood in for here by a dictionary. Nothing of them is
-changed: what they need around them (router objects, an RPC client) is the least that works.
+monitors; the state change server receives their states; AgentMixin.enqueue_state_change
+applies them; and BatchNotifier sends them to neutron-server, which a dictionary replaces here.
+These classes are unchanged. The objects that they need (routers, an RPC client) are minimal
+replacements.
 
-Speaks JSON lines: commands on standard input, answers on standard output.
+The program reads commands from standard input and writes answers to standard output, each as
+one line of JSON.
 """
 
 import json
@@ -26,7 +28,7 @@ SERVICE = 'neutron-keepalived-state-change-monitor'
 
 
 class Router:
-    """What AgentMixin touches of a router."""
+    """The attributes and methods of a router that AgentMixin uses."""
 
     def __init__(self, agent, router_id, conf_dir):
         self.agent = agent
@@ -58,7 +60,7 @@ class Router:
 
 
 class Server:
-    """Takes what the agent would send to neutron-server."""
+    """Stores the states that the agent sends to neutron-server."""
 
     def __init__(self):
         self.states = {}
@@ -73,7 +75,7 @@ class Extensions:
 
 
 class Host:
-    """The end of AgentMixin's chain of base classes."""
+    """The last base class of AgentMixin."""
 
     def __init__(self, host):
         self.host = host
@@ -111,13 +113,13 @@ def configure(state_path, advert_int, root_helper):
     conf.set_override('ha_vrrp_advert_int', advert_int)
     conf.set_override('enable_metadata_proxy', False)
     conf.set_override('root_helper', root_helper, group='AGENT')
-    # What an agent does through a privileged daemon is done here by this process.
+    # This process does itself what a real agent does through a privileged daemon.
     privileged.default.set_client_mode(False)
     return conf
 
 
-class Desk:
-    """Takes commands."""
+class CommandServer:
+    """Runs the commands of the test."""
 
     def __init__(self, state_path, advert_int, release, root_helper, routers):
         self.conf = configure(state_path, advert_int, root_helper)
@@ -126,7 +128,7 @@ class Desk:
         self.managers = {}
         for call in routers:
             self.do_add(call)
-        # From here on it can be heard.
+        # From here on monitors can connect.
         self.agent.init_host()
 
     def command_line(self, call):
@@ -181,23 +183,23 @@ class Desk:
 def main():
     state_path, advert_int, release, root_helper = sys.argv[1:]
     routers = json.loads(sys.stdin.readline())
-    # A killed predecessor leaves its socket; ours is the one that is there later.
+    # A killed predecessor leaves its socket. Without it, the socket that appears below is that of this agent.
     socket_path = os.path.join(state_path, 'keepalived-state-change')
     if os.path.exists(socket_path):
         os.unlink(socket_path)
-    desk = Desk(state_path, int(advert_int), int(release), root_helper, routers)
+    server = CommandServer(state_path, int(advert_int), int(release), root_helper, routers)
     while not os.path.exists(socket_path):
         time.sleep(0.01)
     print(json.dumps('ready'), flush=True)
     for line in sys.stdin:
         call = json.loads(line)
         try:
-            answer = getattr(desk, 'do_' + call['do'])(call)
+            answer = getattr(server, 'do_' + call['do'])(call)
         except Exception as exc:
             answer = {'error': repr(exc)}
         print(json.dumps(answer), flush=True)
-    # Threads that wait for a monitor would keep the process: an agent that is killed does
-    # not wait either.
+    # Threads that wait for a monitor would keep the process alive. A killed agent does not wait
+    # for them either.
     os._exit(0)
 
 

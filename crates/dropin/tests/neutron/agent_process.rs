@@ -1,4 +1,4 @@
-//! The agent in `agent.py`, as a process to talk to.
+//! Runs the agent in `agent.py` as a process and sends it commands.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,14 +16,15 @@ pub(crate) enum Neutron {
 }
 
 impl Neutron {
-    /// Where it is installed.
-    pub(crate) fn home(self) -> PathBuf {
+    /// The directory in which the release is installed.
+    pub(crate) fn directory(self) -> PathBuf {
         let name = match self {
             Self::V28 => "VIPWATCH_NEUTRON_28",
             Self::V29 => "VIPWATCH_NEUTRON_29",
         };
-        let home = std::env::var_os(name);
-        home.unwrap_or_else(|| panic!("{name} is not set; hint: run `cargo xtask test neutron`"))
+        let directory = std::env::var_os(name);
+        directory
+            .unwrap_or_else(|| panic!("{name} is not set; hint: run `cargo xtask test neutron`"))
             .into()
     }
 
@@ -35,44 +36,43 @@ impl Neutron {
     }
 }
 
-/// A running agent; killed when dropped, leaving its socket behind as a killed agent does.
-pub(crate) struct QueryServer {
+/// A running agent. It is killed when dropped and leaves its socket behind, as a killed agent does.
+pub(crate) struct NeutronAgent {
     process: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-impl QueryServer {
-    /// Starts an agent that knows `routers` before anything can reach it, and whose monitors
-    /// are `program`.
-    pub(crate) fn open(lab: &Lab, neutron: Neutron, program: &Path, routers: &[&Router]) -> Self {
+impl NeutronAgent {
+    /// Starts an agent that runs `program` as its monitor. It knows `routers` before a monitor can connect to it.
+    pub(crate) fn start(lab: &Lab, neutron: Neutron, program: &Path, routers: &[&Router]) -> Self {
         let bin = lab.path().join("bin");
         let _ = std::fs::create_dir(&bin);
         let _ = std::os::unix::fs::symlink(program, bin.join("neutron-keepalived-state-change"));
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display());
         let log = std::fs::File::create(lab.path().join("agent.log")).unwrap();
-        let mut command = Command::new(neutron.home().join("bin/python"));
+        let mut command = Command::new(neutron.directory().join("bin/python"));
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neutron/agent.py"));
-        // One second of advert interval, and a root helper that helps by being none.
+        // The advert interval is 1 s. The root helper `env` runs commands unchanged, because the test is already root.
         command.arg(lab.path()).args(["1", neutron.number(), "env"]);
         command.env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut process = command.spawn().unwrap();
         let commands = process.stdin.take().unwrap();
         let answers = BufReader::new(process.stdout.take().unwrap());
-        let mut desk = Self { process, commands, answers };
+        let mut agent = Self { process, commands, answers };
         let routers: Vec<Value> = routers
             .iter()
             .map(|router| json!({ "router": router.id, "conf_dir": router.conf_dir }))
             .collect();
-        writeln!(desk.commands, "{}", Value::from(routers)).unwrap();
-        assert_eq!(desk.answer(), "ready");
-        desk
+        writeln!(agent.commands, "{}", Value::from(routers)).unwrap();
+        assert_eq!(agent.read_answer(), "ready");
+        agent
     }
 
-    /// Asks the agent to do something with `router`.
-    pub(crate) fn ask(&mut self, what: &str, router: &Router) -> Value {
+    /// Sends a command about `router` and returns the answer.
+    pub(crate) fn send(&mut self, command: &str, router: &Router) -> Value {
         self.call(&json!({
-            "do": what,
+            "do": command,
             "router": router.id,
             "netns": router.netns.name(),
             "conf_dir": router.conf_dir,
@@ -81,40 +81,40 @@ impl QueryServer {
         }))
     }
 
-    /// The state of each router, as the agent believes it.
+    /// The state of each router that the agent has applied.
     pub(crate) fn applied(&mut self) -> HashMap<String, String> {
         let answer = self.call(&json!({ "do": "applied" }));
-        words(&answer)
+        states(&answer)
     }
 
-    /// The state of each router, as the agent told neutron-server.
+    /// The state of each router that the agent has reported to neutron-server.
     pub(crate) fn reported(&mut self) -> HashMap<String, String> {
         let answer = self.call(&json!({ "do": "reported" }));
-        words(&answer)
+        states(&answer)
     }
 
     fn call(&mut self, call: &Value) -> Value {
         writeln!(self.commands, "{call}").unwrap();
-        let answer = self.answer();
+        let answer = self.read_answer();
         assert!(answer.get("error").is_none(), "{call}: {answer}");
         answer
     }
 
-    fn answer(&mut self) -> Value {
+    fn read_answer(&mut self) -> Value {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("the agent ended; see agent.log"))
     }
 }
 
-impl Drop for QueryServer {
+impl Drop for NeutronAgent {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-fn words(answer: &Value) -> HashMap<String, String> {
+fn states(answer: &Value) -> HashMap<String, String> {
     let pairs = answer.as_object().into_iter().flatten();
-    pairs.filter_map(|(id, word)| Some((id.clone(), word.as_str()?.to_owned()))).collect()
+    pairs.filter_map(|(id, state)| Some((id.clone(), state.as_str()?.to_owned()))).collect()
 }

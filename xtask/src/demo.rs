@@ -177,7 +177,7 @@ impl DemoNode {
 
     /// Reads the roles of all instances from the node.
     fn query_roles(&mut self) {
-        let answer = self.fixture.ask(&["status", "--format", "json"]);
+        let answer = self.fixture.run(&["status", "--format", "json"]);
         let Ok(answer) = serde_json::from_slice::<Value>(&answer.stdout) else { return };
         let instances = answer["instances"].as_array();
         for (demo, role) in INSTANCES.iter().zip(&mut self.roles) {
@@ -266,7 +266,7 @@ fn cause_failure(
         }
         if std::mem::take(&mut node.is_cut) {
             screen.add_action(node.name, "the cable is plugged in again");
-            switch.mend(&node.port);
+            switch.reconnect(&node.port);
         }
     }
     let node = &mut nodes[failures / 2 % NAMES.len()];
@@ -277,7 +277,7 @@ fn cause_failure(
         }
     } else {
         screen.add_action(node.name, "the cable is cut");
-        switch.cut(&node.port);
+        switch.disconnect(&node.port);
         node.is_cut = true;
     }
 }

@@ -15,7 +15,7 @@ pub const INSIDE: &str = "inside";
 pub fn enter(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
     let mut command = unshare();
     command.arg(std::env::current_exe()?).arg(INSIDE).args(args);
-    command.env(vipwatch_testkit::lab::MARK, "1");
+    command.env(vipwatch_testkit::lab::LAB_VARIABLE, "1");
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     let status = command.status().map_err(|error| TaskError(format!("unshare: {error}")))?;
     if status.success() {

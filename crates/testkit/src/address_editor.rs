@@ -1,4 +1,4 @@
-//! Changes addresses by netlink: as quick as keepalived, and in any order.
+//! Changes addresses over netlink, as fast as keepalived does, and in any order.
 
 use std::os::fd::OwnedFd;
 
@@ -16,13 +16,12 @@ use rustix::net::{
     socket_with,
 };
 
-/// A socket in one namespace.
+/// A netlink socket in one namespace.
 #[derive(Debug)]
 pub struct AddressEditor {
     socket: OwnedFd,
 }
 
-/// What to do with an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     Add,
@@ -31,16 +30,16 @@ enum Change {
 }
 
 impl AddressEditor {
-    /// A hand in the namespace of the calling thread.
+    /// Opens a socket in the namespace of the calling thread.
     pub(crate) fn new() -> Self {
         let socket =
             socket_with(SocketFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
-                .expect("a netlink socket");
-        bind(&socket, &SocketAddrNetlink::new(0, 0)).expect("a netlink address");
+                .expect("open a netlink socket");
+        bind(&socket, &SocketAddrNetlink::new(0, 0)).expect("bind a netlink socket");
         Self { socket }
     }
 
-    /// The index of the link called `name`.
+    /// The interface index of the link `name`.
     pub fn link(&self, name: &str) -> u32 {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -55,7 +54,7 @@ impl AddressEditor {
         self.change(link, cidr, Change::Add);
     }
 
-    /// Changes something about `cidr` that changes nothing.
+    /// Replaces `cidr` by itself: the kernel sends a message, and nothing changes.
     pub fn refresh(&self, link: u32, cidr: IpNet) {
         self.change(link, cidr, Change::Refresh);
     }
@@ -98,11 +97,11 @@ impl AddressEditor {
         packet.finalize();
         let mut bytes = vec![0; packet.buffer_len()];
         packet.serialize(&mut bytes);
-        send(&self.socket, &bytes, SendFlags::empty()).expect("the kernel listens");
+        send(&self.socket, &bytes, SendFlags::empty()).expect("send to the kernel");
         let mut reply = vec![0; 32 << 10];
         let (_, length) = recv(&self.socket, reply.as_mut_slice(), RecvFlags::empty())
-            .expect("the kernel answers");
+            .expect("receive from the kernel");
         let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&reply[..length]);
-        reply.expect("a netlink message").payload
+        reply.expect("a valid netlink message").payload
     }
 }

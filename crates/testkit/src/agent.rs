@@ -1,10 +1,9 @@
-//! An agent that can misbehave in every known way, and remembers what it heard: `vipwatch agent --simulate`
-//! inside the test.
+//! A fake Neutron agent inside the test, with the behaviours of `vipwatch receiver --simulate`. It records every request.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,19 +12,19 @@ use vipwatch_receiver::simulate::{CurrentBehaviour, RequestCallback, serve};
 
 use crate::wait::wait_showing;
 
-/// One request, as it was heard.
+/// A request that the agent has received.
 #[derive(Debug, Clone)]
 pub struct AgentRequest {
     /// When it was read.
     pub at: Instant,
-    /// The whole request.
+    /// The bytes of the request, as text.
     pub request: String,
-    /// How it was answered.
-    pub manner: Behaviour,
+    /// How the agent answered it.
+    pub behaviour: Behaviour,
 }
 
 impl AgentRequest {
-    /// A header's value, by its name in any case.
+    /// The value of a header, whose name may have any case; `None` if the request does not have it.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.request.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -33,152 +32,158 @@ impl AgentRequest {
         })
     }
 
-    /// The word it brought.
+    /// The reported state, such as `primary`; `none` without a state.
     pub fn word(&self) -> &str {
         self.header("X-Neutron-State").unwrap_or("none")
     }
 
-    /// The router it is about.
+    /// The id of the reported router; `none` without an id.
     pub fn router(&self) -> &str {
         self.header("X-Neutron-Router-Id").unwrap_or("none")
     }
 }
 
+/// The requests, which the server's threads add and the test reads.
 #[derive(Debug, Default)]
-struct Shared {
-    letters: Mutex<Vec<AgentRequest>>,
-    arrived: Condvar,
+struct RequestLog {
+    requests: Mutex<Vec<AgentRequest>>,
+    added: Condvar,
 }
 
-/// A listener on `<directory>/keepalived-state-change`, until dropped.
+impl RequestLog {
+    fn lock(&self) -> MutexGuard<'_, Vec<AgentRequest>> {
+        self.requests.lock().expect("no thread panics with this lock")
+    }
+}
+
+/// A server on `<directory>/keepalived-state-change`. Dropping it stops the server and removes the socket file.
 #[derive(Debug)]
 pub struct FakeAgent {
     path: PathBuf,
     listener: UnixListener,
-    shared: Arc<Shared>,
-    mood: Arc<CurrentBehaviour>,
+    log: Arc<RequestLog>,
+    behaviour: Arc<CurrentBehaviour>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What becomes of the socket file when the agent goes.
+/// What [`FakeAgent::stop`] leaves of the socket file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketRemains {
-    /// Removed, as a tidy agent does.
+    /// The file is removed, as by an agent that is stopped.
     Nothing,
-    /// Left behind, refusing connections, as a killed agent does.
+    /// The file stays and refuses connections, as after an agent that is killed.
     DeadSocket,
 }
 
 impl FakeAgent {
-    /// Starts to listen in `directory`, replacing a dead socket.
-    pub fn listen(directory: &Path, manner: Behaviour) -> Self {
+    /// Listens in `directory`, and replaces an existing socket file.
+    pub fn listen(directory: &Path, behaviour: Behaviour) -> Self {
         let path = directory.join("keepalived-state-change");
         let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).expect("the agent's socket");
-        Self::serve(path, listener, manner)
+        let listener = UnixListener::bind(&path).expect("bind the agent's socket");
+        Self::serve(path, listener, behaviour)
     }
 
-    /// An agent that nobody can reach, to stand where one is missing.
-    pub fn nowhere() -> Self {
-        let directory = tempfile::tempdir().expect("a scratch directory");
+    /// An agent in a directory that is deleted at once, so that no monitor can reach it. It takes the place of an agent
+    /// where a test has none.
+    pub fn unreachable() -> Self {
+        let directory = tempfile::tempdir().expect("create a temporary directory");
         Self::listen(directory.path(), Behaviour::Threaded)
     }
 
-    fn serve(path: PathBuf, listener: UnixListener, manner: Behaviour) -> Self {
-        let (shared, mood) = (Arc::<Shared>::default(), Arc::new(CurrentBehaviour::new(manner)));
-        let theirs = Arc::clone(&shared);
-        let heard: Arc<RequestCallback> = Arc::new(move |bytes: &[u8], manner| {
+    fn serve(path: PathBuf, listener: UnixListener, behaviour: Behaviour) -> Self {
+        let log = Arc::<RequestLog>::default();
+        let writer = Arc::clone(&log);
+        let on_request: Arc<RequestCallback> = Arc::new(move |bytes: &[u8], behaviour| {
             let request = String::from_utf8_lossy(bytes).into_owned();
-            let letter = AgentRequest { at: Instant::now(), request, manner };
-            theirs.letters.lock().expect("no panic holds this lock").push(letter);
-            theirs.arrived.notify_all();
+            writer.lock().push(AgentRequest { at: Instant::now(), request, behaviour });
+            writer.added.notify_all();
         });
-        let again = OwnedFd::from(listener.try_clone().expect("another handle on the socket"));
-        let moods = Arc::clone(&mood);
+        let socket = OwnedFd::from(listener.try_clone().expect("duplicate the socket"));
+        let behaviour = Arc::new(CurrentBehaviour::new(behaviour));
+        let current = Arc::clone(&behaviour);
         let thread = std::thread::spawn(move || {
-            // It ends when the socket is shut down.
-            let _ = serve(again, &moods, &heard);
+            // It returns an error when the socket is shut down.
+            let _ = serve(socket, &current, &on_request);
         });
-        Self { path, listener, shared, mood, thread: Some(thread) }
+        Self { path, listener, log, behaviour, thread: Some(thread) }
     }
 
-    /// From now on it behaves like this; who was kept waiting is let go.
-    pub fn behave(&self, manner: Behaviour) {
-        self.mood.set(manner);
+    /// Answers later requests with `behaviour`, and closes connections that hang.
+    pub fn set_behaviour(&self, behaviour: Behaviour) {
+        self.behaviour.set(behaviour);
     }
 
-    /// Everything heard so far.
-    pub fn letters(&self) -> Vec<AgentRequest> {
-        self.shared.letters.lock().expect("no panic holds this lock").clone()
+    /// All requests so far.
+    pub fn requests(&self) -> Vec<AgentRequest> {
+        self.log.lock().clone()
     }
 
-    /// How many requests were heard so far.
+    /// Number of requests so far.
     pub fn count(&self) -> usize {
-        self.shared.letters.lock().expect("no panic holds this lock").len()
+        self.log.lock().len()
     }
 
-    /// The last request heard.
+    /// The last request; `None` if there was none.
     pub fn last(&self) -> Option<AgentRequest> {
-        self.shared.letters.lock().expect("no panic holds this lock").last().cloned()
+        self.log.lock().last().cloned()
     }
 
-    /// Waits, without looking, for the next request that says `word`.
+    /// Waits, without polling, until the last request reports `word`; `None` after `limit`.
     pub fn wait_for_next(&self, word: &str, limit: Duration) -> Option<AgentRequest> {
-        let letters = self.shared.letters.lock().expect("no panic holds this lock");
-        let is_there = |letters: &mut Vec<AgentRequest>| {
-            letters.last().is_none_or(|letter| letter.word() != word)
+        let is_missing = |requests: &mut Vec<AgentRequest>| {
+            requests.last().is_none_or(|request| request.word() != word)
         };
-        let (letters, _) = self
-            .shared
-            .arrived
-            .wait_timeout_while(letters, limit, is_there)
-            .expect("no panic holds this lock");
-        letters.last().filter(|letter| letter.word() == word).cloned()
+        let (requests, _) = self
+            .log
+            .added
+            .wait_timeout_while(self.log.lock(), limit, is_missing)
+            .expect("no thread panics with this lock");
+        requests.last().filter(|request| request.word() == word).cloned()
     }
 
-    /// The words heard so far, in order.
+    /// The reported states so far, in order.
     pub fn words(&self) -> Vec<String> {
-        self.letters().iter().map(|letter| letter.word().to_owned()).collect()
+        self.requests().iter().map(|request| request.word().to_owned()).collect()
     }
 
-    /// Waits until the words heard are exactly `words`.
+    /// Waits until the reported states are exactly `words`.
     #[track_caller]
     pub fn wait_for_words(&self, words: &[&str]) {
         wait_showing(
-            &format!("the agent to hear {words:?}"),
-            || self.heard(),
+            &format!("the agent to receive {words:?}"),
+            || self.diagnostics(),
             || (self.words() == words).then_some(()),
         );
     }
 
-    /// Waits until the last word heard is `word`.
+    /// Waits until the last reported state is `word`.
     #[track_caller]
     pub fn wait_for_word(&self, word: &str) -> AgentRequest {
         wait_showing(
-            &format!("the agent to hear {word}"),
-            || self.heard(),
-            || self.last().filter(|letter| letter.word() == word),
+            &format!("the agent to receive {word}"),
+            || self.diagnostics(),
+            || self.last().filter(|request| request.word() == word),
         )
     }
 
-    /// The words heard so far, for a message.
-    fn heard(&self) -> String {
-        format!("it heard {:?}", self.words())
+    fn diagnostics(&self) -> String {
+        format!("the agent has received {:?}", self.words())
     }
 
-    /// Ends it, and says what becomes of its socket.
-    pub fn stop(mut self, leftover: SocketRemains) {
+    /// Stops the server.
+    pub fn stop(mut self, remains: SocketRemains) {
         self.end();
-        if leftover == SocketRemains::DeadSocket {
-            // The path must outlive the drop.
+        if remains == SocketRemains::DeadSocket {
+            // Dropping the agent removes the file at this path.
             self.path = PathBuf::new();
         }
     }
 
     fn end(&mut self) {
-        // Wakes the thread from its wait for the next caller.
+        // Ends the server's `accept`.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        self.mood.set(Behaviour::Closing);
+        self.behaviour.set(Behaviour::Closing);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -1,4 +1,4 @@
-//! What real keepalived makes of a configuration: its dump at the start.
+//! How real keepalived reads a configuration: it dumps its data structures when it starts.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -11,13 +11,13 @@ use crate::keepalived::signal;
 use crate::monitor::read_pid;
 use crate::{Lab, TestNetns, run};
 
-/// How long keepalived may take to dump its configuration before it counts as stuck.
+/// Maximum time for keepalived to dump its configuration.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The date before each line of keepalived's log, in bytes.
+/// Length of the date before each line of keepalived's log.
 const DATE_BYTES: usize = 26;
 
-/// The links that a configuration may name.
+/// The links that exist in the namespace of a [`DumpLab`].
 pub const LINKS: [&str; 4] = ["eth0", "eth1", "eth2", "bond0"];
 
 /// A namespace with [`LINKS`], in which keepalived reads configurations.
@@ -27,29 +27,29 @@ pub struct DumpLab {
     netns: TestNetns,
 }
 
-/// What keepalived says about a configuration.
+/// The result of one start of keepalived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dump {
-    /// It runs these instances, in this order.
+    /// keepalived runs these instances, in this order.
     Instances(Vec<DumpInstance>),
-    /// It does not start, for the reason in the last lines of its log.
+    /// keepalived has rejected the configuration; the last lines of its log.
     Refused(String),
-    /// It neither dumps nor ends, or it crashes.
+    /// keepalived has crashed, or has neither dumped nor ended in time; the last lines of its log.
     Broken(String),
 }
 
 /// An instance that keepalived runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DumpInstance {
-    /// Its name.
+    /// Name of the instance.
     pub name: String,
-    /// Its virtual router id.
+    /// Virtual router id, as printed.
     pub vrid: String,
-    /// The priority it starts with.
+    /// Priority at the start, as printed.
     pub priority: String,
     /// The link that `interface` names.
     pub interface: String,
-    /// Each with its prefix length, its link and whether it is excluded.
+    /// `ADDRESS/PREFIX dev LINK`, with ` excluded` for addresses that are not in adverts.
     pub addresses: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for DumpInstance {
 }
 
 impl DumpLab {
-    /// A namespace of its own.
+    /// Creates a namespace with [`LINKS`].
     pub fn new() -> Self {
         let lab = Lab::new();
         let netns = lab.netns("dump");
@@ -73,7 +73,7 @@ impl DumpLab {
         Self { lab, netns }
     }
 
-    /// A scratch directory.
+    /// A temporary directory.
     pub fn path(&self) -> &Path {
         self.lab.path()
     }
@@ -114,7 +114,7 @@ impl DumpLab {
 
     /// Kills keepalived, which takes a second or more to end by itself, and removes the links it made.
     fn stop(&self, mut child: Child) {
-        // A parent that runs starts another child.
+        // A running parent would start another child.
         signal(child.id(), "STOP");
         let pid_file = self.path().join("dump-vrrp.pid");
         if let Some(pid) = read_pid(&pid_file) {
@@ -122,7 +122,7 @@ impl DumpLab {
         }
         let _ = child.kill();
         let _ = child.wait();
-        // With the number of a process that runs, the next one would not start.
+        // keepalived does not start if a pid file has the pid of a running process.
         for file in [pid_file, self.path().join("dump.pid")] {
             let _ = std::fs::remove_file(file);
         }
@@ -143,9 +143,9 @@ impl Default for DumpLab {
     }
 }
 
-/// The lines that `child` prints, without their dates.
+/// The lines that `child` writes to standard error, without their dates.
 fn lines(child: &mut Child) -> mpsc::Receiver<String> {
-    let output = BufReader::new(child.stderr.take().expect("a pipe"));
+    let output = BufReader::new(child.stderr.take().expect("stderr is a pipe"));
     let (sender, receiver) = mpsc::sync_channel(64);
     std::thread::spawn(move || {
         for line in output.split(b'\n').map_while(Result::ok) {
@@ -159,7 +159,7 @@ fn lines(child: &mut Child) -> mpsc::Receiver<String> {
     receiver
 }
 
-/// The instances of a dump.
+/// Parses the instances of a dump.
 fn instances(log: &[String]) -> Vec<DumpInstance> {
     let mut instances: Vec<DumpInstance> = Vec::new();
     let mut list = None;
@@ -180,7 +180,7 @@ fn instances(log: &[String]) -> Vec<DumpInstance> {
             "Virtual Router ID" => value.trim().clone_into(&mut instance.vrid),
             "Priority" => value.trim().clone_into(&mut instance.priority),
             "Interface" => {
-                // `vrrp.51, vmac on eth0`, and perhaps `, xmit base i/f`.
+                // `vrrp.51, vmac on eth0`, sometimes followed by `, xmit base i/f`.
                 let base = value.split_once(" on ").map_or(value, |(_, base)| base);
                 base.split(',').next().unwrap_or(base).trim().clone_into(&mut instance.interface);
             }
@@ -192,7 +192,7 @@ fn instances(log: &[String]) -> Vec<DumpInstance> {
     instances
 }
 
-/// `10.0.0.1/24 dev vrrp.51@eth0 scope global`.
+/// Parses an address such as `10.0.0.1/24 dev vrrp.51@eth0 scope global`.
 fn address_of(text: &str, is_excluded: bool) -> String {
     let mut words = text.split_whitespace();
     let ip = words.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Real keepalived, and a switch between its nodes.
+//! Real keepalived processes, and a switch that connects their namespaces.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{Lab, TestNetns, run, wait_for};
 
-/// One keepalived process, with the configuration Neutron's agent would write; killed with
-/// its children when dropped.
+/// A keepalived process. Dropping it kills the process and its children.
 #[derive(Debug)]
 pub struct Keepalived {
     child: Child,
@@ -15,12 +14,12 @@ pub struct Keepalived {
 }
 
 impl Keepalived {
-    /// Writes `keepalived.conf` for `vip` on `link` into `directory` and starts keepalived.
+    /// Starts keepalived with the configuration that Neutron's agent writes for `vip` on `link`. Its files are in `directory`.
     pub fn start(netns: &TestNetns, directory: &Path, link: &str, vip: &str, priority: u8) -> Self {
         Self::start_with(netns, directory, &Self::router(link, vip, priority))
     }
 
-    /// What Neutron's agent would write.
+    /// The configuration that Neutron's agent writes.
     fn router(link: &str, vip: &str, priority: u8) -> String {
         format!(
             "global_defs {{\n    router_id neutron\n}}\nvrrp_instance VR_1 {{\n    state BACKUP\n    \
@@ -30,8 +29,8 @@ impl Keepalived {
         )
     }
 
-    /// Writes `config` into `directory` and starts keepalived with it. What it says is in
-    /// `keepalived.log`, for whoever wonders why a test failed.
+    /// Writes `config` into `directory` and starts keepalived with it. Its output is in `keepalived.log`, to explain a
+    /// failed test.
     pub fn start_with(netns: &TestNetns, directory: &Path, config: &str) -> Self {
         let path = directory.join("keepalived.conf");
         let staged = directory.join("keepalived.conf.new");
@@ -49,21 +48,21 @@ impl Keepalived {
         Self { child, directory: directory.to_owned() }
     }
 
-    /// Stops it in good order: it gives up the address.
+    /// Stops keepalived with SIGTERM. It removes the virtual address.
     pub fn stop(mut self) {
         signal(self.child.id(), "TERM");
         let _ = self.child.wait();
     }
 
-    /// Kills it, as dropping it does: the address stays where it is.
+    /// Kills keepalived, as dropping it does. The virtual address stays on the link.
     pub fn kill(self) {
         drop(self);
     }
 }
 
 impl Drop for Keepalived {
-    /// The parent is held first: it would start a child anew that dies before it, and a child
-    /// whose parent dies first gives up the address.
+    /// Stops the parent process before it kills the child: a running parent would start a new child. If the parent were
+    /// killed first, the child would remove the address.
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
@@ -83,15 +82,15 @@ pub(crate) fn signal(pid: impl Display, name: &str) {
     let _ = Command::new("kill").args([name, pid]).stderr(Stdio::null()).status();
 }
 
-/// A bridge in a namespace of its own, into which nodes are plugged: cutting one node off
-/// leaves the others connected.
+/// A bridge in a namespace of its own that connects the namespaces of several nodes. One node can be disconnected
+/// while the others stay connected.
 #[derive(Debug)]
 pub struct BridgeSwitch {
     netns: TestNetns,
 }
 
 impl BridgeSwitch {
-    /// A switch with nothing plugged in.
+    /// A switch without ports.
     pub fn new(lab: &Lab) -> Self {
         let netns = lab.netns("switch");
         netns.ip("link add br0 type bridge forward_delay 0");
@@ -99,27 +98,27 @@ impl BridgeSwitch {
         Self { netns }
     }
 
-    /// Gives `node` a link called `link` that leads to `port`.
+    /// Creates `link` in the namespace `node`, connected to `port` of the switch.
     pub fn plug(&self, node: &TestNetns, link: &str, port: &str) {
         let switch = self.netns.name();
         node.ip(&format!("link add {link} type veth peer name {port} netns {switch}"));
         self.netns.ip(&format!("link set {port} master br0"));
-        self.mend(port);
+        self.reconnect(port);
         node.ip(&format!("link set {link} up"));
-        // The kernel sees that both ends are up a little later; until then, frames are dropped.
+        // The port forwards frames a little after both ends are up; until then, the bridge drops them.
         let state = format!("/sys/class/net/{port}/brport/state");
         wait_for("the port to forward", || {
             (run(self.netns.command("cat").arg(&state)).trim() == "3").then_some(())
         });
     }
 
-    /// Cuts the cable at `port`.
-    pub fn cut(&self, port: &str) {
+    /// Sets `port` down, which takes the carrier from the node's link.
+    pub fn disconnect(&self, port: &str) {
         self.netns.ip(&format!("link set {port} down"));
     }
 
-    /// Plugs it in again.
-    pub fn mend(&self, port: &str) {
+    /// Sets `port` up again.
+    pub fn reconnect(&self, port: &str) {
         self.netns.ip(&format!("link set {port} up"));
     }
 }

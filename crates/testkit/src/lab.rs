@@ -1,4 +1,4 @@
-//! A scratch directory and network namespaces that go away with it.
+//! A temporary directory and temporary network namespaces for one test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use crate::AddressEditor;
 
-/// Set by `cargo xtask` for whatever it runs inside its own namespaces.
-pub const MARK: &str = "VIPWATCH_LAB";
+/// Environment variable that `cargo xtask` sets for programs that run inside its namespaces.
+pub const LAB_VARIABLE: &str = "VIPWATCH_LAB";
 
-/// A scratch directory, and the namespaces made for one test.
+/// A temporary directory. It also gives the namespaces of a test their names.
 #[derive(Debug)]
 pub struct Lab {
     directory: TempDir,
@@ -20,31 +20,33 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A new lab. Panics where namespaces cannot be made: asked but unable is a failure.
+    /// Creates a lab. Panics outside of `cargo xtask`: a test that cannot run is a failed test.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         assert!(
-            std::env::var_os(MARK).is_some(),
+            std::env::var_os(LAB_VARIABLE).is_some(),
             "this needs network namespaces of its own; hint: run `cargo xtask test`"
         );
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Short: the agent's socket must fit into 107 bytes.
-        let directory =
-            tempfile::Builder::new().prefix("vw").tempdir_in("/tmp").expect("a scratch directory");
+        // A short path: the path of the agent's socket may have 107 bytes.
+        let directory = tempfile::Builder::new()
+            .prefix("vw")
+            .tempdir_in("/tmp")
+            .expect("create a temporary directory");
         Self { directory, number }
     }
 
-    /// Sets what belongs to this lab apart from what belongs to others.
+    /// A number that no other lab of this process has.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The scratch directory.
+    /// The temporary directory.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A new namespace, loopback up.
+    /// Creates a namespace, with the loopback link up.
     pub fn netns(&self, name: &str) -> TestNetns {
         TestNetns::create(&format!("vw{}-{}-{name}", std::process::id(), self.number))
     }
@@ -56,14 +58,14 @@ impl Default for Lab {
     }
 }
 
-/// A network namespace; deleted, with every process in it, when dropped.
+/// A network namespace. Dropping it kills every process in it and deletes it.
 #[derive(Debug)]
 pub struct TestNetns {
     name: String,
 }
 
 impl TestNetns {
-    /// Makes a namespace called `name`.
+    /// Creates the namespace `name`, with the loopback link up.
     pub fn create(name: &str) -> Self {
         run(Command::new("ip").args(["netns", "add", name]));
         let netns = Self { name: name.to_owned() };
@@ -71,38 +73,38 @@ impl TestNetns {
         netns
     }
 
-    /// One that is there already.
+    /// Takes ownership of an existing namespace.
     pub(crate) fn adopt(name: &str) -> Self {
         Self { name: name.to_owned() }
     }
 
-    /// Leaves it to somebody else to delete.
+    /// Drops the value without deleting the namespace.
     pub(crate) fn forget(mut self) {
         self.name.clear();
     }
 
-    /// Its name.
+    /// Name of the namespace, as `ip netns` shows it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its handle.
+    /// Path of the namespace's file.
     pub fn path(&self) -> PathBuf {
         Path::new("/run/netns").join(&self.name)
     }
 
-    /// Runs `ip` in it, with words separated by spaces.
+    /// Runs `ip` in the namespace; `words` are its arguments, separated by spaces. Panics if it fails.
     #[track_caller]
     pub fn ip(&self, words: &str) {
         run(Command::new("ip").arg("-n").arg(&self.name).args(words.split_whitespace()));
     }
 
-    /// What `ip` says of the addresses of `link`.
+    /// The output of `ip address show` for `link`.
     pub fn addresses(&self, link: &str) -> String {
         run(Command::new("ip").args(["-n", &self.name, "address", "show", "dev", link]))
     }
 
-    /// Makes a pair of links, both up; the second is called `name` with a `p` behind.
+    /// Creates a veth pair with both ends up. The name of the other end is [`peer_of`] `name`.
     pub fn add_link(&self, name: &str) {
         let peer = peer_of(name);
         self.ip(&format!("link add {name} type veth peer name {peer}"));
@@ -110,40 +112,40 @@ impl TestNetns {
         self.ip(&format!("link set {peer} up"));
     }
 
-    /// A command that will run in it.
+    /// A command that runs `program` in the namespace.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
         command
     }
 
-    /// Opens something in it, on a thread that is spent for the purpose.
+    /// Runs `work` in the namespace, on a thread that does nothing else.
     pub fn visit<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let handle = std::fs::File::open(self.path()).expect("the namespace exists");
+        let handle = std::fs::File::open(self.path()).expect("open the namespace");
         std::thread::scope(|scope| {
             let visit = scope.spawn(move || {
                 use std::os::fd::AsFd;
                 move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::Network))
-                    .expect("the right to enter a namespace");
+                    .expect("enter the namespace");
                 work()
             });
             visit.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
-    /// A hand that changes addresses in it.
+    /// Opens a netlink socket that changes addresses in the namespace.
     pub fn editor(&self) -> AddressEditor {
         self.visit(AddressEditor::new)
     }
 
-    /// Processes in it.
+    /// The processes in the namespace.
     pub fn pids(&self) -> Vec<i32> {
         let output = Command::new("ip").args(["netns", "pids", &self.name]).output();
         let text = output.map(|output| output.stdout).unwrap_or_default();
         String::from_utf8_lossy(&text).lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Deletes it now.
+    /// Deletes the namespace now.
     pub fn delete(self) {}
 }
 
@@ -160,22 +162,22 @@ impl Drop for TestNetns {
     }
 }
 
-/// The other end of a link made by [`TestNetns::add_link`].
+/// Name of the other end of a link of [`TestNetns::add_link`]: `name` with a `p`, at most 15 bytes.
 pub fn peer_of(name: &str) -> String {
     let mut peer = name.chars().take(14).collect::<String>();
     peer.push('p');
     peer
 }
 
-/// Writes a shell script that can be run at once. A child writes it: a file that is open for writing cannot
-/// be run, and what we have open, others have who are just being started from another thread.
+/// Writes a shell script that can be run at once. A child process writes it: the kernel does not run a file that any process
+/// has open for writing, and a process that another thread starts at this moment inherits the descriptors of the test.
 #[track_caller]
 pub fn script(path: &Path, text: &str) {
     let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"";
     run(Command::new("sh").args(["-c", write, "sh", text]).arg(path));
 }
 
-/// Runs `command` to its end; panics with what it printed if it fails.
+/// Runs `command` to its end and returns its output. Panics with its errors if it fails.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

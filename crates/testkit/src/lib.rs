@@ -1,11 +1,10 @@
-//! What tests and benches stand on: throw-away namespaces, hands that change addresses,
-//! an agent that can misbehave in every known way, and the monitor as the agent starts it.
+//! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes ([`address_editor`]), real
+//! keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), the drop-in as Neutron starts it ([`monitor`],
+//! [`release`]), node processes ([`node`]), packet captures ([`wire`]), and waiting for facts ([`wait`]).
 //!
-//! Only for tests, benches and the demo. Everything here needs the power to make network
-//! namespaces, which `cargo xtask` arranges; without it a test fails and says so.
+//! It needs permission to create network namespaces. `cargo xtask` provides it; without it a test fails with a hint.
 //!
-//! The codec used here is not ours: what the tests see and do is independent of what they
-//! test.
+//! The netlink codec is not the one of `vipwatch-linux`, so that a mistake in that codec cannot hide from the tests.
 
 pub mod address_editor;
 pub mod agent;

@@ -1,4 +1,4 @@
-//! A router, and the monitor of it as its agent starts it.
+//! A Neutron HA router and its monitor (the drop-in), started the way the agent of a release starts it.
 
 use std::ffi::OsString;
 use std::io::{Read, Seek};
@@ -11,42 +11,42 @@ use crate::release::{MonitorCall, Release};
 use crate::wait::{wait_for, wait_showing, wait_within_showing};
 use crate::{AddressEditor, Lab, TestNetns};
 
-/// One HA router: a namespace with a link, and the agent's directories.
+/// One HA router: a namespace with a link, and the directories of the agent.
 #[derive(Debug)]
 pub struct Router {
-    /// Its id.
+    /// Router id.
     pub id: String,
-    /// Its namespace.
+    /// Namespace of the router.
     pub netns: TestNetns,
-    /// Its link.
+    /// Name of the HA link.
     pub link: String,
-    /// Its virtual address, as the agent writes it.
+    /// Virtual address with prefix length, as the agent writes it.
     pub cidr: String,
     /// `<state_path>/ha_confs/<id>`.
     pub conf_dir: PathBuf,
     /// `<state_path>/external/pids`.
     pub pids: PathBuf,
-    /// The agent's state directory.
+    /// `state_path` of the agent.
     pub state_path: PathBuf,
-    /// Which release calls.
+    /// The Neutron release whose agent starts the monitor.
     pub release: Release,
-    /// Passed as `--user` and `--group`.
+    /// User and group id, passed as `--user` and `--group`.
     pub owner: (u32, u32),
     /// Passed as `--enable_conntrackd`.
     pub conntrackd: bool,
     /// Passed as `--debug`.
     pub debug: bool,
-    /// More words than the agent passes, behind its own.
+    /// Further arguments, after those of the agent.
     pub extra: Vec<String>,
 }
 
 impl Router {
-    /// A router in `lab`, with the release's usual argv.
+    /// Creates a router in `lab`, with the usual arguments of the release.
     pub fn new(lab: &Lab, release: Release) -> Self {
         Self::numbered(lab, release, 1)
     }
 
-    /// One of many routers of the same agent.
+    /// Creates one of several routers of the same agent; `number` distinguishes them.
     pub fn numbered(lab: &Lab, release: Release, number: u32) -> Self {
         let id = format!("5c7d3a1e-0b1f-4c55-{:04x}-{number:012x}", lab.number() & 0xffff);
         let netns = lab.netns(&format!("r{number}"));
@@ -56,7 +56,7 @@ impl Router {
         let conf_dir = state_path.join("ha_confs").join(&id);
         let pids = state_path.join("external/pids");
         for directory in [&conf_dir, &pids] {
-            std::fs::create_dir_all(directory).expect("a directory in the lab");
+            std::fs::create_dir_all(directory).expect("create a directory in the lab");
         }
         Self {
             id,
@@ -74,53 +74,52 @@ impl Router {
         }
     }
 
-    /// Has the agent be `user`: its directories and its socket belong to it, and it is what
-    /// the monitor is told to become. Panics without the right to give files away.
+    /// Makes `user` the agent's user: the owner of its directories and its socket, and the user that the monitor switches
+    /// to. Panics without permission to change the owner.
     pub fn give_to(&mut self, user: u32) {
         self.owner = (user, user);
         let socket = self.state_path.join("keepalived-state-change");
         for path in [&self.state_path, &self.conf_dir, &self.pids, &socket] {
             std::os::unix::fs::chown(path, Some(user), Some(user))
-                .expect("root, or a second user id, to give directories away");
+                .expect("change the owner (needs root, or a second user id)");
         }
     }
 
-    /// A hand in its namespace, and the index of its link.
+    /// An address editor in the router's namespace, and the index of its link.
     pub fn editor(&self) -> (AddressEditor, u32) {
         let editor = self.netns.editor();
         let link = editor.link(&self.link);
         (editor, link)
     }
 
-    /// Puts the address on the link.
+    /// Adds the virtual address to the link.
     pub fn take_vip(&self) {
         self.netns.ip(&format!("address add {} dev {}", self.cidr, self.link));
     }
 
-    /// Takes it off.
+    /// Removes the virtual address from the link.
     pub fn drop_vip(&self) {
         self.netns.ip(&format!("address del {} dev {}", self.cidr, self.link));
     }
 
-    /// Removes the link-local addresses, and keeps the kernel from making others: from now on the kernel
-    /// reports no address of the namespace unless the test changes one.
+    /// Removes the link-local addresses and stops the kernel from creating new ones. After this, the kernel reports only
+    /// the address changes of the test.
     pub fn remove_link_local_addresses(&self) {
         for link in [&self.link, &crate::peer_of(&self.link)] {
-            // ORDER: a link that gets its carrier between the two would have a new one.
+            // ORDER: in the other order, a link that gets its carrier between the two steps would get a new address.
             self.netns.ip(&format!("link set {link} addrgenmode none"));
             self.netns.ip(&format!("-6 address flush dev {link} scope link"));
         }
     }
 
-    /// The arguments the agent would pass.
+    /// The arguments that the agent passes.
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = self.release.arguments(&self.call());
         arguments.extend(self.extra.iter().cloned());
         arguments
     }
 
-    /// The command the agent would run, with `program` in place of the name it looks up. What
-    /// it prints does not get between the lines of the test's own report.
+    /// The command that the agent runs, with `program` in place of the installed monitor. Its standard output is discarded.
     pub fn command(&self, program: &Path) -> Command {
         let mut line: Vec<OsString> =
             self.release.wrapper(&self.call()).into_iter().map(OsString::from).collect();
@@ -131,24 +130,26 @@ impl Router {
         command
     }
 
-    /// Starts the monitor the way the release's agent does.
+    /// Starts the monitor as the agent of the release does, and waits for its pid file.
     pub fn start(&self, program: &Path) -> MonitorProcess {
         let mut command = self.command(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let pid_file = self.pid_file();
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let spawned = if self.release.waits() {
-            // As `communicate()`: until it has ended and every copy of the pipes is closed.
+            // Like `communicate()` in Python: waits until the process has ended and all copies of its pipes are closed.
             let pid = Pid::from_child(&child);
             let (sender, receiver) = std::sync::mpsc::sync_channel(1);
             std::thread::spawn(move || sender.send(child.wait_with_output()));
             let output = receiver.recv_timeout(crate::wait::LIMIT).unwrap_or_else(|_late| {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
-                panic!("the agent would wait for ever for its end, or for that of its output")
+                panic!(
+                    "the process, or a copy of its output pipes, does not end: the agent would hang"
+                )
             });
-            let output = output.expect("the program can be waited for");
-            assert!(output.status.success(), "the agent saw it fail: {output:?}");
-            assert!(pid_file.exists(), "there is no pid file when the foreground has ended");
+            let output = output.expect("wait for the program");
+            assert!(output.status.success(), "the monitor has failed: {output:?}");
+            assert!(pid_file.exists(), "no pid file when the foreground process has ended");
             None
         } else {
             Some(child)
@@ -157,7 +158,7 @@ impl Router {
         MonitorProcess { pid, spawned, pid_file }
     }
 
-    /// Ends the monitor that the pid file names, for tests that started it by a command of their own.
+    /// Stops the monitor whose pid is in the pid file, for tests that have started it with their own command.
     pub fn stop(&self) {
         let pid = read_pid(&self.pid_file()).and_then(Pid::from_raw);
         let pid = pid.expect("a pid file of a running monitor");
@@ -165,33 +166,33 @@ impl Router {
         wait_for("the monitor to be gone", || (!is_alive(pid.as_raw_pid())).then_some(()));
     }
 
-    /// Runs it to its end, for command lines that should fail.
+    /// Runs the monitor with changed arguments to its end, for command lines that should fail.
     pub fn attempt(&self, program: &Path, change: impl FnOnce(&mut Vec<String>)) -> Output {
         let mut arguments = self.arguments();
         change(&mut arguments);
         output_of(Command::new(program).args(arguments))
     }
 
-    /// Where its pid file is.
+    /// Path of the monitor's pid file.
     pub fn pid_file(&self) -> PathBuf {
         self.pids.join(self.release.pid_file(&self.id))
     }
 
-    /// What the state file says; `None` if there is none.
+    /// The content of the state file; `None` if it does not exist.
     pub fn state(&self) -> Option<String> {
         std::fs::read_to_string(self.conf_dir.join("state")).ok()
     }
 
-    /// Waits until the state file says `word`.
+    /// Waits until the state file contains `word`.
     #[track_caller]
     pub fn wait_for_state(&self, word: &str) {
-        let diagnostics = || format!("it says {:?}; log:\n{}", self.state(), self.log());
-        wait_showing(&format!("the state file to say {word}"), diagnostics, || {
+        let diagnostics = || format!("the state file has {:?}; log:\n{}", self.state(), self.log());
+        wait_showing(&format!("the state file to contain {word}"), diagnostics, || {
             (self.state().as_deref() == Some(word)).then_some(())
         });
     }
 
-    /// What was logged.
+    /// The monitor's log file.
     pub fn log(&self) -> String {
         let path = self.conf_dir.join("neutron-keepalived-state-change.log");
         std::fs::read(path)
@@ -227,31 +228,30 @@ impl Router {
     }
 }
 
-/// A monitor that was started; killed when dropped.
+/// A running monitor. Dropping it kills the process.
 #[derive(Debug)]
 pub struct MonitorProcess {
-    /// Its process id, as the agent knows it.
+    /// Process id from the pid file, which is the one that the agent uses.
     pub pid: i32,
-    /// What the agent holds on to, from 29 on.
+    /// The agent's child process; `None` before release 29, whose agents wait for the foreground process to end.
     spawned: Option<Child>,
     pid_file: PathBuf,
 }
 
 impl MonitorProcess {
-    /// Sends it a signal, as the agent does.
+    /// Sends a signal to the monitor, as the agent does.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid) {
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
-    /// Whether the process is there, and not a zombie.
+    /// Whether the process exists and is not a zombie.
     pub fn is_alive(&self) -> bool {
         is_alive(self.pid)
     }
 
-    /// Whether the agent would find it: `RID.monitor` is in the command line of the pid in
-    /// the pid file.
+    /// Whether the agent considers the monitor active: the process of the pid file has `ROUTER.monitor` in its command line.
     pub fn is_active(&self, router: &str) -> bool {
         let Some(pid) = read_pid(&self.pid_file) else {
             return false;
@@ -259,7 +259,7 @@ impl MonitorProcess {
         command_line(pid).contains(&format!("{router}.monitor"))
     }
 
-    /// Waits until it is gone; its exit status, if it was the process we spawned.
+    /// Waits until the process has ended. Returns its exit status if it is a child of the test.
     #[track_caller]
     pub fn wait_until_gone(&mut self) -> Option<ExitStatus> {
         wait_for("the monitor to be gone", || {
@@ -279,26 +279,27 @@ impl Drop for MonitorProcess {
     }
 }
 
-/// Runs `command` to its end, which must come: one that stays is ended, and its status says
-/// so. Its output goes to files: what it leaves running would hold a pipe open.
+/// Runs `command` to its end. A process that does not end in time is killed, which its status shows. The output goes to files,
+/// because a process that `command` leaves running would keep a pipe open.
 pub fn output_of(command: &mut Command) -> Output {
-    let [mut stdout, mut stderr] = [(); 2].map(|()| tempfile::tempfile().expect("a scratch file"));
-    let sink = |file: &std::fs::File| Stdio::from(file.try_clone().expect("another handle"));
+    let [mut stdout, mut stderr] =
+        [(); 2].map(|()| tempfile::tempfile().expect("create a temporary file"));
+    let sink = |file: &std::fs::File| Stdio::from(file.try_clone().expect("duplicate a file"));
     command.stdin(Stdio::null()).stdout(sink(&stdout)).stderr(sink(&stderr));
-    let mut child = command.spawn().expect("the program runs");
+    let mut child = command.spawn().expect("start the program");
     let status = end_of(&mut child).unwrap_or_else(|| {
         let _ = child.kill();
-        child.wait().expect("the program can be waited for")
+        child.wait().expect("wait for the program")
     });
     let read = |file: &mut std::fs::File| {
         let mut bytes = Vec::new();
-        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).expect("what it has written");
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).expect("read the output");
         bytes
     };
     Output { status, stdout: read(&mut stdout), stderr: read(&mut stderr) }
 }
 
-/// How `child` ended; `None` if it does not end.
+/// Waits for `child`, and returns its exit status; `None` if it does not end in time.
 pub fn end_of(child: &mut Child) -> Option<ExitStatus> {
     let end = std::time::Instant::now() + crate::wait::LIMIT;
     loop {
@@ -311,7 +312,7 @@ pub fn end_of(child: &mut Child) -> Option<ExitStatus> {
     }
 }
 
-/// The pid in a pid file.
+/// The pid in a pid file; `None` if there is none.
 pub fn read_pid(path: &Path) -> Option<i32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -321,17 +322,17 @@ pub fn is_alive(pid: i32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
     };
-    // The state follows the last parenthesis: the name may hold any character.
+    // The state follows the last parenthesis: the name before it may contain any character.
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// A process's arguments, separated by spaces, as the agent joins them.
+/// The arguments of a process, separated by spaces.
 pub fn command_line(pid: i32) -> String {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).replace('\0', " ")
 }
 
-/// Processes whose parent is `pid`.
+/// The child processes of `pid`.
 pub fn children(pid: i32) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -343,7 +344,7 @@ pub fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Whose child a process is.
+/// The parent of a process; `None` if the process does not exist.
 pub fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

@@ -1,4 +1,4 @@
-//! `vipwatch node` as a process, and whoever asks it.
+//! `vipwatch node` as a process, and CLI commands that query it.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,22 +12,22 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::monitor::{end_of, output_of};
 use crate::wait::{wait_showing, wait_within_showing};
 
-/// Where everything of one node is.
+/// The files, settings and environment of one node under test.
 #[derive(Debug, Clone)]
 pub struct NodeFixture {
     program: PathBuf,
     directory: PathBuf,
     socket: PathBuf,
-    /// The namespace that stands for the machine it runs on, if it is not the test's own.
+    /// Network namespace in which the node runs; `None` for the one of the test.
     netns: Option<String>,
-    /// Variables for the node's environment.
+    /// Further variables of the node's environment.
     environment: Vec<(String, String)>,
-    /// The time of its watchdog, as a service manager says it.
+    /// Watchdog time, passed as `WATCHDOG_USEC`; `None` for no watchdog.
     watchdog: Option<Duration>,
 }
 
 impl NodeFixture {
-    /// A node below `directory`, run by `program`.
+    /// A node with all its files below `directory`. `program` is the `vipwatch` binary.
     pub fn new(program: &Path, directory: &Path) -> Self {
         Self {
             program: program.to_owned(),
@@ -39,35 +39,35 @@ impl NodeFixture {
         }
     }
 
-    /// The same, with another socket.
+    /// Uses another path for the node's socket.
     #[must_use]
     pub fn with_socket(mut self, path: &Path) -> Self {
         path.clone_into(&mut self.socket);
         self
     }
 
-    /// The same, with a variable in the environment of the node.
+    /// Sets a variable in the node's environment.
     #[must_use]
     pub fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same, on a machine for which `netns` stands.
+    /// Runs the node and the commands in `netns`.
     #[must_use]
     pub fn on(mut self, netns: &crate::TestNetns) -> Self {
         self.netns = Some(netns.name().to_owned());
         self
     }
 
-    /// The same, with a service manager that wants to hear of it within `period`.
+    /// Sets the watchdog time.
     #[must_use]
     pub fn with_watchdog(mut self, period: Duration) -> Self {
         self.watchdog = Some(period);
         self
     }
 
-    /// The program, on its machine.
+    /// A command that runs the program in the node's namespace.
     pub fn command(&self) -> Command {
         let Some(netns) = &self.netns else { return Command::new(&self.program) };
         let mut command = Command::new("ip");
@@ -75,27 +75,27 @@ impl NodeFixture {
         command
     }
 
-    /// Where it answers.
+    /// Path of the node's socket.
     pub fn socket(&self) -> PathBuf {
         self.socket.clone()
     }
 
-    /// Where its history is.
+    /// Directory of the history and the journal.
     pub fn state_dir(&self) -> PathBuf {
         self.directory.join("state")
     }
 
-    /// Its configuration.
+    /// Path of the configuration file.
     pub fn config(&self) -> PathBuf {
         self.directory.join("vipwatch.toml")
     }
 
-    /// Where it is told to find ordinary keepalived.
+    /// Path of the keepalived configuration that the node reads.
     pub fn keepalived_conf(&self) -> PathBuf {
         self.directory.join("keepalived.conf")
     }
 
-    /// Writes its configuration, with mode 0640 if it is new: it may hold credentials.
+    /// Writes the configuration file. A new file has mode 0640, because a configuration may contain credentials.
     pub fn configure(&self, text: &str) {
         let file = std::fs::File::options()
             .write(true)
@@ -104,32 +104,32 @@ impl NodeFixture {
             .mode(0o640)
             .open(self.config());
         let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.expect("a configuration");
+        written.expect("write the configuration");
     }
 
-    /// What it logs.
+    /// The node's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
-    /// Waits for `text` in the log, which is written a little after what it is about.
+    /// Waits for `text` in the log. The node writes its log a little after each event.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
         let what = format!("{text:?} in the log");
         wait_showing(&what, || self.log(), || self.log().contains(text).then_some(()));
     }
 
-    /// Starts it, and waits until it says that it is ready.
+    /// Starts the node and waits for its `READY=1`.
     pub fn start(&self) -> NodeProcess {
         self.start_within(crate::wait::LIMIT)
     }
 
-    /// As [`Self::start`], with a limit of its own.
+    /// As [`Self::start`], with another limit.
     pub fn start_within(&self, limit: Duration) -> NodeProcess {
         let notify = self.directory.join("notify");
         let _ = std::fs::remove_file(&notify);
-        let manager = UnixDatagram::bind(&notify).expect("a socket");
-        manager.set_nonblocking(true).expect("a socket that does not wait");
+        let manager = UnixDatagram::bind(&notify).expect("bind the notify socket");
+        manager.set_nonblocking(true).expect("set the socket to non-blocking");
         if !self.config().exists() {
             self.configure("");
         }
@@ -138,21 +138,21 @@ impl NodeFixture {
         let mut command = self.node_command();
         command.env("NOTIFY_SOCKET", &notify);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.stderr(log.expect("a log"));
+        command.stderr(log.expect("open the log"));
         if let Some(period) = self.watchdog {
             command.env("WATCHDOG_USEC", period.as_micros().to_string());
         }
-        let child = command.spawn().expect("the node runs");
+        let child = command.spawn().expect("start the node");
         let mut process = NodeProcess { child, manager };
         let log = || self.log();
         wait_within_showing(limit, "the node to be ready", log, || {
-            assert!(process.is_alive(), "it has ended: {}", self.log());
+            assert!(process.is_alive(), "the node has ended: {}", self.log());
             process.notices().iter().any(|notice| notice == "READY=1").then_some(())
         });
         process
     }
 
-    /// The command that starts it.
+    /// The command that starts the node.
     pub fn node_command(&self) -> Command {
         let mut command = self.command();
         command.arg("node").arg("--config").arg(self.config());
@@ -162,8 +162,8 @@ impl NodeFixture {
         command
     }
 
-    /// Asks it on the command line.
-    pub fn ask(&self, words: &[&str]) -> Output {
+    /// Runs a `vipwatch` command that queries this node.
+    pub fn run(&self, words: &[&str]) -> Output {
         let mut command = self.command();
         output_of(
             command
@@ -175,15 +175,15 @@ impl NodeFixture {
         )
     }
 
-    /// The same, as one text.
-    pub fn say(&self, words: &[&str]) -> String {
-        let output = self.ask(words);
+    /// As [`Self::run`]; returns standard output and standard error as one text.
+    pub fn run_text(&self, words: &[&str]) -> String {
+        let output = self.run(words);
         let both = [output.stdout, output.stderr].concat();
         String::from_utf8_lossy(&both).into_owned()
     }
 }
 
-/// A node that runs; killed when dropped.
+/// A running node. Dropping it kills the process.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Child,
@@ -191,17 +191,17 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Its process.
+    /// Process id.
     pub fn pid(&self) -> i32 {
-        i32::try_from(self.child.id()).expect("a pid")
+        i32::try_from(self.child.id()).expect("a pid fits into an i32")
     }
 
-    /// Whether it runs.
+    /// Whether the process runs.
     pub fn is_alive(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|status| status.is_none())
     }
 
-    /// What it has told the service manager since the last call.
+    /// The messages to the service manager since the last call.
     pub fn notices(&self) -> Vec<String> {
         let mut notices = Vec::new();
         let mut buffer = [0; 512];
@@ -211,13 +211,13 @@ impl NodeProcess {
         notices
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the node.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("a process of ours");
+        kill_process(pid, signal).expect("the node is a child of the test");
     }
 
-    /// Has it read its configuration again.
+    /// Makes the node read its configuration again, and waits until it has.
     pub fn reload(&self) {
         let _ = self.notices();
         self.signal(Signal::HUP);
@@ -226,16 +226,16 @@ impl NodeProcess {
         });
     }
 
-    /// Has it stop; tells how it ended.
+    /// Stops the node with SIGTERM, and returns its exit status.
     pub fn stop(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
-        end_of(&mut self.child).expect("it ends")
+        end_of(&mut self.child).expect("the node ends")
     }
 
-    /// Kills it, at once.
+    /// Kills the node.
     pub fn kill(mut self) {
-        self.child.kill().expect("a process of ours");
-        self.child.wait().expect("a process of ours");
+        self.child.kill().expect("the node is a child of the test");
+        self.child.wait().expect("the node is a child of the test");
     }
 }
 

@@ -1,4 +1,4 @@
-//! An independent witness: its own socket, another codec, its own idea of who is primary.
+//! Records the changes of one address, independently of the code under test: own socket, other codec, own rules.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -16,37 +16,38 @@ use rustix::net::{
 
 use crate::TestNetns;
 
-/// Records how often an address came and went on the link of one name.
+/// Records each addition and removal of an address on the link with a given name.
 #[derive(Debug)]
 pub struct AddressRecorder {
     socket: OwnedFd,
-    /// The name, and who bears it now.
     name: String,
-    bearer: Option<u32>,
+    /// Index of the link that has the name now; `None` if no link has it.
+    link: Option<u32>,
     vip: IpNet,
-    /// The links that hold the address, by whatever name.
+    /// Indexes of the links that have the address, whatever their name is.
     holders: HashSet<u32>,
     is_held: bool,
-    /// Every change, in order: true for "came".
+    /// Every change, in order: true if the address was added.
     pub changes: Vec<bool>,
 }
 
 impl AddressRecorder {
-    /// Starts recording `vip` on the link called `name`, which exists and does not hold it yet.
+    /// Starts to record `vip` on the link `name`, which exists and does not have the address yet.
     pub fn start(netns: &TestNetns, name: &str, vip: IpNet) -> Self {
         let socket = netns.visit(|| {
             let socket =
                 socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::NONBLOCK, None)
-                    .expect("a netlink socket");
+                    .expect("open a netlink socket");
             let _ = sockopt::set_socket_recv_buffer_size_force(&socket, 32 << 20);
             // RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR.
-            bind(&socket, &SocketAddrNetlink::new(0, 0x1 | 0x10 | 0x100)).expect("a subscription");
+            bind(&socket, &SocketAddrNetlink::new(0, 0x1 | 0x10 | 0x100))
+                .expect("subscribe to netlink groups");
             socket
         });
         Self {
             socket,
             name: name.to_owned(),
-            bearer: Some(netns.editor().link(name)),
+            link: Some(netns.editor().link(name)),
             vip,
             holders: HashSet::new(),
             is_held: false,
@@ -54,21 +55,21 @@ impl AddressRecorder {
         }
     }
 
-    /// Waits until something happens.
+    /// Waits until the kernel has sent a message.
     pub fn wait(&self) {
         let mut waiting = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::IN)];
-        // Interrupted is as good as woken: the caller looks.
+        // After an interruption by a signal, the caller finds no message and waits again.
         let _ = rustix::event::poll(&mut waiting, None);
     }
 
-    /// Takes in what has happened since; true if the address is there now.
+    /// Processes all messages that have arrived. Returns whether the link has the address now.
     pub fn catch_up(&mut self) -> bool {
         let mut buffer = vec![0; 64 << 10];
         loop {
             let length = match recv(&self.socket, buffer.as_mut_slice(), RecvFlags::empty()) {
                 Ok((_, length)) => length,
                 Err(Errno::AGAIN) => return self.is_held,
-                Err(errno) => panic!("the recorder missed something: {errno}"),
+                Err(errno) => panic!("the recorder has lost messages: {errno}"),
             };
             self.take(&buffer[..length]);
         }
@@ -78,7 +79,7 @@ impl AddressRecorder {
         while let Ok(buffer) = NetlinkBuffer::new_checked(datagram) {
             let length = buffer.length() as usize;
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&datagram[..length]);
-            match message.expect("a netlink message").payload {
+            match message.expect("a valid netlink message").payload {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address))
                     if self.is_vip(&address) =>
                 {
@@ -90,16 +91,16 @@ impl AddressRecorder {
                     self.holders.remove(&address.header.index);
                 }
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-                    self.name_link(&link);
+                    self.update_link(&link);
                 }
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) => {
                     self.holders.remove(&link.header.index);
-                    self.bearer = self.bearer.filter(|bearer| *bearer != link.header.index);
+                    self.link = self.link.filter(|index| *index != link.header.index);
                 }
                 _ => {}
             }
             datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
-            let is_held = self.bearer.is_some_and(|bearer| self.holders.contains(&bearer));
+            let is_held = self.link.is_some_and(|index| self.holders.contains(&index));
             if is_held != self.is_held {
                 self.is_held = is_held;
                 self.changes.push(is_held);
@@ -117,12 +118,12 @@ impl AddressRecorder {
             })
     }
 
-    fn name_link(&mut self, message: &LinkMessage) {
-        let is_ours = message.attributes.contains(&LinkAttribute::IfName(self.name.clone()));
-        if is_ours {
-            self.bearer = Some(message.header.index);
-        } else if self.bearer == Some(message.header.index) {
-            self.bearer = None;
+    fn update_link(&mut self, message: &LinkMessage) {
+        let has_name = message.attributes.contains(&LinkAttribute::IfName(self.name.clone()));
+        if has_name {
+            self.link = Some(message.header.index);
+        } else if self.link == Some(message.header.index) {
+            self.link = None;
         }
     }
 }

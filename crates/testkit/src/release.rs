@@ -1,22 +1,22 @@
-//! How each release of Neutron calls its monitor, word for word.
+//! The exact command line with which each Neutron release starts its monitor.
 
 use std::path::Path;
 
-/// A release, by its version: the oldest one that calls its monitor in this way.
+/// A version of Neutron. Versions between two of these start the monitor like the older one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "a version needs no words")]
+#[expect(missing_docs, reason = "the name is the version")]
 pub enum Release {
-    /// Queens, but for 12.0.6.
+    /// Queens, except 12.0.6.
     V12,
-    /// With the agent's root helper; an empty text where there is none.
+    /// Passes the agent's root helper, and an empty root helper daemon.
     V12_0_6,
-    /// Rocky, but for 13.0.3.
+    /// Rocky, except 13.0.3.
     V13,
     V13_0_3,
-    /// Stein, the first one: with the literal `None`.
+    /// The first Stein: passes the literal `None` as root helper daemon.
     V14_0_0,
     V14_0_1,
-    /// Without the root helper, and with a longer name of the pid file.
+    /// Does not pass the root helper, and has a longer pid file name.
     V14_0_2,
     /// Train.
     V15,
@@ -40,7 +40,7 @@ pub enum Release {
     V29,
 }
 
-/// What an agent knows about the router.
+/// The values of a router that the agent passes to its monitor.
 #[derive(Debug)]
 pub struct MonitorCall<'a> {
     /// Router id.
@@ -51,29 +51,29 @@ pub struct MonitorCall<'a> {
     pub conf_dir: &'a Path,
     /// Link.
     pub link: &'a str,
-    /// Virtual address.
+    /// Virtual address with prefix length.
     pub cidr: &'a str,
     /// Directory of pid files.
     pub pids: &'a Path,
-    /// The agent's state directory.
+    /// `state_path` of the agent.
     pub state_path: &'a Path,
-    /// The agent's user.
+    /// User id of the agent.
     pub user: u32,
-    /// The agent's group.
+    /// Group id of the agent.
     pub group: u32,
-    /// `ha_conntrackd_enabled`.
+    /// `ha_conntrackd_enabled` of the agent.
     pub conntrackd: bool,
-    /// The agent's `debug`.
+    /// `debug` of the agent.
     pub debug: bool,
 }
 
 impl Release {
-    /// The word for a primary.
+    /// The word for the primary state.
     pub fn primary(self) -> &'static str {
         if self < Self::V17 { "master" } else { "primary" }
     }
 
-    /// Whether the agent waits for the program to end.
+    /// Whether the agent waits for the started process to end.
     pub fn waits(self) -> bool {
         self < Self::V29
     }
@@ -92,8 +92,8 @@ impl Release {
         }
     }
 
-    /// What stands before the program: up to 15 it is started inside the namespace, from 22
-    /// to 28 with a mark in its environment.
+    /// The words before the program: up to release 15 the agent starts it inside the namespace, from 22 to 28 with a tag in
+    /// its environment.
     pub fn wrapper(self, call: &MonitorCall<'_>) -> Vec<String> {
         let words = |text: String| text.split(' ').map(str::to_owned).collect();
         if self < Self::V16 {

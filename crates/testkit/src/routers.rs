@@ -1,5 +1,4 @@
-//! Many routers, each in a namespace of its own, as Neutron would have them: made in one go, and
-//! deleted in one go.
+//! Many Neutron routers, each in a namespace of its own, created and deleted together.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,23 +11,23 @@ use crate::{AddressEditor, TestNetns};
 /// The address that makes a router primary.
 pub const VIP: &str = "169.254.0.1/24";
 
-/// The link it is on.
+/// The link that has [`VIP`].
 pub const LINK: &str = "ha-1";
 
-/// Routers.
+/// A set of routers. Dropping it deletes their namespaces.
 #[derive(Debug)]
 pub struct Routers {
     directory: PathBuf,
-    /// Each of them.
+    /// The routers.
     pub each: Vec<HaRouter>,
 }
 
-/// One router: its namespace, and a hand in it.
+/// One router with its namespace.
 #[derive(Debug)]
 pub struct HaRouter {
-    /// What it is called.
+    /// Router id.
     pub id: String,
-    /// Where it lives.
+    /// Namespace of the router.
     pub netns: TestNetns,
     editor: AddressEditor,
     link: u32,
@@ -36,10 +35,10 @@ pub struct HaRouter {
 }
 
 impl Routers {
-    /// Makes `count` routers below `directory`, which stands for Neutron's `state_path`; each with
-    /// so many `floating` addresses. `mark` sets their names apart from those of others.
-    pub fn new(directory: &Path, mark: &str, count: usize, floating: usize) -> Self {
-        let ids: Vec<String> = (0..count).map(|number| format!("{mark}-{number}")).collect();
+    /// Creates `count` routers, each with `floating` floating addresses. `directory` is Neutron's `state_path`. The
+    /// router ids begin with `prefix`.
+    pub fn new(directory: &Path, prefix: &str, count: usize, floating: usize) -> Self {
+        let ids: Vec<String> = (0..count).map(|number| format!("{prefix}-{number}")).collect();
         let names: Vec<String> = ids.iter().map(|id| format!("qrouter-{id}")).collect();
         let add: Vec<String> = names.iter().map(|name| format!("netns add {name}\n")).collect();
         batch(&mut Command::new("ip"), &add.concat());
@@ -54,7 +53,7 @@ impl Routers {
             batch(Command::new("ip").args(["-n", &name]), &links);
             let floating: Vec<IpNet> = (0..floating)
                 .map(|n| format!("10.{}.{}.{}/32", n / 62_500, n / 250 % 250, n % 250 + 1))
-                .map(|text| text.parse().expect("an address"))
+                .map(|text| text.parse().expect("a valid address"))
                 .collect();
             write_conf(directory, &id, &floating);
             let editor = netns.editor();
@@ -64,7 +63,7 @@ impl Routers {
         routers
     }
 
-    /// Where their configuration is.
+    /// The `state_path` with the configurations.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -74,7 +73,7 @@ impl Drop for Routers {
     fn drop(&mut self) {
         let names = self.each.iter().map(|router| router.netns.name());
         let del: Vec<String> = names.map(|name| format!("netns del {name}\n")).collect();
-        // Those that a test has deleted already are gone.
+        // A test may have deleted some of them already.
         let _ = try_batch(Command::new("ip").arg("-force"), &del.concat());
         for router in self.each.drain(..) {
             router.netns.forget();
@@ -83,7 +82,7 @@ impl Drop for Routers {
 }
 
 impl HaRouter {
-    /// The addresses come, as keepalived adds them: the one that decides first.
+    /// Adds the addresses in keepalived's order: [`VIP`] first, which makes the router primary.
     pub fn take(&self) {
         self.editor.add(self.link, vip());
         for address in &self.floating {
@@ -91,7 +90,7 @@ impl HaRouter {
         }
     }
 
-    /// They go.
+    /// Removes the addresses, [`VIP`] last.
     pub fn give_up(&self) {
         for address in &self.floating {
             self.editor.remove(self.link, *address);
@@ -99,21 +98,21 @@ impl HaRouter {
         self.editor.remove(self.link, vip());
     }
 
-    /// The hand in its namespace, and the link.
+    /// The address editor of the namespace, and the index of [`LINK`].
     pub fn editor(&self) -> (&AddressEditor, u32) {
         (&self.editor, self.link)
     }
 }
 
-/// The address that makes a router primary.
+/// [`VIP`] as an address.
 pub fn vip() -> IpNet {
-    VIP.parse().expect("an address")
+    VIP.parse().expect("a valid address")
 }
 
-/// As the agent writes it.
+/// Writes `keepalived.conf` as the agent does.
 pub fn write_conf(directory: &Path, id: &str, floating: &[IpNet]) {
     let directory = directory.join("ha_confs").join(id);
-    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::create_dir_all(&directory).expect("create a directory");
     let excluded: Vec<String> =
         floating.iter().map(|address| format!("        {address} dev {LINK}\n")).collect();
     let excluded = excluded.concat();
@@ -122,12 +121,12 @@ pub fn write_conf(directory: &Path, id: &str, floating: &[IpNet]) {
          virtual_router_id 1\n    priority 50\n    advert_int 2\n    virtual_ipaddress {{\n        \
          {VIP} dev {LINK}\n    }}\n    virtual_ipaddress_excluded {{\n{excluded}    }}\n}}\n"
     );
-    // In one step, as the agent does.
+    // Renamed into place, as the agent does.
     let staged = directory.join("keepalived.conf.new");
     let written = std::fs::File::create(&staged)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| std::fs::rename(&staged, directory.join("keepalived.conf")));
-    written.expect("a configuration");
+    written.expect("write the configuration");
 }
 
 #[track_caller]
@@ -137,9 +136,9 @@ fn batch(command: &mut Command, lines: &str) {
 
 fn try_batch(command: &mut Command, lines: &str) -> bool {
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().expect("ip runs");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(lines.as_bytes()).expect("ip reads");
+    let mut child = command.spawn().expect("start ip");
+    let mut stdin = child.stdin.take().expect("stdin is a pipe");
+    stdin.write_all(lines.as_bytes()).expect("write to ip");
     drop(stdin);
-    child.wait().expect("ip ends").success()
+    child.wait().expect("wait for ip").success()
 }

@@ -1,24 +1,24 @@
-//! Waiting for facts. The only place that sleeps.
+//! Waits until something is true. No other module of the tests sleeps.
 
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that happens at all on a busy machine, where others delete a thousand
-/// namespaces and the kernel lets nobody else touch a link meanwhile; not a speed limit.
+/// Maximum time of a wait. It is not a performance limit: while another test deletes a thousand namespaces, the kernel
+/// blocks all changes of links for many seconds.
 pub const LIMIT: Duration = Duration::from_mins(1);
 
-/// Asks `probe` until it answers; panics with `what` if it has not within [`LIMIT`].
+/// Calls `probe` until it returns `Some`; panics with `what` after [`LIMIT`].
 #[track_caller]
 pub fn wait_for<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     wait_within(LIMIT, what, probe)
 }
 
-/// As [`wait_for`], with a limit of its own.
+/// As [`wait_for`], with another limit.
 #[track_caller]
 pub fn wait_within<T>(limit: Duration, what: &str, probe: impl FnMut() -> Option<T>) -> T {
     wait_within_showing(limit, what, String::new, probe)
 }
 
-/// As [`wait_for`]; a failure also shows `diagnostics`, which is read after the wait.
+/// As [`wait_for`]; a failure also shows `diagnostics`, which is called after the wait.
 #[track_caller]
 pub fn wait_showing<T>(
     what: &str,
@@ -28,7 +28,7 @@ pub fn wait_showing<T>(
     wait_within_showing(LIMIT, what, diagnostics, probe)
 }
 
-/// As [`wait_showing`], with a limit of its own.
+/// As [`wait_showing`], with another limit.
 #[track_caller]
 pub fn wait_within_showing<T>(
     limit: Duration,
@@ -38,21 +38,21 @@ pub fn wait_within_showing<T>(
 ) -> T {
     let end = Instant::now() + limit;
     loop {
-        if let Some(answer) = probe() {
-            return answer;
+        if let Some(value) = probe() {
+            return value;
         }
         assert!(Instant::now() < end, "waited {limit:?} in vain for {what}\n{}", diagnostics());
         pause(Duration::from_millis(2));
     }
 }
 
-/// Panics if `probe` objects at any time during `span`: for things that must not happen.
+/// Panics with `what` if `probe` returns false at any time during `span`.
 #[track_caller]
 pub fn stays(span: Duration, what: &str, probe: impl FnMut() -> bool) {
     stays_showing(span, what, String::new, probe);
 }
 
-/// As [`stays`]; a failure also shows `diagnostics`, which is read when `probe` objects.
+/// As [`stays`]; a failure also shows `diagnostics`, which is called after `probe` has returned false.
 #[track_caller]
 pub fn stays_showing(
     span: Duration,
@@ -62,14 +62,13 @@ pub fn stays_showing(
 ) {
     let end = Instant::now() + span;
     while Instant::now() < end {
-        assert!(probe(), "it did not stay so: {what}\n{}", diagnostics());
+        assert!(probe(), "did not stay true: {what}\n{}", diagnostics());
         pause(Duration::from_millis(2));
     }
 }
 
-/// Lets time pass, where time itself is the subject: an agent that is slow, a watcher that
-/// shows. Never to hope that something has happened meanwhile.
-#[expect(clippy::disallowed_methods, reason = "the one place that sleeps")]
+/// Sleeps, for tests in which time itself matters, such as a slow agent. Do not use it to wait for a fact.
+#[expect(clippy::disallowed_methods, reason = "the only function that sleeps")]
 pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }

@@ -1,4 +1,4 @@
-//! What goes over a link: tcpdump's record, with the kernel's own times.
+//! Captures announcements on a link with tcpdump, with the kernel's timestamps.
 
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
@@ -11,19 +11,19 @@ use tempfile::NamedTempFile;
 use crate::TestNetns;
 use crate::wait::wait_showing;
 
-/// A recording, until dropped.
+/// A running capture. Dropping it stops tcpdump.
 #[derive(Debug)]
 pub struct Wire {
     child: Child,
     file: NamedTempFile,
 }
 
-/// One frame.
+/// One captured frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// When, since the epoch.
+    /// Time of the frame, since the Unix epoch.
     pub at: Duration,
-    /// All of it.
+    /// The frame, from its Ethernet header on, up to 256 bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -39,37 +39,38 @@ pub enum AnnounceKind {
 }
 
 impl Wire {
-    /// Records ARP and neighbour advertisements on `link` of `netns`.
+    /// Captures ARP and neighbour advertisements on `link` of `netns`.
     pub fn tap(netns: &TestNetns, link: &str) -> Self {
-        let file = NamedTempFile::new().expect("a scratch file");
+        let file = NamedTempFile::new().expect("create a temporary file");
         let mut command = netns.command("tcpdump");
-        // Running as the caller: inside a user namespace there is nobody else to be. Short
-        // frames, because its buffer has room for so many of the longest.
+        // tcpdump keeps its user (`-Z root`), because a user namespace has no other. Frames are cut (`-s`), because the
+        // buffer holds a fixed number of frames of the maximum length.
         command.args(["-i", link, "-n", "-U", "--immediate-mode", "-Z", "root"]);
         command.args(["-s", "256", "-B", "16384", "-w"]);
         command.arg(file.path()).arg("arp or (icmp6 and ip6[40] == 136)");
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("tcpdump runs");
-        let said = BufReader::new(child.stderr.take().expect("its words"));
-        let is_ready = said.lines().map_while(Result::ok).any(|line| line.contains("listening on"));
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("start tcpdump");
+        let stderr = BufReader::new(child.stderr.take().expect("stderr is a pipe"));
+        let is_ready =
+            stderr.lines().map_while(Result::ok).any(|line| line.contains("listening on"));
         assert!(is_ready, "tcpdump does not listen on {link}");
         Self { child, file }
     }
 
-    /// Everything so far.
+    /// All frames so far, in order.
     pub fn frames(&self) -> Vec<Captured> {
-        const FILE_HEAD: usize = 24;
-        const RECORD_HEAD: usize = 16;
-        let bytes = std::fs::read(self.file.path()).expect("the record");
+        const FILE_HEADER_BYTES: usize = 24;
+        const RECORD_HEADER_BYTES: usize = 16;
+        let bytes = std::fs::read(self.file.path()).expect("read the capture file");
         let number = |at: usize| -> Option<u32> {
             bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
         };
         let mut frames = Vec::new();
-        let mut at = FILE_HEAD;
-        // Seconds, microseconds, length here, length on the wire; then the bytes.
+        let mut at = FILE_HEADER_BYTES;
+        // A record of a pcap file: seconds, microseconds, captured length, length on the wire, captured bytes.
         while let (Some(seconds), Some(micros), Some(length)) =
             (number(at), number(at + 4), number(at + 8))
         {
-            let begin = at + RECORD_HEAD;
+            let begin = at + RECORD_HEADER_BYTES;
             let end = begin + length as usize;
             let Some(bytes) = bytes.get(begin..end) else { break };
             let at_time =
@@ -80,14 +81,14 @@ impl Wire {
         frames
     }
 
-    /// The announcements of `ip` so far.
+    /// The frames so far that announce `ip`.
     pub fn announcements(&self, ip: &str) -> Vec<(AnnounceKind, Captured)> {
-        let ip: IpAddr = ip.parse().expect("an address");
-        let said = |frame: Captured| frame.means(ip).map(|means| (means, frame));
-        self.frames().into_iter().filter_map(said).collect()
+        let ip: IpAddr = ip.parse().expect("a valid address");
+        let announced = |frame: Captured| frame.announces(ip).map(|kind| (kind, frame));
+        self.frames().into_iter().filter_map(announced).collect()
     }
 
-    /// Waits until `ip` was announced in `count` frames.
+    /// Waits until `count` frames have announced `ip`.
     #[track_caller]
     pub fn wait_for(&self, ip: &str, count: usize) -> Vec<(AnnounceKind, Captured)> {
         let diagnostics = || format!("there were {}", self.announcements(ip).len());
@@ -98,23 +99,23 @@ impl Wire {
 }
 
 impl Captured {
-    /// The station it came from.
+    /// Source MAC address.
     pub fn sender(&self) -> String {
         let bytes: Vec<String> =
             self.bytes[6..12].iter().map(|byte| format!("{byte:02x}")).collect();
         bytes.join(":")
     }
 
-    /// How it announces `ip`, if it does.
-    fn means(&self, ip: IpAddr) -> Option<AnnounceKind> {
+    /// How the frame announces `ip`; `None` if it does not.
+    fn announces(&self, ip: IpAddr) -> Option<AnnounceKind> {
         let sliced = SlicedPacket::from_ethernet(&self.bytes).ok()?;
         match (sliced.net?, sliced.transport, ip) {
             (NetSlice::Arp(arp), _, IpAddr::V4(ip)) => {
                 let arp = arp.to_packet();
-                let is_ours = arp.sender_protocol_addr() == ip.octets()
+                let is_announcement = arp.sender_protocol_addr() == ip.octets()
                     && arp.target_protocol_addr() == ip.octets()
                     && arp.sender_hw_addr() == &self.bytes[6..12];
-                is_ours.then_some(if arp.operation == ArpOperation::REQUEST {
+                is_announcement.then_some(if arp.operation == ArpOperation::REQUEST {
                     AnnounceKind::Request
                 } else {
                     AnnounceKind::Reply
@@ -124,10 +125,10 @@ impl Captured {
                 let Icmpv6Type::NeighborAdvertisement(flags) = icmp.icmp_type() else {
                     return None;
                 };
-                let is_ours = flags.r#override
+                let is_announcement = flags.r#override
                     && !flags.solicited
                     && icmp.payload().get(..16) == Some(&ip.octets());
-                is_ours.then_some(AnnounceKind::Advertisement)
+                is_announcement.then_some(AnnounceKind::Advertisement)
             }
             _ => None,
         }
@@ -141,7 +142,7 @@ impl Drop for Wire {
     }
 }
 
-/// The MAC of a link.
+/// MAC address of a link.
 pub fn mac_of(netns: &TestNetns, link: &str) -> String {
     crate::run(netns.command("cat").arg(format!("/sys/class/net/{link}/address"))).trim().to_owned()
 }

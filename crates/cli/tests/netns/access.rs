@@ -167,7 +167,7 @@ fn a_configuration_with_credentials_that_others_can_read_is_refused() {
     set_mode(&fixture.config(), 0o644);
     node.reload();
     fixture.wait_for_log("holds credentials, and every user can read it");
-    assert!(fixture.say(&["doctor"]).contains("node-configuration"));
+    assert!(fixture.run_text(&["doctor"]).contains("node-configuration"));
     assert!(node.stop().success());
     for args in [&["node"][..], &["config", "check"]] {
         let mut command = Command::new(PROGRAM);
@@ -248,7 +248,11 @@ fn an_agent_of_another_user_is_refused_unless_the_configuration_names_it() {
     configure("");
     let node = fixture.start();
     fixture.wait_for_log("belongs to user 65534, not to the agent's user or root");
-    assert!(fixture.say(&["doctor"]).contains("agent-not-told"), "{}", fixture.say(&["doctor"]));
+    assert!(
+        fixture.run_text(&["doctor"]).contains("agent-not-told"),
+        "{}",
+        fixture.run_text(&["doctor"])
+    );
     assert_eq!(agent.words(), [""; 0], "the agent of the other user got a report");
     configure(&format!(", user = \"{OTHER_USER}\""));
     node.reload();
@@ -257,7 +261,7 @@ fn an_agent_of_another_user_is_refused_unless_the_configuration_names_it() {
     node.reload();
     netns.ip(ADD_VIP);
     wait_for("the refusal", || {
-        fixture.say(&["show", "VI_1"]).contains("belongs to user").then_some(())
+        fixture.run_text(&["show", "VI_1"]).contains("belongs to user").then_some(())
     });
     configure(", allow_any_agent = true");
     node.reload();

@@ -30,13 +30,18 @@ fn a_new_instance_is_followed_and_an_incomplete_file_changes_nothing() {
     node.reload();
     let expected = ["VI_1 backup", "VI_2 backup", "VI_2 primary"];
     assert_eq!(recorded(&fixture), expected, "VI_1 has not changed");
-    assert!(fixture.say(&["doctor"]).contains("configuration-problem"));
+    assert!(fixture.run_text(&["doctor"]).contains("configuration-problem"));
     // The file is complete again and does not contain VI_2.
     conf(&vi_1_conf());
     wait_for("VI_2 to be removed", || {
-        (fixture.ask(&["status", "VI_2"]).status.code() == Some(4)).then_some(())
+        (fixture.run(&["status", "VI_2"]).status.code() == Some(4)).then_some(())
     });
-    assert_eq!(fixture.ask(&["doctor"]).status.code(), Some(0), "{}", fixture.say(&["doctor"]));
+    assert_eq!(
+        fixture.run(&["doctor"]).status.code(),
+        Some(0),
+        "{}",
+        fixture.run_text(&["doctor"])
+    );
 }
 
 #[test]
@@ -53,7 +58,7 @@ fn an_instance_in_the_configuration_of_vipwatch_is_followed() {
     netns.ip("address add 192.0.2.9/24 dev eth0");
     wait_for_role(&fixture, "mine", "primary");
     assert_eq!(query_json(&fixture, &["status"])["instances"][0]["origin"], "vipwatch");
-    assert!(fixture.say(&["config", "show"]).contains("nobody: observed"));
+    assert!(fixture.run_text(&["config", "show"]).contains("nobody: observed"));
 }
 
 #[test]
@@ -65,7 +70,7 @@ fn a_router_that_appears_and_disappears_is_followed_without_a_reload() {
     let routers = Routers::new(lab.path(), &format!("r{}", lab.number()), 1, 0);
     let id = routers.each[0].id.clone();
     wait_for("the router to be known", || {
-        fixture.ask(&["status", &id]).status.success().then_some(())
+        fixture.run(&["status", &id]).status.success().then_some(())
     });
     routers.each[0].take();
     wait_for_role(&fixture, &id, "primary");
@@ -82,7 +87,7 @@ fn a_router_that_appears_and_disappears_is_followed_without_a_reload() {
     wait_for_role(&fixture, &id, "primary");
     std::fs::remove_dir_all(lab.path().join("ha_confs").join(&id)).unwrap();
     wait_for("the router to be removed", || {
-        (fixture.ask(&["status", &id]).status.code() == Some(4)).then_some(())
+        (fixture.run(&["status", &id]).status.code() == Some(4)).then_some(())
     });
 }
 
@@ -97,7 +102,7 @@ fn one_socket_per_namespace_is_reported_and_works() {
         let metrics = &query_json(&fixture, &["status"])["metrics"];
         (metrics["vipwatch_netlink_sockets"] == 2).then_some(())
     });
-    assert!(fixture.say(&["doctor"]).contains("node-one-socket"));
+    assert!(fixture.run_text(&["doctor"]).contains("node-one-socket"));
     netns.ip("address add 192.0.2.9/24 dev eth0");
     wait_for_role(&fixture, "VI_1", "primary");
     netns.delete();

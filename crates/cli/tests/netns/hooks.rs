@@ -136,7 +136,7 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
         (!vipwatch_testkit::monitor::is_alive(child)).then_some(())
     });
     assert!(node.is_alive());
-    assert!(fixture.say(&["doctor"]).contains("hook-not-told"));
+    assert!(fixture.run_text(&["doctor"]).contains("hook-not-told"));
     assert!(fixture.log().lines().count() < 100, "the output of a hook in the log is limited");
 }
 
@@ -273,5 +273,10 @@ fn a_hook_that_fails_after_a_reload_has_removed_it_is_no_finding() {
     node.reload();
     write(&gate, "");
     fixture.wait_for_log("it ended with code 7");
-    assert_eq!(fixture.ask(&["doctor"]).status.code(), Some(0), "{}", fixture.say(&["doctor"]));
+    assert_eq!(
+        fixture.run(&["doctor"]).status.code(),
+        Some(0),
+        "{}",
+        fixture.run_text(&["doctor"])
+    );
 }

@@ -17,7 +17,7 @@ use crate::support::{
 fn the_history_and_the_start_time_of_a_role_survive_a_stop_and_a_kill() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let refused = fixture.ask(&["history", "--state-dir", lab.path().to_str().unwrap()]);
+    let refused = fixture.run(&["history", "--state-dir", lab.path().to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(4), "there is no history yet");
     let first = fixture.start();
     wait_for_record(&fixture, "VI_1 backup");
@@ -41,17 +41,19 @@ fn the_history_and_the_start_time_of_a_role_survive_a_stop_and_a_kill() {
 
     let _third = fixture.start();
     fixture.wait_for_log("the node before was killed");
-    let printed = fixture.say(&["history", "--since", "1h", "--id", "VI"]);
+    let printed = fixture.run_text(&["history", "--since", "1h", "--id", "VI"]);
     assert!(printed.contains("(stopped)") && printed.contains("(killed)"), "{printed}");
     assert!(printed.contains("eth0 has no carrier"), "{printed}");
     let all = recorded(&fixture);
     assert_eq!(all[..2], ["VI_1 backup", "VI_1 primary"], "{all:?}");
     assert!(
-        fixture.say(&["history", "--id", "no-such-id"]).contains("nothing of that is recorded")
+        fixture
+            .run_text(&["history", "--id", "no-such-id"])
+            .contains("nothing of that is recorded")
     );
     let flaps = query_json(&fixture, &["history"])["flaps"][0].clone();
     assert_eq!((&flaps["id"], &flaps["primary"]), (&"VI_1".into(), &1.into()), "{flaps}");
-    assert!(fixture.say(&["history", "--flaps"]).contains("CHANGES"));
+    assert!(fixture.run_text(&["history", "--flaps"]).contains("CHANGES"));
 }
 
 #[test]
@@ -61,11 +63,11 @@ fn a_second_node_with_the_same_state_directory_or_socket_is_refused() {
     let _first = fixture.start();
     let state = fixture.state_dir();
     let state = state.to_str().unwrap();
-    let output = fixture.ask(&["node", "--state-dir", state]);
+    let output = fixture.run(&["node", "--state-dir", state]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("another vipwatch node records in"));
     let elsewhere = lab.path().join("elsewhere");
-    let output = fixture.ask(&["node", "--state-dir", elsewhere.to_str().unwrap()]);
+    let output = fixture.run(&["node", "--state-dir", elsewhere.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(
         String::from_utf8_lossy(&output.stderr).contains("another process is already listening on")
@@ -83,7 +85,7 @@ fn a_stale_socket_is_replaced_and_a_file_that_is_no_socket_is_left_alone() {
     assert_eq!(mode & 0o777, 0o660);
     assert!(node.stop().success());
     write(&fixture.socket(), "a file");
-    let output = fixture.ask(&["node", "--state-dir", fixture.state_dir().to_str().unwrap()]);
+    let output = fixture.run(&["node", "--state-dir", fixture.state_dir().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(4));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is not a socket"), "{output:?}");
     assert_eq!(std::fs::read_to_string(fixture.socket()).unwrap(), "a file");
@@ -120,7 +122,7 @@ fn a_wrong_configuration_prevents_the_start_but_does_not_end_a_running_node() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     fixture.configure("[node]\nsokcet = \"/x\"\n");
-    let output = fixture.ask(&["node"]);
+    let output = fixture.run(&["node"]);
     assert_eq!(output.status.code(), Some(1));
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -134,7 +136,7 @@ fn a_wrong_configuration_prevents_the_start_but_does_not_end_a_running_node() {
     fixture.configure("[node\n");
     node.reload();
     fixture.wait_for_log("the one before stands");
-    let printed = fixture.say(&["doctor"]);
+    let printed = fixture.run_text(&["doctor"]);
     assert!(
         printed.contains("node-configuration") && printed.contains("all the same"),
         "{printed}"
@@ -143,7 +145,7 @@ fn a_wrong_configuration_prevents_the_start_but_does_not_end_a_running_node() {
     netns.ip("address add 192.0.2.9/24 dev eth0");
     wait_for_role(&fixture, "VI_1", "primary");
     node.reload();
-    assert_eq!(fixture.ask(&["doctor"]).status.code(), Some(0));
+    assert_eq!(fixture.run(&["doctor"]).status.code(), Some(0));
 }
 
 #[test]
@@ -153,7 +155,7 @@ fn a_configuration_that_others_may_write_is_refused() {
     fixture.configure("");
     let writable_by_all = std::fs::Permissions::from_mode(0o666);
     std::fs::set_permissions(fixture.config(), writable_by_all).unwrap();
-    let output = fixture.ask(&["node", "--state-dir", fixture.state_dir().to_str().unwrap()]);
+    let output = fixture.run(&["node", "--state-dir", fixture.state_dir().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(3));
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -176,7 +178,7 @@ fn a_history_of_a_later_version_is_refused_and_a_damaged_one_is_renamed() {
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
     std::fs::File::create(&file).unwrap().write_all(&bytes).unwrap();
-    let output = fixture.ask(&["node", "--state-dir", fixture.state_dir().to_str().unwrap()]);
+    let output = fixture.run(&["node", "--state-dir", fixture.state_dir().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(4));
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(printed.contains("has format 99") && printed.contains("hint: "), "{printed}");
@@ -191,7 +193,7 @@ fn a_missing_state_directory_is_created_and_an_impossible_one_is_an_error() {
     write(&lab.path().join("file"), "");
     let deep = lab.path().join("a/b/c");
     let below_a_file = lab.path().join("file/x");
-    let output = fixture.ask(&["node", "--state-dir", below_a_file.to_str().unwrap()]);
+    let output = fixture.run(&["node", "--state-dir", below_a_file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(4));
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -247,10 +249,10 @@ fn invalid_requests_and_idle_connections_do_not_end_the_node() {
     assert!(send(b"").contains("that is no question"));
     let idle_connections: Vec<UnixStream> =
         (0..100).map(|_| UnixStream::connect(fixture.socket()).unwrap()).collect();
-    let busy = fixture.ask(&["status"]);
+    let busy = fixture.run(&["status"]);
     assert_eq!(busy.status.code(), Some(1), "{busy:?}");
     assert!(String::from_utf8_lossy(&busy.stderr).contains("too many ask at once"));
     drop(idle_connections);
-    wait_for("a free connection", || fixture.ask(&["status"]).status.success().then_some(()));
+    wait_for("a free connection", || fixture.run(&["status"]).status.success().then_some(()));
     assert!(node.is_alive());
 }

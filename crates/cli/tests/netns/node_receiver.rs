@@ -41,7 +41,7 @@ fn a_node_shows_reported_states_and_finds_wrong_and_missing_reports() {
     let reported = &shown["instance"]["claim"];
     assert_eq!((&reported["claim"], &reported["state"]), (&"primary".into(), &"active".into()));
     assert_eq!(shown["instance"]["role"], "backup", "the role comes from the kernel");
-    assert!(fixture.say(&["show", wrong]).contains("claimed    primary"));
+    assert!(fixture.run_text(&["show", wrong]).contains("claimed    primary"));
     // `vipwatch receiver status` prints the same, as a table and as metrics.
     let socket = fixture.socket().display().to_string();
     let status = |more: &[&str]| {
@@ -69,7 +69,7 @@ fn a_node_runs_without_a_receiver_while_another_server_has_the_socket() {
     let other =
         vipwatch_testkit::FakeAgent::listen(lab.path(), vipwatch_testkit::Behaviour::Threaded);
     let node = fixture.start();
-    let printed = fixture.say(&["doctor"]);
+    let printed = fixture.run_text(&["doctor"]);
     assert!(
         printed.contains("node-agent")
             && printed.contains("another process is already listening on"),
@@ -78,7 +78,7 @@ fn a_node_runs_without_a_receiver_while_another_server_has_the_socket() {
     assert_eq!(report(lab.path(), "r1", "primary"), Some(200), "answered by the other server");
     drop(other);
     node.reload();
-    assert!(!fixture.say(&["doctor"]).contains("node-agent"));
+    assert!(!fixture.run_text(&["doctor"]).contains("node-agent"));
     assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
     assert!(fixture.state_dir().join("claims.sqlite").exists(), "answered by the node");
 }
@@ -92,7 +92,7 @@ fn a_node_reports_that_the_socket_of_its_receiver_was_replaced_and_does_not_remo
     let other =
         vipwatch_testkit::FakeAgent::listen(lab.path(), vipwatch_testkit::Behaviour::Threaded);
     wait_for("the finding", || {
-        let printed = fixture.say(&["doctor"]);
+        let printed = fixture.run_text(&["doctor"]);
         (printed.contains("receiver-socket") && printed.contains("has replaced the socket file"))
             .then_some(())
     });

@@ -36,12 +36,12 @@ fn a_state_file_holds_the_role_and_is_removed_with_its_instance() {
     write(&states.join("VI_1"), "not a directory");
     netns.ip("link set eth0p up");
     wait_for("the failure to be a finding", || {
-        fixture.say(&["doctor"]).contains("file-not-told").then_some(())
+        fixture.run_text(&["doctor"]).contains("file-not-told").then_some(())
     });
     std::fs::remove_file(states.join("VI_1")).unwrap();
     wait_for_content(&file, "backup");
     wait_for("the finding to end", || {
-        (!fixture.say(&["doctor"]).contains("file-not-told")).then_some(())
+        (!fixture.run_text(&["doctor"]).contains("file-not-told")).then_some(())
     });
     // The node removes the state file of an instance that it does not follow any more.
     let text = format!(
@@ -105,11 +105,11 @@ fn floating_addresses_that_are_added_later_are_announced() {
     // Without a carrier the announcement waits until the link has one.
     router.ip("address del 192.0.2.1/24 dev eth0");
     wait_for("the backup role", || (role(&fixture, &id) == "backup").then_some(()));
-    switch.cut("port-r");
+    switch.disconnect("port-r");
     router.ip("address add 192.0.2.1/24 dev eth0");
     wait_for("the primary role", || (role(&fixture, &id) == "primary").then_some(()));
     let before = wire.frames().len();
-    switch.mend("port-r");
+    switch.reconnect("port-r");
     wait_for("the frames", || (wire.frames().len() >= before + 4).then_some(()));
 }
 
@@ -162,10 +162,12 @@ fn an_agent_gets_the_current_states_when_it_starts_and_when_it_restarts() {
     for router in &routers.each {
         router.take();
     }
-    wait_for("the finding", || fixture.say(&["doctor"]).contains("agent-behind").then_some(()));
+    wait_for("the finding", || {
+        fixture.run_text(&["doctor"]).contains("agent-behind").then_some(())
+    });
     let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     wait_for("all three states", || (agent.count() >= 3).then_some(()));
-    assert!(agent.letters().iter().all(|request| request.word() == "primary"));
+    assert!(agent.requests().iter().all(|request| request.word() == "primary"));
     agent.stop(SocketRemains::Nothing);
     let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
     wait_for("all three states at the new agent", || (agent.count() >= 3).then_some(()));

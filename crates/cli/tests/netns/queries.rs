@@ -61,11 +61,11 @@ fn status_of_a_node_shows_each_role_with_its_cause_and_start_time() {
         (query_json(&fixture, &["status"])["metrics"]["vipwatch_transitions_total"] == 2)
             .then_some(())
     });
-    let status = |args: &[&str]| fixture.ask(&[&["status"], args].concat()).status.code();
+    let status = |args: &[&str]| fixture.run(&[&["status"], args].concat()).status.code();
     assert_eq!(status(&["--expect", "primary"]), Some(0));
     assert_eq!(status(&["--expect", "backup"]), Some(1));
     assert_eq!(status(&["no-such-id"]), Some(4));
-    assert!(fixture.say(&["status", "no-such-id"]).contains("vipwatch discover"));
+    assert!(fixture.run_text(&["status", "no-such-id"]).contains("vipwatch discover"));
     assert_eq!(query_json(&fixture, &["status", "--direct"])["source"], "kernel");
 }
 
@@ -118,10 +118,10 @@ fn show_prints_the_timeline_and_the_findings_of_one_instance() {
     assert_eq!(addresses.len(), 3);
     assert!(addresses.iter().all(|address| address["held"] == true), "{addresses:?}");
     assert_eq!(addresses[1]["excluded"], true);
-    let page = fixture.say(&["show", &router.id]);
+    let page = fixture.run_text(&["show", &router.id]);
     assert!(page.contains("finding    state-file-differs: the state file says backup"), "{page}");
     // The beginning of an id must match one instance only.
-    let several = fixture.ask(&["show", &router.id[..router.id.len() - 1]]);
+    let several = fixture.run(&["show", &router.id[..router.id.len() - 1]]);
     assert_eq!(several.status.code(), Some(4));
     assert!(String::from_utf8_lossy(&several.stderr).contains("could be 2 of them"));
 }
@@ -136,7 +136,12 @@ fn doctor_prints_each_finding_with_its_explanation() {
         let directory = lab.path().join("ha_confs").join(&router.id);
         write(&directory.join("state"), "backup");
     }
-    assert_eq!(fixture.ask(&["doctor"]).status.code(), Some(0), "{}", fixture.say(&["doctor"]));
+    assert_eq!(
+        fixture.run(&["doctor"]).status.code(),
+        Some(0),
+        "{}",
+        fixture.run_text(&["doctor"])
+    );
     let (stale_file, incomplete, without_keepalived) =
         (&routers.each[0], &routers.each[1], &routers.each[2]);
     stale_file.take();
@@ -161,7 +166,7 @@ fn doctor_prints_each_finding_with_its_explanation() {
         format!("{} keepalived-gone", without_keepalived.id),
     ];
     wait_for("every finding", || (findings() == expected).then_some(()));
-    let output = fixture.ask(&["doctor"]);
+    let output = fixture.run(&["doctor"]);
     assert_eq!(output.status.code(), Some(1));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(printed.contains("1 of 2 floating addresses are not held"), "{printed}");
@@ -180,7 +185,7 @@ fn doctor_reports_two_instances_with_the_same_vrid_and_address() {
     let two = [vi_1_conf(), vi_1_conf().replace("VI_1", "VI_2")];
     let (_netns, fixture) = fixture_with(&lab, &two);
     let _node = fixture.start();
-    let printed = fixture.say(&["doctor"]);
+    let printed = fixture.run_text(&["doctor"]);
     assert!(
         printed.contains("vrid-clash") && printed.contains("address-claimed-twice"),
         "{printed}"

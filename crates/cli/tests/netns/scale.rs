@@ -164,7 +164,7 @@ fn a_node_that_is_killed_at_random_points_keeps_all_written_records() {
     }
     let _node = fixture.start();
     assert!(roles(&fixture).values().all(|role| role == "backup"));
-    assert!(fixture.say(&["history"]).contains("(killed)"));
+    assert!(fixture.run_text(&["history"]).contains("(killed)"));
 }
 
 /// The result of SQLite's integrity check of a database that was not closed.

@@ -34,7 +34,7 @@ fn status_and_history_of_an_exact_id_leave_longer_ids_out() {
     let direct = ["--keepalived-conf", conf.to_str().unwrap()];
     for args in [&[][..], &direct] {
         let expect = [&["status", "VI_1", "--expect", "primary"], args].concat();
-        let output = fixture.ask(&expect);
+        let output = fixture.run(&expect);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert_eq!(
             ids(&query_json(&fixture, &[&["status", "VI_1"], args].concat())["instances"]),

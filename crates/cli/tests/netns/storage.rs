@@ -76,7 +76,7 @@ fn a_node_starts_on_a_full_disk_and_records_once_there_is_space() {
     let node = fixture.start();
     netns.ip(ADD_VIP);
     wait_for_role(&fixture, "VI_1", "primary");
-    let findings = fixture.say(&["doctor"]);
+    let findings = fixture.run_text(&["doctor"]);
     assert!(findings.contains("node-history"), "{findings}");
     assert_eq!(query_json(&fixture, &["status"])["metrics"]["vipwatch_history_up"], 0);
     fixture.wait_for_log("the node runs without it and tries again");
@@ -84,7 +84,7 @@ fn a_node_starts_on_a_full_disk_and_records_once_there_is_space() {
     fixture.wait_for_log("history is written again");
     netns.ip(REMOVE_VIP);
     wait_for("a record", || (recorded_roles(&fixture) == ["backup"]).then_some(()));
-    assert!(!fixture.say(&["doctor"]).contains("node-history"));
+    assert!(!fixture.run_text(&["doctor"]).contains("node-history"));
     assert_eq!(query_json(&fixture, &["status"])["metrics"]["vipwatch_history_up"], 1);
     assert!(query_json(&fixture, &["history"])["runs"][0]["dropped"].is_i64());
     assert!(node.stop().success());
@@ -145,11 +145,11 @@ fn a_damaged_history_is_renamed_at_the_start_and_while_the_node_runs() {
     let wal = fixture.state_dir().join("history.sqlite-wal");
     File::options().write(true).open(wal).unwrap().set_len(0).unwrap();
     wait_for("the second file to be renamed", || {
-        fixture.say(&["history"]);
+        fixture.run_text(&["history"]);
         (count_damaged_files(&fixture.state_dir()) == 2).then_some(())
     });
     netns.ip(ADD_VIP);
-    wait_for("a record", || fixture.say(&["history"]).contains("primary").then_some(()));
+    wait_for("a record", || fixture.run_text(&["history"]).contains("primary").then_some(()));
     assert!(node.stop().success());
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn vi_1_conf() -> String {
 
 /// The JSON output of a command of `vipwatch`.
 pub(crate) fn query_json(fixture: &NodeFixture, args: &[&str]) -> Value {
-    let output = fixture.ask(&[args, &["--format", "json"]].concat());
+    let output = fixture.run(&[args, &["--format", "json"]].concat());
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 

@@ -10,7 +10,7 @@ const ESCAPE: &str = "\\u{202e}";
 
 /// The output of a command; panics if it contains the override character.
 fn printed(fixture: &NodeFixture, args: &[&str]) -> String {
-    let text = fixture.say(args);
+    let text = fixture.run_text(args);
     assert!(!text.contains(OVERRIDE), "{args:?}: {text:?}");
     text
 }
@@ -33,7 +33,7 @@ fn a_bidi_override_in_a_file_is_escaped_in_every_output_and_in_the_log() {
     });
     wait_for("the record", || printed(&fixture, &["history"]).contains("VI_1").then_some(()));
     for args in [&["status"][..], &["show", "VI_1"], &["history"], &["doctor"]] {
-        assert!(printed(&fixture, args).contains(ESCAPE), "{args:?}: {}", fixture.say(args));
+        assert!(printed(&fixture, args).contains(ESCAPE), "{args:?}: {}", fixture.run_text(args));
         let json = printed(&fixture, &[args, &["--format", "json"]].concat());
         assert!(json.contains("\\u202e"), "{args:?}: {json}");
     }

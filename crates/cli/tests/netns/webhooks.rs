@@ -112,13 +112,18 @@ fn a_reload_ends_deliveries_to_removed_targets() {
     let node = fixture.start();
     wait_for_content(&old.join("VI_1/state"), "backup");
     wait_for("the failure to be a finding", || {
-        fixture.say(&["doctor"]).contains("webhook-not-told").then_some(())
+        fixture.run_text(&["doctor"]).contains("webhook-not-told").then_some(())
     });
     fixture.configure(&format!("[[outlet]]\nstate_file = \"{}/{{id}}\"\n", new.display()));
     node.reload();
     wait_for_content(&new.join("VI_1/state"), "backup");
     assert!(!old.join("VI_1/state").exists(), "the state file of a removed rule is removed");
-    assert_eq!(fixture.ask(&["doctor"]).status.code(), Some(0), "{}", fixture.say(&["doctor"]));
+    assert_eq!(
+        fixture.run(&["doctor"]).status.code(),
+        Some(0),
+        "{}",
+        fixture.run_text(&["doctor"])
+    );
     fixture.configure("");
     node.reload();
     let stages = query_json(&fixture, &["status"])["instances"][0]["stages"].clone();
@@ -138,7 +143,7 @@ fn a_webhook_whose_url_is_corrected_by_a_reload_gets_the_pending_change() {
     let node = fixture.start();
     netns.ip(ADD_VIP);
     wait_for("the failure to be a finding", || {
-        fixture.say(&["doctor"]).contains("webhook-not-told").then_some(())
+        fixture.run_text(&["doctor"]).contains("webhook-not-told").then_some(())
     });
     wait_for("the primary role", || (role(&fixture, "VI_1") == "primary").then_some(()));
     fixture.configure(&webhook(&server.url));
@@ -240,12 +245,17 @@ fn a_webhook_that_is_removed_and_added_again_gets_the_pending_change() {
     fixture.configure(&webhook);
     let node = fixture.start();
     wait_for("the failure to be a finding", || {
-        fixture.say(&["doctor"]).contains("webhook-not-told").then_some(())
+        fixture.run_text(&["doctor"]).contains("webhook-not-told").then_some(())
     });
     // No rule is left.
     fixture.configure("");
     node.reload();
-    assert_eq!(fixture.ask(&["doctor"]).status.code(), Some(0), "{}", fixture.say(&["doctor"]));
+    assert_eq!(
+        fixture.run(&["doctor"]).status.code(),
+        Some(0),
+        "{}",
+        fixture.run_text(&["doctor"])
+    );
     server.accept_all();
     fixture.configure(&webhook);
     node.reload();

@@ -25,11 +25,11 @@ fn the_request_is_sent_in_one_write_and_closes_the_connection() {
 /// notified once it answers normally.
 fn recovers_from(behaviour: Behaviour, message: &str) {
     let (_lab, router, agent) = fixture(Release::V29);
-    agent.behave(behaviour);
+    agent.set_behaviour(behaviour);
     let _monitor = router.start(&subject());
     router.wait_for_state("backup");
     router.wait_for_log(message);
-    agent.behave(Behaviour::Threaded);
+    agent.set_behaviour(Behaviour::Threaded);
     wait_for("a request that the agent answers", || {
         agent.requests().pop().filter(|request| request.manner == Behaviour::Threaded)
     });
@@ -85,7 +85,7 @@ fn a_full_queue_of_the_agent_is_logged_and_the_request_is_retried() {
 #[test]
 fn an_answer_that_arrives_byte_by_byte_is_accepted() {
     let (_lab, router, agent) = fixture(Release::V29);
-    agent.behave(Behaviour::Dribbling);
+    agent.set_behaviour(Behaviour::Dribbling);
     let _monitor = router.start(&subject());
     router.wait_for_log("Notified agent router");
     agent.wait_for_words(&["backup"]);
@@ -94,7 +94,7 @@ fn an_answer_that_arrives_byte_by_byte_is_accepted() {
 #[test]
 fn the_answer_of_an_eventlet_agent_is_accepted() {
     let (_lab, router, agent) = fixture(Release::V26);
-    agent.behave(Behaviour::Eventlet);
+    agent.set_behaviour(Behaviour::Eventlet);
     let _monitor = router.start(&subject());
     router.wait_for_log("Notified agent router");
     agent.wait_for_words(&["backup"]);
@@ -103,12 +103,12 @@ fn the_answer_of_an_eventlet_agent_is_accepted() {
 #[test]
 fn a_rejected_request_is_logged_as_a_defect_and_not_repeated_soon() {
     let (_lab, router, agent) = fixture(Release::V29);
-    agent.behave(Behaviour::Status(404));
+    agent.set_behaviour(Behaviour::Status(404));
     let _monitor = router.start(&subject());
     router.wait_for_log("status 404; this is a defect");
     stays(Duration::from_millis(500), "one attempt", || agent.words().len() == 1);
     // A new state does not wait for the retry.
-    agent.behave(Behaviour::Threaded);
+    agent.set_behaviour(Behaviour::Threaded);
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
 }
@@ -200,13 +200,13 @@ fn a_request_without_an_answer_counts_as_possibly_received() {
     let (_lab, router, agent) = fixture(Release::V29);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
-    agent.behave(Behaviour::Hanging);
+    agent.set_behaviour(Behaviour::Hanging);
     router.take_vip();
     agent.wait_for_words(&["backup", "primary"]);
     router.drop_vip();
     router.wait_for_state("backup");
     // The agent never acknowledged the primary, but it may act on it.
-    agent.behave(Behaviour::Threaded);
+    agent.set_behaviour(Behaviour::Threaded);
     let request = agent.wait_for_word("backup");
     assert_eq!(request.manner, Behaviour::Threaded);
 }
@@ -276,7 +276,7 @@ fn a_socket_without_permission_is_logged_and_retried() {
 #[test]
 fn ten_thousand_failures_leak_no_descriptor() {
     let (_lab, router, agent) = fixture(Release::V29);
-    agent.behave(Behaviour::Closing);
+    agent.set_behaviour(Behaviour::Closing);
     let monitor = router.start(&subject());
     router.wait_for_state("backup");
     let open = || std::fs::read_dir(format!("/proc/{}/fd", monitor.pid)).unwrap().count();
@@ -305,7 +305,7 @@ fn ten_thousand_failures_leak_no_descriptor() {
         editor.remove(link, vip);
     }
     wait_for("all descriptors to be closed", || (open() <= before).then_some(()));
-    agent.behave(Behaviour::Threaded);
+    agent.set_behaviour(Behaviour::Threaded);
     router.take_vip();
     agent.wait_for_word("primary");
 }

@@ -204,7 +204,7 @@ fn refresh_rounds_continue_while_the_router_is_primary() {
 fn a_burst_waits_for_the_carrier_of_its_link() {
     let network = Network::new(Release::V29);
     network.add("192.0.2.8");
-    network.switch.cut("port-r");
+    network.switch.disconnect("port-r");
     let wire = network.tap();
     network.start(&["--announce", "primary"], "announce_second_burst = 0");
     network.router.take_vip();
@@ -213,7 +213,7 @@ fn a_burst_waits_for_the_carrier_of_its_link() {
         .router
         .wait_for_log("is not announced: its link has no carrier; waiting until this changes");
     assert!(wire.announcements("192.0.2.8").is_empty());
-    network.switch.mend("port-r");
+    network.switch.reconnect("port-r");
     network.router.wait_for_log("Announced addresses of router");
     assert_eq!(wire.wait_for("192.0.2.8", 6).len(), 6, "the whole burst");
     let count = network.router.log().matches("is not announced: its link has no carrier").count();

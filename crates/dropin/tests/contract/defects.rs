@@ -33,7 +33,7 @@ fn d03_one_failed_notification_does_not_stop_the_monitor() {
 #[test]
 fn d04_and_d24_a_hung_agent_delays_neither_events_nor_the_state_file() {
     let (_lab, router, agent) = fixture(Release::V29);
-    agent.behave(Behaviour::Hanging);
+    agent.set_behaviour(Behaviour::Hanging);
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
     for _ in 0..3 {

@@ -90,7 +90,7 @@ fn a_graceful_stop_makes_the_other_node_primary() {
 fn a_cut_link_makes_the_other_node_primary() {
     let ([a, b], switch) = nodes();
     wait_for_primary(&a, &b);
-    switch.cut(PORTS[0]);
+    switch.disconnect(PORTS[0]);
     wait_for_primary(&b, &a);
 }
 

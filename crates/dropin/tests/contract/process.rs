@@ -95,7 +95,7 @@ fn sigterm_before_the_first_state_ends_the_monitor() {
 #[test]
 fn sigterm_with_a_hung_agent_ends_the_monitor() {
     let (_lab, router, agent) = fixture(Release::V29);
-    agent.behave(Behaviour::Hanging);
+    agent.set_behaviour(Behaviour::Hanging);
     let mut child = router.command(&subject()).arg("--foreground").spawn().unwrap();
     agent.wait_for_words(&["backup"]);
     let began = Instant::now();

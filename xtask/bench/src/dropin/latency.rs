@@ -93,7 +93,7 @@ pub(super) fn agent_returns(paths: &ProgramPaths, count: usize, rows: &mut Vec<R
     let mut setup = setup(paths, Program::Ours);
     let mut samples = Vec::new();
     for turn in 0..count {
-        drop(std::mem::replace(&mut setup.agent, FakeAgent::nowhere()));
+        drop(std::mem::replace(&mut setup.agent, FakeAgent::unreachable()));
         setup.change(turn % 2 == 0);
         pause(Duration::from_secs(2));
         let began = Instant::now();

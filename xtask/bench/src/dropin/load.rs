@@ -124,7 +124,7 @@ pub(super) fn at_once(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
         };
         let first_reports = || {
             let mut first = std::collections::HashMap::new();
-            for report in agent.letters().into_iter().filter(&is_primary) {
+            for report in agent.requests().into_iter().filter(&is_primary) {
                 first.entry(report.router().to_owned()).or_insert(report.at);
             }
             first

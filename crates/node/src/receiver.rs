@@ -138,7 +138,7 @@ impl ReceiverService {
             .map_err(ReceiverError::Start)
     }
 
-    /// The current state of every router whose state was delivered once.
+    /// The current state of every router that has at least one delivery.
     fn settled_reports(&self) -> Vec<SettledReport> {
         let Ok(view) = self.status.view.lock() else { return Vec::new() };
         let delivered = view.instances.iter().filter(|(_, report)| report.acted_seq > 0);
@@ -154,8 +154,8 @@ impl ReceiverService {
         settled.collect()
     }
 
-    /// Deletes, once a day, the states of routers that have not reported for a month and no longer exist: `is_known` is
-    /// false, and the agent has no configuration for them.
+    /// Deletes, once a day, the states of routers that have not reported for a month and no longer exist:
+    /// `is_known` is false, and the agent has no configuration for them.
     pub fn forget_old_routers(&mut self, is_known: impl Fn(&InstanceId) -> bool) {
         if self.last_cleanup.is_some_and(|last| last.elapsed() < CLEANUP_INTERVAL) {
             return;
@@ -205,8 +205,8 @@ impl ReceiverService {
         self.receiver.is_alive()
     }
 
-    /// Shuts the receiver down on a thread of its own. `None`: no thread could be started, and the receiver has already
-    /// shut down.
+    /// Shuts the receiver down on a thread of its own. `None`: no thread could be started, and the receiver has
+    /// already shut down.
     pub(crate) fn close(self) -> Option<ReceiverShutdown> {
         let ended = WakeQueue::new().ok()?;
         let signal = ended.clone();

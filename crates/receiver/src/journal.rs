@@ -1,8 +1,9 @@
-//! The journal: the receiver's write-ahead store. A report is answered with 200 only after it is on the disk, so that the
-//! next process acts on it if this one is killed.
+//! The journal: the receiver's write-ahead store. A report is answered with 200 only after it is on the disk,
+//! so that the next process acts on it if this one is killed.
 //!
-//! One thread ([`writer`]) writes all reports that have arrived meanwhile in one transaction with one fsync. [`store`] is
-//! the SQLite file, [`deferred`] are the rows that no reply waits for, [`delivery_store`] records deliveries.
+//! One thread (`writer`) writes all reports that have arrived meanwhile in one transaction with one fsync.
+//! `store` is the SQLite file, `deferred` are the rows that no reply waits for, `delivery_store` records
+//! deliveries.
 //!
 //! If the file cannot be opened or written, the receiver goes on: reports are refused with the reason, and the
 //! writer opens the file again every few seconds. A damaged file is renamed and replaced by a new one.
@@ -77,7 +78,8 @@ pub struct SettledRow {
 enum JournalEntry {
     /// Store a report, and return the result under `request_id`.
     Report { request_id: u64, instance: InstanceId, state: ReportedState },
-    /// Record that the reports up to `seq` are settled as `state`. An `acted_seq` of 0 leaves the stored one unchanged.
+    /// Record that the reports up to `seq` are settled as `state`. An `acted_seq` of 0 leaves the stored one
+    /// unchanged.
     Settled { instance: InstanceId, seq: i64, state: ReportedState, acted_seq: i64 },
     /// Store a report again, in a new file, with the sequence number that it has.
     RestoredReport { instance: InstanceId, seq: i64, state: ReportedState },
@@ -115,20 +117,21 @@ pub enum Completion {
 pub struct Journal {
     /// Entries for the next batch.
     batch: Vec<JournalEntry>,
-    /// Number of reports whose [`StoreResult`] has not been taken.
+    /// Number of reports without a result: their [`StoreResult`] was not taken yet.
     storing: usize,
     sender: SyncSender<Vec<JournalEntry>>,
     deliveries: SharedDeliveries,
-    /// BOUND: one entry for each report that is being stored, of which [`Self::store`] accepts [`MAX_STORING_REPORTS`],
-    /// and one for each time the file is opened or replaced.
+    /// BOUND: one entry for each report that is being stored, of which [`Self::store`] accepts
+    /// [`MAX_STORING_REPORTS`], and one for each time the file is opened or replaced.
     completions: WakeQueue<Completion>,
     thread: Option<JoinHandle<()>>,
     open_error: Option<String>,
 }
 
 impl Journal {
-    /// Opens the journal in `directory`, starts the writer, and returns the stored reports. If the disk is full, read-only
-    /// or broken, the journal refuses all reports until the file can be opened: see [`Self::open_error`].
+    /// Opens the journal in `directory`, starts the writer, and returns the stored reports. If the disk is
+    /// full, read-only or broken, the journal refuses all reports until the file can be opened: see
+    /// [`Self::open_error`].
     pub fn open(directory: &Path) -> Result<(Self, StoredReports), JournalError> {
         let completions = WakeQueue::new()?;
         let deliveries = SharedDeliveries::default();
@@ -179,8 +182,8 @@ impl Journal {
         has_room
     }
 
-    /// Records that the reports up to `seq` are settled as `state`, and whether `seq` was delivered to the sink. If this
-    /// row is lost in a crash, the next process applies the reports again.
+    /// Records that the reports up to `seq` are settled as `state`, and whether `seq` was delivered to the
+    /// sink. If this row is lost in a crash, the next process applies the reports again.
     pub fn settle(
         &mut self,
         instance: InstanceId,

@@ -1,4 +1,4 @@
-//! Who may report, the receiver's limits, and its debounce interval.
+//! Access rights, limits and debounce interval of a receiver.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct ReceiverPolicy {
     /// User ids that may report. No user is allowed implicitly, not even root.
     pub allowed_users: Vec<u32>,
-    /// Group ids whose members may report, by their effective group or a supplementary one.
+    /// Group ids that may report: the effective group of the peer, or one of its supplementary groups.
     pub allowed_groups: Vec<u32>,
     /// How long a reported primary is held back; zero acts on it at once.
     pub debounce_interval: Duration,

@@ -1,5 +1,5 @@
-//! The reported state of every instance: debounce, settled state, and what to do with each report. Pure rules, without
-//! socket, disk or clock.
+//! The reported state of every instance: debounce, settled state, and what to do with each report. Pure rules,
+//! without socket, disk or clock.
 //!
 //! The server passes each decision to the sink and records it in the journal. The process may be killed between
 //! these steps. The next process restores the states from the journal ([`StoredReport`]) and delivers a settled state
@@ -50,7 +50,8 @@ pub(crate) struct StateRecord {
 pub(crate) enum ReportOutcome {
     /// Deliver the new state to the sink, and record the report as settled.
     Deliver(SettledReport),
-    /// Record the report as settled, and deliver nothing: the state is unchanged, or was reverted within the interval.
+    /// Record the report as settled, and deliver nothing: the state is unchanged, or was reverted within the
+    /// interval.
     Settle,
     /// Do nothing: the report is held back.
     Hold,
@@ -158,8 +159,8 @@ impl ReportStates {
         }
     }
 
-    /// Applies a report that the previous process has stored and not settled. That process may have delivered its state
-    /// without recording it, so coalescing is off until the next delivery.
+    /// Applies a report that the previous process has stored and not settled. That process may have delivered
+    /// its state without recording it, so coalescing is off until the next delivery.
     pub(crate) fn replay(
         &mut self,
         instance: &InstanceId,
@@ -180,7 +181,7 @@ impl ReportStates {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Settles the held-back reports whose interval is over, and returns them.
+    /// Settles the held-back reports after their interval, and returns them.
     pub(crate) fn settle_due(&mut self, now: Now) -> Vec<SettledReport> {
         let mut all = Vec::new();
         while self.due().is_some_and(|due| due <= now.monotonic) {

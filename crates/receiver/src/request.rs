@@ -133,7 +133,7 @@ fn parse_head(head: &[u8]) -> Result<(Report, usize), RequestError> {
         return Err(RequestError::RequestLine);
     }
     let (mut id, mut state, mut body) = (None, None, 0);
-    // RFC 9112, section 9.3: connections persist from HTTP/1.1 on, unless one side says "close".
+    // RFC 9112, section 9.3: connections persist from HTTP/1.1 on, unless one side sends "Connection: close".
     let mut is_keep_alive = version == "HTTP/1.1";
     for line in lines.filter(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':').ok_or(RequestError::HeaderLine)?;

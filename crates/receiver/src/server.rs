@@ -43,7 +43,7 @@ use crate::request::Report;
 /// How long the receiver waits at its end for requests that have begun.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// When the server tries again to hand a batch to the journal's writer, whose queue was full.
+/// Time until the server tries again to send a batch to the journal's writer after its queue was full.
 const JOURNAL_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// Events of one `epoll_wait`.

@@ -1,5 +1,5 @@
-//! A fake Neutron agent: serves the monitors' socket byte for byte as Neutron's own servers do, or fails in one of the ways
-//! in which they fail. It is used to test a monitor without OpenStack.
+//! A fake Neutron agent: serves the monitors' socket byte for byte as Neutron's own servers do, or fails in one
+//! of the ways in which they fail. It is used to test a monitor without OpenStack.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;

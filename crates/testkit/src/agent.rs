@@ -1,4 +1,5 @@
-//! A fake Neutron agent inside the test, with the behaviours of `vipwatch receiver --simulate`. It records every request.
+//! A fake Neutron agent inside the test, with the behaviours of `vipwatch receiver --simulate`. It records
+//! every request.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -24,7 +25,7 @@ pub struct AgentRequest {
 }
 
 impl AgentRequest {
-    /// The value of a header, whose name may have any case; `None` if the request does not have it.
+    /// The value of a header; `name` may have any case. `None` if the request does not have it.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.request.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -84,8 +85,8 @@ impl FakeAgent {
         Self::serve(path, listener, behaviour)
     }
 
-    /// An agent in a directory that is deleted at once, so that no monitor can reach it. It takes the place of an agent
-    /// where a test has none.
+    /// An agent in a directory that is deleted at once, so that no monitor can reach it. It takes the place of
+    /// an agent where a test has none.
     pub fn unreachable() -> Self {
         let directory = tempfile::tempdir().expect("create a temporary directory");
         Self::listen(directory.path(), Behaviour::Threaded)

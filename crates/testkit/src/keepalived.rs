@@ -14,7 +14,8 @@ pub struct Keepalived {
 }
 
 impl Keepalived {
-    /// Starts keepalived with the configuration that Neutron's agent writes for `vip` on `link`. Its files are in `directory`.
+    /// Starts keepalived with the configuration that Neutron's agent writes for `vip` on `link`. Its files are
+    /// in `directory`.
     pub fn start(netns: &TestNetns, directory: &Path, link: &str, vip: &str, priority: u8) -> Self {
         Self::start_with(netns, directory, &Self::router(link, vip, priority))
     }
@@ -29,8 +30,8 @@ impl Keepalived {
         )
     }
 
-    /// Writes `config` into `directory` and starts keepalived with it. Its output is in `keepalived.log`, to explain a
-    /// failed test.
+    /// Writes `config` into `directory` and starts keepalived with it. Its output is in `keepalived.log`, to
+    /// explain a failed test.
     pub fn start_with(netns: &TestNetns, directory: &Path, config: &str) -> Self {
         let path = directory.join("keepalived.conf");
         let staged = directory.join("keepalived.conf.new");
@@ -61,8 +62,8 @@ impl Keepalived {
 }
 
 impl Drop for Keepalived {
-    /// Stops the parent process before it kills the child: a running parent would start a new child. If the parent were
-    /// killed first, the child would remove the address.
+    /// Stops the parent process before it kills the child: a running parent would start a new child. If the
+    /// parent were killed first, the child would remove the address.
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;

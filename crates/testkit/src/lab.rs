@@ -169,8 +169,9 @@ pub fn peer_of(name: &str) -> String {
     peer
 }
 
-/// Writes a shell script that can be run at once. A child process writes it: the kernel does not run a file that any process
-/// has open for writing, and a process that another thread starts at this moment inherits the descriptors of the test.
+/// Writes a shell script that can be run at once. A child process writes it: the kernel does not run a file
+/// that any process has open for writing, and a process that another thread starts at this moment inherits the
+/// descriptors of the test.
 #[track_caller]
 pub fn script(path: &Path, text: &str) {
     let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"";

@@ -1,6 +1,7 @@
-//! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes ([`address_editor`]), real
-//! keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), the drop-in as Neutron starts it ([`monitor`],
-//! [`release`]), node processes ([`node`]), packet captures ([`wire`]), and waiting for facts ([`wait`]).
+//! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes
+//! ([`address_editor`]), real keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), the drop-in as
+//! Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), packet captures ([`wire`]), and
+//! waiting for facts ([`wait`]).
 //!
 //! It needs permission to create network namespaces. `cargo xtask` provides it; without it a test fails with a hint.
 //!

@@ -28,7 +28,7 @@ pub struct Router {
     pub pids: PathBuf,
     /// `state_path` of the agent.
     pub state_path: PathBuf,
-    /// The Neutron release whose agent starts the monitor.
+    /// The release of Neutron that starts the monitor.
     pub release: Release,
     /// User and group id, passed as `--user` and `--group`.
     pub owner: (u32, u32),
@@ -74,8 +74,8 @@ impl Router {
         }
     }
 
-    /// Makes `user` the agent's user: the owner of its directories and its socket, and the user that the monitor switches
-    /// to. Panics without permission to change the owner.
+    /// Makes `user` the agent's user: the owner of its directories and its socket, and the user that the
+    /// monitor switches to. Panics without permission to change the owner.
     pub fn give_to(&mut self, user: u32) {
         self.owner = (user, user);
         let socket = self.state_path.join("keepalived-state-change");
@@ -102,8 +102,8 @@ impl Router {
         self.netns.ip(&format!("address del {} dev {}", self.cidr, self.link));
     }
 
-    /// Removes the link-local addresses and stops the kernel from creating new ones. After this, the kernel reports only
-    /// the address changes of the test.
+    /// Removes the link-local addresses and stops the kernel from creating new ones. After this, the kernel
+    /// reports only the address changes of the test.
     pub fn remove_link_local_addresses(&self) {
         for link in [&self.link, &crate::peer_of(&self.link)] {
             // ORDER: in the other order, a link that gets its carrier between the two steps would get a new address.
@@ -119,7 +119,8 @@ impl Router {
         arguments
     }
 
-    /// The command that the agent runs, with `program` in place of the installed monitor. Its standard output is discarded.
+    /// The command that the agent runs, with `program` in place of the installed monitor. Its standard output
+    /// is discarded.
     pub fn command(&self, program: &Path) -> Command {
         let mut line: Vec<OsString> =
             self.release.wrapper(&self.call()).into_iter().map(OsString::from).collect();
@@ -137,7 +138,8 @@ impl Router {
         let pid_file = self.pid_file();
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let spawned = if self.release.waits() {
-            // Like `communicate()` in Python: waits until the process has ended and all copies of its pipes are closed.
+            // Like `communicate()` in Python: waits until the process has ended and all copies of its pipes are
+            // closed.
             let pid = Pid::from_child(&child);
             let (sender, receiver) = std::sync::mpsc::sync_channel(1);
             std::thread::spawn(move || sender.send(child.wait_with_output()));
@@ -158,7 +160,7 @@ impl Router {
         MonitorProcess { pid, spawned, pid_file }
     }
 
-    /// Stops the monitor whose pid is in the pid file, for tests that have started it with their own command.
+    /// Stops the monitor with the pid in the pid file, for tests that have started it with their own command.
     pub fn stop(&self) {
         let pid = read_pid(&self.pid_file()).and_then(Pid::from_raw);
         let pid = pid.expect("a pid file of a running monitor");
@@ -233,7 +235,7 @@ impl Router {
 pub struct MonitorProcess {
     /// Process id from the pid file, which is the one that the agent uses.
     pub pid: i32,
-    /// The agent's child process; `None` before release 29, whose agents wait for the foreground process to end.
+    /// The agent's child process; `None` before release 29: those agents wait for the foreground process to end.
     spawned: Option<Child>,
     pid_file: PathBuf,
 }
@@ -251,7 +253,8 @@ impl MonitorProcess {
         is_alive(self.pid)
     }
 
-    /// Whether the agent considers the monitor active: the process of the pid file has `ROUTER.monitor` in its command line.
+    /// Whether the agent considers the monitor active: the process of the pid file has `ROUTER.monitor` in its
+    /// command line.
     pub fn is_active(&self, router: &str) -> bool {
         let Some(pid) = read_pid(&self.pid_file) else {
             return false;
@@ -279,8 +282,8 @@ impl Drop for MonitorProcess {
     }
 }
 
-/// Runs `command` to its end. A process that does not end in time is killed, which its status shows. The output goes to files,
-/// because a process that `command` leaves running would keep a pipe open.
+/// Runs `command` to its end. A process that does not end in time is killed, which its status shows. The output
+/// goes to files, because a process that `command` leaves running would keep a pipe open.
 pub fn output_of(command: &mut Command) -> Output {
     let [mut stdout, mut stderr] =
         [(); 2].map(|()| tempfile::tempfile().expect("create a temporary file"));

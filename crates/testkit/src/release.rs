@@ -92,8 +92,8 @@ impl Release {
         }
     }
 
-    /// The words before the program: up to release 15 the agent starts it inside the namespace, from 22 to 28 with a tag in
-    /// its environment.
+    /// The words before the program: up to release 15 the agent starts it inside the namespace, from 22 to 28
+    /// with a tag in its environment.
     pub fn wrapper(self, call: &MonitorCall<'_>) -> Vec<String> {
         let words = |text: String| text.split(' ').map(str::to_owned).collect();
         if self < Self::V16 {

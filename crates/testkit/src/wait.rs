@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Maximum time of a wait. It is not a performance limit: while another test deletes a thousand namespaces, the kernel
-/// blocks all changes of links for many seconds.
+/// Maximum time of a wait. It is not a performance limit: while another test deletes a thousand namespaces, the
+/// kernel blocks all changes of links for many seconds.
 pub const LIMIT: Duration = Duration::from_mins(1);
 
 /// Calls `probe` until it returns `Some`; panics with `what` after [`LIMIT`].

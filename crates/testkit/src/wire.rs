@@ -43,8 +43,8 @@ impl Wire {
     pub fn tap(netns: &TestNetns, link: &str) -> Self {
         let file = NamedTempFile::new().expect("create a temporary file");
         let mut command = netns.command("tcpdump");
-        // tcpdump keeps its user (`-Z root`), because a user namespace has no other. Frames are cut (`-s`), because the
-        // buffer holds a fixed number of frames of the maximum length.
+        // tcpdump keeps its user (`-Z root`), because a user namespace has no other. Frames are cut (`-s`),
+        // because the buffer holds a fixed number of frames of the maximum length.
         command.args(["-i", link, "-n", "-U", "--immediate-mode", "-Z", "root"]);
         command.args(["-s", "256", "-B", "16384", "-w"]);
         command.arg(file.path()).arg("arp or (icmp6 and ip6[40] == 136)");

@@ -1,5 +1,5 @@
-//! Rows that no reply waits for. The writer commits them together, a little later, and of each instance and target only the
-//! newest.
+//! Rows that no reply waits for. The writer commits them together, a little later, and of each instance and
+//! target only the newest.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

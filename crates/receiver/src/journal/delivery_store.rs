@@ -27,8 +27,8 @@ impl DeliveryStore {
         Self { deliveries, sender }
     }
 
-    /// Records that `target` has the state of `instance` of the report `seq`. The writer stores it later; if the process is
-    /// killed before, the next process delivers the report again.
+    /// Records that `target` has the state of `instance` of the report `seq`. The writer stores it later; if
+    /// the process is killed before, the next process delivers the report again.
     pub fn record(&self, target: &Arc<str>, instance: &InstanceId, seq: i64) {
         let Ok(mut deliveries) = self.deliveries.lock() else { return };
         let is_first = deliveries.is_empty();

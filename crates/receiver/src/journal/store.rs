@@ -93,8 +93,8 @@ impl Store {
         let aside = set_aside(&path)?;
         tracing::error!(kept_as = %aside.display(), "journal file is damaged; a new one is begun");
         let (connection, stored) = open_file(&path)?;
-        // The last sequence number of the damaged file is unknown. A receiver that has stored fewer than ten reports a
-        // second since 1970 has not reached this number.
+        // The last sequence number of the damaged file is unknown. A receiver that has stored fewer than ten
+        // reports a second since 1970 has not reached this number.
         let stored = StoredState { last_seq: unix_millis_now() / 100, ..stored };
         Ok((Self { connection, lock }, stored))
     }
@@ -111,7 +111,8 @@ fn open_file(path: &Path) -> Result<(Connection, StoredState), JournalError> {
         return Err(JournalError::TooNew { path: name(), found: version });
     }
     let read = prepare(&connection, version).and_then(|()| {
-        // SQLite opens a file on a read-only disk for reading only, and does not notice that the disk becomes writable.
+        // SQLite opens a file on a read-only disk for reading only, and does not notice that the disk becomes
+        // writable.
         if connection.is_readonly("main")? {
             let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY);
             return Err(rusqlite::Error::SqliteFailure(code, None));

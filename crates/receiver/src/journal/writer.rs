@@ -19,8 +19,8 @@ use super::delivery_store::{Deliveries, SharedDeliveries};
 use super::store::{Store, StoredState, is_damage};
 use super::{Completion, JournalEntry, JournalError, StoreResult, StoredReports};
 
-/// Rows after which the writer moves SQLite's write-ahead log into the database file. The first report after a checkpoint
-/// waits for one fsync more, so the writer does not do it after each transaction.
+/// Rows after which the writer moves SQLite's write-ahead log into the database file. The first report after a
+/// checkpoint waits for one fsync more, so the writer does not do it after each transaction.
 const CHECKPOINT_ROWS: usize = 1000;
 /// How long no entry must have arrived before a checkpoint, which takes several fsyncs.
 const CHECKPOINT_IDLE_TIME: Duration = Duration::from_millis(100);
@@ -205,7 +205,8 @@ impl JournalWriter {
         self.completions.push(completion);
     }
 
-    /// If `error` says that the file is damaged, renames it and creates a new one. Returns whether a new file is open.
+    /// If `error` means that the file is damaged, renames it and creates a new one. Returns whether a new file
+    /// is open.
     fn replace_if_damaged(&mut self, error: &rusqlite::Error) -> bool {
         if !is_damage(error) {
             return false;

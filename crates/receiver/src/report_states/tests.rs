@@ -1,4 +1,4 @@
-//! A model of a receiver with a disk and one target, whose process is killed at random points.
+//! A model of a receiver with a disk and one target. Its process is killed at random points.
 
 use proptest::prelude::*;
 

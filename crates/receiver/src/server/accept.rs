@@ -17,7 +17,7 @@ use crate::reply::Reply;
 /// Maximum number of open connections of users that may not report. Further ones get their 403 at once.
 const MAX_FORBIDDEN_CONNECTIONS: usize = 32;
 
-/// Maximum number of users whose attempts without permission are logged.
+/// Maximum number of users without permission that are logged.
 const MAX_LOGGED_USERS: usize = 32;
 
 /// How long the server does not accept connections after `accept` has failed.
@@ -102,8 +102,8 @@ impl Server {
         self.connections.values().filter(|connection| connection.is_forbidden).count()
     }
 
-    /// Stops polling the listener for [`ACCEPT_PAUSE`]: the process has no free descriptor or no memory, and `epoll` would
-    /// report the waiting connections again at once. They stay in the backlog.
+    /// Stops polling the listener for [`ACCEPT_PAUSE`]: the process has no free descriptor or no memory, and
+    /// `epoll` would report the waiting connections again at once. They stay in the backlog.
     fn pause_accepting(&mut self, errno: Errno) {
         if !std::mem::replace(&mut self.is_accept_failure_logged, true) {
             let error = io::Error::from(errno);

@@ -24,12 +24,13 @@ pub(super) struct Connection {
     pub(super) socket: OwnedFd,
     /// Received bytes that are not parsed yet.
     pub(super) bytes: Vec<u8>,
-    /// The peer may not report. The 403 is sent after the first bytes of its request, when the peer will read a reply.
+    /// The peer may not report. The 403 is sent after the first bytes of its request, when the peer will read a
+    /// reply.
     pub(super) is_forbidden: bool,
     /// The journal is storing a report of this connection.
     pub(super) is_storing: bool,
-    /// The socket is registered with `epoll`. Most monitors have sent everything when they are accepted, so that their
-    /// sockets are never registered.
+    /// The socket is registered with `epoll`. Most monitors have sent everything when they are accepted, so
+    /// that their sockets are never registered.
     pub(super) is_polled: bool,
     /// When the request must be complete.
     pub(super) deadline: Moment,
@@ -69,7 +70,7 @@ impl Server {
         }
     }
 
-    /// Closes a connection whose peer sends nothing more. If its report is being stored, the peer may still wait
+    /// Closes a connection on which no more bytes will arrive. If its report is being stored, the peer may still wait
     /// for the reply.
     fn close_unless_storing(&mut self, token: u64) {
         let Some(connection) = self.connections.get(&token) else { return };
@@ -136,7 +137,7 @@ impl Server {
         }
     }
 
-    /// Marks a connection whose report is being stored. The kernel keeps further bytes until the reply was sent.
+    /// Marks a connection while its report is being stored. The kernel keeps further bytes until the reply was sent.
     pub(super) fn stop_polling(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
         connection.is_storing = true;
@@ -145,7 +146,7 @@ impl Server {
         }
     }
 
-    /// Closes connections whose request was not complete in time; those that have sent something get a 408.
+    /// Closes connections with a request that was not complete in time; those that have sent something get a 408.
     pub(super) fn close_overdue(&mut self, now: Moment) {
         while let Some((at, token)) = self.deadlines.front().copied().filter(|(at, _)| *at <= now) {
             self.deadlines.pop_front();

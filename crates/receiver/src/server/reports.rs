@@ -52,7 +52,7 @@ impl Server {
         }
     }
 
-    /// Replies to the monitor whose report was stored or could not be stored.
+    /// Replies to the monitor after its report was stored or could not be stored.
     fn acknowledge(&mut self, result: StoreResult) {
         let StoreResult { request_id: token, seq } = result;
         let Some(report) = self.storing.remove(&token) else { return };
@@ -125,7 +125,7 @@ impl Server {
         self.change_view(|view| view.coalesced += 1);
     }
 
-    /// Delivers the held-back reports whose interval is over.
+    /// Delivers the held-back reports after their interval.
     pub(super) fn settle_due(&mut self) {
         for settled in self.states.settle_due(now()) {
             self.show_state(&settled.instance);
@@ -151,7 +151,8 @@ impl Server {
         self.change_view(|view| view.set_problem(JOURNAL_PROBLEM, error));
     }
 
-    /// Shows in the view why the last report could not be stored, or that it was stored. Each new reason is logged once.
+    /// Shows in the view why the last report could not be stored, or that it was stored. Each new reason is
+    /// logged once.
     fn show_store_error(&self, instance: &InstanceId, error: Option<&String>) {
         let Ok(mut view) = self.view.lock() else { return };
         let known = view.problems.get(JOURNAL_PROBLEM);

@@ -20,7 +20,7 @@ Targets (all of them unless one is given):
   request          Requests of monitors to the receiver
   keepalived_conf  Configuration files of keepalived
   netlink          Netlink messages of the kernel
-  frame            Frames that the announcer and the witness receive
+  frame            Ethernet frames with ARP or IPv6 neighbour discovery
 
   --seconds N  Run each target, or the comparison, for N seconds (default 60)
 

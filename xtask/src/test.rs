@@ -155,7 +155,9 @@ pub fn prepare(args: &[&str]) -> TaskResult {
 
 /// Runs the test programs one after the other. `args` is the filter, then suite, name and path of each program.
 pub fn run(args: &[&str]) -> TaskResult {
-    let (filter, programs) = args.split_first().ok_or_else(|| TaskError("no filter".to_owned()))?;
+    let (filter, programs) = args
+        .split_first()
+        .ok_or_else(|| TaskError("arguments are missing: filter and programs".to_owned()))?;
     let began = Instant::now();
     let mut total = Count::default();
     let mut failed = Vec::new();
@@ -220,7 +222,10 @@ fn run_program(command: &mut Command) -> Result<Run, TaskError> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut results = Vec::new();
     let mut count = Count::default();
-    let output = child.stdout.take().ok_or_else(|| TaskError("no output".to_owned()))?;
+    let output = child
+        .stdout
+        .take()
+        .ok_or_else(|| TaskError("cannot read the output of the tests".to_owned()))?;
     for line in std::io::BufRead::lines(std::io::BufReader::new(output)) {
         let line = line?;
         let result = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "));

@@ -135,7 +135,7 @@ impl DemoNode {
         let fixture = NodeFixture::new(program, lab.path()).on(&netns);
         let states = lab.path().join("states");
         fixture.configure(&format!(
-            "[[outlet]]\nstate_file = \"{}/{{id}}\"\nannounce = {{ count = 1 }}\n",
+            "[[notify]]\nstate_file = \"{}/{{id}}\"\nannounce = {{ count = 1 }}\n",
             states.display()
         ));
         let keepalived = Some(Keepalived::start_with(&netns, lab.path(), &config));

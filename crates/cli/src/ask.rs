@@ -1,4 +1,4 @@
-//! Asks the node; or, where none runs, the files and the kernel. The answers are the same.
+//! Queries the node, or, if no node runs, the files and the kernel. Both give the same answers.
 
 use serde_json::Value;
 use vipwatch_core::ErrorChain;
@@ -6,29 +6,29 @@ use vipwatch_node::query_client::{self, QueryError};
 use vipwatch_node::query_server::answer_once;
 use vipwatch_node::{Config, direct};
 
-use crate::args::QueryTarget;
+use crate::args::QueryOptions;
 use crate::failure::{CommandError, ExitStatus};
 
-/// Asks `question`.
-pub(crate) fn ask(place: &QueryTarget, question: &Value) -> Result<Value, CommandError> {
-    if place.is_direct() {
-        return ask_directly(&place.settings()?, question);
+/// Sends `question` to the node and returns the answer.
+pub(crate) fn ask(options: &QueryOptions, question: &Value) -> Result<Value, CommandError> {
+    if options.is_direct() {
+        return ask_directly(&options.settings()?, question);
     }
-    let asking = place.settings_for_asking()?;
-    match query_client::ask(&asking.config.socket, question) {
+    let node = options.node_settings()?;
+    match query_client::ask(&node.config.socket, question) {
         Ok(answer) => Ok(answer),
-        Err(QueryError::Nobody(_)) => match asking.unread() {
+        Err(QueryError::Nobody(_)) => match node.unread() {
             Some(failure) => Err(failure),
-            None => ask_directly(&asking.config, question),
+            None => ask_directly(&node.config, question),
         },
         Err(error) => Err(failure(&error)),
     }
 }
 
-/// Looks for himself.
+/// Answers `question` from the files and the kernel.
 pub(crate) fn ask_directly(config: &Config, question: &Value) -> Result<Value, CommandError> {
     let context = match question["ask"].as_str() {
-        Some("history") => direct::archive(config),
+        Some("history") => direct::history_context(config),
         _ => direct::context(config),
     };
     let answer = answer_once(question, &context);
@@ -44,11 +44,11 @@ pub(crate) fn failure(error: &QueryError) -> CommandError {
     match error {
         QueryError::NotPermitted(_) => {
             CommandError::new(ExitStatus::NotPermitted, ErrorChain(error))
-                .hint("be root, or a member of the group that owns the socket")
+                .hint("run it as root, or as a member of the group of the socket")
         }
         QueryError::Nobody(_) | QueryError::Talk { .. } => {
             CommandError::new(ExitStatus::Missing, ErrorChain(error))
-                .hint("`systemctl status vipwatch-node`; --direct asks the kernel instead")
+                .hint("see `systemctl status vipwatch-node`; --direct queries the kernel instead")
         }
         QueryError::Refused(why, code) => refused(why, *code),
     }
@@ -63,13 +63,13 @@ fn refused(why: &str, code: Option<u64>) -> CommandError {
     let failure = CommandError::new(code, why);
     match code {
         ExitStatus::Missing if why.starts_with("there is no instance") => {
-            failure.hint("`vipwatch discover` lists those there are")
+            failure.hint("`vipwatch discover` lists the instances of this node")
         }
         ExitStatus::Missing if why.starts_with("there is no history") => {
-            failure.hint("`vipwatch node` records one; --state-dir says where")
+            failure.hint("`vipwatch node` records the history; --state-dir sets its directory")
         }
         ExitStatus::Missing if why.contains("out of date") => {
-            failure.hint("`vipwatch node` brings it up when it starts")
+            failure.hint("start `vipwatch node`, which migrates the file")
         }
         _ => failure,
     }

@@ -1,4 +1,4 @@
-//! One file for each command.
+//! The commands, one file for each, and functions that several of them use.
 
 pub(crate) mod announce;
 pub(crate) mod config;
@@ -16,9 +16,9 @@ use serde_json::Value;
 use vipwatch_node::discovery::ConfigProblem;
 
 use crate::failure::{CommandError, ExitStatus};
-use crate::show::escape_untrusted;
+use crate::output::escape_untrusted;
 
-/// A completion script for `shell`: it calls this program, which knows the ids there are.
+/// Prints a completion script for `shell`. The script calls this program for the ids of instances.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), CommandError> {
     let name = shell.to_string();
     let shells = Shells::builtins();
@@ -32,21 +32,21 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), CommandErro
     let mut script = Vec::new();
     let written = completer.write_registration("COMPLETE", program, program, program, &mut script);
     written.map_err(|error| CommandError::new(ExitStatus::Missing, error))?;
-    crate::show::print(&String::from_utf8_lossy(&script));
+    crate::output::print(&String::from_utf8_lossy(&script));
     Ok(())
 }
 
-/// The node's name, which is the first thing one asks of an answer from many nodes.
+/// The name of this node.
 fn node_name() -> String {
     vipwatch_node::name().to_string()
 }
 
-/// The parts of a list.
+/// The elements of a JSON array; none if the value is not an array.
 fn each(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A value, for people: nothing is empty.
+/// A JSON value as text; null is an empty text.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -55,8 +55,8 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// What was wrong with the files, one line each, by what was answered.
-fn problems_text(problems: &Value) -> String {
+/// The problems of an answer, one line for each.
+fn answered_problems_text(problems: &Value) -> String {
     let each = each(problems).map(|problem| {
         let line = problem["line"].as_u64().map(|line| format!(":{line}")).unwrap_or_default();
         let text = format!("{}{line}: {}", text(&problem["file"]), text(&problem["text"]));
@@ -65,8 +65,8 @@ fn problems_text(problems: &Value) -> String {
     each.collect()
 }
 
-/// What was wrong with the files, one line each.
-fn troubles_text(problems: &[ConfigProblem]) -> String {
+/// The problems of configuration files, one line for each.
+fn problems_text(problems: &[ConfigProblem]) -> String {
     let each = problems.iter().map(|problem| {
         let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
         let text = format!("{}{line}: {}", problem.file.display(), problem.text);

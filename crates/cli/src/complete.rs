@@ -1,4 +1,4 @@
-//! What a shell may complete: the ids there are, asked of the node, or found in the files.
+//! Shell completion of instance ids, from the node, or from keepalived's files if no node runs.
 
 use std::ffi::OsStr;
 
@@ -7,21 +7,23 @@ use serde_json::{Value, json};
 use vipwatch_node::discovery::discover;
 use vipwatch_node::{Config, query_client};
 
-/// The ids that begin with what is typed.
+/// The ids that begin with the typed text.
 pub(crate) fn live_ids(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     let variable = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from);
-    let loaded = Config::load_for_asking(variable("VIPWATCH_CONFIG").as_deref());
-    let config = loaded.map_or_else(|_error| Config::default(), |(config, _faults)| config);
+    let loaded = Config::load_lenient(variable("VIPWATCH_CONFIG").as_deref());
+    let config = loaded.map_or_else(|_error| Config::default(), |(config, _errors)| config);
     let socket = variable("VIPWATCH_SOCKET").unwrap_or(config.socket);
     let ids: Vec<String> = match query_client::ask(&socket, &json!({ "ask": "ids" })) {
         Ok(answer) => {
             let ids = answer["ids"].as_array().into_iter().flatten();
             ids.filter_map(Value::as_str).map(str::to_owned).collect()
         }
-        Err(_) => {
-            discover(&config.places).instances.iter().map(|found| found.id.to_string()).collect()
-        }
+        Err(_) => discover(&config.locations)
+            .instances
+            .iter()
+            .map(|instance| instance.id.to_string())
+            .collect(),
     };
     let matching = ids.into_iter().filter(|id| id.starts_with(&*typed));
     matching.map(CompletionCandidate::new).collect()

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: one message, a hint, an exit code.
+//! The error of a command: a message, an optional hint and an exit code.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -10,24 +10,24 @@ use vipwatch_core::escape_untrusted;
 pub(crate) enum ExitStatus {
     /// The answer is no.
     No = 1,
-    /// It takes more rights.
+    /// The user has not the needed permission.
     NotPermitted = 3,
     /// Something needed is missing.
     Missing = 4,
 }
 
-/// Says something that does not keep a command from going on.
-#[expect(clippy::print_stderr, reason = "the one place that complains")]
+/// Prints a warning to standard error; the command continues.
+#[expect(clippy::print_stderr, reason = "errors and warnings are printed here only")]
 pub(crate) fn warn(text: &str) {
     eprintln!("vipwatch: {}", escape_lines(text));
 }
 
-/// Escapes each line of a message: it may quote a file or another program.
+/// Escapes each line of a message, which may quote a file or another program.
 fn escape_lines(text: &str) -> String {
     text.lines().map(escape_untrusted).collect::<Vec<_>>().join("\n")
 }
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     pub(crate) code: ExitStatus,
@@ -46,8 +46,9 @@ impl CommandError {
         self
     }
 
-    // LIMIT: waits if standard error is a pipe that nobody reads. Whoever started us and does not is not told.
-    #[expect(clippy::print_stderr, reason = "the one place that complains")]
+    /// Prints the message and the hint, and returns the exit code.
+    // LIMIT: waits if standard error is a full pipe that no process reads.
+    #[expect(clippy::print_stderr, reason = "errors and warnings are printed here only")]
     pub(crate) fn report(&self) -> ExitCode {
         if !self.message.is_empty() {
             eprintln!("vipwatch: {}", escape_lines(&self.message));

@@ -1,14 +1,14 @@
-//! `vipwatch`: where every virtual address of this node is.
+//! `vipwatch`: the command line program.
 //!
-//! Each command is a file in `command/`. What they print goes through [`show`], how they end
-//! through [`failure`].
+//! Each command is a file in `command/`. [`output`] prints results, [`failure`] prints errors and sets the exit
+//! code.
 
 mod args;
 mod ask;
 mod command;
 mod complete;
 mod failure;
-mod show;
+mod output;
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ use clap_complete::CompleteEnv;
 use crate::args::{CliArgs, Command};
 
 fn main() -> ExitCode {
-    // A shell that asks what could stand here is answered, and that is all.
+    // If a shell calls the program for completions, this prints them and exits.
     CompleteEnv::with_factory(CliArgs::command).complete();
     let args = CliArgs::parse();
     let result = match &args.command {

@@ -97,7 +97,7 @@ struct Receiver {
 impl Receiver {
     fn start(directory: &Path) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_vipwatch"))
-            .args(["agent", "--interval", "500ms", "--state-path"])
+            .args(["receiver", "--interval", "500ms", "--state-path"])
             .arg(directory)
             .arg("--state-dir")
             .arg(directory.join("claims"))
@@ -114,7 +114,7 @@ impl Receiver {
     /// The settled state of a router; `None` before its first report.
     fn settled(&self, id: &str) -> Option<String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-        command.args(["agent", "status", "--format", "json", "--status-socket"]);
+        command.args(["receiver", "status", "--format", "json", "--status-socket"]);
         let output = output_of(command.arg(self.directory.join("agent.sock")));
         let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
         let routers = answer["routers"].as_array()?;

@@ -1,7 +1,7 @@
 //! The rules of vipwatch, without I/O: from observed facts to roles, and from changes to actions.
 //!
 //! - The state of one watched address (drop-in): [`observation`], [`tracker`], [`neutron_state`].
-//! - The role of an instance with several addresses (node): [`snapshot`], [`role`], [`audit`].
+//! - The role of an instance with several addresses (node): [`snapshot`], [`role`], [`role_kind`], [`reconcile`], [`audit`].
 //! - Delivery to consumers: [`delivery`], [`backoff`], [`batch`], [`debounce`], [`rate_limiter`].
 //! - Announcements of addresses: [`announce`].
 //! - keepalived's configuration files: [`keepalived`].
@@ -23,7 +23,9 @@ pub mod moment;
 pub mod neutron_state;
 pub mod observation;
 pub mod rate_limiter;
+pub mod reconcile;
 pub mod role;
+pub mod role_kind;
 pub mod snapshot;
 pub mod tracker;
 pub mod untrusted;
@@ -39,7 +41,9 @@ pub use moment::Moment;
 pub use neutron_state::NeutronState;
 pub use observation::{LinkIndex, Observation, SnapshotReason, Usability};
 pub use rate_limiter::{RateLimit, RateLimiter};
+pub use reconcile::Cause;
 pub use role::{Fault, Role};
+pub use role_kind::RoleKind;
 pub use snapshot::{LinkAddress, Snapshot};
 pub use tracker::{ChangeCause, StateChange, Tracker};
 pub use untrusted::{escape_untrusted, escape_untrusted_json, escape_untrusted_within};

@@ -1,7 +1,8 @@
-//! Memory: every change of role, in SQLite.
+//! The history: every change of role (a transition), stored in SQLite.
 //!
-//! [`writer`] takes records off the event path and writes them in batches; [`reader`] answers
-//! while that goes on (WAL); [`schema`] is the file's format and its version.
+//! [`writer`] queues records and writes them in batches on its own thread; [`reader`] runs queries at
+//! the same time (SQLite's WAL mode); [`schema`] holds the file's tables, its format number and its
+//! migrations. Delivery of transitions to targets belongs to the node, not to this crate.
 
 mod schema;
 
@@ -13,52 +14,53 @@ use std::path::PathBuf;
 pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader, RecorderRun};
 pub use writer::{OpenedHistory, Retention, Writer};
 
-/// The file's name in the state directory.
+/// The name of the history file in the state directory.
 pub const FILE: &str = "history.sqlite";
 
-/// One change of role.
+/// One transition: a change of an instance's role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its number: in order, and never used again.
+    /// The sequence number: it grows with each transition and is never reused.
     pub seq: i64,
-    /// When, in milliseconds since the epoch.
+    /// The time of the transition, in milliseconds since the Unix epoch.
     pub at: i64,
-    /// Who.
+    /// The id of the instance.
     pub instance: String,
-    /// Where; `None` for the node's own namespace.
+    /// The network namespace of the instance; `None` for the node's own namespace.
     pub netns: Option<String>,
-    /// What it was; `None` if that was not known.
+    /// The role before; `None` if it was not known.
     pub from: Option<String>,
-    /// What it is.
+    /// The role after.
     pub to: String,
-    /// What told.
+    /// The kind of event that caused the transition, for example `address` or `start`.
     pub cause: String,
-    /// What there is to say besides.
+    /// Details of the role after; `None` if there are none.
     pub reason: Option<String>,
-    /// Whether somebody was to be told; not if a node that starts found it as it was.
-    pub is_news: bool,
+    /// Whether the notifier delivers this transition. False if the node started and found the role
+    /// unchanged since its last run.
+    pub needs_delivery: bool,
 }
 
-/// Somebody who is told of a change.
+/// A kind of outlet to which transitions are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// The state file.
     File,
-    /// The network.
+    /// Gratuitous ARP and unsolicited neighbour advertisements.
     Announce,
     /// A program.
     Hook,
-    /// An address on the web.
+    /// An HTTP POST request.
     Webhook,
-    /// Neutron's agent.
+    /// Neutron's L3 agent.
     Agent,
 }
 
 impl Stage {
-    /// All, in the order in which they are told.
+    /// All stages, in the order in which the notifier serves them.
     pub const ALL: [Self; 5] = [Self::File, Self::Announce, Self::Hook, Self::Webhook, Self::Agent];
 
-    /// One word for it.
+    /// The name of the stage in JSON, logs and column names.
     pub fn word(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -70,65 +72,65 @@ impl Stage {
     }
 }
 
-/// How long after the kernel's word each stage knew, in microseconds; `None`: it was not told, or
-/// not yet.
+/// The time from the kernel's event to the end of the delivery, for each stage, in microseconds.
+/// `None`: the stage does not apply, or its delivery has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latencies([Option<i64>; 5]);
 
 impl Latencies {
-    /// Of one stage.
+    /// The latency of one stage, in microseconds.
     pub fn of(&self, stage: Stage) -> Option<i64> {
         self.0[stage as usize]
     }
 
-    /// Notes that `stage` knew after so many microseconds.
+    /// Sets the latency of one stage, in microseconds.
     pub fn set(&mut self, stage: Stage, micros: i64) {
         self.0[stage as usize] = Some(micros);
     }
 }
 
-/// Why there is no history.
+/// Why the history cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The file, or its directory, cannot be used.
+    /// The file or its directory cannot be opened.
     #[error("cannot open {}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// A later program has written it.
+    /// The file has a format of a later program.
     #[error("{} has format {found}, and this program knows formats up to {known}", path.display())]
     TooNew {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The format of the file.
         found: i64,
-        /// Ours.
+        /// The latest format that this program knows.
         known: i64,
     },
-    /// An earlier program has written it, and nobody has brought it up yet.
+    /// The file has a format that only the writer can migrate.
     #[error("{} has format {found}, which is out of date", path.display())]
     TooOld {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The format of the file.
         found: i64,
     },
-    /// There is none yet.
+    /// The file does not exist.
     #[error("there is no history at {}", .0.display())]
     Missing(PathBuf),
-    /// A question or a record failed.
+    /// A query or an update failed.
     #[error("the history cannot be used")]
     Sql(#[from] rusqlite::Error),
-    /// The file, or the thread that writes it, cannot be had.
+    /// The file cannot be created or renamed, or the writer's thread cannot be started.
     #[error("the history cannot be written")]
     Io(#[from] std::io::Error),
 }
 
 impl HistoryError {
-    /// Whether the file is not a database any more, or not a whole one.
+    /// Whether SQLite found that the file is damaged or is not a database.
     pub fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
         let (Self::Sql(source) | Self::Open { source, .. }) = self else { return false };

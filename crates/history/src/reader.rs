@@ -1,82 +1,82 @@
-//! Answers while the history is written.
+//! Queries of the history, at the same time as the writer writes.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use crate::{FILE, HistoryError, Latencies, Record, Stage, schema};
 
-/// Which changes.
+/// Selects transitions. The conditions are combined with AND.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Since when, in milliseconds since the epoch.
+    /// The earliest time, in milliseconds since the Unix epoch; `None` for no limit.
     pub since: Option<i64>,
-    /// Of the instances whose ids begin so.
+    /// The beginning of the instance ids, or one whole id if `exact`; `None` for all instances.
     pub instance: Option<String>,
-    /// Of the one that is called so, and no other.
+    /// Whether `instance` is a whole id.
     pub exact: bool,
-    /// The last so many.
+    /// The maximum number of transitions, counted from the latest; `None` for no limit.
     pub limit: Option<u64>,
 }
 
-/// A change, and how long it took to be told.
+/// A transition with the latencies of its deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryEntry {
-    /// What happened.
+    /// The transition.
     pub record: Record,
-    /// Who knew how soon.
+    /// The latency of each stage.
     pub latencies: Latencies,
 }
 
-/// What an instance was last known to be.
+/// The last known role of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastRole {
-    /// Its role.
+    /// The role.
     pub role: String,
-    /// Since when, in milliseconds since the epoch.
+    /// The time since which the instance has this role, in milliseconds since the Unix epoch.
     pub since: i64,
-    /// Which hooks and webhooks were told of its last change, whether or not that is still kept.
+    /// The latencies of hooks and webhooks of its last transition, which retention may have deleted.
     pub latencies: Latencies,
 }
 
-/// How often an instance has changed.
+/// The number of transitions of one instance in a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlapCount {
-    /// Who.
+    /// The id of the instance.
     pub instance: String,
-    /// Changes, without those of starts.
-    pub changes: i64,
-    /// How often it became primary.
+    /// The number of transitions, without those that a start of the node recorded.
+    pub transitions: i64,
+    /// The number of transitions to `primary`.
     pub primary: i64,
-    /// The first of them, in milliseconds since the epoch.
+    /// The time of the first of them, in milliseconds since the Unix epoch.
     pub first: i64,
-    /// The last of them.
+    /// The time of the last of them, in milliseconds since the Unix epoch.
     pub last: i64,
 }
 
-/// One life of the recorder.
+/// One run of the recorder, from its start to its end. Times are in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecorderRun {
-    /// When it began.
+    /// The start of the run.
     pub began: i64,
-    /// When it is last known to have run.
+    /// The last time at which the recorder wrote that it runs; once a minute.
     pub seen: i64,
-    /// When it ended; `None` if it runs, or was killed.
+    /// The end of the run; `None` while the recorder runs and after it was killed.
     pub ended: Option<i64>,
-    /// Changes that could not be recorded.
+    /// The number of transitions that could not be recorded.
     pub dropped: i64,
 }
 
-/// An open history.
+/// A read-only connection to the history.
 #[derive(Debug)]
 pub struct Reader {
     connection: Connection,
 }
 
 impl Reader {
-    /// Opens the history in `directory`, which may be written meanwhile.
+    /// Opens the history in `directory`. A writer may use it at the same time.
     pub fn open(directory: &Path) -> Result<Self, HistoryError> {
         let path = directory.join(FILE);
         if !path.exists() {
@@ -85,15 +85,25 @@ impl Reader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags)
             .map_err(|source| HistoryError::Open { path: path.clone(), source })?;
-        match schema::version(&connection, &path)? {
-            schema::VERSION => Ok(Self { connection }),
-            found => Err(HistoryError::TooOld { path, found }),
+        match schema::name_old_tables(&connection, &path) {
+            // SQLite creates files beside the database when no writer runs, which takes the permission
+            // to write to the directory.
+            Err(HistoryError::Sql(error))
+                if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) =>
+            {
+                let source = error;
+                let connection =
+                    open_without_writing(&path).ok_or(HistoryError::Open { path, source })?;
+                Ok(Self { connection })
+            }
+            Err(error) => Err(error),
+            Ok(()) => Ok(Self { connection }),
         }
     }
 
-    /// The changes that `query` asks for, oldest first.
-    pub fn changes(&self, query: &Query) -> Result<Vec<HistoryEntry>, HistoryError> {
-        let mut statement = self.connection.prepare(changes_sql(query))?;
+    /// The transitions that `query` selects, oldest first.
+    pub fn transitions(&self, query: &Query) -> Result<Vec<HistoryEntry>, HistoryError> {
+        let mut statement = self.connection.prepare(transitions_sql(query))?;
         let since = query.since.unwrap_or(i64::MIN);
         let instance = query.instance.as_deref().unwrap_or_default();
         let limit = query.limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(-1));
@@ -107,7 +117,7 @@ impl Reader {
                 to: row.get(5)?,
                 cause: row.get(6)?,
                 reason: row.get(7)?,
-                is_news: true,
+                needs_delivery: true,
             };
             let mut latencies = Latencies::default();
             for (at, latency) in latencies.0.iter_mut().enumerate() {
@@ -120,24 +130,24 @@ impl Reader {
         Ok(entries)
     }
 
-    /// Whether the history has heard of an instance with exactly this id.
-    pub fn knows(&self, instance: &str) -> Result<bool, HistoryError> {
-        let question = "SELECT EXISTS (SELECT 1 FROM standing WHERE instance = ?1) \
-                        OR EXISTS (SELECT 1 FROM change WHERE instance = ?1)";
-        Ok(self.connection.query_row(question, [instance], |row| row.get(0))?)
+    /// Whether the history has a row of the instance with exactly this id.
+    pub fn has_instance(&self, instance: &str) -> Result<bool, HistoryError> {
+        let query = "SELECT EXISTS (SELECT 1 FROM role WHERE instance = ?1) \
+                     OR EXISTS (SELECT 1 FROM transition WHERE instance = ?1)";
+        Ok(self.connection.query_row(query, [instance], |row| row.get(0))?)
     }
 
-    /// Who has changed since `since`, most often first.
+    /// The number of transitions since `since` of each instance that has any, highest number first.
     pub fn flaps(&self, since: i64) -> Result<Vec<FlapCount>, HistoryError> {
         let mut statement = self.connection.prepare(
-            "SELECT instance, count(*), sum(to_role = 'primary'), min(at), max(at) FROM change \
+            "SELECT instance, count(*), sum(to_role = 'primary'), min(at), max(at) FROM transition \
              WHERE at >= ?1 AND from_role <> to_role AND cause <> 'start' \
              GROUP BY instance ORDER BY 2 DESC, 1",
         )?;
         let rows = statement.query_map([since], |row| {
             Ok(FlapCount {
                 instance: row.get(0)?,
-                changes: row.get(1)?,
+                transitions: row.get(1)?,
                 primary: row.get(2)?,
                 first: row.get(3)?,
                 last: row.get(4)?,
@@ -146,12 +156,12 @@ impl Reader {
         Ok(rows.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// What each instance was last known to be.
+    /// The last known role of each instance.
     pub fn last_roles(&self) -> Result<BTreeMap<String, LastRole>, HistoryError> {
         last_roles(&self.connection)
     }
 
-    /// Every life of the recorder, in order.
+    /// Every run of the recorder, in order.
     pub fn runs(&self) -> Result<Vec<RecorderRun>, HistoryError> {
         let mut statement =
             self.connection.prepare("SELECT began, seen, ended, dropped FROM run ORDER BY id")?;
@@ -167,12 +177,12 @@ impl Reader {
     }
 }
 
-/// What each instance was last known to be.
+/// The last known role of each instance.
 pub(crate) fn last_roles(
     connection: &Connection,
 ) -> Result<BTreeMap<String, LastRole>, HistoryError> {
     let mut statement =
-        connection.prepare("SELECT instance, role, since, hook_us, webhook_us FROM standing")?;
+        connection.prepare("SELECT instance, role, since, hook_us, webhook_us FROM role")?;
     let rows = statement.query_map([], |row| {
         let mut latencies = Latencies::default();
         for (at, stage) in [(3, Stage::Hook), (4, Stage::Webhook)] {
@@ -186,7 +196,8 @@ pub(crate) fn last_roles(
     Ok(rows.collect::<Result<BTreeMap<_, _>, _>>()?)
 }
 
-/// Opens a file that cannot be written, on a full or read-only disk; `None` if it cannot be read either.
+/// Opens a file that cannot be written because its disk is full or read-only; `None` if it cannot be read
+/// either.
 pub(crate) fn open_without_writing(path: &Path) -> Option<Connection> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -194,7 +205,8 @@ pub(crate) fn open_without_writing(path: &Path) -> Option<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut name = path.as_os_str().to_owned();
     if !has_log {
-        // Without a log the file is complete, and `immutable` reads it without making files beside it.
+        // Without a write-ahead log the file is complete. `immutable` lets SQLite read it without creating
+        // files beside it.
         flags |= OpenFlags::SQLITE_OPEN_URI;
         let escape = |byte: &u8| match byte {
             b'%' | b'?' | b'#' => format!("%{byte:02x}").into_bytes(),
@@ -204,18 +216,20 @@ pub(crate) fn open_without_writing(path: &Path) -> Option<Connection> {
         name =
             std::ffi::OsString::from_vec([b"file:".as_slice(), &escaped, b"?immutable=1"].concat());
     }
-    Connection::open_with_flags(Path::new(&name), flags).ok()
+    let connection = Connection::open_with_flags(Path::new(&name), flags).ok()?;
+    schema::name_old_tables(&connection, path).ok()?;
+    Some(connection)
 }
 
-/// The statement that answers `query`: ?1 is the earliest time, ?2 the instance or the beginning of
-/// its id, ?3 the limit. Each condition stands alone, because `OR` keeps SQLite from using the index
-/// `change_by_instance`.
-fn changes_sql(query: &Query) -> &'static str {
+/// The SQL statement of `query`: ?1 is the earliest time, ?2 the instance id or its beginning, ?3 the
+/// limit. Each kind of query has its own statement, because SQLite does not use the index
+/// `transition_by_instance` for a condition with `OR`.
+fn transitions_sql(query: &Query) -> &'static str {
     macro_rules! select {
         ($condition:literal) => {
             concat!(
                 "SELECT seq, at, instance, netns, from_role, to_role, cause, reason, \
-                 file_us, announce_us, hook_us, webhook_us, agent_us FROM change WHERE ",
+                 file_us, announce_us, hook_us, webhook_us, agent_us FROM transition WHERE ",
                 $condition,
                 " ORDER BY seq DESC LIMIT ?3"
             )
@@ -223,7 +237,7 @@ fn changes_sql(query: &Query) -> &'static str {
     }
     match &query.instance {
         Some(_) if query.exact => select!("instance = ?2 AND at >= ?1"),
-        // U+10FFFF sorts behind every character that an id may have.
+        // U+10FFFF sorts after every character that an id can contain.
         Some(_) => select!("instance >= ?2 AND instance < ?2 || char(1114111) AND at >= ?1"),
         None => select!("at >= ?1 AND ?2 = ''"),
     }
@@ -235,7 +249,7 @@ mod tests {
     use crate::writer::{Retention, Writer};
 
     #[test]
-    fn flaps_are_counted_and_starts_are_not() {
+    fn flaps_are_counted_without_the_transitions_of_a_start() {
         let directory = tempfile::tempdir().unwrap();
         let keep = Retention { age: std::time::Duration::MAX, ..Retention::default() };
         let (writer, _) = Writer::open(directory.path(), keep).unwrap();
@@ -256,7 +270,7 @@ mod tests {
                 to: to.to_owned(),
                 cause: cause.to_owned(),
                 reason: None,
-                is_news: true,
+                needs_delivery: true,
             };
             writer.record(record, Latencies::default());
         }
@@ -264,7 +278,7 @@ mod tests {
         let reader = Reader::open(directory.path()).unwrap();
         let flaps = reader.flaps(0).unwrap();
         let expected =
-            FlapCount { instance: "a".to_owned(), changes: 2, primary: 1, first: 20, last: 30 };
+            FlapCount { instance: "a".to_owned(), transitions: 2, primary: 1, first: 20, last: 30 };
         assert_eq!(flaps, [expected]);
         let roles = reader.last_roles().unwrap();
         assert_eq!((roles["a"].role.as_str(), roles["a"].since), ("backup", 30));
@@ -272,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_narrows_by_time_by_id_and_by_number() {
+    fn a_query_selects_by_time_by_id_and_by_number() {
         let directory = tempfile::tempdir().unwrap();
         assert!(matches!(Reader::open(directory.path()), Err(HistoryError::Missing(_))));
         let keep = Retention { age: std::time::Duration::MAX, ..Retention::default() };
@@ -288,7 +302,7 @@ mod tests {
                     to: "primary".to_owned(),
                     cause: "start".to_owned(),
                     reason: Some("why".to_owned()),
-                    is_news: true,
+                    needs_delivery: true,
                 },
                 Latencies::default(),
             );
@@ -296,32 +310,34 @@ mod tests {
         drop(writer);
         let reader = Reader::open(directory.path()).unwrap();
         let times = |query: Query| -> Vec<i64> {
-            reader.changes(&query).unwrap().iter().map(|entry| entry.record.at).collect()
+            reader.transitions(&query).unwrap().iter().map(|entry| entry.record.at).collect()
         };
         assert_eq!(times(Query::default()), [10, 20, 30, 40]);
         assert_eq!(times(Query { since: Some(20), ..Query::default() }), [20, 30, 40]);
         let web = Some("web".to_owned());
         assert_eq!(times(Query { instance: web.clone(), ..Query::default() }), [10, 20, 40]);
         assert_eq!(times(Query { instance: web, limit: Some(2), ..Query::default() }), [20, 40]);
-        let nobody = Some("%".to_owned());
-        assert!(times(Query { instance: nobody, ..Query::default() }).is_empty());
+        let wildcard = Some("%".to_owned());
+        assert!(times(Query { instance: wildcard, ..Query::default() }).is_empty());
     }
+
     #[test]
-    fn changes_of_one_instance_are_found_by_the_index() {
+    fn transitions_of_one_instance_are_found_by_the_index() {
         let directory = tempfile::tempdir().unwrap();
         drop(Writer::open(directory.path(), Retention::default()).unwrap());
         let reader = Reader::open(directory.path()).unwrap();
         let plan = |query: &Query| -> Vec<String> {
-            let explain = format!("EXPLAIN QUERY PLAN {}", changes_sql(query));
+            let explain = format!("EXPLAIN QUERY PLAN {}", transitions_sql(query));
             let mut statement = reader.connection.prepare(&explain).unwrap();
             let rows = statement.query_map(params![0, "a", 20], |row| row.get(3)).unwrap();
             rows.collect::<Result<_, _>>().unwrap()
         };
         let one = Query { instance: Some("a".to_owned()), exact: true, ..Query::default() };
-        let expected = "SEARCH change USING INDEX change_by_instance (instance=?)";
-        assert_eq!(plan(&one), [expected], "no sorting: the index has the order");
+        let expected = "SEARCH transition USING INDEX transition_by_instance (instance=?)";
+        assert_eq!(plan(&one), [expected], "the index has the order: SQLite does not sort");
         let several = plan(&Query { exact: false, ..one });
-        let expected = "SEARCH change USING INDEX change_by_instance (instance>? AND instance<?)";
+        let expected =
+            "SEARCH transition USING INDEX transition_by_instance (instance>? AND instance<?)";
         assert_eq!(several[0], expected);
     }
 }

@@ -1,5 +1,8 @@
-//! The file's format. A number in the file (`PRAGMA user_version`) says which; a later one is
-//! refused, an earlier one is brought up.
+//! The tables of the history file, its format number and the migrations.
+//!
+//! `PRAGMA user_version` holds the format number. [`prepare`] migrates an earlier format in one
+//! transaction and refuses a later one. A reader cannot migrate: [`name_old_tables`] lets it query a
+//! file of the format before.
 
 use std::path::Path;
 
@@ -8,12 +11,15 @@ use rusqlite::Connection;
 use crate::HistoryError;
 
 /// The format that this program writes.
-pub(crate) const VERSION: i64 = 3;
+pub(crate) const VERSION: i64 = 4;
 
-/// From nothing to version 1.
+/// The oldest format that can be read without a migration.
+const OLDEST_READABLE: i64 = 3;
+
+/// Creates format 1.
 ///
-/// `change`: one row for each change of role, in order of `seq`. `run`: one row for each life
-/// of the recorder; without `ended`, it runs, or was killed.
+/// `change`: one row for each transition, in order of `seq`. `run`: one row for each run of the
+/// recorder; `ended` is NULL while the recorder runs and after it was killed.
 pub(crate) const TO_1: &str = "
 CREATE TABLE change (
     seq       INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -36,10 +42,11 @@ CREATE TABLE run (
 );
 ";
 
-/// From version 1 to 2.
+/// Migrates format 1 to 2.
 ///
-/// In `change`: how long after the kernel's word each stage knew, in microseconds. NULL: it was not
-/// told, or not yet. `standing`: what each instance was last, which is kept longer than changes are.
+/// Adds to `change` the latency of each stage in microseconds; NULL: the stage does not apply, or its
+/// delivery has not ended. Adds `standing`: the last role of each instance, which retention does not
+/// delete.
 pub(crate) const TO_2: &str = "
 ALTER TABLE change ADD COLUMN file_us INTEGER;
 ALTER TABLE change ADD COLUMN announce_us INTEGER;
@@ -57,12 +64,12 @@ INSERT INTO standing (instance, role, since, seq)
     WHERE seq IN (SELECT max(seq) FROM change GROUP BY instance);
 ";
 
-/// From version 2 to 3.
+/// Migrates format 2 to 3.
 ///
-/// In `standing`: whether hooks and webhooks were told of the last change, as `change` has it. Retention
-/// deletes rows of `change`, and the next node must not repeat its deliveries. Of a row that
-/// is gone already nothing is known; it counts as delivered.
-const TO_3: &str = "
+/// Copies the latencies of hooks and webhooks of each instance's last transition to `standing`.
+/// Retention deletes rows of `change`, and the next node must not repeat their deliveries. A row that
+/// retention has already deleted counts as delivered.
+pub(crate) const TO_3: &str = "
 ALTER TABLE standing ADD COLUMN hook_us INTEGER;
 ALTER TABLE standing ADD COLUMN webhook_us INTEGER;
 UPDATE standing SET
@@ -72,22 +79,44 @@ UPDATE standing SET hook_us = 0, webhook_us = 0 WHERE seq NOT IN (SELECT seq FRO
 CREATE INDEX standing_by_seq ON standing (seq);
 ";
 
-/// Sees to it that the file has our format.
+/// Migrates format 3 to 4: `change` becomes `transition`, `standing` becomes `role`.
+///
+/// SQLite renames the row of `change` in `sqlite_sequence` too, so no sequence number is reused. It
+/// cannot rename an index.
+const TO_4: &str = "
+ALTER TABLE change RENAME TO transition;
+ALTER TABLE standing RENAME TO role;
+DROP INDEX change_by_instance;
+DROP INDEX change_by_time;
+DROP INDEX standing_by_seq;
+CREATE INDEX transition_by_instance ON transition (instance, seq);
+CREATE INDEX transition_by_time ON transition (at);
+CREATE INDEX role_by_seq ON role (seq);
+";
+
+/// Gives the tables of format 3 the names of format 4, for this connection only.
+const NAMES_OF_3: &str = "
+PRAGMA temp_store = MEMORY;
+CREATE TEMP VIEW transition AS SELECT * FROM main.change;
+CREATE TEMP VIEW role AS SELECT * FROM main.standing;
+";
+
+/// Sets the connection up for writing and migrates the file to the current format.
 pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), HistoryError> {
-    // ORDER: what a later program has written is not touched.
+    // ORDER: the format is checked first, because a file of a later program must not be modified.
     let found = version(connection, path)?;
-    // Readers do not wait for the writer, nor it for them; and neither a killed process nor a
-    // lost machine loses what was committed. That is one fsync for a batch.
+    // WAL: readers and the writer do not block each other. FULL: a committed batch survives a killed
+    // process and a power failure, at the cost of one fsync for each batch.
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
-    // In KiB: changes are added at the end, and nobody here reads.
+    // In KiB. A small cache is enough: this connection appends rows and does not query.
     connection.pragma_update(None, "cache_size", -512)?;
     if found == VERSION {
         return Ok(());
     }
     let transaction = connection.transaction()?;
-    for (version, step) in (1_i64..).zip([TO_1, TO_2, TO_3]) {
+    for (version, step) in (1_i64..).zip([TO_1, TO_2, TO_3, TO_4]) {
         if found < version {
             transaction.execute_batch(step)?;
         }
@@ -96,8 +125,18 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Hi
     Ok(transaction.commit()?)
 }
 
-/// The file's format; 0 for an empty file.
-pub(crate) fn version(connection: &Connection, path: &Path) -> Result<i64, HistoryError> {
+/// Lets a connection that cannot write query a file of an earlier format. Fails if the format is too
+/// old for that or later than this program's.
+pub(crate) fn name_old_tables(connection: &Connection, path: &Path) -> Result<(), HistoryError> {
+    match version(connection, path)? {
+        VERSION => Ok(()),
+        OLDEST_READABLE => Ok(connection.execute_batch(NAMES_OF_3)?),
+        found => Err(HistoryError::TooOld { path: path.to_owned(), found }),
+    }
+}
+
+/// The format of the file; 0 for an empty file. Fails if the format is later than this program's.
+fn version(connection: &Connection, path: &Path) -> Result<i64, HistoryError> {
     let found = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if found > VERSION {
         return Err(HistoryError::TooNew { path: path.to_owned(), found, known: VERSION });

@@ -1,8 +1,8 @@
-//! Writes in batches, on a thread of its own: the caller never waits for the disk.
+//! Writes records in batches, on its own thread: the caller never waits for the disk.
 //!
-//! A file that cannot be opened or written does not end anything: records are counted as dropped, and
-//! the thread tries again. A damaged file is renamed, and a new one is begun. Afterwards the `standing`
-//! table is out of date, and the owner of the writer [restates](Writer::restate) every instance.
+//! If the file cannot be opened or written, the thread counts the records as dropped and retries. It
+//! renames a damaged file and creates a new one. In both cases the `role` table is out of date, and the
+//! owner of the writer [stores](Writer::store_last_role) the last role of every instance again.
 
 mod damage;
 mod recorder;
@@ -22,86 +22,100 @@ use vipwatch_linux::worker::spawn_worker;
 
 use self::recorder::Recorder;
 use crate::reader::{last_roles, open_without_writing};
-use crate::{FILE, HistoryError, LastRole, Latencies, Record, Stage, schema};
+use crate::{FILE, HistoryEntry, HistoryError, LastRole, Latencies, Record, Stage, schema};
 
-/// Changes that may wait for the disk, which takes a thousand at a time: more than a node has
-/// instances.
-const QUEUE: usize = 1 << 13;
-/// How much to keep.
+/// Maximum number of messages that wait for the thread: more than a node has instances.
+const QUEUE_LENGTH: usize = 1 << 13;
+
+/// The limits of the history. The recorder deletes the oldest transitions beyond any of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// How long.
+    /// Maximum age of a transition.
     pub age: Duration,
-    /// How many changes.
-    pub changes: u64,
-    /// How large the file may become.
+    /// Maximum number of transitions.
+    pub transitions: u64,
+    /// Maximum used size of the file, in bytes.
     pub bytes: u64,
 }
 
 impl Default for Retention {
-    /// A month, a million changes (some 200 MB), or half a gigabyte.
+    /// 30 days, a million transitions (about 200 MB), 512 MiB.
     fn default() -> Self {
-        Self { age: Duration::from_hours(24 * 30), changes: 1_000_000, bytes: 512 << 20 }
+        Self { age: Duration::from_hours(24 * 30), transitions: 1_000_000, bytes: 512 << 20 }
     }
 }
 
-/// What was found when the history was opened.
+/// What the writer read when it opened the history.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OpenedHistory {
-    /// The recorder before was killed; this is when it was last known to run.
+    /// The last time at which the previous recorder is known to have run, in milliseconds since the
+    /// Unix epoch; `None` if it ended in order.
     pub killed: Option<i64>,
-    /// The file was damaged and is kept under this name.
+    /// The new name of a damaged file; `None` if the file was intact.
     pub set_aside: Option<PathBuf>,
-    /// No change has a number above this one, whether it is in the history or was lost.
-    pub last: i64,
+    /// The highest sequence number in use, also of transitions that were lost.
+    pub last_seq: i64,
     /// The last known role of each instance.
     pub roles: BTreeMap<String, LastRole>,
-    /// Why the file could not be opened; the writer tries again until it can.
-    pub failed: Option<String>,
+    /// Why the file could not be opened; `None` if it is open. The writer retries.
+    pub open_error: Option<String>,
 }
 
-/// What the thread is handed.
+/// A message to the thread.
 #[derive(Debug)]
-enum Note {
-    Change(Box<(Record, Latencies)>),
-    /// Who knew how soon; `None`: it does not know after all.
-    Stage(i64, Stage, Option<i64>),
-    /// The present state of an instance, for the `standing` table only.
-    Restate(Box<Restated>),
-    /// A reader has met damage: examine the file.
-    Examine,
+enum Message {
+    /// Inserts a transition and updates the last role of its instance.
+    InsertTransition(Box<HistoryEntry>),
+    /// Sets the latency of one stage of a transition.
+    SetLatency(StageLatency),
+    /// Replaces the row of an instance in the `role` table.
+    StoreLastRole(Box<RoleRow>),
+    /// Checks the file for damage, because a reader found some.
+    CheckForDamage,
 }
 
+/// The latency of one stage of one transition.
 #[derive(Debug)]
-struct Restated {
+struct StageLatency {
+    seq: i64,
+    stage: Stage,
+    /// In microseconds; `None`: the delivery has not ended.
+    micros: Option<i64>,
+}
+
+/// One row of the `role` table.
+#[derive(Debug)]
+struct RoleRow {
     instance: String,
+    /// The sequence number of the last transition.
     seq: i64,
     last: LastRole,
 }
 
-/// What went wrong, shared with the thread.
+/// The state of the thread and its file, shared with the owner of the writer.
 #[derive(Debug, Default)]
 struct Health {
+    /// The number of transitions that could not be recorded.
     dropped: AtomicU64,
     /// Why the file cannot be opened or written; `None` if it can.
     failing: Mutex<Option<String>>,
-    /// Damaged files that were renamed, since the owner last asked.
+    /// The new names of damaged files, since the last call of [`Writer::take_set_aside`].
     set_aside: Mutex<Vec<PathBuf>>,
-    /// Notes were lost, or a new file was begun: `standing` is out of date.
+    /// Whether the `role` table is out of date: messages were lost, or the file is new.
     is_outdated: AtomicBool,
 }
 
-/// Records changes.
+/// The handle of the thread that writes the history. Dropping it writes what is queued and ends the thread.
 #[derive(Debug)]
 pub struct Writer {
-    sender: Option<SyncSender<Note>>,
+    sender: Option<SyncSender<Message>>,
     health: Arc<Health>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Opens the history in `directory`, or begins one. Fails if a later program has written it; any
-    /// other trouble with the file is in [`OpenedHistory::failed`] and in [`Self::failing`].
+    /// Opens or creates the history in `directory`. Fails if the file has the format of a later program;
+    /// any other error is in [`OpenedHistory::open_error`] and in [`Self::failing`].
     pub fn open(directory: &Path, keep: Retention) -> Result<(Self, OpenedHistory), HistoryError> {
         let path = directory.join(FILE);
         let (connection, opened) = match open_or_replace(&path) {
@@ -109,52 +123,54 @@ impl Writer {
             Err(error @ HistoryError::TooNew { .. }) => return Err(error),
             Err(error) => (None, read_only(&path, &error)),
         };
-        let health = Health { failing: Mutex::new(opened.failed.clone()), ..Health::default() };
+        let health = Health { failing: Mutex::new(opened.open_error.clone()), ..Health::default() };
         let health = Arc::new(health);
-        let (sender, receiver) = sync_channel(QUEUE);
-        let recorder = Recorder::new(path, connection, keep, opened.last, Arc::clone(&health));
+        let (sender, receiver) = sync_channel(QUEUE_LENGTH);
+        let recorder = Recorder::new(path, connection, keep, opened.last_seq, Arc::clone(&health));
         let thread = spawn_worker("history", move |heartbeat| recorder.run(&receiver, heartbeat))?;
         Ok((Self { sender: Some(sender), health, thread: Some(thread) }, opened))
     }
 
-    /// Takes a record down, without waiting. If the disk is so far behind that there is no
-    /// room, it is counted instead, and the count is in the history.
+    /// Queues a transition without waiting. If the queue is full, the transition is counted as dropped,
+    /// and the history stores that number.
     pub fn record(&self, record: Record, latencies: Latencies) {
-        if !self.put(Note::Change(Box::new((record, latencies)))) {
+        let entry = Box::new(HistoryEntry { record, latencies });
+        if !self.send(Message::InsertTransition(entry)) {
             self.health.dropped.fetch_add(1, Ordering::Relaxed);
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Takes down that `stage` knew of change `seq` after so many microseconds.
-    pub fn stage(&self, seq: i64, stage: Stage, micros: i64) {
-        // A change is worth counting if it is lost; how long it took is not.
-        let _ = self.put(Note::Stage(seq, stage, Some(micros)));
+    /// Queues the latency of `stage` for the transition `seq`, in microseconds.
+    pub fn set_latency(&self, seq: i64, stage: Stage, micros: i64) {
+        // A lost latency is not counted as dropped: only transitions are.
+        let _ = self.send(Message::SetLatency(StageLatency { seq, stage, micros: Some(micros) }));
     }
 
-    /// Takes down that `stage` does not know of change `seq` yet.
-    pub fn unstage(&self, seq: i64, stage: Stage) {
-        let _ = self.put(Note::Stage(seq, stage, None));
+    /// Deletes the latency of `stage` for the transition `seq`: its delivery is not complete.
+    pub fn clear_latency(&self, seq: i64, stage: Stage) {
+        let _ = self.send(Message::SetLatency(StageLatency { seq, stage, micros: None }));
     }
 
-    /// Writes the present state of an instance, whose last change is `seq`, without recording a change.
-    pub fn restate(&self, instance: String, seq: i64, last: LastRole) {
-        if !self.put(Note::Restate(Box::new(Restated { instance, seq, last }))) {
+    /// Stores the role of an instance, whose last transition is `seq`, without recording a transition.
+    pub fn store_last_role(&self, instance: String, seq: i64, last: LastRole) {
+        if !self.send(Message::StoreLastRole(Box::new(RoleRow { instance, seq, last }))) {
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Has the file examined, because a reader has met damage; a damaged file is set aside. A file that was
-    /// found intact is not examined again for some minutes.
-    pub fn examine(&self) {
-        let _ = self.put(Note::Examine);
+    /// Checks the file, because a reader found damage; the thread renames a damaged file. A file that was
+    /// found intact is not checked again for five minutes.
+    pub fn check_for_damage(&self) {
+        let _ = self.send(Message::CheckForDamage);
     }
 
-    fn put(&self, note: Note) -> bool {
-        self.sender.as_ref().is_some_and(|sender| sender.try_send(note).is_ok())
+    /// Queues a message; false if the queue is full.
+    fn send(&self, message: Message) -> bool {
+        self.sender.as_ref().is_some_and(|sender| sender.try_send(message).is_ok())
     }
 
-    /// How many changes could not be recorded.
+    /// The number of transitions that could not be recorded.
     pub fn dropped(&self) -> u64 {
         self.health.dropped.load(Ordering::Relaxed)
     }
@@ -169,55 +185,59 @@ impl Writer {
         self.health.set_aside.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default()
     }
 
-    /// Whether the file can be written and does not have the present state of every instance: then the
-    /// caller restates them all. True once for each such time.
+    /// Whether the file can be written and its `role` table is out of date: the caller then stores the
+    /// last role of every instance. The call resets the flag.
     pub fn take_outdated(&self) -> bool {
         self.failing().is_none() && self.health.is_outdated.swap(false, Ordering::Relaxed)
     }
 }
 
-/// More changes than a node can have told of and not written before it was killed.
-const UNWRITTEN: i64 = 100_000;
+/// More transitions than a node can have delivered, but not written, when it was killed. So many sequence
+/// numbers are skipped after a kill.
+const MAX_UNWRITTEN: i64 = 100_000;
 
-/// A number that no change has gone beyond. Numbers are never used again: others know changes by them.
-fn floor(connection: &Connection, is_killed: bool) -> Result<i64, HistoryError> {
+/// A sequence number that is at least the highest in use. Numbers are never reused, because targets
+/// identify transitions by them.
+fn highest_possible_seq(connection: &Connection, is_killed: bool) -> Result<i64, HistoryError> {
     let dropped: i64 =
         connection.query_row("SELECT coalesce(sum(dropped), 0) FROM run", [], |row| row.get(0))?;
-    let lost = if is_killed { UNWRITTEN } else { 0 };
-    Ok(last(connection)?.saturating_add(lost).saturating_add(dropped))
+    let lost = if is_killed { MAX_UNWRITTEN } else { 0 };
+    Ok(highest_stored_seq(connection)?.saturating_add(lost).saturating_add(dropped))
 }
 
-/// The same without a file to read: ten numbers a second since the epoch, which is more than there were.
-fn unknown_floor() -> i64 {
+/// The same if no file can be read: ten numbers for each second since the Unix epoch, which is more than any
+/// node has used.
+fn seq_from_clock() -> i64 {
     now() / 100
 }
 
-/// The highest number in the file: of a change that is kept, of one that was deleted or
-/// [reserved](reserve), or of an instance that was restated and whose change is not in the file.
-fn last(connection: &Connection) -> Result<i64, HistoryError> {
+/// The highest sequence number in the file: of a transition, of a deleted transition, of the `role` table
+/// (whose transition may not be in the file), or one that was [reserved](reserve_seq).
+fn highest_stored_seq(connection: &Connection) -> Result<i64, HistoryError> {
+    // A file that cannot be migrated, on a full disk, has the name of format 3: `change`.
     let last = connection.query_row(
-        "SELECT max(coalesce((SELECT max(seq) FROM change), 0), \
-         coalesce((SELECT max(seq) FROM standing), 0), \
-         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'change'), 0))",
+        "SELECT max(coalesce((SELECT max(seq) FROM transition), 0), \
+         coalesce((SELECT max(seq) FROM role), 0), \
+         coalesce((SELECT max(seq) FROM sqlite_sequence WHERE name IN ('transition', 'change')), 0))",
         [],
         |row| row.get(0),
     )?;
     Ok(last)
 }
 
-/// Writes down that changes have numbers up to `last`, whether or not they are in the file.
-fn reserve(connection: &Connection, last: i64) -> Result<(), HistoryError> {
-    let update = "UPDATE sqlite_sequence SET seq = max(seq, ?1) WHERE name = 'change'";
-    // SQLite adds the row with the first change.
+/// Marks the sequence numbers up to `last` as used, whether or not the file has their transitions.
+fn reserve_seq(connection: &Connection, last: i64) -> Result<(), HistoryError> {
+    let update = "UPDATE sqlite_sequence SET seq = max(seq, ?1) WHERE name = 'transition'";
+    // SQLite adds the row with the first transition.
     if connection.execute(update, [last])? == 0 {
-        let insert = "INSERT INTO sqlite_sequence (name, seq) VALUES ('change', ?1)";
+        let insert = "INSERT INTO sqlite_sequence (name, seq) VALUES ('transition', ?1)";
         connection.execute(insert, [last])?;
     }
     Ok(())
 }
 
 impl Drop for Writer {
-    /// Everything that was recorded is written before this returns.
+    /// Waits until every queued message is written.
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
@@ -226,15 +246,15 @@ impl Drop for Writer {
     }
 }
 
-/// Opens the file; a damaged one is set aside first.
+/// Opens the file. If it is damaged, renames it and creates a new one.
 fn open_or_replace(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
     match open(path) {
         Err(error) if error.is_damage() => {
             let aside = set_aside(path)?;
             let (connection, opened) = open(path)?;
-            let (set_aside, last) = (Some(aside), unknown_floor());
-            reserve(&connection, last)?;
-            Ok((connection, OpenedHistory { set_aside, last, ..opened }))
+            let last_seq = seq_from_clock();
+            reserve_seq(&connection, last_seq)?;
+            Ok((connection, OpenedHistory { set_aside: Some(aside), last_seq, ..opened }))
         }
         other => other,
     }
@@ -247,22 +267,27 @@ fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
     schema::prepare(&mut connection, path)?;
     let roles = last_roles(&connection)?;
     let killed = begin_run(&mut connection)?;
-    let last = floor(&connection, killed.is_some())?;
-    reserve(&connection, last)?;
-    Ok((connection, OpenedHistory { killed, last, roles, ..OpenedHistory::default() }))
+    let last_seq = highest_possible_seq(&connection, killed.is_some())?;
+    reserve_seq(&connection, last_seq)?;
+    Ok((connection, OpenedHistory { killed, last_seq, roles, ..OpenedHistory::default() }))
 }
 
-/// Reads a file that cannot be opened for writing because of `error`, as far as it can be read.
+/// Reads what it can from a file that cannot be opened for writing because of `error`.
 fn read_only(path: &Path, error: &HistoryError) -> OpenedHistory {
     let connection = open_without_writing(path);
     let roles = connection.as_ref().and_then(|file| last_roles(file).ok()).unwrap_or_default();
-    // Whether its last writer was killed is not examined: numbers may be skipped, but not used again.
-    let known = connection.as_ref().and_then(|file| floor(file, true).ok()).unwrap_or(0);
-    let (last, failed) = (unknown_floor().max(known), Some(error.with_cause()));
-    OpenedHistory { last, roles, failed, ..OpenedHistory::default() }
+    // The last writer counts as killed, so that its numbers are skipped and not reused.
+    let stored = connection.as_ref().and_then(|file| highest_possible_seq(file, true).ok());
+    let last_seq = seq_from_clock().max(stored.unwrap_or(0));
+    OpenedHistory {
+        last_seq,
+        roles,
+        open_error: Some(error.with_cause()),
+        ..OpenedHistory::default()
+    }
 }
 
-/// Notes that the recorder runs; tells when the one before was last known to, if it was killed.
+/// Inserts the row of this run. Returns when the previous recorder was last seen, if it was killed.
 fn begin_run(connection: &mut Connection) -> Result<Option<i64>, HistoryError> {
     let transaction = connection.transaction()?;
     let killed = transaction.query_row(

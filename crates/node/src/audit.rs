@@ -1,349 +1,230 @@
-//! Gathers what everybody says about an instance, and remembers since when they disagree.
+//! The audit: compares what the kernel, the published state, the state files, the processes and the monitors
+//! say about an instance, and publishes the findings.
 //!
-//! What follows from it is decided by [`vipwatch_core::audit`]. Used by the loop, now and then and
-//! some seconds after each change, and by whoever asks (`show`, `doctor`), who looks for himself
-//! instead of believing the view.
+//! ```text
+//!   trigger: after a change ─┐                          ┌─▶ published state ─▶ show, doctor
+//!   trigger: periodically ───┼─▶ audit of a namespace ──┼─▶ log (only from the worker)
+//!   doctor, show --direct ───┘                          └─▶ snapshot request ─▶ main loop, if a role is wrong
+//! ```
+//!
+//! There is one audit with two triggers, and both run on the thread of the [`AuditWorker`] ([`worker`],
+//! [`schedule`]). [`facts`] gathers the facts, and [`vipwatch_core::audit`] decides what is wrong. The audit
+//! corrects nothing itself: if a published role differs from the kernel, it requests a snapshot of the
+//! namespace from the main loop, which then publishes the change with the cause `audit`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+mod facts;
+mod schedule;
+mod worker;
 
-use crate::discovery::{InstanceConfig, Origin};
-use crate::watch::look::netns_snapshot;
-use vipwatch_core::audit::{AuditFacts, Finding, MonitorReport, Process, StateFileContent};
-use vipwatch_core::role::{AddressState, address_state, role_of};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustix::event::Timespec;
+use vipwatch_core::audit::Finding;
+use vipwatch_core::role::AddressState;
 use vipwatch_core::snapshot::Snapshot;
-use vipwatch_core::{InstanceId, NeutronState, Role};
-use vipwatch_linux::file::read_head;
+use vipwatch_core::{InstanceId, NetnsName, Role};
 use vipwatch_linux::netns_query::NetnsQuery;
-use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
+use vipwatch_linux::wake_queue::WakeQueue;
 
+pub(crate) use self::worker::AuditWorker;
+use crate::discovery::InstanceConfig;
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, StateStore};
+use crate::watch::look::netns_snapshot;
 
-/// How old a disagreement must be to be more than somebody who is not there yet.
+/// Time that state files, agents and monitors have to follow a role change. A younger difference is normal.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// So much earlier than we, a monitor may have seen a change.
-const SLACK: Duration = Duration::from_secs(1);
+/// Delay before a namespace is read again because a published role differs from the kernel: the event may
+/// still be on its way to the main loop.
+const SECOND_SNAPSHOT_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// A disagreement, and its age.
-#[derive(Debug, Clone)]
+/// The names of the namespaces that the main loop must read again; `None` is the node's own.
+///
+/// BOUND: one entry for each audited namespace with a wrong role. The main loop empties the queue in every turn.
+pub type SnapshotRequests = WakeQueue<Option<NetnsName>>;
+
+/// A finding and its age.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatedFinding {
-    /// What.
+    /// What is wrong.
     pub finding: Finding,
-    /// Since when.
+    /// When the audit found it for the first time.
     pub since: SystemTime,
 }
 
-/// Remembers since when there are disagreements.
-#[derive(Debug, Default)]
-pub struct AuditState {
-    /// Few have any, and those who do have few.
-    since: Mutex<BTreeMap<InstanceId, Vec<(&'static str, SystemTime)>>>,
-    /// What monitors claim.
+/// The result of the last audit of one instance.
+#[derive(Debug)]
+pub struct AuditResult {
+    /// When the kernel was read.
+    pub at: SystemTime,
+    /// The sequence number of the instance's last transition at that time.
+    seq: i64,
+    /// The configuration of the instance at that time.
+    instance: Arc<InstanceConfig>,
+    /// The state of each address that does not decide the role, in the order of the configuration; empty if
+    /// the kernel could not be read.
+    pub unwatched: Box<[AddressState]>,
+    /// The findings.
+    pub findings: Box<[DatedFinding]>,
+}
+
+impl AuditResult {
+    /// Whether the instance has neither changed its role nor its configuration since the audit.
+    pub(crate) fn is_current(&self, entry: &InstanceEntry) -> bool {
+        self.seq == entry.seq && Arc::ptr_eq(&self.instance, &entry.instance)
+    }
+}
+
+/// Audits instances, and publishes the results in the [`StateStore`].
+#[derive(Debug)]
+pub struct Audit {
+    store: Arc<StateStore>,
+    /// The reports of the monitors.
     receiver_handle: ReceiverHandle,
+    /// `None` for a command that runs without a node.
+    snapshot_requests: Option<SnapshotRequests>,
 }
 
-impl AuditState {
-    /// One who compares with what is claimed at `receiver_handle`.
-    pub fn new(receiver_handle: ReceiverHandle) -> Self {
-        Self { receiver_handle, ..Self::default() }
-    }
-
-    /// Looks at one instance, and compares what everybody says about it. A view that seems to be
-    /// behind is looked at twice: the kernel's word may be on its way to us.
-    pub fn look_at(
-        &self,
-        store: &StateStore,
-        id: &InstanceId,
-        query: &mut Option<NetnsQuery>,
-    ) -> Option<(Arc<InstanceEntry>, Vec<DatedFinding>)> {
-        let mut last = None;
-        for _ in 0..2 {
-            let snapshot = netns_snapshot(query, store.entry(id)?.found.netns.as_ref());
-            // ORDER: what we believe is asked after the kernel was.
-            let entry = store.entry(id)?;
-            let aged = self.examine(&entry, &snapshot);
-            let is_behind = aged.iter().any(|aged| aged.finding.name == "view-behind");
-            last = Some((entry, aged));
-            if !is_behind {
-                break;
-            }
-            let _ = rustix::event::poll(&mut [], Some(&SECOND_LOOK));
-        }
-        last
-    }
-
-    /// Compares what everybody says about an instance; `snapshot` is what the kernel says, or why it
-    /// says nothing.
-    pub fn examine(
-        &self,
-        entry: &InstanceEntry,
-        snapshot: &Result<Snapshot, Role>,
-    ) -> Vec<DatedFinding> {
-        let mut facts = facts(entry, snapshot);
-        facts.reported = self.claimed(entry);
-        let findings = facts.findings();
-        let now = SystemTime::now();
-        let Ok(mut all) = self.since.lock() else { return Vec::new() };
-        let known = all.entry(entry.found.id.clone()).or_default();
-        let names: BTreeSet<&str> = findings.iter().map(|finding| finding.name).collect();
-        known.retain(|(name, _)| names.contains(name));
-        let aged = findings
-            .into_iter()
-            .map(|finding| {
-                let since = known.iter().find(|(name, _)| *name == finding.name);
-                let since = since.map(|(_, since)| *since);
-                if since.is_none() {
-                    known.push((finding.name, now));
-                }
-                DatedFinding { finding, since: since.unwrap_or(now) }
-            })
-            .collect();
-        if known.is_empty() {
-            all.remove(&entry.found.id);
-        }
-        aged
-    }
-
-    /// What the monitor of an instance has reported. Only Neutron's routers have one that must.
-    fn claimed(&self, entry: &InstanceEntry) -> Option<MonitorReport> {
-        let claims = self.receiver_handle.status()?;
-        let view = claims.view.lock().ok()?;
-        match view.instances.get(&entry.found.id) {
-            Some(role) => Some(MonitorReport::State {
-                state: role.state,
-                is_current: role.at + SLACK >= entry.since,
-            }),
-            None => (entry.found.origin == Origin::Neutron).then_some(MonitorReport::Nothing),
-        }
-    }
-
-    /// Forgets instances that are gone.
-    pub(crate) fn keep_only(&self, is_wanted: impl Fn(&InstanceId) -> bool) {
-        if let Ok(mut all) = self.since.lock() {
-            all.retain(|id, _| is_wanted(id));
-        }
-    }
-}
-
-/// Looks for disagreements on a thread of its own: some seconds after each change, and at
-/// everybody now and then. What is new, and what is over, is logged.
-#[derive(Debug)]
-pub(crate) struct AuditWorker {
-    shared: Arc<UpstreamWorker>,
-}
-
-#[derive(Debug)]
-struct UpstreamWorker {
-    /// Who is to be looked at soon.
-    soon: Mutex<BTreeMap<InstanceId, Instant>>,
-    bell: Condvar,
-    /// Within how many seconds everybody is looked at.
-    every: AtomicU64,
-}
-
-/// How long after the first look the second one comes.
-const SECOND_LOOK: rustix::event::Timespec =
-    rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-
-/// How often he goes on with his round.
-const STEP: Duration = Duration::from_secs(10);
-
-impl AuditWorker {
-    pub(crate) fn start(
+impl Audit {
+    /// An audit of the instances in `store`. Wrong roles are put into `snapshot_requests`.
+    pub fn new(
         store: Arc<StateStore>,
-        audit: Arc<AuditState>,
-        every: Duration,
-    ) -> std::io::Result<Self> {
-        let every = AtomicU64::new(every.as_secs());
-        let shared =
-            Arc::new(UpstreamWorker { soon: Mutex::default(), bell: Condvar::new(), every });
-        let rounds = Arc::clone(&shared);
-        spawn_worker("audit", move |heartbeat| rounds.go(&store, &audit, heartbeat))?;
-        Ok(Self { shared })
+        receiver_handle: ReceiverHandle,
+        snapshot_requests: Option<SnapshotRequests>,
+    ) -> Self {
+        Self { store, receiver_handle, snapshot_requests }
     }
 
-    /// Everybody is looked at within this time, from now on.
-    pub(crate) fn set_every(&self, every: Duration) {
-        self.shared.every.store(every.as_secs(), Ordering::Relaxed);
-    }
-
-    /// An instance has changed: who does not know yet shall have some seconds.
-    pub(crate) fn call(&self, id: &InstanceId) {
-        if let Ok(mut soon) = self.shared.soon.lock() {
-            soon.insert(id.clone(), Instant::now() + GRACE);
-        }
-        self.shared.bell.notify_one();
-    }
-}
-
-impl UpstreamWorker {
-    fn go(&self, store: &StateStore, audit: &AuditState, heartbeat: &Heartbeat) -> ! {
-        let mut said = Said::new();
-        let mut query = NetnsQuery::open().ok();
-        let mut reached: Option<InstanceId> = None;
-        let mut next = Instant::now() + STEP;
-        loop {
-            let mut due = self.due(next, heartbeat);
-            let view = store.view();
-            if next <= Instant::now() {
-                next = Instant::now() + STEP;
-                let every = Duration::from_secs(self.every.load(Ordering::Relaxed));
-                let share = share(view.entries.len(), STEP, every);
-                let behind = reached.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-                let part: Vec<InstanceId> = view
-                    .entries
-                    .range((behind, Bound::Unbounded))
-                    .map(|(id, _)| id.clone())
-                    .take(share)
-                    .collect();
-                reached = part.last().filter(|_| part.len() >= share).cloned();
-                due.extend(part);
-                audit.keep_only(|id| view.entries.contains_key(id));
-                said.retain(|id, _| view.entries.contains_key(id));
+    /// Audits these instances; each namespace is read once. Calls `progress` before each namespace. Returns
+    /// the number of namespaces.
+    pub fn run(
+        &self,
+        ids: impl IntoIterator<Item = InstanceId>,
+        query: &mut Option<NetnsQuery>,
+        mut progress: impl FnMut(),
+    ) -> usize {
+        let mut by_netns: BTreeMap<Option<NetnsName>, Vec<InstanceId>> = BTreeMap::new();
+        for id in ids {
+            if let Some(entry) = self.store.entry(&id) {
+                by_netns.entry(entry.instance.netns.clone()).or_default().push(id);
             }
-            drop(view);
-            for id in due {
-                heartbeat.beat();
-                if let Some((_, aged)) = audit.look_at(store, &id, &mut query) {
-                    tell(&id, &aged, &mut said);
+        }
+        for (netns, ids) in &by_netns {
+            progress();
+            self.audit_namespace(netns.as_ref(), ids, query);
+        }
+        by_netns.len()
+    }
+
+    fn audit_namespace(
+        &self,
+        netns: Option<&NetnsName>,
+        ids: &[InstanceId],
+        query: &mut Option<NetnsQuery>,
+    ) {
+        let mut comparison = self.compare(netns, ids, query);
+        if comparison.is_role_wrong {
+            let _ = rustix::event::poll(&mut [], Some(&SECOND_SNAPSHOT_DELAY));
+            comparison = self.compare(netns, ids, query);
+        }
+        for result in comparison.results {
+            let id = result.instance.id.clone();
+            self.store.amend(&id, |entry| {
+                // A result about an earlier role is dropped: another audit follows each change.
+                if entry.seq == result.seq {
+                    entry.audit = Some(Arc::new(result));
                 }
-            }
+            });
+        }
+        if let Some(requests) = &self.snapshot_requests
+            && comparison.is_role_wrong
+        {
+            requests.push(netns.cloned());
         }
     }
 
-    /// Waits for somebody who is due, or until `next`.
-    fn due(&self, next: Instant, heartbeat: &Heartbeat) -> BTreeSet<InstanceId> {
-        let mut soon = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            heartbeat.beat();
-            let now = Instant::now();
-            let due: BTreeSet<InstanceId> =
-                soon.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
-            if !due.is_empty() || next <= now {
-                soon.retain(|_, at| *at > now);
-                return due;
-            }
-            let until = soon.values().min().copied().unwrap_or(next).min(next);
-            let pause = until.saturating_duration_since(now).min(beat_every());
-            let waited = self.bell.wait_timeout(soon, pause);
-            soon = waited.unwrap_or_else(PoisonError::into_inner).0;
+    /// Reads the namespace once, and compares it with everything else that is known of its instances.
+    fn compare(
+        &self,
+        netns: Option<&NetnsName>,
+        ids: &[InstanceId],
+        query: &mut Option<NetnsQuery>,
+    ) -> Comparison {
+        let snapshot = netns_snapshot(query, netns);
+        let at = SystemTime::now();
+        let mut comparison = Comparison::default();
+        for id in ids {
+            // ORDER: the published role is read after the kernel. The other way round, a change between the
+            // two would look like a missed one.
+            let Some(entry) = self.store.entry(id) else { continue };
+            let facts = facts::gather(&entry, &snapshot, &self.receiver_handle);
+            comparison.is_role_wrong |= facts.published.is_some();
+            comparison.results.push(AuditResult {
+                at,
+                seq: entry.seq,
+                instance: Arc::clone(&entry.instance),
+                unwatched: unwatched(&entry.instance, &snapshot),
+                findings: dated(facts.findings(), entry.audit.as_deref(), at),
+            });
         }
+        comparison
     }
 }
 
-/// How many of `all` to look at in each `step`, so that all are looked at within `every`.
-pub(crate) fn share(all: usize, step: Duration, every: Duration) -> usize {
-    let seconds = |span: Duration| usize::try_from(span.as_secs()).unwrap_or(usize::MAX).max(1);
-    all.saturating_mul(seconds(step)).div_ceil(seconds(every)).min(all)
+/// The comparison of one namespace.
+#[derive(Debug, Default)]
+struct Comparison {
+    /// One for each instance.
+    results: Vec<AuditResult>,
+    /// Whether a published role differs from the kernel.
+    is_role_wrong: bool,
 }
 
-/// What was said of each instance, and is not over.
-type Said = BTreeMap<InstanceId, Vec<&'static str>>;
-
-/// Logs what is new, and what is over.
-fn tell(id: &InstanceId, aged: &[DatedFinding], said: &mut Said) {
-    let before = said.remove(id).unwrap_or_default();
-    let mut now = Vec::new();
-    for DatedFinding { finding, .. } in aged {
-        let (name, severity) = (finding.name, finding.severity.as_str());
-        if now.contains(&name) {
-            continue;
-        }
-        if !before.contains(&name) {
-            tracing::warn!(instance = %id, finding = name, severity, "{}", finding.text);
-        }
-        now.push(name);
-    }
-    for name in before.into_iter().filter(|name| !now.contains(name)) {
-        tracing::info!(instance = %id, finding = name, "this is over");
-    }
-    if !now.is_empty() {
-        said.insert(id.clone(), now);
-    }
+fn unwatched(instance: &InstanceConfig, snapshot: &Result<Snapshot, Role>) -> Box<[AddressState]> {
+    let Ok(snapshot) = snapshot else { return Box::default() };
+    let addresses = instance.vrrp.addresses.iter().filter(|address| !instance.watches(address));
+    let targets: Vec<_> = addresses.map(|address| (address.link, address.cidr)).collect();
+    facts::address_states(snapshot, &targets).into()
 }
 
-fn facts(entry: &InstanceEntry, snapshot: &Result<Snapshot, Role>) -> AuditFacts {
-    let found = &entry.found;
-    let watched = found.watched();
-    let stands = match snapshot {
-        Ok(snapshot) => role_of(&watched, snapshot),
-        Err(why) => why.clone(),
+/// Adds to each finding the time at which an audit found it for the first time.
+fn dated(
+    findings: Vec<Finding>,
+    last: Option<&AuditResult>,
+    now: SystemTime,
+) -> Box<[DatedFinding]> {
+    let known = last.map(|last| &*last.findings).unwrap_or_default();
+    let since = |finding: &Finding| {
+        let known = known.iter().find(|known| known.finding.name == finding.name);
+        known.map_or(now, |known| known.since)
     };
-    let mut facts = AuditFacts::new(stands);
-    if facts.role != entry.role && snapshot.is_ok() {
-        facts.published = Some(entry.role.clone());
-    }
-    if let Ok(snapshot) = snapshot {
-        facts.misplaced = watched
-            .iter()
-            .map(|(link, cidr)| (*cidr, address_state(snapshot, *link, *cidr)))
-            .filter(|(_, holding)| !matches!(holding, AddressState::Held | AddressState::Absent))
-            .collect();
-        facts.floating = floating(found, snapshot);
-    }
-    facts.agent.clone_from(&entry.agent);
-    if found.origin == Origin::Neutron {
-        facts.file = Some(state_file(&found.file));
-        (facts.keepalived, facts.monitor) = processes(found);
-    }
-    facts
-}
-
-/// Floating addresses of a router: how many are held, of how many.
-fn floating(found: &InstanceConfig, snapshot: &Snapshot) -> (usize, usize) {
-    if found.origin != Origin::Neutron {
-        return (0, 0);
-    }
-    // There may be a thousand: they are looked up, not searched for.
-    let held: BTreeSet<_> = snapshot.addresses.iter().map(|address| address.target.ip).collect();
-    let floating = found.vrrp.addresses.iter().filter(|address| address.is_excluded);
-    let is_held: Vec<bool> = floating.map(|address| held.contains(&address.cidr.addr())).collect();
-    (is_held.iter().filter(|is_held| **is_held).count(), is_held.len())
-}
-
-/// What the file beside keepalived's configuration says, which Neutron's monitor writes.
-fn state_file(conf: &Path) -> StateFileContent {
-    match read_head(&conf.with_file_name("state"), 64) {
-        Ok(text) => match text.trim_ascii() {
-            // Neutron's words, of all releases.
-            b"primary" | b"master" => StateFileContent::NeutronState(NeutronState::Primary),
-            b"backup" => StateFileContent::NeutronState(NeutronState::Backup),
-            other => StateFileContent::Invalid(String::from_utf8_lossy(other).into_owned()),
-        },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => StateFileContent::Missing,
-        Err(error) => StateFileContent::Unreadable(error.to_string()),
-    }
-}
-
-/// keepalived and the monitor of a router, by the pid files that its agent writes.
-fn processes(found: &InstanceConfig) -> (Process, Process) {
-    // <state_path>/ha_confs/ID/keepalived.conf
-    let confs = found.file.parent().and_then(Path::parent);
-    let Some((confs, base)) = confs.and_then(|confs| Some((confs, confs.parent()?))) else {
-        return (Process::Unknown, Process::Unknown);
-    };
-    let id = &found.id;
-    let keepalived = ["pid.keepalived", "pid"].map(|end| confs.join(format!("{id}.{end}")));
-    let monitor = ["monitor.pid.neutron-keepalived-state-change-monitor", "monitor.pid"]
-        .map(|end| base.join("external/pids").join(format!("{id}.{end}")));
-    (process(&keepalived), process(&monitor))
-}
-
-/// The process that the first of `files` names.
-fn process(files: &[PathBuf]) -> Process {
-    let pid = files.iter().find_map(|file| {
-        let text = read_head(file, 32).ok()?;
-        String::from_utf8_lossy(&text).trim().parse::<u32>().ok()
+    let dated = findings.into_iter().map(|finding| {
+        let since = since(&finding);
+        DatedFinding { finding, since }
     });
-    match pid {
-        Some(pid) if Path::new(&format!("/proc/{pid}")).exists() => Process::Runs,
-        Some(_) => Process::Gone,
-        None => Process::Unknown,
+    dated.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use vipwatch_core::audit::AuditFacts;
+
+    use super::*;
+
+    #[test]
+    fn a_finding_keeps_its_age_until_it_is_gone() {
+        let early = SystemTime::UNIX_EPOCH;
+        let late = early + Duration::from_mins(1);
+        let findings = || AuditFacts::new(Role::Partial { held: 1, total: 2 }).findings();
+        let first = dated(findings(), None, early);
+        assert_eq!(first.len(), 1);
+        let (instance, unwatched) = (Arc::new(crate::discovery::example()), Box::default());
+        let mut last = AuditResult { at: early, seq: 1, instance, unwatched, findings: first };
+        assert_eq!(dated(findings(), Some(&last), late)[0].since, early);
+        last.findings = Box::default();
+        assert_eq!(dated(findings(), Some(&last), late)[0].since, late);
     }
 }

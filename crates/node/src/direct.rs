@@ -1,60 +1,60 @@
-//! Looks for himself: answers without a node, from one look at the files and the kernel.
+//! Answers queries without a node, for `--direct` and where no node runs: it reads the files and the kernel once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::discovery::{ConfigScanner, DiscoveryResult};
-use crate::watch::instance_table::Cause;
-use crate::watch::look::look;
-use vipwatch_history::{Latencies, Reader};
-use vipwatch_linux::clock::from_unix_millis;
+use vipwatch_core::{Fault, Role, RoleKind};
+use vipwatch_history::{LastRole, Reader};
 
-use crate::audit::AuditState;
+use crate::audit::Audit;
 use crate::config::Config;
+use crate::discovery::{ConfigScanner, DiscoveryResult};
 use crate::query_server::{QueryContext, QuerySource};
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, StateStore};
+use crate::transition::time_from_millis;
+use crate::watch::look::{InstanceReading, look};
 
-/// Looks once, and can answer from then on.
+/// Reads the role of every instance now, and answers all queries from that.
 pub fn context(config: &Config) -> QueryContext {
-    let discovery = ConfigScanner::new(config.places.clone(), config.instances.clone()).look();
-    let DiscoveryResult { instances, problems, .. } = discovery;
-    // What is still so as it was recorded is so since then.
-    let recorded = Reader::open(&config.state_dir).and_then(|reader| reader.last_roles());
-    let recorded = recorded.unwrap_or_default();
-    let entries = look(&instances).into_iter().map(|seen| {
-        let known = recorded.get(seen.found.id.as_str());
-        let since = known.filter(|last| last.role == seen.role.as_str());
-        let entry = InstanceEntry {
-            found: Arc::new(seen.found.clone()),
-            role: seen.role,
-            since: since.map_or(SystemTime::UNIX_EPOCH, |last| from_unix_millis(last.since)),
-            seq: 0,
-            cause: Cause::Start,
-            latencies: Latencies::default(),
-            failures: BTreeMap::new(),
-            agent: None,
-            stages: Arc::from([]),
-            is_news: false,
-        };
-        (entry.found.id.clone(), Arc::new(entry))
-    });
-    let entries = entries.collect();
-    let context = archive(config);
-    context.store.update(|view| (view.entries, view.problems) = (entries, Arc::new(problems)));
+    let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
+    let DiscoveryResult { instances, problems, .. } = scanner.scan();
+    let stored = Reader::open(&config.state_dir).and_then(|reader| reader.last_roles());
+    let stored = stored.unwrap_or_default();
+    let context = history_context(config);
+    for reading in look(&instances) {
+        let since = since(&reading.role, stored.get(reading.found.id.as_str()));
+        context.store.insert(entry(reading, since));
+    }
+    context.store.update(|view| view.problems = Arc::new(problems));
     context
 }
 
-/// Looks at nothing: can answer from the history only.
-pub fn archive(config: &Config) -> QueryContext {
-    let store = StateStore::default();
+/// Reads neither files nor the kernel, and can only answer queries of the history.
+pub fn history_context(config: &Config) -> QueryContext {
+    let store = Arc::new(StateStore::default());
+    let audit = Audit::new(Arc::clone(&store), ReceiverHandle::default(), None);
     QueryContext {
-        store: Arc::new(store),
-        audit: Arc::new(AuditState::default()),
+        store,
+        audit: Arc::new(audit),
         state_dir: config.state_dir.clone(),
         node: crate::name(),
         source: QuerySource::Kernel,
         receiver_handle: ReceiverHandle::default(),
     }
+}
+
+/// The time in the history, if the instance still has the role that the history has; else the Unix epoch,
+/// which stands for an unknown time.
+fn since(role: &Role, stored: Option<&LastRole>) -> SystemTime {
+    let same = stored.filter(|last| RoleKind::from_word(&last.role) == Some(role.kind()));
+    same.map_or(UNIX_EPOCH, |last| time_from_millis(last.since))
+}
+
+fn entry(reading: InstanceReading<'_>, since: SystemTime) -> InstanceEntry {
+    let is_read = !matches!(reading.role, Role::Fault(Fault::NoNetns) | Role::Unknown(_));
+    let addresses = reading.addresses.into_iter().filter(|_| is_read);
+    let addresses = addresses.map(|(_, _, state)| state).collect();
+    let instance = Arc::new(reading.found.clone());
+    InstanceEntry { since, ..InstanceEntry::new(instance, reading.role, addresses) }
 }

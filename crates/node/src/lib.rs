@@ -1,14 +1,15 @@
-//! The node service: one process that follows every instance of a node.
+//! The node service: one process that follows all instances of a host.
 //!
 //! ```text
 //!   watch (discovery, netns events) ──▶ RoleChange ──▶ node ──┬──▶ notify   ──▶ targets of the instance
-//!                                                             ├──▶ history  (vipwatch-history)
-//!                                                             └──▶ state ──┬──▶ query_server ──▶ clients
-//!                                                                          └──▶ audit ──▶ log
+//!     ▲                                                       ├──▶ history  (vipwatch-history)
+//!     │                                                       └──▶ state ──┬──▶ query_server ──▶ clients
+//!     └── snapshot request, if a published role is wrong ──── audit ◀──────┘
+//!                                                               └──▶ findings: state, log
 //! ```
 //!
 //! [`node`] is the main loop, on one thread. Work that can block has a thread of its own and reports back
-//! through a queue.
+//! through a queue. [`direct`] answers the same queries without a node.
 
 pub mod audit;
 pub mod config;

@@ -1,12 +1,12 @@
-//! Where the log goes: journald with fields, or standard error as text or JSON.
+//! The log: journald with fields, or standard error as text or JSON.
 //!
 //! ```text
-//!   tracing::info!(…) ── put into words ──▶ Scribe: a bounded queue ──▶ a thread ──▶ journald, or stderr
-//!     whoever says it                         full: counted, and said later            who may be slow
+//!   tracing::info!(…) ──▶ formatted ──▶ LogWriter: bounded queue ──▶ thread "log" ──▶ journald or stderr
+//!     the calling thread                  full: counted, logged later                   may be slow
 //! ```
 //!
-//! Whoever says something never waits for whoever reads it. A thousand routers that fail over at once say
-//! more than journald takes at once, and a journald that is stuck takes nothing.
+//! A thread that logs never waits for the reader of the log. A thousand routers that fail over at once write
+//! more than journald accepts at once, and a journald that hangs accepts nothing.
 
 mod journald;
 mod writer;
@@ -24,25 +24,25 @@ use self::journald::JournaldFields;
 use self::writer::{LogDestination, LogWriter};
 use crate::config::LogFormat;
 
-/// How much is said.
+/// The lowest level that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogLevel {
-    /// Changes and problems.
+    /// Transitions and problems.
     #[default]
     Info,
-    /// Everything.
+    /// Also each delivery and each decision.
     Debug,
 }
 
 /// The log of this process, for [`flush`].
-static OPEN: OnceLock<LogWriter> = OnceLock::new();
+static CURRENT: OnceLock<LogWriter> = OnceLock::new();
 
-/// Waits a moment until what was said is written; false if it is not, or if no log is open.
+/// Waits up to one second until the queue is written; false if it is not, or if no log is open.
 pub(crate) fn flush() -> bool {
-    OPEN.get().is_some_and(LogWriter::finish)
+    CURRENT.get().is_some_and(LogWriter::finish)
 }
 
-/// An open log. What was said is written when this is dropped, if somebody takes it.
+/// An open log. Dropping it waits up to one second until the queue is written.
 #[derive(Debug)]
 pub struct NodeLog(LogWriter);
 
@@ -52,8 +52,8 @@ impl Drop for NodeLog {
     }
 }
 
-/// Opens the log, once, after signals are held: it has a thread. Without journald it is standard error
-/// after all, and said.
+/// Opens the log of this process. If journald cannot be reached, the log goes to standard error, with a
+/// warning. Call once, after signals are blocked, because it starts a thread.
 pub fn open(format: LogFormat, level: LogLevel) -> std::io::Result<NodeLog> {
     let filter = match level {
         LogLevel::Info => LevelFilter::INFO,
@@ -66,44 +66,44 @@ pub fn open(format: LogFormat, level: LogLevel) -> std::io::Result<NodeLog> {
     };
     let journald = wants_journald.then(journald::connect).transpose();
     if let Ok(Some(socket)) = journald {
-        let scribe = LogWriter::start(LogDestination::Journald(socket))?;
-        let _ = OPEN.set(scribe.clone());
-        let layer = JournaldFields::new(scribe.clone());
+        let writer = LogWriter::start(LogDestination::Journald(socket))?;
+        let _ = CURRENT.set(writer.clone());
+        let layer = JournaldFields::new(writer.clone());
         let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
-        return Ok(NodeLog(scribe));
+        return Ok(NodeLog(writer));
     }
-    let scribe = LogWriter::start(LogDestination::stderr()?)?;
-    let _ = OPEN.set(scribe.clone());
+    let writer = LogWriter::start(LogDestination::stderr()?)?;
+    let _ = CURRENT.set(writer.clone());
     let escape = if format == LogFormat::Json { escape_untrusted_json } else { escape_untrusted };
-    let lines = scribe.clone();
+    let lines = writer.clone();
     let builder = tracing_subscriber::fmt()
         .with_max_level(filter)
         .with_target(false)
         .with_ansi(false)
-        .with_writer(move || EscapedLines { scribe: lines.clone(), escape });
-    // A log that is open already stays.
+        .with_writer(move || EscapedLines { writer: lines.clone(), escape });
+    // The call fails if a log is already open, which then stays.
     let _ = match format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         _ => builder.try_init(),
     };
     if let Err(error) = journald {
-        tracing::warn!(%error, "journald cannot be reached: the log goes to standard error");
+        tracing::warn!(%error, "cannot reach journald, logging to standard error");
     }
-    Ok(NodeLog(scribe))
+    Ok(NodeLog(writer))
 }
 
-/// Writes lines in which values from outside are escaped: one event is one line.
+/// Formats one event as one line: control characters in values from outside are escaped.
 struct EscapedLines {
-    scribe: LogWriter,
+    writer: LogWriter,
     escape: fn(&str) -> String,
 }
 
 impl Write for EscapedLines {
-    /// Each call is one event, as `tracing_subscriber::fmt` writes them.
+    /// `tracing_subscriber::fmt` calls this once for each event.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = (self.escape)(text.trim_end_matches('\n'));
-        self.scribe.put(format!("{line}\n").into_bytes());
+        self.writer.put(format!("{line}\n").into_bytes());
         Ok(event.len())
     }
 
@@ -112,9 +112,9 @@ impl Write for EscapedLines {
     }
 }
 
-/// Whether standard error leads to journald, by its own mark (`JOURNAL_STREAM`).
+/// Whether standard error leads to journald: systemd sets `JOURNAL_STREAM` to its device and inode.
 fn is_read_by_journald() -> bool {
-    let Ok(mark) = std::env::var("JOURNAL_STREAM") else { return false };
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(metadata) = std::fs::metadata("/proc/self/fd/2") else { return false };
-    mark == format!("{}:{}", metadata.dev(), metadata.ino())
+    stream == format!("{}:{}", metadata.dev(), metadata.ino())
 }

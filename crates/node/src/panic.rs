@@ -1,6 +1,5 @@
-//! A panic in any thread ends the process, with a message: a node that lives on without its audit, its
-//! announcements, its history or its socket would look healthy. The service manager starts it again, and
-//! everything it needs is read from the kernel and from its files.
+//! A panic in any thread ends the process with a message. A node without its audit, announcements, history or
+//! socket would look healthy. systemd restarts the process, which reads its state from the kernel and its files.
 
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
@@ -10,13 +9,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::log;
 
-/// How the process ends then; it is what Rust uses for a panic in the main thread.
+/// The exit code after a panic: the same as Rust's for a panic in the main thread.
 pub const EXIT_CODE: i32 = 101;
 
-/// How long the message may take to be written.
+/// Maximum time to wait until the message can be written to standard error.
 const STDERR_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// From now on, a panic in any thread ends the process.
+/// Installs the panic hook that ends the process.
 pub fn exit_on_panic() {
     std::panic::set_hook(Box::new(|info| {
         report(info);
@@ -30,7 +29,7 @@ fn report(info: &PanicHookInfo<'_>) {
     let message = info.payload_as_str().unwrap_or("no message");
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     tracing::error!(thread, place, message, "a thread panicked; the process ends");
-    // A log that is stuck or not open yet must not keep the message back.
+    // Write the message to standard error if the log is stuck or not open yet.
     if !log::flush() {
         write_to_stderr(&format!(
             "vipwatch: thread {thread} panicked at {place}: {message}; the process ends\n"
@@ -38,13 +37,13 @@ fn report(info: &PanicHookInfo<'_>) {
     }
 }
 
-/// Writes without waiting for ever: standard error may be a pipe that nothing reads.
+/// Writes to standard error with a time limit, because it may be a pipe that no process reads.
 fn write_to_stderr(text: &str) {
     let mut stderr = io::stderr();
     let limit = Timespec::try_from(STDERR_TIMEOUT).ok();
     let mut polled = [PollFd::new(&stderr, PollFlags::OUT)];
     if poll(&mut polled, limit.as_ref()).is_ok_and(|ready| ready > 0) {
-        // As much as a pipe that can be written takes at once.
+        // A pipe that poll(2) reports as writable takes PIPE_BUF (4096) bytes without blocking; see pipe(7).
         let _ = stderr.write_all(&text.as_bytes()[..text.len().min(4096)]);
     }
 }

@@ -23,7 +23,7 @@ use vipwatch_linux::peer;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 pub use self::answer::{answer_once, troubles_json};
-use crate::audit::AuditState;
+use crate::audit::Audit;
 use crate::receiver::ReceiverHandle;
 use crate::state::StateStore;
 
@@ -40,7 +40,7 @@ pub struct QueryContext {
     /// What is so.
     pub store: Arc<StateStore>,
     /// Who disagrees.
-    pub audit: Arc<AuditState>,
+    pub audit: Arc<Audit>,
     /// Where the history is.
     pub state_dir: PathBuf,
     /// Who we are.

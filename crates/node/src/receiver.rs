@@ -14,7 +14,7 @@ use vipwatch_receiver::{
     RouterReport, SettledReport,
 };
 
-use crate::config::AgentConfig;
+use crate::config::ReceiverConfig;
 use crate::notify::report_notifier::{DeliveryLog, ReportNotifier};
 
 /// Time between two searches for routers that no longer exist.
@@ -28,7 +28,7 @@ pub struct ReceiverService {
     receiver: Receiver,
     report_notifier: ReportNotifier,
     status: ReceiverStatus,
-    config: AgentConfig,
+    config: ReceiverConfig,
     /// `None` before the first search.
     last_cleanup: Option<Instant>,
 }
@@ -81,7 +81,7 @@ pub struct ServiceContext {
 impl ReceiverService {
     /// Starts a receiver and its notifier.
     pub fn open(
-        config: &AgentConfig,
+        config: &ReceiverConfig,
         context: &ServiceContext,
         listen_source: ListenSource,
     ) -> Result<Self, ReceiverError> {
@@ -118,7 +118,7 @@ impl ReceiverService {
 
     /// Applies another configuration while the receiver runs. Monitors do not notice it. If the new socket cannot be
     /// opened, the old configuration stays in use.
-    pub fn configure(&mut self, config: &AgentConfig) -> Result<(), ReceiverError> {
+    pub fn configure(&mut self, config: &ReceiverConfig) -> Result<(), ReceiverError> {
         let mut config = config.clone();
         let is_socket_changed =
             config.socket != self.config.socket || config.options != self.config.options;
@@ -183,7 +183,7 @@ impl ReceiverService {
     }
 
     /// The configuration in use.
-    pub fn config(&self) -> &AgentConfig {
+    pub fn config(&self) -> &ReceiverConfig {
         &self.config
     }
 
@@ -248,7 +248,7 @@ impl AsFd for ReceiverShutdown {
 }
 
 /// Root and the receiver's own user may report, besides the configured users and groups.
-fn policy(config: &AgentConfig) -> ReceiverPolicy {
+fn policy(config: &ReceiverConfig) -> ReceiverPolicy {
     let mut allowed_users = vec![0, rustix::process::geteuid().as_raw()];
     allowed_users.extend(&config.allow.users);
     ReceiverPolicy {

@@ -1,54 +1,54 @@
-//! Which instances a command is about, by ids or the beginnings of ids.
+//! Selects the instances of a query by their ids or by the beginnings of ids.
 //!
-//! An exact id comes first: `VI_1` selects the instance `VI_1` if there is one, and only otherwise
-//! every instance whose id begins with `VI_1`, such as `VI_10`.
+//! An exact match has precedence: `VI_1` selects the instance `VI_1` if it exists, and otherwise every id that
+//! begins with `VI_1`, such as `VI_10`.
 
-/// The instances that a question is about.
+/// The selected instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// Empty for all instances.
-    wanted: Vec<Wanted>,
+    /// Empty to select all instances.
+    patterns: Vec<Pattern>,
 }
 
-/// One id, or the beginning of some.
+/// An id, or the beginning of ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted {
+struct Pattern {
     text: String,
-    /// An instance has exactly this id.
+    /// Whether an instance has exactly this id.
     is_exact: bool,
 }
 
 impl Selection {
-    /// What `texts` select among `ids`; every instance if there are no texts.
+    /// Selects by `texts`, where `ids` are the existing instances. Without texts, all are selected.
     pub fn new<'a>(texts: &[String], ids: impl IntoIterator<Item = &'a str>) -> Self {
-        let wanted = texts.iter().map(|text| Wanted { text: text.clone(), is_exact: false });
-        let mut selection = Self { wanted: wanted.collect() };
-        if !selection.wanted.is_empty() {
+        let patterns = texts.iter().map(|text| Pattern { text: text.clone(), is_exact: false });
+        let mut selection = Self { patterns: patterns.collect() };
+        if !selection.patterns.is_empty() {
             ids.into_iter().for_each(|id| selection.notice(id));
         }
         selection
     }
 
-    /// An instance with this id exists: a text that equals it selects no other any more.
+    /// Reports that the instance `id` exists: a text that equals the id selects only this instance from now on.
     pub fn notice(&mut self, id: &str) {
-        for wanted in self.wanted.iter_mut().filter(|wanted| wanted.text == id) {
-            wanted.is_exact = true;
+        for pattern in self.patterns.iter_mut().filter(|pattern| pattern.text == id) {
+            pattern.is_exact = true;
         }
     }
 
     /// Whether the instance `id` is selected.
     pub fn covers(&self, id: &str) -> bool {
-        self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted.covers(id))
+        self.patterns.is_empty() || self.patterns.iter().any(|pattern| pattern.covers(id))
     }
 
-    /// A text that selects none of `ids`.
+    /// The first text that selects none of `ids`.
     pub fn missing<'a>(&self, ids: &(impl Iterator<Item = &'a str> + Clone)) -> Option<&str> {
-        let is_missing = |wanted: &&Wanted| !ids.clone().any(|id| wanted.covers(id));
-        self.wanted.iter().find(is_missing).map(|wanted| wanted.text.as_str())
+        let is_missing = |pattern: &&Pattern| !ids.clone().any(|id| pattern.covers(id));
+        self.patterns.iter().find(is_missing).map(|pattern| pattern.text.as_str())
     }
 }
 
-impl Wanted {
+impl Pattern {
     fn covers(&self, id: &str) -> bool {
         if self.is_exact { id == self.text } else { id.starts_with(&self.text) }
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_id_selects_no_longer_one() {
+    fn an_exact_id_does_not_select_ids_that_only_begin_with_it() {
         let ids = ["VI_1", "VI_10", "VI_2"];
         let selection = select(&["VI_1"], &ids);
         assert!(selection.covers("VI_1") && !selection.covers("VI_10"));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_ids_selects_them_until_an_instance_has_exactly_this_id() {
+    fn a_prefix_selects_all_ids_that_begin_with_it_until_an_instance_has_exactly_this_id() {
         let mut selection = select(&["VI_1"], &["VI_10", "VI_11"]);
         assert!(selection.covers("VI_10") && selection.covers("VI_11"));
         selection.notice("VI_1");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_selects_all_and_a_text_without_an_instance_is_named() {
+    fn no_text_selects_all_instances_and_a_text_without_a_match_is_reported() {
         let ids = ["a", "b"];
         assert!(select(&[], &ids).covers("a"));
         assert_eq!(select(&["a", "x"], &ids).missing(&ids.iter().copied()), Some("x"));

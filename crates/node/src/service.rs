@@ -1,4 +1,5 @@
-//! What a service manager wants to hear (`sd_notify(3)`): ready, stopping, still alive.
+//! Messages to systemd (`sd_notify(3)`): ready, reloading, stopping, watchdog; and the socket and signals that a
+//! process takes over at its start.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -11,30 +12,30 @@ use vipwatch_linux::signal::Signals;
 use vipwatch_linux::worker::{stalled, watchdog_period};
 use vipwatch_receiver::ListenSource;
 
-/// What a process is born with, taken before anything else.
+/// The file descriptors that a process takes over or opens before anything else.
 #[derive(Debug)]
 pub struct StartupFds {
-    /// A socket from a service manager, perhaps.
+    /// The socket that systemd passed to the process (`LISTEN_FDS`); without one, the receiver creates its own.
     pub listen_source: ListenSource,
-    /// What we are told with.
+    /// The signals that stop the process or reload its configuration.
     pub signals: Signals,
 }
 
 impl StartupFds {
-    /// Takes it. Call while there is one thread.
+    /// Takes over the socket and blocks the signals. Call while the process has one thread.
     pub fn take() -> io::Result<Self> {
-        // ORDER: before anything is opened that could stand in its place.
+        // ORDER: before the process opens a file, which could get the same descriptor number.
         let listen_source = inherited().map_or(ListenSource::New, ListenSource::Given);
-        // ORDER: signals before any thread, so that no thread is killed by them.
+        // ORDER: before a thread is started, because threads inherit the blocked signals.
         Ok(Self { listen_source, signals: Signals::block_for_service()? })
     }
 }
 
-/// Tells the service manager, if there is one. A failure is no reason not to watch.
+/// Sends `state` to systemd. Does nothing if systemd did not start the process, or if sending fails.
 pub fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let Ok(socket) = UnixDatagram::unbound() else { return };
-    // A manager that does not listen must not stop us.
+    // Otherwise a full socket of systemd would block the process.
     if socket.set_nonblocking(true).is_err() {
         return;
     }
@@ -50,44 +51,45 @@ pub fn notify(state: &str) {
     let _ = sent;
 }
 
-/// Says that the configuration is being read again, and when that began.
+/// Reports that the process reloads its configuration, with the time at which that began.
 pub fn notify_reloading() {
     let now = clock::now().since(Moment::new(Duration::ZERO));
     notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
 }
 
-/// The service manager's watchdog: fed for as long as the loop turns and every worker beats.
+/// systemd's watchdog. It is notified while the main loop runs and every worker makes progress.
 #[derive(Debug)]
 pub struct Watchdog {
-    /// `None`: the service manager has none.
+    /// `None` if systemd has no watchdog for this process.
     timer: Option<Timer>,
 }
 
 #[derive(Debug)]
 struct Timer {
-    /// The time after which the service manager ends the process.
+    /// The time after which systemd kills a process that has not notified it.
     period: Duration,
+    /// The time of the next notification.
     next: Moment,
-    /// A worker that makes no progress, and was logged.
+    /// The name of a worker that makes no progress and was logged; `None` if all do.
     stalled: Option<String>,
 }
 
 impl Watchdog {
-    /// As the service manager says (`WATCHDOG_USEC`).
+    /// Reads the period from the environment (`WATCHDOG_USEC`).
     pub fn from_environment() -> Self {
         let timer = |period| Timer { period, next: clock::now(), stalled: None };
         Self { timer: watchdog_period().map(timer) }
     }
 
-    /// When it is to be fed next.
+    /// The time of the next notification; `None` if there is no watchdog.
     pub fn due(&self) -> Option<Moment> {
         self.timer.as_ref().map(|timer| timer.next)
     }
 
-    /// Feeds it if it is time, and if every worker has made progress within its period.
+    /// Notifies systemd if it is time and if every worker has made progress within the period.
     pub fn tick(&mut self, now: Moment) {
         let Some(timer) = self.timer.as_mut().filter(|timer| timer.next <= now) else { return };
-        // Twice as often as it must be.
+        // sd_watchdog_enabled(3) recommends half of the period.
         timer.next = now + timer.period / 2;
         let stalled = stalled(timer.period);
         match (&stalled, &timer.stalled) {

@@ -1,69 +1,70 @@
-//! A change of role, with everything that is known of it.
+//! A transition: a change of role with its sequence number, time and cause; and how it is written as JSON and
+//! as a row of the history.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::discovery::InstanceConfig;
-use crate::watch::instance_table::Cause;
 use serde_json::{Map, Value, json};
-use vipwatch_core::{InstanceId, Moment, Role};
+use vipwatch_core::{Cause, InstanceId, Moment, Role, RoleKind};
 use vipwatch_history::{Latencies, Record, Stage};
+pub(crate) use vipwatch_linux::clock::from_unix_millis as time_from_millis;
 pub use vipwatch_linux::clock::unix_millis as millis;
 use vipwatch_linux::clock::{LocalTime, local_time_of};
 
+use crate::discovery::InstanceConfig;
 use crate::notify::outlet::Notification;
 
 /// A change of role.
 #[derive(Debug, Clone)]
 pub struct Transition {
-    /// Its number: in order, and never used again on this node.
+    /// The sequence number: ascending, and never used twice on this node.
     pub seq: i64,
-    /// When the kernel's word was read.
+    /// When the node read the role from the kernel.
     pub at: SystemTime,
-    /// The same, on the clock that only goes forward.
-    pub heard: Moment,
-    /// Whose.
-    pub found: Arc<InstanceConfig>,
-    /// What it was, by our own word or that of the node before us; `None` if nobody knows, or if
-    /// it is as it was.
-    pub from: Option<String>,
-    /// What it is.
+    /// The same moment on the monotonic clock; latencies are measured from here.
+    pub read_at: Moment,
+    /// The instance.
+    pub instance: Arc<InstanceConfig>,
+    /// The role before, known from this run or from the last one; `None` if it is not known, or if the role
+    /// is unchanged since the last run.
+    pub from: Option<RoleKind>,
+    /// The role now.
     pub to: Role,
-    /// What told.
+    /// The reason why the role was read.
     pub cause: Cause,
-    /// Whether programs and addresses are to be told: not if it is as the node before us knew it, and
-    /// had told them.
-    pub is_news: bool,
+    /// Whether hooks and webhooks must be notified. False if the role is unchanged since the last run and
+    /// that run delivered it.
+    pub must_notify: bool,
 }
 
 impl Transition {
-    /// As it is kept.
+    /// The row for the history, which stores roles and causes as words.
     pub fn record(&self) -> Record {
         let reason = self.to.reason();
         Record {
             seq: self.seq,
             at: millis(self.at),
-            instance: self.found.id.to_string(),
-            netns: self.found.netns.as_ref().map(ToString::to_string),
-            from: self.from.clone(),
+            instance: self.instance.id.to_string(),
+            netns: self.instance.netns.as_ref().map(ToString::to_string),
+            from: self.from.map(|from| from.as_str().to_owned()),
             to: self.to.as_str().to_owned(),
-            cause: self.cause.word().to_owned(),
+            cause: self.cause.as_str().to_owned(),
             reason: (!reason.is_empty()).then_some(reason),
-            is_news: self.is_news,
+            needs_delivery: self.must_notify,
         }
     }
 
-    /// As it is told to programs: `vipwatch.change/1`.
+    /// The JSON object that hooks, webhooks and subscribers get: schema `vipwatch.transition/1`.
     pub fn json(&self, node: &str, latencies: &Latencies) -> Value {
-        let (record, found) = (self.record(), &self.found);
-        let addresses = found.watched();
+        let (record, instance) = (self.record(), &self.instance);
+        let addresses = instance.watched();
         let addresses = addresses
             .iter()
             .map(|(link, cidr)| json!({ "cidr": cidr.to_string(), "link": link.to_string() }));
         json!({
-            "schema": "vipwatch.change/1", "node": node, "seq": record.seq,
+            "schema": "vipwatch.transition/1", "node": node, "seq": record.seq,
             "at": record.at, "time": time_text(record.at),
-            "id": record.instance, "netns": record.netns, "origin": found.origin.word(),
+            "id": record.instance, "netns": record.netns, "origin": instance.origin.word(),
             "from": record.from, "to": record.to, "cause": record.cause, "reason": record.reason,
             "addresses": addresses.collect::<Value>(), "latencies": latencies_json(latencies),
         })
@@ -72,7 +73,7 @@ impl Transition {
 
 impl Notification for Transition {
     fn instance(&self) -> &InstanceId {
-        &self.found.id
+        &self.instance.id
     }
 
     fn seq(&self) -> i64 {
@@ -80,7 +81,7 @@ impl Notification for Transition {
     }
 
     fn heard(&self) -> Moment {
-        self.heard
+        self.read_at
     }
 
     fn json(&self, node: &str) -> Value {
@@ -88,7 +89,7 @@ impl Notification for Transition {
     }
 }
 
-/// Who knew how soon, in microseconds.
+/// The latency of each stage that has delivered, in microseconds, as a JSON object by stage.
 pub fn latencies_json(latencies: &Latencies) -> Value {
     let known = Stage::ALL
         .iter()
@@ -96,14 +97,14 @@ pub fn latencies_json(latencies: &Latencies) -> Value {
     Value::Object(known.collect::<Map<String, Value>>())
 }
 
-/// A time for people, in the machine's own zone.
+/// Milliseconds since the Unix epoch as text in the machine's time zone: `2026-01-31T23:59:59.123`.
 pub fn time_text(millis: i64) -> String {
     let since = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
     let LocalTime { year, month, day, hour, minute, second, millisecond } = local_time_of(since);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}")
 }
 
-/// Microseconds between two moments.
+/// Microseconds from `since` to `until`.
 pub fn micros(since: Moment, until: Moment) -> i64 {
     i64::try_from(until.since(since).as_micros()).unwrap_or(i64::MAX)
 }

@@ -1,7 +1,7 @@
-//! Follows instances: which there are, and which role each of them has.
+//! Follows instances: which ones exist, and which role each of them has.
 //!
 //! [`instance_table`] turns the events of network namespaces into role changes. [`follower`] joins it with
-//! [`crate::discovery`]. [`look`] reads the role of every instance once, without following it.
+//! [`crate::discovery`]. [`look`] reads the role of every instance once, for commands that run without a node.
 
 pub mod follower;
 pub mod instance_table;

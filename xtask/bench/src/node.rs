@@ -95,7 +95,7 @@ impl NodeBench {
         // The directory of the example configuration, in memory.
         let states = PathBuf::from("/run/vipwatch/state");
         fixture.configure(&format!(
-            "[[outlet]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n",
+            "[[notify]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n",
             states.display()
         ));
         let mut figures = Figures::default();
@@ -317,7 +317,7 @@ fn event_to_line(fixture: &NodeFixture, routers: &Routers, count: usize) -> Opti
     for (router, word) in changes(routers, count) {
         let began = Instant::now();
         change(router, word);
-        next("vipwatch.change/1")?;
+        next("vipwatch.transition/1")?;
         samples.push(ms(began.elapsed()));
     }
     Samples::of(samples)

@@ -141,7 +141,7 @@ impl ReceiverBench {
         let config = directory.join("vipwatch.toml");
         std::fs::File::create(&config).expect("a configuration");
         let child = Command::new(&self.subject)
-            .args(["agent", "--interval", "0s", "--config"])
+            .args(["receiver", "--interval", "0s", "--config"])
             .arg(config)
             .arg("--state-path")
             .arg(directory)

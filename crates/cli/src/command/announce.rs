@@ -1,4 +1,4 @@
-//! `vipwatch announce`: by hand, once, with proof.
+//! `vipwatch announce`: announces addresses once and prints the result for each.
 
 use serde_json::{Value, json};
 use vipwatch_core::RateLimit;
@@ -13,7 +13,7 @@ use vipwatch_outlets::announce::once::{
 use super::node_name;
 use crate::args::{AnnounceArgs, Format};
 use crate::failure::{CommandError, ExitStatus};
-use crate::show;
+use crate::output;
 
 pub(crate) fn run(options: &AnnounceArgs) -> Result<(), CommandError> {
     let which = match options.addresses.as_slice() {
@@ -36,8 +36,8 @@ pub(crate) fn run(options: &AnnounceArgs) -> Result<(), CommandError> {
     };
     let report = announce(&request).map_err(|error| failure(&error))?;
     match options.format {
-        Format::Json => show::json(&as_json(&report)),
-        Format::Table => show::print(&as_table(&report)),
+        Format::Json => output::json(&as_json(&report)),
+        Format::Table => output::print(&as_table(&report)),
     }
     verdict(&report)
 }
@@ -47,7 +47,7 @@ fn failure(error: &AnnounceError) -> CommandError {
     match error {
         AnnounceError::Netns(NetnsError::Missing(_)) => {
             CommandError::new(ExitStatus::Missing, message)
-                .hint("`ip netns list` shows those there are")
+                .hint("`ip netns list` shows the namespaces")
         }
         AnnounceError::Netns(NetnsError::Enter { .. }) => {
             CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
@@ -65,9 +65,9 @@ fn failure(error: &AnnounceError) -> CommandError {
 
 fn as_table(report: &AnnounceReport) -> String {
     let mut rows = Vec::new();
-    for said in &report.announced {
-        let what = format!("announced {} times as {}", said.rounds, said.mac);
-        rows.push(vec![said.ip.to_string(), said.link.to_string(), what]);
+    for address in &report.announced {
+        let what = format!("announced {} times as {}", address.rounds, address.mac);
+        rows.push(vec![address.ip.to_string(), address.link.to_string(), what]);
     }
     for RefusedAddress { ip, link, reason } in &report.refused {
         let link = link.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -82,15 +82,15 @@ fn as_table(report: &AnnounceReport) -> String {
     if rows.is_empty() {
         return "nothing to announce here\n".to_owned();
     }
-    show::table(&["ADDRESS", "LINK", "RESULT"], &rows)
+    output::table(&["ADDRESS", "LINK", "RESULT"], &rows)
 }
 
 fn as_json(report: &AnnounceReport) -> Value {
     let link = |link: &vipwatch_core::LinkName| link.to_string();
-    let announced = report.announced.iter().map(|said| {
+    let announced = report.announced.iter().map(|address| {
         json!({
-            "ip": said.ip.to_string(), "link": link(&said.link), "mac": said.mac.to_string(),
-            "rounds": said.rounds,
+            "ip": address.ip.to_string(), "link": link(&address.link), "mac": address.mac.to_string(),
+            "rounds": address.rounds,
         })
     });
     let refused = report.refused.iter().map(|RefusedAddress { ip, link: on, reason }| {
@@ -110,10 +110,13 @@ fn as_json(report: &AnnounceReport) -> Value {
     })
 }
 
-/// What was asked for by name and not announced, and a second holder, are worth an exit code.
+/// The exit code: an error if another host holds an address, or if an address was not announced.
 fn verdict(report: &AnnounceReport) -> Result<(), CommandError> {
     if !report.duplicates.is_empty() {
-        return Err(CommandError::new(ExitStatus::No, "another station holds an address of ours"));
+        return Err(CommandError::new(
+            ExitStatus::No,
+            "another host also holds an announced address",
+        ));
     }
     if !report.refused.is_empty() || !report.failed.is_empty() {
         return Err(CommandError::new(ExitStatus::No, "not everything was announced"));

@@ -1,100 +1,113 @@
-//! `vipwatch config`: check it, show what is in force, or explain it.
+//! `vipwatch config`: checks, shows, migrates or explains the configuration.
+
+mod migrate;
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vipwatch_node::config::{EXAMPLE, FILE};
+use vipwatch_node::config::{EXAMPLE, FILE, ReceiverConfig};
 use vipwatch_node::discovery::ConfigScanner;
 use vipwatch_node::notify::report_notifier::parties;
 use vipwatch_node::{Config, describe};
 
 use super::node_name;
-use crate::args::{ConfigCommand, Format, QueryTarget, wrong};
+use crate::args::{ConfigCommand, Format, QueryOptions, config_error};
 use crate::failure::CommandError;
-use crate::show;
+use crate::output;
 
 pub(crate) fn run(command: &ConfigCommand) -> Result<(), CommandError> {
     match command {
-        ConfigCommand::Example => show::print(EXAMPLE),
+        ConfigCommand::Example => output::print(EXAMPLE),
         ConfigCommand::Check { file } => check(file.as_deref())?,
-        ConfigCommand::Show { place } => effective(place)?,
+        ConfigCommand::Migrate { file, check } => migrate::run(file.as_deref(), *check)?,
+        ConfigCommand::Show { query } => show(query)?,
     }
     Ok(())
 }
 
 fn check(file: Option<&Path>) -> Result<(), CommandError> {
-    let config = Config::load_trusted(file).map_err(|error| wrong(&error))?;
-    config.check_places().map_err(|error| wrong(&error))?;
+    let config = Config::load_trusted(file).map_err(|error| config_error(&error))?;
+    config.check_paths().map_err(|error| config_error(&error))?;
     for warning in config.warnings() {
         crate::failure::warn(&format!("warning: {warning}"));
     }
     let name = file.unwrap_or(Path::new(FILE)).display();
     if file.is_none() && !Path::new(FILE).exists() {
-        show::print(&format!("there is no {name}: everything is as it is by default\n"));
+        output::print(&format!("there is no {name}: the defaults are used\n"));
         return Ok(());
     }
-    let (instances, outlets) = (config.instances.len(), config.rules.len());
-    let agent = match &config.agent {
-        Some(agent) => format!(", monitors report to {}", agent.socket.display()),
+    let (instances, rules) = (config.instances.len(), config.rules.len());
+    let receiver = match &config.receiver {
+        Some(receiver) => format!(", monitors report to {}", receiver.socket.display()),
         None => String::new(),
     };
-    let text = format!("{instances} instances of its own, {outlets} outlets{agent}");
-    show::print(&format!("{name} is fine: {text}\n"));
+    let text = format!("{instances} instances of its own, {rules} notify rules{receiver}");
+    output::print(&format!("{name} is fine: {text}\n"));
     Ok(())
 }
 
-fn effective(place: &QueryTarget) -> Result<(), CommandError> {
-    let config = place.settings()?;
-    let settings = [
-        ("node.state_dir", config.state_dir.display().to_string()),
-        ("node.socket", config.socket.display().to_string()),
-        ("node.socket_group", config.group.map(|group| group.to_string()).unwrap_or_default()),
-        ("node.listen", format!("{:?}", config.listen).to_lowercase()),
-        ("node.log", format!("{:?}", config.log).to_lowercase()),
-        ("node.audit_every", format!("{}s", config.audit_every.as_secs())),
-        ("node.hooks_at_once", config.hooks_at_once.to_string()),
-        ("find.neutron_state_path", config.places.neutron.display().to_string()),
-        ("find.keepalived_conf", config.places.keepalived.display().to_string()),
-        ("find.config_id", config.places.config_id()),
-        ("history.keep_days", (config.keep.age.as_secs() / 86_400).to_string()),
-        ("history.keep_changes", config.keep.changes.to_string()),
-        ("history.keep_megabytes", (config.keep.bytes >> 20).to_string()),
-    ];
-    let agent = config.agent.as_ref();
-    let agent = [
-        ("agent.socket", agent.map(|agent| agent.socket.display().to_string())),
-        ("agent.mode", agent.map(|agent| format!("{:o}", agent.options.mode))),
-        ("agent.interval", agent.map(|agent| format!("{}ms", agent.interval.as_millis()))),
-        ("agent tells", agent.map(|agent| parties(agent).join("; "))),
-    ];
-    let agent = agent.into_iter().filter_map(|(key, value)| Some((key, value?)));
-    let settings: Vec<(&str, String)> = settings.into_iter().chain(agent).collect();
-    let found =
-        ConfigScanner::new(config.places.clone(), config.instances.clone()).look().instances;
-    let told = found.iter().map(|found| (found.id.to_string(), describe(found, &config.rules)));
-    match place.format {
+fn show(query: &QueryOptions) -> Result<(), CommandError> {
+    let config = query.settings()?;
+    let settings: Vec<(&str, String)> = settings(&config);
+    let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
+    let instances = scanner.scan().instances;
+    let targets = instances
+        .iter()
+        .map(|instance| (instance.id.to_string(), describe(instance, &config.rules)));
+    match query.format {
         Format::Json => {
             let settings: serde_json::Map<String, Value> =
                 settings.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
-            let told: serde_json::Map<String, Value> =
-                told.map(|(id, told)| (id, told.into())).collect();
-            show::json(&json!({
+            let targets: serde_json::Map<String, Value> =
+                targets.map(|(id, targets)| (id, targets.into())).collect();
+            output::json(&json!({
                 "schema": "vipwatch.config/1", "node": node_name(), "settings": settings,
-                "told": told,
+                "targets": targets,
             }));
         }
         Format::Table => {
             let rows: Vec<Vec<String>> =
                 settings.into_iter().map(|(key, value)| vec![key.to_owned(), value]).collect();
-            show::print(&show::table(&["KEY", "VALUE"], &rows));
-            let rows: Vec<Vec<String>> = told
-                .map(|(id, told)| {
-                    let told = told.join("; ");
-                    vec![id, if told.is_empty() { "nobody: observed".to_owned() } else { told }]
+            output::print(&output::table(&["KEY", "VALUE"], &rows));
+            let rows: Vec<Vec<String>> = targets
+                .map(|(id, targets)| {
+                    let targets = targets.join("; ");
+                    let is_none = targets.is_empty();
+                    vec![id, if is_none { "nobody: observed".to_owned() } else { targets }]
                 })
                 .collect();
-            show::print(&format!("\n{}", show::table(&["ID", "WHO IS TOLD"], &rows)));
+            output::print(&format!("\n{}", output::table(&["ID", "WHO IS TOLD"], &rows)));
         }
     }
     Ok(())
+}
+
+/// Every setting in use, with its key.
+fn settings(config: &Config) -> Vec<(&'static str, String)> {
+    let mut settings = vec![
+        ("node.state_dir", config.state_dir.display().to_string()),
+        ("node.socket", config.socket.display().to_string()),
+        ("node.socket_group", config.group.map(|group| group.to_string()).unwrap_or_default()),
+        ("node.listen", config.listen.word().to_owned()),
+        ("node.log", format!("{:?}", config.log).to_lowercase()),
+        ("node.audit_every", format!("{}s", config.audit_every.as_secs())),
+        ("node.hooks_at_once", config.hooks_at_once.to_string()),
+        ("find.neutron_state_path", config.locations.neutron.display().to_string()),
+        ("find.keepalived_conf", config.locations.keepalived.display().to_string()),
+        ("find.config_id", config.locations.config_id()),
+        ("history.keep_days", (config.keep.age.as_secs() / 86_400).to_string()),
+        ("history.keep_transitions", config.keep.transitions.to_string()),
+        ("history.keep_megabytes", (config.keep.bytes >> 20).to_string()),
+    ];
+    settings.extend(config.receiver.iter().flat_map(receiver_settings));
+    settings
+}
+
+fn receiver_settings(receiver: &ReceiverConfig) -> [(&'static str, String); 4] {
+    [
+        ("receiver.socket", receiver.socket.display().to_string()),
+        ("receiver.mode", format!("{:o}", receiver.options.mode)),
+        ("receiver.interval", format!("{}ms", receiver.interval.as_millis())),
+        ("receiver targets", parties(receiver).join("; ")),
+    ]
 }

@@ -1,30 +1,30 @@
-//! `vipwatch discover`: what there is to watch, and what is wrong with it.
+//! `vipwatch discover`: prints the configured instances and the problems in their files.
 
 use serde_json::{Value, json};
 use vipwatch_node::discovery::{ConfigScanner, DiscoveryResult, InstanceConfig};
 use vipwatch_node::query_server::troubles_json;
 
-use super::{node_name, troubles_text};
+use super::{node_name, problems_text};
 use crate::args::{DiscoverArgs, Format};
 use crate::failure::{CommandError, ExitStatus};
-use crate::show;
+use crate::output;
 
 pub(crate) fn run(options: &DiscoverArgs) -> Result<(), CommandError> {
-    let config = options.place.settings()?;
-    let discovery = ConfigScanner::new(config.places, config.instances).look();
-    match options.place.format {
-        Format::Json => show::json(&as_json(&discovery)),
+    let config = options.query.settings()?;
+    let discovery = ConfigScanner::new(config.locations, config.instances).scan();
+    match options.query.format {
+        Format::Json => output::json(&as_json(&discovery)),
         Format::Table => {
             let rows: Vec<Vec<String>> =
-                discovery.instances.iter().map(|found| row(found)).collect();
+                discovery.instances.iter().map(|instance| row(instance)).collect();
             if rows.is_empty() {
-                show::print("nothing to watch on this node\n");
+                output::print("nothing to watch on this node\n");
             } else {
                 let head =
                     ["ID", "ORIGIN", "NETNS", "LINK", "VRID", "PRIORITY", "ADDRESSES", "FILE"];
-                show::print(&show::table(&head, &rows));
+                output::print(&output::table(&head, &rows));
             }
-            show::print(&troubles_text(&discovery.problems));
+            output::print(&problems_text(&discovery.problems));
         }
     }
     match discovery.problems.len() {
@@ -34,8 +34,8 @@ pub(crate) fn run(options: &DiscoverArgs) -> Result<(), CommandError> {
     }
 }
 
-fn row(found: &InstanceConfig) -> Vec<String> {
-    let InstanceConfig { id, origin, netns, file, vrrp } = found;
+fn row(instance: &InstanceConfig) -> Vec<String> {
+    let InstanceConfig { id, origin, netns, file, vrrp } = instance;
     let number = |number: Option<u8>| number.map(|number| number.to_string()).unwrap_or_default();
     vec![
         id.to_string(),
@@ -50,8 +50,8 @@ fn row(found: &InstanceConfig) -> Vec<String> {
 }
 
 fn as_json(discovery: &DiscoveryResult) -> Value {
-    let instances = discovery.instances.iter().map(|found| {
-        let InstanceConfig { id, origin, netns, file, vrrp } = &**found;
+    let instances = discovery.instances.iter().map(|instance| {
+        let InstanceConfig { id, origin, netns, file, vrrp } = &**instance;
         let addresses = vrrp.addresses.iter().map(|address| {
             json!({
                 "cidr": address.cidr.to_string(), "link": address.link.to_string(),

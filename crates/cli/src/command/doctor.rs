@@ -1,4 +1,4 @@
-//! `vipwatch doctor`: everything that is wrong on this node, and what to do about it.
+//! `vipwatch doctor`: prints the findings of the audit, each with a hint.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use super::{each, text};
 use crate::args::{DoctorArgs, Format};
 use crate::ask::ask;
 use crate::failure::{CommandError, ExitStatus};
-use crate::show;
+use crate::output;
 
 pub(crate) fn run(options: &DoctorArgs) -> Result<(), CommandError> {
-    let answer = ask(&options.place, &json!({ "ask": "doctor" }))?;
-    match options.place.format {
-        Format::Json => show::json(&answer),
-        Format::Table => show::print(&page(&answer)),
+    let answer = ask(&options.query, &json!({ "ask": "doctor" }))?;
+    match options.query.format {
+        Format::Json => output::json(&answer),
+        Format::Table => output::print(&page(&answer)),
     }
     let serious = each(&answer["findings"]).filter(|one| one["severity"] != "odd").count();
     match serious {
@@ -35,9 +35,9 @@ fn page(answer: &Value) -> String {
     findings.sort_by_key(order);
     for finding in &findings {
         let id = text(&finding["id"]);
-        let whose = if id.is_empty() { String::new() } else { format!("{id}: ") };
-        let what = show::escape_untrusted(&format!("{whose}{}", text(&finding["text"])));
-        let of = |key: &str| show::escape_untrusted(&text(&finding[key]));
+        let prefix = if id.is_empty() { String::new() } else { format!("{id}: ") };
+        let what = output::escape_untrusted(&format!("{prefix}{}", text(&finding["text"])));
+        let of = |key: &str| output::escape_untrusted(&text(&finding[key]));
         let (severity, name, hint) = (of("severity"), of("name"), of("hint"));
         let _ = writeln!(page, "{severity:<7} {name:<28} {what}{}", age(finding));
         let _ = writeln!(page, "{:<37}{}", "", hint);
@@ -51,7 +51,7 @@ fn page(answer: &Value) -> String {
     page
 }
 
-/// How old a finding is, for people.
+/// The age of a finding, for people; empty if it is not known.
 pub(super) fn age(finding: &Value) -> String {
     let Some(seconds) = finding["age_seconds"].as_u64() else { return String::new() };
     match seconds {

@@ -1,4 +1,4 @@
-//! `vipwatch history`: what failed over, when, and what told.
+//! `vipwatch history`: prints recorded transitions.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use super::{each, text};
 use crate::args::{Format, HistoryArgs};
 use crate::ask::{ask, ask_directly};
 use crate::failure::CommandError;
-use crate::show;
+use crate::output;
 
 /// The columns of [`row`].
 pub(super) const HEAD: [&str; 8] =
@@ -26,34 +26,34 @@ pub(crate) fn run(options: &HistoryArgs) -> Result<(), CommandError> {
     });
     let answer = match &options.state_dir {
         Some(directory) => {
-            let mut config = options.place.settings()?;
+            let mut config = options.query.settings()?;
             config.state_dir.clone_from(directory);
             ask_directly(&config, &question)?
         }
-        None => ask(&options.place, &question)?,
+        None => ask(&options.query, &question)?,
     };
-    match options.place.format {
-        Format::Json => show::json(&answer),
-        Format::Table if options.flaps => show::print(&flaps(&answer)),
+    match options.query.format {
+        Format::Json => output::json(&answer),
+        Format::Table if options.flaps => output::print(&flaps(&answer)),
         Format::Table => {
-            let rows: Vec<Vec<String>> = each(&answer["changes"]).map(row).collect();
+            let rows: Vec<Vec<String>> = each(&answer["transitions"]).map(row).collect();
             if rows.is_empty() {
-                show::print("nothing of that is recorded\n");
+                output::print("nothing of that is recorded\n");
             } else {
-                show::print(&show::table(&HEAD, &rows));
+                output::print(&output::table(&HEAD, &rows));
             }
-            show::print(&gaps(&answer["runs"]));
+            output::print(&gaps(&answer["runs"]));
         }
     }
     Ok(())
 }
 
-/// A change in columns.
-pub(super) fn row(change: &Value) -> Vec<String> {
-    let time = text(&change["time"]).replace('T', " ");
-    let mut row = vec![text(&change["seq"]), time];
-    row.extend(["id", "from", "to", "cause", "reason"].map(|key| text(&change[key])));
-    row.push(latencies(&change["latencies"]));
+/// The cells of a transition.
+pub(super) fn row(transition: &Value) -> Vec<String> {
+    let time = text(&transition["time"]).replace('T', " ");
+    let mut row = vec![text(&transition["seq"]), time];
+    row.extend(["id", "from", "to", "cause", "reason"].map(|key| text(&transition[key])));
+    row.push(latencies(&transition["latencies"]));
     row
 }
 
@@ -63,7 +63,7 @@ fn flaps(answer: &Value) -> String {
             let time = |key: &str| time_text(flaps[key].as_i64().unwrap_or(0)).replace('T', " ");
             vec![
                 text(&flaps["id"]),
-                text(&flaps["changes"]),
+                text(&flaps["transitions"]),
                 text(&flaps["primary"]),
                 time("first"),
                 time("last"),
@@ -73,10 +73,10 @@ fn flaps(answer: &Value) -> String {
     if rows.is_empty() {
         return "nothing has changed\n".to_owned();
     }
-    show::table(&["ID", "CHANGES", "PRIMARY", "FIRST", "LAST"], &rows)
+    output::table(&["ID", "CHANGES", "PRIMARY", "FIRST", "LAST"], &rows)
 }
 
-/// When nothing was recorded, and what could not be.
+/// The periods in which no recorder ran, and the number of transitions that could not be recorded.
 fn gaps(runs: &Value) -> String {
     let mut page = String::new();
     let runs: Vec<&Value> = each(runs).collect();

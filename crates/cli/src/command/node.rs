@@ -1,4 +1,4 @@
-//! `vipwatch node`: one process for every instance of this node.
+//! `vipwatch node`: runs the node, one process for all instances.
 
 use std::path::PathBuf;
 
@@ -11,26 +11,27 @@ use vipwatch_node::log::{self, LogLevel};
 use vipwatch_node::service::StartupFds;
 use vipwatch_node::{Config, NodeError};
 
-use crate::args::{LogTo, NodeArgs, wrong};
+use crate::args::{LogTo, NodeArgs, config_error};
 use crate::failure::{CommandError, ExitStatus};
 
 pub(crate) fn run(options: &NodeArgs) -> Result<(), CommandError> {
     vipwatch_node::panic::exit_on_panic();
     let startup_fds = StartupFds::take().map_err(|error| failure(&NodeError::Signals(error)))?;
-    // ORDER: before the log, which has a thread.
+    // ORDER: before the log, which starts a thread.
     share_heaps();
-    let said = Said::of(options);
-    let config = said.load().map_err(|error| wrong(&error))?;
+    let overrides = Overrides::new(options);
+    let config = overrides.load().map_err(|error| config_error(&error))?;
     let level = if options.debug { LogLevel::Debug } else { LogLevel::Info };
-    let _log = log::open(config.log, level).map_err(|error| failure(&NodeError::Start(error)))?;
-    let reload = Box::new(move || said.load());
+    let _log =
+        log::open(config.log, level).map_err(|error| failure(&NodeError::StartWorker(error)))?;
+    let reload = Box::new(move || overrides.load());
     let node = vipwatch_node::Node::start(config, reload, startup_fds);
     let node = node.map_err(|error| failure(&error))?;
     node.run().map_err(|error| failure(&error))
 }
 
-/// What the command line says, which counts more than the file, also when that is read again.
-struct Said {
+/// Options that override the configuration file, also after a reload.
+struct Overrides {
     file: Option<PathBuf>,
     state_dir: Option<PathBuf>,
     socket: Option<PathBuf>,
@@ -39,8 +40,8 @@ struct Said {
     log: Option<LogFormat>,
 }
 
-impl Said {
-    fn of(options: &NodeArgs) -> Self {
+impl Overrides {
+    fn new(options: &NodeArgs) -> Self {
         let log = options.log.map(|log| match log {
             LogTo::Text => LogFormat::Text,
             LogTo::Json => LogFormat::Json,
@@ -61,16 +62,16 @@ impl Said {
         let paths = [
             (&mut config.state_dir, &self.state_dir),
             (&mut config.socket, &self.socket),
-            (&mut config.places.neutron, &self.neutron),
-            (&mut config.places.keepalived, &self.keepalived),
+            (&mut config.locations.neutron, &self.neutron),
+            (&mut config.locations.keepalived, &self.keepalived),
         ];
-        for (place, said) in paths {
-            if let Some(said) = said {
-                place.clone_from(said);
+        for (setting, option) in paths {
+            if let Some(path) = option {
+                setting.clone_from(path);
             }
         }
-        if let (Some(agent), Some(neutron)) = (&mut config.agent, &self.neutron) {
-            agent.move_to(neutron);
+        if let (Some(receiver), Some(neutron)) = (&mut config.receiver, &self.neutron) {
+            receiver.set_state_path(neutron);
         }
         config.log = self.log.unwrap_or(config.log);
         Ok(config)
@@ -81,25 +82,24 @@ fn failure(error: &NodeError) -> CommandError {
     use std::io::ErrorKind::PermissionDenied;
     let message = ErrorChain(error);
     match error {
-        NodeError::Taken(_) | NodeError::QueryServer(ListenError::Taken(_)) => {
-            CommandError::new(ExitStatus::No, message)
-                .hint("one node process is enough for a machine")
+        NodeError::StateDirInUse(_) | NodeError::QueryServer(ListenError::Taken(_)) => {
+            CommandError::new(ExitStatus::No, message).hint("run one node process on a machine")
         }
         NodeError::StateDir { source, .. }
         | NodeError::QueryServer(ListenError::Listen { source, .. })
             if source.kind() == PermissionDenied =>
         {
             CommandError::new(ExitStatus::NotPermitted, message)
-                .hint("run it as root, or give other places with --state-dir and --socket")
+                .hint("run it as root, or set other paths with --state-dir and --socket")
         }
         NodeError::StateDir { .. } => CommandError::new(ExitStatus::Missing, message)
-            .hint("give another one with --state-dir"),
+            .hint("set another directory with --state-dir"),
         NodeError::Listen(_) => {
             CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
         }
         NodeError::QueryServer(ListenError::NotASocket(_)) => {
             CommandError::new(ExitStatus::Missing, message)
-                .hint("remove it, or give another place with --socket")
+                .hint("remove it, or set another path with --socket")
         }
         NodeError::History(HistoryError::TooNew { .. }) => {
             CommandError::new(ExitStatus::Missing, message)
@@ -108,7 +108,7 @@ fn failure(error: &NodeError) -> CommandError {
         NodeError::Signals(_)
         | NodeError::History(_)
         | NodeError::QueryServer(ListenError::Listen { .. } | ListenError::Lost(_))
-        | NodeError::Start(_)
+        | NodeError::StartWorker(_)
         | NodeError::Wait(_) => CommandError::new(ExitStatus::Missing, message),
     }
 }

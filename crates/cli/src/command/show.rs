@@ -1,4 +1,4 @@
-//! `vipwatch show ID`: everything about one instance.
+//! `vipwatch show ID`: prints everything about one instance.
 
 use std::fmt::Write;
 
@@ -10,13 +10,13 @@ use super::{each, text};
 use crate::args::{Format, ShowArgs};
 use crate::ask::ask;
 use crate::failure::CommandError;
-use crate::show;
+use crate::output;
 
 pub(crate) fn run(options: &ShowArgs) -> Result<(), CommandError> {
-    let answer = ask(&options.place, &json!({ "ask": "show", "id": options.id }))?;
-    match options.place.format {
-        Format::Json => show::json(&answer),
-        Format::Table => show::print(&page(&answer)),
+    let answer = ask(&options.query, &json!({ "ask": "show", "id": options.id }))?;
+    match options.query.format {
+        Format::Json => output::json(&answer),
+        Format::Table => output::print(&page(&answer)),
     }
     Ok(())
 }
@@ -27,7 +27,7 @@ fn page(answer: &Value) -> String {
     let mut page = String::new();
     let mut line = |name: &str, what: String| {
         if !what.is_empty() {
-            let _ = writeln!(page, "{name:<10} {}", show::escape_untrusted(&what));
+            let _ = writeln!(page, "{name:<10} {}", output::escape_untrusted(&what));
         }
     };
     line("id", of("id"));
@@ -63,7 +63,7 @@ fn page(answer: &Value) -> String {
     line("told after", latencies(&instance["latencies"]));
     for failure in each(&instance["failures"]) {
         let of = |key: &str| text(&failure[key]);
-        line("not told", format!("{} {}: {}", of("stage"), of("whom"), of("error")));
+        line("not told", format!("{} {}: {}", of("stage"), of("target"), of("error")));
     }
     if !instance["agent"].is_null() {
         let known = text(&instance["agent"]["acknowledged"]);
@@ -72,11 +72,16 @@ fn page(answer: &Value) -> String {
             format!("has acknowledged {}", if known.is_empty() { "nothing" } else { &known }),
         );
     }
-    if !instance["claim"].is_null() {
-        let of = |key: &str| text(&instance["claim"][key]);
+    if !instance["report"].is_null() {
+        let of = |key: &str| text(&instance["report"][key]);
         line(
             "claimed",
-            format!("{}, {} s ago; settled as {}", of("claim"), of("age_seconds"), of("settled")),
+            format!(
+                "{}, {} s ago; settled as {}",
+                of("reported"),
+                of("age_seconds"),
+                of("settled")
+            ),
         );
     }
     for finding in each(&answer["findings"]) {
@@ -90,12 +95,12 @@ fn page(answer: &Value) -> String {
         line("past", if why.is_empty() { "nothing is recorded".to_owned() } else { why });
     } else {
         page.push('\n');
-        page.push_str(&show::table(&super::history::HEAD, &rows));
+        page.push_str(&output::table(&super::history::HEAD, &rows));
     }
     page
 }
 
-/// Who knew how soon, for people, in the order in which they are told.
+/// The latencies of the stages, in the order of delivery, for people.
 pub(super) fn latencies(latencies: &Value) -> String {
     let known = Stage::ALL.iter().filter_map(|stage| {
         let micros = latencies[stage.word()].as_f64()?;
@@ -104,7 +109,7 @@ pub(super) fn latencies(latencies: &Value) -> String {
     known.collect::<Vec<_>>().join(", ")
 }
 
-/// A span of microseconds, for people.
+/// A number of microseconds with a unit, for people.
 fn span(micros: f64) -> String {
     if micros < 1e6 { format!("{:.2} ms", micros / 1e3) } else { format!("{:.1} s", micros / 1e6) }
 }

@@ -1,26 +1,26 @@
-//! `vipwatch status`: who is primary here, since when, and why.
+//! `vipwatch status`: prints the role of every instance.
 
 use serde_json::{Value, json};
 
-use super::{each, problems_text, text};
+use super::{answered_problems_text, each, text};
 use crate::args::{ExpectedRole, Format, StatusArgs};
 use crate::ask::ask;
 use crate::failure::{CommandError, ExitStatus};
-use crate::show;
+use crate::output;
 
 pub(crate) fn run(options: &StatusArgs) -> Result<(), CommandError> {
-    let answer = ask(&options.place, &json!({ "ask": "status", "ids": options.ids }))?;
-    match options.place.format {
-        Format::Json => show::json(&answer),
+    let answer = ask(&options.query, &json!({ "ask": "status", "ids": options.ids }))?;
+    match options.query.format {
+        Format::Json => output::json(&answer),
         Format::Table => {
             let rows: Vec<Vec<String>> = each(&answer["instances"]).map(row).collect();
             if rows.is_empty() {
-                show::print("nothing to watch on this node\n");
+                output::print("nothing to watch on this node\n");
             } else {
                 let head = ["ID", "ROLE", "SINCE", "ORIGIN", "NETNS", "ADDRESSES", "REASON"];
-                show::print(&show::table(&head, &rows));
+                output::print(&output::table(&head, &rows));
             }
-            show::print(&problems_text(&answer["problems"]));
+            output::print(&answered_problems_text(&answer["problems"]));
         }
     }
     verdict(&answer["instances"], options.expect)
@@ -50,6 +50,7 @@ fn row(instance: &Value) -> Vec<String> {
     ]
 }
 
+/// The exit code: an error if a namespace could not be entered, or if a role differs from `--expect`.
 fn verdict(instances: &Value, expected: Option<ExpectedRole>) -> Result<(), CommandError> {
     let is_forbidden = |instance: &Value| {
         instance["role"] == "unknown" && text(&instance["reason"]).contains("not permitted")

@@ -1,4 +1,5 @@
-//! `vipwatch watch`: every change as it happens, one line each, with who was told how soon.
+//! `vipwatch watch`: prints every transition as it happens, one line for each, with the latencies of its
+//! deliveries.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,231 +14,242 @@ use vipwatch_node::transition::Transition;
 use vipwatch_node::watch::follower::Follower;
 
 use super::show::latencies;
-use super::{each, node_name, text, troubles_text};
+use super::{each, node_name, problems_text, text};
 use crate::args::{Format, WatchArgs};
 use crate::ask::failure;
 use crate::failure::{CommandError, ExitStatus};
-use crate::show;
+use crate::output;
 
-/// How long a line waits for those who are still to be told.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum time that a line waits for the latencies of its deliveries.
+const DELIVERY_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(options: &WatchArgs) -> Result<(), CommandError> {
-    let screen = Screen::of(options);
-    if options.place.is_direct() {
-        return follow(options, screen);
+    let printer = Printer::new(options);
+    if options.query.is_direct() {
+        return follow(options, printer);
     }
-    let asking = options.place.settings_for_asking()?;
+    let node = options.query.node_settings()?;
     let question = json!({ "ask": "watch", "ids": options.ids });
-    match QueryLine::ask(&asking.config.socket, &question) {
-        Ok(line) => listen(line, screen),
-        Err(QueryError::Nobody(_)) => match asking.unread() {
+    match QueryLine::ask(&node.config.socket, &question) {
+        Ok(line) => print_answers(line, printer),
+        Err(QueryError::Nobody(_)) => match node.unread() {
             Some(failure) => Err(failure),
-            None => follow(options, screen),
+            None => follow(options, printer),
         },
         Err(error) => Err(failure(&error)),
     }
 }
 
-/// What is shown, and how much of it.
-struct Screen {
+/// Prints transitions in order.
+struct Printer {
     format: Format,
-    /// Changes that are still to be shown.
+    /// The number of transitions until the command ends; `None` for no limit.
     left: Option<u64>,
-    /// Changes whose line waits, with those who are still to be told, and until when.
-    waiting: VecDeque<(Value, Vec<String>, Instant)>,
+    /// Transitions whose line is not printed yet, oldest first.
+    waiting: VecDeque<WaitingLine>,
 }
 
-/// Whether to go on.
+/// A transition whose line waits for deliveries.
+struct WaitingLine {
+    transition: Value,
+    /// Stages whose deliveries have not ended.
+    pending: Vec<String>,
+    /// When the line is printed anyway.
+    deadline: Instant,
+}
+
+/// Whether the command continues.
 #[derive(PartialEq, Eq)]
-enum Go {
-    On,
-    NetnsEntry,
+enum Flow {
+    Continue,
+    Stop,
 }
 
-impl Screen {
-    fn of(options: &WatchArgs) -> Self {
-        Self { format: options.place.format, left: options.changes, waiting: VecDeque::new() }
+impl Printer {
+    fn new(options: &WatchArgs) -> Self {
+        Self { format: options.query.format, left: options.transitions, waiting: VecDeque::new() }
     }
 
-    /// Takes what the node says.
-    fn take(&mut self, line: Value) -> Go {
+    /// Prints or stores one line of the node's answer.
+    fn take(&mut self, line: Value) -> Flow {
         let schema = text(&line["schema"]);
         match (self.format, schema.as_str()) {
-            (_, "vipwatch.pulse/1" | "vipwatch.live/1") => Go::On,
-            (Format::Json, "vipwatch.change/1") => self.print_change(&line),
-            (Format::Json, _) => print(&show::json_line(&line)),
-            (Format::Table, "vipwatch.standing/1") => print(&role_of(&line)),
+            (_, "vipwatch.pulse/1" | "vipwatch.live/1") => Flow::Continue,
+            (Format::Json, "vipwatch.transition/1") => self.print_transition(&line),
+            (Format::Json, _) => print(&output::json_line(&line)),
+            (Format::Table, "vipwatch.instance/1") => print(&role_line(&line)),
             (Format::Table, "vipwatch.gap/1") => {
                 print(&format!("({} lines were missed)", line["missed"]))
             }
             (Format::Table, "vipwatch.stage/1") => {
-                self.told(&line);
+                self.set_latency(&line);
                 self.flush(Instant::now())
             }
-            (Format::Table, "vipwatch.change/1") => {
+            (Format::Table, "vipwatch.transition/1") => {
                 let known = line["latencies"].as_object();
                 let stages = each(&line["stages"]).map(text);
-                let is_open = |stage: &String| known.is_none_or(|known| !known.contains_key(stage));
-                // Whoever is not primary announces nothing.
+                let is_pending =
+                    |stage: &String| known.is_none_or(|known| !known.contains_key(stage));
+                // Only a primary announces its addresses.
                 let is_due = |stage: &String| stage != "announce" || line["to"] == "primary";
-                let open = stages.filter(is_open).filter(is_due).collect();
-                self.waiting.push_back((line, open, Instant::now() + PATIENCE));
+                let pending = stages.filter(is_pending).filter(is_due).collect();
+                let deadline = Instant::now() + DELIVERY_WAIT;
+                self.waiting.push_back(WaitingLine { transition: line, pending, deadline });
                 self.flush(Instant::now())
             }
-            (Format::Table, _) => Go::On,
+            (Format::Table, _) => Flow::Continue,
         }
     }
 
-    /// Somebody was told of a change whose line waits.
-    fn told(&mut self, stage: &Value) {
-        let found = self.waiting.iter_mut().find(|(change, _, _)| change["seq"] == stage["seq"]);
-        let Some((change, open, _)) = found else { return };
+    /// Adds the latency of a delivery to the line that waits for it.
+    fn set_latency(&mut self, stage: &Value) {
+        let is_same = |line: &&mut WaitingLine| line.transition["seq"] == stage["seq"];
+        let Some(line) = self.waiting.iter_mut().find(is_same) else { return };
         let name = text(&stage["stage"]);
         if stage["error"].is_null() {
-            change["latencies"][&name] = stage["micros"].clone();
+            line.transition["latencies"][&name] = stage["micros"].clone();
         }
         if stage["final"] == true {
-            open.retain(|open| *open != name);
+            line.pending.retain(|pending| *pending != name);
         }
     }
 
-    /// Prints the lines that need not wait any more, in order.
-    fn flush(&mut self, now: Instant) -> Go {
-        let is_ready =
-            |(_, open, until): &(Value, Vec<String>, Instant)| open.is_empty() || *until <= now;
-        while self.waiting.front().is_some_and(is_ready) {
-            let Some((change, open, _)) = self.waiting.pop_front() else { break };
-            let mut change = change;
-            if !open.is_empty() {
-                change["open"] = open.into();
+    /// Prints the lines whose deliveries have ended or whose deadline has passed, in order.
+    fn flush(&mut self, now: Instant) -> Flow {
+        let is_ready = |line: &mut WaitingLine| line.pending.is_empty() || line.deadline <= now;
+        while let Some(line) = self.waiting.pop_front_if(is_ready) {
+            let WaitingLine { mut transition, pending, .. } = line;
+            if !pending.is_empty() {
+                transition["open"] = pending.into();
             }
-            if self.print_change(&change) == Go::NetnsEntry {
-                return Go::NetnsEntry;
+            if self.print_transition(&transition) == Flow::Stop {
+                return Flow::Stop;
             }
         }
-        Go::On
+        Flow::Continue
     }
 
-    fn print_change(&mut self, change: &Value) -> Go {
+    fn print_transition(&mut self, transition: &Value) -> Flow {
         let line = match self.format {
-            Format::Json => show::json_line(change),
-            Format::Table => change_line(change),
+            Format::Json => output::json_line(transition),
+            Format::Table => transition_line(transition),
         };
-        if print(&line) == Go::NetnsEntry {
-            return Go::NetnsEntry;
+        if print(&line) == Flow::Stop {
+            return Flow::Stop;
         }
         if let Some(left) = &mut self.left {
             *left -= 1;
             if *left == 0 {
-                return Go::NetnsEntry;
+                return Flow::Stop;
             }
         }
-        Go::On
+        Flow::Continue
     }
 }
 
-/// Prints a line, as long as somebody reads.
-fn print(line: &str) -> Go {
-    if show::is_read(&format!("{line}\n")) { Go::On } else { Go::NetnsEntry }
+/// Prints a line. The command stops when the reader has closed the pipe.
+fn print(line: &str) -> Flow {
+    if output::print_or_closed(&format!("{line}\n")) { Flow::Continue } else { Flow::Stop }
 }
 
-/// Shows what the node says.
-fn listen(mut line: QueryLine, mut screen: Screen) -> Result<(), CommandError> {
+/// Prints the answers of the node until it stops or enough transitions are printed.
+fn print_answers(mut line: QueryLine, mut printer: Printer) -> Result<(), CommandError> {
     loop {
-        let heard = match screen.waiting.front() {
+        let answer = match printer.waiting.front() {
             None => line.next_within(None),
-            Some((_, _, until)) => {
-                let left = until.saturating_duration_since(Instant::now());
+            Some(waiting) => {
+                let left = waiting.deadline.saturating_duration_since(Instant::now());
                 line.next_within(Some(left.max(Duration::from_millis(1))))
             }
         };
-        let go = match heard.map_err(|error| failure(&error))? {
-            Some(Some(value)) => screen.take(value),
+        let flow = match answer.map_err(|error| failure(&error))? {
+            Some(Some(value)) => printer.take(value),
             Some(None) => {
                 let message = "the node has stopped";
                 return Err(CommandError::new(ExitStatus::Missing, message));
             }
-            None => screen.flush(Instant::now()),
+            None => printer.flush(Instant::now()),
         };
-        if go == Go::NetnsEntry {
+        if flow == Flow::Stop {
             return Ok(());
         }
     }
 }
 
-/// Follows by himself, where no node runs.
-fn follow(options: &WatchArgs, mut screen: Screen) -> Result<(), CommandError> {
-    let config = options.place.settings()?;
-    let refused = |error: std::io::Error| {
+/// Follows the instances without a node.
+fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), CommandError> {
+    let config = options.query.settings()?;
+    let failed = |error: std::io::Error| {
         let message = format!("cannot listen to all namespaces: {error}");
         CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
     };
     let mut follower =
-        Follower::open(config.places, config.instances, Listen::Auto).map_err(refused)?;
-    let mut news = follower.rediscover();
-    let ids = follower.instances().iter().map(|found| found.id.as_str());
+        Follower::open(config.locations, config.instances, Listen::Auto).map_err(failed)?;
+    let mut update = follower.rediscover();
+    let ids = follower.instances().iter().map(|instance| instance.id.as_str());
     let mut selection = Selection::new(&options.ids, ids);
     let mut seq = 0;
     loop {
-        if let Some(problems) = news.problems.filter(|_| screen.format == Format::Table) {
-            show::print(&troubles_text(&problems));
+        if let Some(problems) = update.problems.filter(|_| printer.format == Format::Table) {
+            output::print(&problems_text(&problems));
         }
-        for change in news.heard.into_iter().chain(news.changes) {
-            selection.notice(change.found.id.as_str());
-            if !selection.covers(change.found.id.as_str()) {
+        for change in update.changes_before_scan.into_iter().chain(update.changes) {
+            selection.notice(change.instance.id.as_str());
+            if !selection.covers(change.instance.id.as_str()) {
                 continue;
             }
-            let is_picture = change.from.is_none();
-            seq += i64::from(!is_picture);
+            // The role at the start is not a transition.
+            let is_initial = change.from.is_none();
+            seq += i64::from(!is_initial);
             let transition = Transition {
                 seq,
                 at: SystemTime::now(),
-                heard: clock::now(),
-                found: change.found,
-                from: change.from.map(|from| from.as_str().to_owned()),
+                read_at: clock::now(),
+                instance: change.instance,
+                from: change.from.map(|from| from.kind()),
                 to: change.to,
                 cause: change.cause,
-                is_news: !is_picture,
+                must_notify: !is_initial,
             };
             let line = transition.json(&node_name(), &Latencies::default());
-            // What was so before is a picture, not a change.
-            let go = match (is_picture, screen.format) {
-                (true, Format::Json) => print(&show::json_line(&line)),
-                (true, Format::Table) => print(&change_line(&line)),
-                (false, _) => screen.print_change(&line),
+            let flow = match (is_initial, printer.format) {
+                (true, Format::Json) => print(&output::json_line(&line)),
+                (true, Format::Table) => print(&transition_line(&line)),
+                (false, _) => printer.print_transition(&line),
             };
-            if go == Go::NetnsEntry {
+            if flow == Flow::Stop {
                 return Ok(());
             }
         }
-        news = follower.wait().map_err(|error| {
+        update = follower.wait().map_err(|error| {
             CommandError::new(ExitStatus::Missing, format!("cannot wait for events: {error}"))
         })?;
     }
 }
 
-/// A change in one line, for people.
-fn change_line(change: &Value) -> String {
-    let time = text(&change["time"]);
+/// A transition in one line, for people.
+fn transition_line(transition: &Value) -> String {
+    let time = text(&transition["time"]);
     let time = time.split('T').nth(1).unwrap_or_default();
-    let from = Some(text(&change["from"])).filter(|from| !from.is_empty());
+    let from = Some(text(&transition["from"])).filter(|from| !from.is_empty());
     let from = from.map(|from| format!("{from} → ")).unwrap_or_default();
-    let reason = Some(text(&change["reason"])).filter(|reason| !reason.is_empty());
+    let reason = Some(text(&transition["reason"])).filter(|reason| !reason.is_empty());
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-    let (id, to, cause) = (text(&change["id"]), text(&change["to"]), text(&change["cause"]));
-    let told = Some(latencies(&change["latencies"])).filter(|told| !told.is_empty());
-    let open = each(&change["open"]).map(|open| format!("{} …", text(open)));
-    let told = told.into_iter().chain(open).collect::<Vec<_>>().join(", ");
-    let told = if told.is_empty() { String::new() } else { format!("  [{told}]") };
-    show::escape_untrusted(&format!("{time}  {id}  {from}{to}  ({cause}{reason}){told}"))
+    let (id, to, cause) =
+        (text(&transition["id"]), text(&transition["to"]), text(&transition["cause"]));
+    let delivered = Some(latencies(&transition["latencies"])).filter(|text| !text.is_empty());
+    let pending = each(&transition["open"]).map(|stage| format!("{} …", text(stage)));
+    let deliveries = delivered.into_iter().chain(pending).collect::<Vec<_>>().join(", ");
+    let deliveries =
+        if deliveries.is_empty() { String::new() } else { format!("  [{deliveries}]") };
+    output::escape_untrusted(&format!("{time}  {id}  {from}{to}  ({cause}{reason}){deliveries}"))
 }
 
-/// Where an instance stands, in one line.
-fn role_of(instance: &Value) -> String {
+/// The role of an instance in one line, for people.
+fn role_line(instance: &Value) -> String {
     let since = text(&instance["since_time"]).replace('T', " ");
     let reason = Some(text(&instance["reason"])).filter(|reason| !reason.is_empty());
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     let (id, role) = (text(&instance["id"]), text(&instance["role"]));
-    show::escape_untrusted(&format!("{:<12}  {id}  {role}{reason}  (since {since})", ""))
+    output::escape_untrusted(&format!("{:<12}  {id}  {role}{reason}  (since {since})", ""))
 }

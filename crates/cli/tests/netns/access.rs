@@ -77,7 +77,8 @@ fn text(output: &Output) -> String {
 fn node_with_a_closed_configuration(lab: &Lab) -> (vipwatch_testkit::TestNetns, NodeFixture) {
     permit_all_users(lab);
     let (netns, fixture) = fixture_with(lab, &[vi_1_conf()]);
-    fixture.configure(&format!("[node]\nsocket_group = \"{GROUP}\"\n[agent]\ninterval = \"0s\"\n"));
+    fixture
+        .configure(&format!("[node]\nsocket_group = \"{GROUP}\"\n[receiver]\ninterval = \"0s\"\n"));
     set_mode(&fixture.config(), 0o600);
     // No other test uses the default path.
     (netns, fixture.with_socket(Path::new("/run/vipwatch/node.sock")))
@@ -96,7 +97,7 @@ fn a_group_member_uses_every_query_command_without_reading_the_configuration() {
         (&["show", "VI"], "VI_1"),
         (&["history"], "VI_1"),
         (&["doctor"], "1 instances of this node"),
-        (&["agent", "status"], "0 accepted"),
+        (&["receiver", "status"], "0 accepted"),
     ] {
         let output = query(&[GROUP], args);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
@@ -114,7 +115,7 @@ fn a_group_member_uses_every_query_command_without_reading_the_configuration() {
     assert_eq!(text(&output).trim(), "VI_1", "{output:?}");
     let shown = lab.path().join("shown");
     let mut watch = command_of_other_user(&[GROUP]);
-    watch.args(["watch", "--changes", "1"]).env("VIPWATCH_CONFIG", fixture.config());
+    watch.args(["watch", "--transitions", "1"]).env("VIPWATCH_CONFIG", fixture.config());
     let mut watch = watch.stdout(std::fs::File::create(&shown).unwrap()).spawn().unwrap();
     wait_for("the first line", || {
         std::fs::read_to_string(&shown).unwrap().contains("VI_1").then_some(())
@@ -137,7 +138,7 @@ fn a_group_member_uses_every_query_command_without_reading_the_configuration() {
 fn databases_are_closed_to_other_users() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    fixture.configure("[agent]\ninterval = \"0s\"\n");
+    fixture.configure("[receiver]\ninterval = \"0s\"\n");
     let _node = fixture.start();
     assert_eq!(crate::receiver_process::report(lab.path(), "r1", "primary"), Some(200));
     netns.ip(ADD_VIP);
@@ -154,7 +155,7 @@ fn databases_are_closed_to_other_users() {
 /// A configuration with a webhook and its credentials.
 fn with_a_secret(url: &str) -> String {
     format!(
-        "[[outlet]]\n[[outlet.webhook]]\nurl = \"{url}\"\nheaders = {{ Authorization = \"Bearer x\" }}\n"
+        "[[notify]]\n[[notify.webhook]]\nurl = \"{url}\"\nheaders = {{ Authorization = \"Bearer x\" }}\n"
     )
 }
 
@@ -194,7 +195,7 @@ fn config_check_refuses_every_file_that_a_node_refuses() {
         ("a file at the socket's name", format!("[node]\nsocket = \"{file}\"\n"), 0o640),
         ("a long name", format!("[node]\nsocket = \"/run/{}\"\n", "x".repeat(110)), 0o640),
         ("no such group", node("socket_group = \"no-such-group\"\n"), 0o640),
-        ("no URL", "[[outlet]]\nwebhook = { url = \"http://a b/\" }\n".to_owned(), 0o640),
+        ("no URL", "[[notify]]\nwebhook = { url = \"http://a b/\" }\n".to_owned(), 0o640),
     ];
     let state_dir = lab.path().join("state");
     for (name, text, mode) in cases {
@@ -221,7 +222,7 @@ fn config_check_refuses_every_file_that_a_node_refuses() {
 fn config_check_and_the_log_warn_of_a_hook_that_cannot_run() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    fixture.configure("[[outlet]]\nhook = { program = \"/no/such/hook\" }\n");
+    fixture.configure("[[notify]]\nhook = { program = \"/no/such/hook\" }\n");
     let _node = fixture.start();
     let mut command = Command::new(PROGRAM);
     let checked = output_of(command.args(["config", "check"]).arg(fixture.config()));
@@ -243,13 +244,13 @@ fn an_agent_of_another_user_is_refused_unless_the_configuration_names_it() {
     let agent = as_other_user(&[], || FakeAgent::listen(&directory, Behaviour::Threaded));
     let socket = directory.join("keepalived-state-change").display().to_string();
     let configure = |more: &str| {
-        fixture.configure(&format!("[[outlet]]\nagent = {{ socket = \"{socket}\"{more} }}\n"));
+        fixture.configure(&format!("[[notify]]\nagent = {{ socket = \"{socket}\"{more} }}\n"));
     };
     configure("");
     let node = fixture.start();
     fixture.wait_for_log("belongs to user 65534, not to the agent's user or root");
     assert!(
-        fixture.run_text(&["doctor"]).contains("agent-not-told"),
+        fixture.run_text(&["doctor"]).contains("agent-failed"),
         "{}",
         fixture.run_text(&["doctor"])
     );

@@ -197,7 +197,7 @@ fn watch_without_a_node_prints_each_change() {
     fixture.write("keepalived.conf", &netns_conf(&netns, &conf));
     let shown = fixture.lab.path().join("shown");
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-    command.args(["watch", "VI", "--changes", "4", "--format", "json", "--state-path"]);
+    command.args(["watch", "VI", "--transitions", "4", "--format", "json", "--state-path"]);
     command.arg(fixture.lab.path()).arg("--keepalived-conf").arg(fixture.keepalived_conf());
     let mut child = command.stdout(std::fs::File::create(&shown).unwrap()).spawn().unwrap();
     let lines = || -> Vec<Value> {

@@ -95,9 +95,9 @@ fn a_router_that_appears_and_disappears_is_followed_without_a_reload() {
 fn one_socket_per_namespace_is_reported_and_works() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    fixture.configure("[node]\nlisten = \"each\"\n");
+    fixture.configure("[node]\nlisten = \"per-netns\"\n");
     let _node = fixture.start();
-    fixture.wait_for_log("each namespace has a socket of its own");
+    fixture.wait_for_log("using one netlink socket per namespace");
     wait_for("the metric", || {
         let metrics = &query_json(&fixture, &["status"])["metrics"];
         (metrics["vipwatch_netlink_sockets"] == 2).then_some(())

@@ -25,7 +25,7 @@ fn a_hook_gets_the_change_on_its_standard_input_and_in_its_environment() {
         ),
     );
     fixture.configure(&format!(
-        "[[outlet]]\nhook = {{ program = [\"{}\", \"word\"], on = [\"primary\"] }}\n",
+        "[[notify]]\nhook = {{ program = [\"{}\", \"word\"], on = [\"primary\"] }}\n",
         hook.display()
     ));
     let _node = fixture.start();
@@ -35,7 +35,7 @@ fn a_hook_gets_the_change_on_its_standard_input_and_in_its_environment() {
         (&change["id"], &change["from"], &change["to"]),
         (&"VI_1".into(), &"backup".into(), &"primary".into())
     );
-    assert_eq!((&change["schema"], &change["seq"]), (&"vipwatch.change/1".into(), &2.into()));
+    assert_eq!((&change["schema"], &change["seq"]), (&"vipwatch.transition/1".into(), &2.into()));
     let variables = read(&variables);
     for expected in [
         "VIPWATCH_ADDRESSES=192.0.2.9/24",
@@ -56,7 +56,7 @@ fn a_hook_gets_the_change_on_its_standard_input_and_in_its_environment() {
         latencies["hook"].as_i64().filter(|micros| *micros > 0)
     });
     wait_for("the record", || {
-        let change = &query_json(&fixture, &["history"])["changes"][1];
+        let change = &query_json(&fixture, &["history"])["transitions"][1];
         change["latencies"]["hook"].as_i64().filter(|micros| *micros > 0)
     });
 }
@@ -76,7 +76,7 @@ fn hooks_of_one_instance_run_in_order_and_do_not_delay_other_instances() {
             hook_output.display()
         ),
     );
-    fixture.configure(&format!("[[outlet]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
+    fixture.configure(&format!("[[notify]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
     let _node = fixture.start();
     let step = |args: &str, id: &str, expected: &str| {
         netns.ip(args);
@@ -111,12 +111,12 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
     let hook = |name: &&str| {
         let path = directory.join(name);
         let deadline = if *name == "hangs" { "300ms" } else { "1m" };
-        format!("[[outlet.hook]]\nprogram = \"{}\"\ndeadline = \"{deadline}\"\n", path.display())
+        format!("[[notify.hook]]\nprogram = \"{}\"\ndeadline = \"{deadline}\"\n", path.display())
     };
     let hooks = names.iter().map(hook).collect::<Vec<_>>().concat();
     let states = directory.join("states");
     fixture
-        .configure(&format!("[[outlet]]\nstate_file = \"{}/{{id}}\"\n{hooks}", states.display()));
+        .configure(&format!("[[notify]]\nstate_file = \"{}/{{id}}\"\n{hooks}", states.display()));
     let mut node = fixture.start();
     netns.ip(ADD_VIP);
     wait_for_content(&states.join("VI_1/state"), "primary");
@@ -136,7 +136,7 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
         (!vipwatch_testkit::monitor::is_alive(child)).then_some(())
     });
     assert!(node.is_alive());
-    assert!(fixture.run_text(&["doctor"]).contains("hook-not-told"));
+    assert!(fixture.run_text(&["doctor"]).contains("hook-failed"));
     assert!(fixture.log().lines().count() < 100, "the output of a hook in the log is limited");
 }
 
@@ -151,10 +151,10 @@ fn a_hook_that_gets_only_the_latest_change_does_not_affect_other_hooks() {
     );
     let hook = |name: &str, deliver: &str| {
         let program = hook.display();
-        format!("[[outlet.hook]]\nprogram = [\"{program}\", \"{name}\"]\ndeliver = \"{deliver}\"\n")
+        format!("[[notify.hook]]\nprogram = [\"{program}\", \"{name}\"]\ndeliver = \"{deliver}\"\n")
     };
     fixture.configure(&format!(
-        "[[outlet]]\n{}{}",
+        "[[notify]]\n{}{}",
         hook("first", "every"),
         hook("second", "latest")
     ));
@@ -176,12 +176,12 @@ fn a_restart_after_history_retention_runs_no_hook_for_an_unchanged_role() {
     let text = format!("echo $VIPWATCH_TO >> {}", hook_output.display());
     let hook = write_hook(&lab.path().join("hook"), &text);
     fixture.configure(&format!(
-        "[history]\nkeep_changes = 1\n[[outlet]]\ninstances = \"VI_*\"\nhook = {{ program = \"{}\" }}\n",
+        "[history]\nkeep_transitions = 1\n[[notify]]\ninstances = \"VI_*\"\nhook = {{ program = \"{}\" }}\n",
         hook.display()
     ));
     let node = fixture.start();
     wait_for("the delivery to be recorded", || {
-        let changes = query_json(&fixture, &["history"])["changes"].clone();
+        let changes = query_json(&fixture, &["history"])["transitions"].clone();
         let of_hook =
             |change: &Value| change["id"] == "VI_1" && change["latencies"]["hook"].is_i64();
         changes.as_array()?.iter().any(of_hook).then_some(())
@@ -219,8 +219,8 @@ fn a_hook_that_hangs_for_many_instances_does_not_delay_another_hook() {
         &format!("echo $VIPWATCH_TO >> {}", hook_output.display()),
     );
     fixture.configure(&format!(
-        "[[outlet]]\ninstances = \"HANG_*\"\nhook = {{ program = \"{}\", deadline = \"10m\" }}\n\
-         [[outlet]]\ninstances = \"VI_1\"\nhook = {{ program = \"{}\", on = \"primary\" }}\n",
+        "[[notify]]\ninstances = \"HANG_*\"\nhook = {{ program = \"{}\", deadline = \"10m\" }}\n\
+         [[notify]]\ninstances = \"VI_1\"\nhook = {{ program = \"{}\", on = \"primary\" }}\n",
         hangs.display(),
         quick.display()
     ));
@@ -241,8 +241,8 @@ fn a_terminated_hook_runs_again_although_another_hook_of_the_instance_waits() {
     let stopped = write_hook(&lab.path().join("stopped"), &format!("{again}; exec sleep 600"));
     let other = write_hook(&lab.path().join("other"), "true");
     fixture.configure(&format!(
-        "[[outlet]]\n[[outlet.hook]]\nprogram = \"{}\"\ndeadline = \"10m\"\ndeliver = \"latest\"\n\
-         [[outlet.hook]]\nprogram = \"{}\"\n",
+        "[[notify]]\n[[notify.hook]]\nprogram = \"{}\"\ndeadline = \"10m\"\ndeliver = \"latest\"\n\
+         [[notify.hook]]\nprogram = \"{}\"\n",
         stopped.display(),
         other.display()
     ));
@@ -264,7 +264,7 @@ fn a_hook_that_fails_after_a_reload_has_removed_it_is_no_finding() {
     );
     let hook = write_hook(&lab.path().join("hook"), &text);
     fixture.configure(&format!(
-        "[[outlet]]\nhook = {{ program = \"{}\", deadline = \"10m\" }}\n",
+        "[[notify]]\nhook = {{ program = \"{}\", deadline = \"10m\" }}\n",
         hook.display()
     ));
     let node = fixture.start();

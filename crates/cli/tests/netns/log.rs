@@ -90,7 +90,7 @@ fn a_log_pipe_that_is_not_read_delays_nothing() {
 
 fn assert_reports_are_accepted_while_the_log_is_not_read(flags: OFlags) {
     let lab = Lab::new();
-    configure(lab.path(), Some("[agent]\ninterval = \"0s\"\n"));
+    configure(lab.path(), Some("[receiver]\ninterval = \"0s\"\n"));
     let (reader, writer) = std::io::pipe().unwrap();
     // The smallest size of a pipe: about thirty log lines.
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();

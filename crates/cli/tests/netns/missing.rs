@@ -24,7 +24,7 @@ impl Outlets {
         let text = format!("echo $VIPWATCH_TO >> {}", hook_output.display());
         let hook = write_hook(&lab.path().join("hook"), &text);
         fixture.configure(&format!(
-            "[[outlet]]\norigin = [\"keepalived\", \"neutron\"]\nstate_file = \"{}/{{id}}\"\n\
+            "[[notify]]\norigin = [\"keepalived\", \"neutron\"]\nstate_file = \"{}/{{id}}\"\n\
              hook = {{ program = \"{}\" }}\n",
             states.display(),
             hook.display()
@@ -41,8 +41,7 @@ impl Outlets {
 fn wait_until_noticed(fixture: &NodeFixture) {
     wait_for("the node to notice", || {
         let log = fixture.log();
-        let is_noticed =
-            log.contains("the file is missing") || log.contains("is not there any more");
+        let is_noticed = log.contains("the file is missing") || log.contains("instance removed");
         is_noticed.then_some(())
     });
 }
@@ -76,7 +75,7 @@ fn assert_unaffected(
     wait_until_noticed(fixture);
     restore();
     wait_until_no_problems(fixture);
-    assert!(!fixture.log().contains("is not there any more"), "{}", fixture.log());
+    assert!(!fixture.log().contains("instance removed"), "{}", fixture.log());
     assert_eq!(inode(&file), before, "the state file was removed or written again");
 }
 

@@ -40,7 +40,7 @@ fn the_history_and_the_start_time_of_a_role_survive_a_stop_and_a_kill() {
     second.kill();
 
     let _third = fixture.start();
-    fixture.wait_for_log("the node before was killed");
+    fixture.wait_for_log("the last run was killed");
     let printed = fixture.run_text(&["history", "--since", "1h", "--id", "VI"]);
     assert!(printed.contains("(stopped)") && printed.contains("(killed)"), "{printed}");
     assert!(printed.contains("eth0 has no carrier"), "{printed}");
@@ -65,7 +65,10 @@ fn a_second_node_with_the_same_state_directory_or_socket_is_refused() {
     let state = state.to_str().unwrap();
     let output = fixture.run(&["node", "--state-dir", state]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("another vipwatch node records in"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("another vipwatch node uses the state directory")
+    );
     let elsewhere = lab.path().join("elsewhere");
     let output = fixture.run(&["node", "--state-dir", elsewhere.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -109,7 +112,7 @@ fn a_node_reports_that_its_socket_was_replaced_and_does_not_remove_the_new_one()
         (printed.contains("node-socket") && printed.contains("has replaced the socket file"))
             .then_some(())
     });
-    fixture.wait_for_log("commands do not reach this node");
+    fixture.wait_for_log("clients cannot reach this node");
     assert!(node.stop().success());
     assert!(
         UnixStream::connect(fixture.socket()).is_ok(),
@@ -135,12 +138,9 @@ fn a_wrong_configuration_prevents_the_start_but_does_not_end_a_running_node() {
     let node = fixture.start();
     fixture.configure("[node\n");
     node.reload();
-    fixture.wait_for_log("the one before stands");
+    fixture.wait_for_log("the previous one stays in use");
     let printed = fixture.run_text(&["doctor"]);
-    assert!(
-        printed.contains("node-configuration") && printed.contains("all the same"),
-        "{printed}"
-    );
+    assert!(printed.contains("node-configuration") && printed.contains(" anyway"), "{printed}");
     fixture.configure("");
     netns.ip("address add 192.0.2.9/24 dev eth0");
     wait_for_role(&fixture, "VI_1", "primary");

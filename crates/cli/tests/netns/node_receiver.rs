@@ -15,7 +15,7 @@ fn report_findings(fixture: &vipwatch_testkit::NodeFixture, id: &str) -> Vec<(St
     findings
         .filter(|finding| finding["id"] == id)
         .map(|finding| (text(finding, "name"), text(finding, "text")))
-        .filter(|(name, _)| name.contains("monitor") || name.contains("claim"))
+        .filter(|(name, _)| name.contains("monitor") || name.contains("report"))
         .collect()
 }
 
@@ -24,7 +24,7 @@ fn a_node_shows_reported_states_and_finds_wrong_and_missing_reports() {
     let lab = Lab::new();
     let routers = Routers::new(lab.path(), &format!("c{}", lab.number()), 2, 0);
     let fixture = node_fixture(&lab);
-    fixture.configure("[agent]\ninterval = \"0s\"\n");
+    fixture.configure("[receiver]\ninterval = \"0s\"\n");
     let _node = fixture.start();
     let (wrong, silent) = (&routers.each[0].id, &routers.each[1].id);
     assert_eq!(report(lab.path(), wrong, "primary"), Some(200));
@@ -36,22 +36,22 @@ fn a_node_shows_reported_states_and_finds_wrong_and_missing_reports() {
         wait_for("the missing report", || report_findings(&fixture, silent).pop()).0,
         "monitor-silent"
     );
-    assert_eq!(report_findings(&fixture, "deleted")[0].0, "claim-about-a-stranger");
+    assert_eq!(report_findings(&fixture, "deleted")[0].0, "report-for-unknown-instance");
     let shown = query_json(&fixture, &["show", wrong]);
-    let reported = &shown["instance"]["claim"];
-    assert_eq!((&reported["claim"], &reported["state"]), (&"primary".into(), &"active".into()));
+    let reported = &shown["instance"]["report"];
+    assert_eq!((&reported["reported"], &reported["state"]), (&"primary".into(), &"active".into()));
     assert_eq!(shown["instance"]["role"], "backup", "the role comes from the kernel");
     assert!(fixture.run_text(&["show", wrong]).contains("claimed    primary"));
     // `vipwatch receiver status` prints the same, as a table and as metrics.
     let socket = fixture.socket().display().to_string();
     let status = |more: &[&str]| {
         let mut command = std::process::Command::new(crate::support::PROGRAM);
-        command.args(["agent", "status", "--status-socket", &socket]).args(more);
+        command.args(["receiver", "status", "--status-socket", &socket]).args(more);
         String::from_utf8(output_of(&mut command).stdout).unwrap()
     };
     assert!(status(&[]).lines().any(|line| line.starts_with(wrong.as_str())), "{}", status(&[]));
     let metrics = status(&["--metrics"]);
-    assert!(metrics.contains("vipwatch_agent_routers{state=\"active\"} 2\n"), "{metrics}");
+    assert!(metrics.contains("vipwatch_receiver_routers{state=\"active\"} 2\n"), "{metrics}");
     // Correct reports end the findings.
     assert_eq!(report(lab.path(), wrong, "backup"), Some(200));
     assert_eq!(report(lab.path(), silent, "backup"), Some(200));
@@ -65,20 +65,20 @@ fn a_node_shows_reported_states_and_finds_wrong_and_missing_reports() {
 fn a_node_runs_without_a_receiver_while_another_server_has_the_socket() {
     let lab = Lab::new();
     let fixture = node_fixture(&lab);
-    fixture.configure("[agent]\ninterval = \"0s\"\n");
+    fixture.configure("[receiver]\ninterval = \"0s\"\n");
     let other =
         vipwatch_testkit::FakeAgent::listen(lab.path(), vipwatch_testkit::Behaviour::Threaded);
     let node = fixture.start();
     let printed = fixture.run_text(&["doctor"]);
     assert!(
-        printed.contains("node-agent")
+        printed.contains("node-receiver")
             && printed.contains("another process is already listening on"),
         "{printed}"
     );
     assert_eq!(report(lab.path(), "r1", "primary"), Some(200), "answered by the other server");
     drop(other);
     node.reload();
-    assert!(!fixture.run_text(&["doctor"]).contains("node-agent"));
+    assert!(!fixture.run_text(&["doctor"]).contains("node-receiver"));
     assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
     assert!(fixture.state_dir().join("claims.sqlite").exists(), "answered by the node");
 }
@@ -87,7 +87,7 @@ fn a_node_runs_without_a_receiver_while_another_server_has_the_socket() {
 fn a_node_reports_that_the_socket_of_its_receiver_was_replaced_and_does_not_remove_it() {
     let lab = Lab::new();
     let fixture = node_fixture(&lab);
-    fixture.configure("[agent]\ninterval = \"0s\"\n");
+    fixture.configure("[receiver]\ninterval = \"0s\"\n");
     let node = fixture.start();
     let other =
         vipwatch_testkit::FakeAgent::listen(lab.path(), vipwatch_testkit::Behaviour::Threaded);
@@ -114,8 +114,10 @@ fn a_removed_receiver_that_waits_for_its_hook_does_not_block_the_node() {
         gate.display()
     );
     let hook = crate::support::write_hook(&lab.path().join("hook"), &text);
-    let hanging =
-        format!("[agent]\ninterval = \"0s\"\n[[agent.hook]]\nprogram = \"{}\"\n", hook.display());
+    let hanging = format!(
+        "[receiver]\ninterval = \"0s\"\n[[receiver.hook]]\nprogram = \"{}\"\n",
+        hook.display()
+    );
     fixture.configure(&hanging);
     let node = fixture.start();
     assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
@@ -125,7 +127,7 @@ fn a_removed_receiver_that_waits_for_its_hook_does_not_block_the_node() {
     netns.ip("address add 192.0.2.9/24 dev eth0");
     wait_for("the change", || (crate::support::role(&fixture, "VI_1") == "primary").then_some(()));
     // The receiver is configured again before the first one has ended: the second one starts afterwards.
-    fixture.configure("[agent]\ninterval = \"0s\"\n");
+    fixture.configure("[receiver]\ninterval = \"0s\"\n");
     node.reload();
     let closed = "the receiver has shut down";
     fixture.wait_for_log(closed);
@@ -149,12 +151,12 @@ fn a_reload_starts_moves_and_stops_the_receiver_of_a_node() {
     let node = fixture.start();
     let socket = crate::receiver_process::socket(lab.path());
     assert!(!socket.exists(), "there is no receiver unless it is configured");
-    fixture.configure("[agent]\ninterval = \"0s\"\n");
+    fixture.configure("[receiver]\ninterval = \"0s\"\n");
     node.reload();
     wait_for("a receiver", || (report(lab.path(), "r1", "primary") == Some(200)).then_some(()));
     // The receiver moves to another socket.
     let other = lab.path().join("other.sock");
-    fixture.configure(&format!("[agent]\nsocket = \"{}\"\nmode = \"600\"\n", other.display()));
+    fixture.configure(&format!("[receiver]\nsocket = \"{}\"\nmode = \"600\"\n", other.display()));
     node.reload();
     wait_for("the other socket", || other.exists().then_some(()));
     wait_for("the first socket to be removed", || (!socket.exists()).then_some(()));

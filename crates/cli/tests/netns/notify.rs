@@ -19,7 +19,7 @@ fn a_state_file_holds_the_role_and_is_removed_with_its_instance() {
         fixture_with(&lab, &[vi_1_conf(), instance_conf("DB", "eth0", &["192.0.2.3/24"])]);
     let states = lab.path().join("states");
     fixture.configure(&format!(
-        "[[outlet]]\ninstances = \"VI_*\"\nstate_file = \"{}/{{id}}\"\n",
+        "[[notify]]\ninstances = \"VI_*\"\nstate_file = \"{}/{{id}}\"\n",
         states.display()
     ));
     let node = fixture.start();
@@ -36,12 +36,12 @@ fn a_state_file_holds_the_role_and_is_removed_with_its_instance() {
     write(&states.join("VI_1"), "not a directory");
     netns.ip("link set eth0p up");
     wait_for("the failure to be a finding", || {
-        fixture.run_text(&["doctor"]).contains("file-not-told").then_some(())
+        fixture.run_text(&["doctor"]).contains("file-failed").then_some(())
     });
     std::fs::remove_file(states.join("VI_1")).unwrap();
     wait_for_content(&file, "backup");
     wait_for("the finding to end", || {
-        (!fixture.run_text(&["doctor"]).contains("file-not-told")).then_some(())
+        (!fixture.run_text(&["doctor"]).contains("file-failed")).then_some(())
     });
     // The node removes the state file of an instance that it does not follow any more.
     let text = format!(
@@ -61,7 +61,7 @@ fn a_state_file_added_by_a_reload_gets_the_current_role() {
     netns.ip(ADD_VIP);
     let node = fixture.start();
     let states = lab.path().join("states");
-    fixture.configure(&format!("[[outlet]]\nstate_file = \"{}/{{id}}\"\n", states.display()));
+    fixture.configure(&format!("[[notify]]\nstate_file = \"{}/{{id}}\"\n", states.display()));
     node.reload();
     wait_for_content(&states.join("VI_1/state"), "primary");
     fixture.configure("");
@@ -73,7 +73,7 @@ fn a_state_file_added_by_a_reload_gets_the_current_role() {
     let to = |change: &Value| change["to"].as_str().unwrap().to_owned();
     let recorded = wait_for("the record", || {
         let answer = query_json(&fixture, &["history"]);
-        let roles: Vec<String> = answer["changes"].as_array().unwrap().iter().map(to).collect();
+        let roles: Vec<String> = answer["transitions"].as_array().unwrap().iter().map(to).collect();
         (roles.last()? == "backup").then_some(roles)
     });
     assert_eq!(recorded, ["primary", "backup"]);
@@ -93,7 +93,7 @@ fn floating_addresses_that_are_added_later_are_announced() {
                 virtual_ipaddress_excluded {\n 192.0.2.77/32 dev eth0\n }\n}\n";
     write(&lab.path().join("ha_confs").join(&id).join("keepalived.conf"), conf);
     fixture.configure(
-        "[[outlet]]\norigin = \"neutron\"\n\
+        "[[notify]]\norigin = \"neutron\"\n\
          announce = { count = 3, gap = \"100ms\", second_burst = \"0s\" }\n",
     );
     let _node = fixture.start();
@@ -124,7 +124,7 @@ fn neutron_routers_are_only_observed_unless_a_rule_names_their_origin() {
     let rule = |origin: &str| {
         let states = lab.path().join("states");
         format!(
-            "[[outlet]]\n{origin}state_file = \"{}/{{id}}\"\nagent = \"{}\"\n",
+            "[[notify]]\n{origin}state_file = \"{}/{{id}}\"\nagent = \"{}\"\n",
             states.display(),
             socket.display()
         )
@@ -155,7 +155,7 @@ fn an_agent_gets_the_current_states_when_it_starts_and_when_it_restarts() {
     let fixture = node_fixture(&lab);
     let socket = lab.path().join("keepalived-state-change");
     fixture.configure(&format!(
-        "[[outlet]]\norigin = \"neutron\"\nagent = \"{}\"\n",
+        "[[notify]]\norigin = \"neutron\"\nagent = \"{}\"\n",
         socket.display()
     ));
     let _node = fixture.start();
@@ -183,7 +183,7 @@ fn addresses_are_announced_when_their_instance_becomes_primary() {
     let fixture: NodeFixture = node_fixture(&lab);
     let conf = instance_conf("VI_1", "eth0", &["192.0.2.9/24", "192.0.2.10/32"]);
     write(&fixture.keepalived_conf(), &format!("net_namespace {}\n{conf}", router.name()));
-    fixture.configure("[[outlet]]\nannounce = { count = 1, second_burst = \"0s\" }\n");
+    fixture.configure("[[notify]]\nannounce = { count = 1, second_burst = \"0s\" }\n");
     let _node = fixture.start();
     let wire = Wire::tap(&peer, "eth0");
     router.ip("address add 192.0.2.9/24 dev eth0");

@@ -75,14 +75,14 @@ fn watch_prints_all_current_roles_and_then_each_change_once() {
     let two = [vi_1_conf(), instance_conf("DB", "eth0", &["192.0.2.2/24"])];
     let (netns, fixture) = fixture_with(&lab, &two);
     let states = lab.path().join("states");
-    fixture.configure(&format!("[[outlet]]\nstate_file = \"{}/{{id}}\"\n", states.display()));
+    fixture.configure(&format!("[[notify]]\nstate_file = \"{}/{{id}}\"\n", states.display()));
     let node = fixture.start();
     let mut all = WatchCommand::new(&fixture, &[]);
-    let mut some = WatchCommand::new(&fixture, &["VI", "--format", "json", "--changes", "2"]);
+    let mut some = WatchCommand::new(&fixture, &["VI", "--format", "json", "--transitions", "2"]);
     assert!(all.read_line().contains("DB  backup  (since "));
     assert!(all.read_line().contains("VI_1  backup  (since "));
     let first: Value = serde_json::from_str(&some.read_line()).unwrap();
-    assert_eq!((&first["schema"], &first["id"]), (&"vipwatch.standing/1".into(), &"VI_1".into()));
+    assert_eq!((&first["schema"], &first["id"]), (&"vipwatch.instance/1".into(), &"VI_1".into()));
     netns.ip("address add 192.0.2.2/24 dev eth0");
     netns.ip("address add 192.0.2.9/24 dev eth0");
     let line = all.read_line();
@@ -111,7 +111,10 @@ fn show_prints_the_timeline_and_the_findings_of_one_instance() {
     wait_for_record(&fixture, &format!("{} primary", router.id));
     let state = lab.path().join("ha_confs").join(&router.id).join("state");
     write(&state, "backup");
-    let shown = query_json(&fixture, &["show", &router.id]);
+    let shown = wait_for("the audit after the change", || {
+        let shown = query_json(&fixture, &["show", &router.id]);
+        (!shown["findings"].as_array()?.is_empty()).then_some(shown)
+    });
     assert_eq!(shown["findings"][0]["name"], "state-file-differs", "{shown}");
     assert_eq!(shown["timeline"].as_array().unwrap().len(), 2);
     let addresses = shown["instance"]["addresses"].as_array().unwrap();
@@ -187,7 +190,7 @@ fn doctor_reports_two_instances_with_the_same_vrid_and_address() {
     let _node = fixture.start();
     let printed = fixture.run_text(&["doctor"]);
     assert!(
-        printed.contains("vrid-clash") && printed.contains("address-claimed-twice"),
+        printed.contains("vrid-clash") && printed.contains("address-configured-twice"),
         "{printed}"
     );
 }

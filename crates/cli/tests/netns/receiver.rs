@@ -88,7 +88,7 @@ fn a_receiver_whose_disk_fills_up_answers_503_until_there_is_space() {
     // The kernel frees the space a moment after the file is removed.
     report_until_accepted(lab.path(), "z", "backup");
     assert_eq!(receiver.count_settled("backup"), accepted + 2);
-    assert!(receiver.status()["unable"].as_u64() > Some(0));
+    assert!(receiver.status()["unavailable"].as_u64() > Some(0));
     drop(receiver);
     vipwatch_testkit::run(Command::new("umount").arg(&state_dir));
 }
@@ -209,7 +209,7 @@ fn a_socket_of_the_service_manager_is_used_and_not_changed_or_removed() {
     wait_for("the receiver", || receiver.try_status());
     assert_eq!(report(lab.path(), "a", "backup"), Some(200));
     // The receiver does not change the mode of this socket, and still accepts reports.
-    configure(lab.path(), Some("[agent]\nmode = \"600\"\n"));
+    configure(lab.path(), Some("[receiver]\nmode = \"600\"\n"));
     receiver.reload();
     wait_for("the log", || receiver.log().contains("not ours to change").then_some(()));
     assert_eq!(report(lab.path(), "a", "primary"), Some(200));

@@ -100,8 +100,8 @@ impl ReceiverProcess {
     /// The delivery status of the first target with a name that begins with `name`.
     pub(crate) fn target(&self, name: &str) -> Value {
         let status = self.status();
-        let targets = status["duties"].as_array().unwrap();
-        let has_name = |target: &&Value| target["party"].as_str().unwrap().starts_with(name);
+        let targets = status["targets"].as_array().unwrap();
+        let has_name = |target: &&Value| target["target"].as_str().unwrap().starts_with(name);
         targets.iter().find(has_name).cloned().unwrap_or_else(|| panic!("no {name}: {status}"))
     }
 

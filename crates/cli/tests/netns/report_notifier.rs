@@ -32,8 +32,8 @@ fn hooks_and_webhooks_get_each_settled_state() {
         &format!("env | grep ^VIPWATCH_ | sort > {0}.new; mv {0}.new {0}", variables.display()),
     );
     let text = format!(
-        "[agent]\ninterval = \"0s\"\n\
-         [[agent.hook]]\nprogram = [\"{}\"]\non = \"primary\"\n[[agent.webhook]]\nurl = \"{}\"\n",
+        "[receiver]\ninterval = \"0s\"\n\
+         [[receiver.hook]]\nprogram = [\"{}\"]\non = \"primary\"\n[[receiver.webhook]]\nurl = \"{}\"\n",
         hook.display(),
         server.url
     );
@@ -44,7 +44,7 @@ fn hooks_and_webhooks_get_each_settled_state() {
     }
     wait_for("the webhook", || (server.accepted().last()? == "2 primary").then_some(()));
     let body = server.accepted_bodies().pop().unwrap();
-    assert_eq!((&body["schema"], &body["id"]), (&"vipwatch.claim/1".into(), &"r1".into()));
+    assert_eq!((&body["schema"], &body["id"]), (&"vipwatch.report/1".into(), &"r1".into()));
     assert_eq!((&body["from"], &body["state"]), (&"backup".into(), &"active".into()));
     let variables = wait_for("the hook", || Some(read(&variables)).filter(|text| !text.is_empty()));
     for expected in ["VIPWATCH_ID=r1", "VIPWATCH_TO=primary", "VIPWATCH_STATE=active"] {
@@ -56,7 +56,7 @@ fn hooks_and_webhooks_get_each_settled_state() {
     wait_for("the hook to be concluded", || {
         (receiver.target("hook")["pending"] == 0).then_some(())
     });
-    assert_eq!(receiver.target("hook")["told"], 1, "it runs for primary only");
+    assert_eq!(receiver.target("hook")["delivered"], 1, "it runs for primary only");
     assert!(
         !receiver.status().to_string().contains("secret"),
         "the query part of the URL is not shown"
@@ -68,8 +68,8 @@ fn a_pending_webhook_is_delivered_after_a_kill_and_a_finished_hook_does_not_run_
     let lab = Lab::new();
     let ((hook, hook_output), server) = (recording_hook(&lab), HttpServer::new(&[503; 1000]));
     let text = format!(
-        "[agent]\ninterval = \"0s\"\n[[agent.hook]]\nprogram = [\"{hook}\"]\n\
-         [[agent.webhook]]\nurl = \"{}\"\n",
+        "[receiver]\ninterval = \"0s\"\n[[receiver.hook]]\nprogram = [\"{hook}\"]\n\
+         [[receiver.webhook]]\nurl = \"{}\"\n",
         server.url
     );
     configure(lab.path(), Some(&text));
@@ -115,7 +115,7 @@ fn an_upstream_gets_the_first_state_at_once_and_later_states_in_batches() {
     let lab = Lab::new();
     let server = HttpServer::new(&[]);
     let text = format!(
-        "[agent]\ninterval = \"0s\"\n[agent.upstream]\nurl = \"{}\"\ninterval = \"1s\"\n",
+        "[receiver]\ninterval = \"0s\"\n[receiver.upstream]\nurl = \"{}\"\ninterval = \"1s\"\n",
         server.url
     );
     configure(lab.path(), Some(&text));
@@ -154,7 +154,7 @@ fn a_reload_of_the_receiver_that_changes_a_webhook_keeps_its_queue() {
     let server = HttpServer::paused(&[]);
     let text = |timeout: &str| {
         format!(
-            "[agent]\ninterval = \"0s\"\n[[agent.webhook]]\nurl = \"{}\"\ndeliver = \"every\"\n\
+            "[receiver]\ninterval = \"0s\"\n[[receiver.webhook]]\nurl = \"{}\"\ndeliver = \"every\"\n\
              timeout = \"{timeout}\"\n",
             server.url
         )
@@ -169,7 +169,7 @@ fn a_reload_of_the_receiver_that_changes_a_webhook_keeps_its_queue() {
     }
     configure(lab.path(), Some(&text("4m")));
     receiver.reload();
-    receiver.wait_for_log("the configuration was read again");
+    receiver.wait_for_log("configuration reloaded");
     server.resume();
     let all = ["1 primary", "2 backup", "3 primary"];
     wait_for("every state", || (server.accepted() == all).then_some(()));
@@ -178,7 +178,7 @@ fn a_reload_of_the_receiver_that_changes_a_webhook_keeps_its_queue() {
 /// Starts a receiver with `server` as its upstream, and reports `r0` to `r9` as primary.
 fn start_with_ten_reports(lab: &Lab, server: &HttpServer) -> ReceiverProcess {
     let text = format!(
-        "[agent]\ninterval = \"0s\"\n[agent.upstream]\nurl = \"{}\"\ninterval = \"0s\"\n",
+        "[receiver]\ninterval = \"0s\"\n[receiver.upstream]\nurl = \"{}\"\ninterval = \"0s\"\n",
         server.url
     );
     configure(lab.path(), Some(&text));
@@ -250,7 +250,7 @@ fn a_router_forwards_ipv6_while_it_is_primary() {
     };
     let mut add = std::process::Command::new("ip");
     run(add.args(["-n", &name]).args("link add qg-1 type veth peer name other".split(' ')));
-    configure(lab.path(), Some("[agent]\ninterval = \"0s\"\nipv6_params = true\n"));
+    configure(lab.path(), Some("[receiver]\ninterval = \"0s\"\nipv6_params = true\n"));
     let receiver = ReceiverProcess::start(lab.path(), &[]);
     let params =
         || [setting("all/forwarding"), setting("qg-1/accept_ra"), setting("qg-1/forwarding")];
@@ -295,7 +295,7 @@ fn a_hook_that_is_terminated_with_the_receiver_runs_again_after_the_restart() {
         let text = format!("trap 'exit 3' TERM; {again}; {first_run}");
         let hook = write_hook(&lab.path().join("hook"), &text);
         let text = format!(
-            "[agent]\ninterval = \"0s\"\n[[agent.hook]]\nprogram = [\"{}\"]\ndeadline = \"10m\"\n",
+            "[receiver]\ninterval = \"0s\"\n[[receiver.hook]]\nprogram = [\"{}\"]\ndeadline = \"10m\"\n",
             hook.display()
         );
         configure(lab.path(), Some(&text));
@@ -318,8 +318,8 @@ fn a_hook_that_is_terminated_with_the_receiver_runs_again_after_the_restart() {
 #[test]
 fn config_show_lists_all_targets_and_config_check_refuses_the_own_socket_as_a_target() {
     let lab = Lab::new();
-    let text = "[agent]\n[[agent.hook]]\nprogram = [\"/bin/true\"]\n\
-                [agent.upstream]\nurl = \"http://127.0.0.1:9/s?token=x\"\n";
+    let text = "[receiver]\n[[receiver.hook]]\nprogram = [\"/bin/true\"]\n\
+                [receiver.upstream]\nurl = \"http://127.0.0.1:9/s?token=x\"\n";
     configure(lab.path(), Some(text));
     let config = lab.path().join("vipwatch.toml");
     let config_command = |args: &[&str]| {
@@ -332,10 +332,10 @@ fn config_show_lists_all_targets_and_config_check_refuses_the_own_socket_as_a_ta
     let checked = config_command(&["check"]);
     assert!(checked.contains("monitors report to /var/lib/neutron/keepalived"), "{checked}");
     let socket = "/var/lib/neutron/keepalived-state-change";
-    let text = format!("{text}[[outlet]]\norigin = \"neutron\"\nagent = \"{socket}\"\n");
+    let text = format!("{text}[[notify]]\norigin = \"neutron\"\nagent = \"{socket}\"\n");
     configure(lab.path(), Some(&text));
     assert!(
-        config_command(&["check"]).contains("which is our own"),
+        config_command(&["check"]).contains("its own receiver"),
         "{}",
         config_command(&["check"])
     );
@@ -345,7 +345,7 @@ fn config_show_lists_all_targets_and_config_check_refuses_the_own_socket_as_a_ta
 fn a_reload_applies_a_correct_configuration_and_ignores_a_wrong_one() {
     let lab = Lab::new();
     let (hook, hook_output) = recording_hook(&lab);
-    configure(lab.path(), Some("[agent]\ninterval = \"0s\"\n"));
+    configure(lab.path(), Some("[receiver]\ninterval = \"0s\"\n"));
     let receiver = ReceiverProcess::start(lab.path(), &[]);
     assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
     // A request that began before the reload is still read to its end.
@@ -354,7 +354,8 @@ fn a_reload_applies_a_correct_configuration_and_ignores_a_wrong_one() {
             .unwrap();
     let request = "POST / HTTP/1.1\r\nX-Neutron-Router-Id: r2\r\nX-Neutron-State: backup\r\n";
     std::io::Write::write_all(&mut begun, request.as_bytes()).unwrap();
-    let text = format!("[agent]\ninterval = \"0s\"\n[[agent.hook]]\nprogram = [\"{hook}\"]\n");
+    let text =
+        format!("[receiver]\ninterval = \"0s\"\n[[receiver.hook]]\nprogram = [\"{hook}\"]\n");
     configure(lab.path(), Some(&text));
     receiver.reload();
     std::io::Write::write_all(&mut begun, b"\r\n").unwrap();
@@ -364,9 +365,9 @@ fn a_reload_applies_a_correct_configuration_and_ignores_a_wrong_one() {
     wait_for("the new hook to get the current state", || has_run("r1", "primary").then_some(()));
     wait_for("the report that began before", || has_run("r2", "backup").then_some(()));
     assert_eq!(receiver.status()["accepted"], 2, "counters survive a reload");
-    configure(lab.path(), Some("[agent]\nintervall = \"0s\"\n"));
+    configure(lab.path(), Some("[receiver]\nintervall = \"0s\"\n"));
     receiver.reload();
-    let problem = "there is no key intervall in agent; did you mean interval?";
+    let problem = "there is no key intervall in receiver; did you mean interval?";
     wait_for("the problem in the log", || receiver.log().contains(problem).then_some(()));
     assert_eq!(report(lab.path(), "r3", "primary"), Some(200));
     wait_for("the hook", || {

@@ -57,7 +57,7 @@ fn wait_for_audit_of(fixture: &NodeFixture, namespaces: usize) {
 /// All recorded changes, oldest first.
 fn history(fixture: &NodeFixture) -> Vec<Value> {
     let answer = query_json(fixture, &["history", "--limit", "1000000"]);
-    answer["changes"].as_array().unwrap().clone()
+    answer["transitions"].as_array().unwrap().clone()
 }
 
 /// A pseudo-random generator (xorshift): the same seed gives the same numbers.
@@ -80,7 +80,7 @@ fn a_thousand_routers_with_floating_addresses_fail_over_at_once() {
     let fixture = node_fixture(&lab);
     let states = lab.path().join("states");
     fixture.configure(&format!(
-        "{FREQUENT_AUDITS}[[outlet]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n",
+        "{FREQUENT_AUDITS}[[notify]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n",
         states.display()
     ));
     let mut node = fixture.start_within(STEP_TIMEOUT);
@@ -110,7 +110,7 @@ fn a_thousand_routers_with_floating_addresses_fail_over_at_once() {
     let changes = {
         let state = fixture.state_dir();
         let args = ["history", "--limit", "1000000", "--state-dir", state.to_str().unwrap()];
-        query_json(&fixture, &args)["changes"].as_array().unwrap().clone()
+        query_json(&fixture, &args)["transitions"].as_array().unwrap().clone()
     };
     let seqs: Vec<i64> = changes.iter().map(|change| change["seq"].as_i64().unwrap()).collect();
     assert!(
@@ -152,7 +152,7 @@ fn a_node_that_is_killed_at_random_points_keeps_all_written_records() {
         let state = fixture.state_dir();
         let args = ["history", "--limit", "1000000", "--state-dir", state.to_str().unwrap()];
         let answer = query_json(&fixture, &args);
-        let changes = answer["changes"].as_array().unwrap();
+        let changes = answer["transitions"].as_array().unwrap();
         let seqs: Vec<i64> = changes.iter().map(|change| change["seq"].as_i64().unwrap()).collect();
         assert!(seqs.is_sorted_by(|a, b| a < b), "round {round}: {seqs:?}");
         assert!(seqs.last().copied().unwrap_or(0) >= last, "written records are kept");
@@ -181,7 +181,7 @@ fn a_reload_under_load_loses_no_instance_and_no_change() {
     let fixture = node_fixture(&lab);
     let states = lab.path().join("states");
     let rule =
-        format!("[[outlet]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n", states.display());
+        format!("[[notify]]\norigin = \"neutron\"\nstate_file = \"{}/{{id}}\"\n", states.display());
     fixture.configure(&rule);
     let node = fixture.start();
     let mut random = Random(17);

@@ -50,14 +50,14 @@ fn status_and_history_of_an_exact_id_leave_longer_ids_out() {
         );
     }
     wait_for("both records", || {
-        (ids(&query_json(&fixture, &["history", "--id", "VI_"])["changes"]).len() == 2)
+        (ids(&query_json(&fixture, &["history", "--id", "VI_"])["transitions"]).len() == 2)
             .then_some(())
     });
     let state_dir = fixture.state_dir();
     let direct = ["--state-dir", state_dir.to_str().unwrap()];
     for args in [&[][..], &direct] {
         let answer = query_json(&fixture, &[&["history", "--id", "VI_1"], args].concat());
-        assert_eq!(ids(&answer["changes"]), ["VI_1"]);
+        assert_eq!(ids(&answer["transitions"]), ["VI_1"]);
     }
 }
 
@@ -69,7 +69,7 @@ fn a_watch_of_an_exact_id_leaves_longer_ids_out() {
     let watch = |name: &str, args: &[&str]| {
         let shown = lab.path().join(name);
         let mut command = Command::new(PROGRAM);
-        command.args(["watch", "VI_1", "--changes", "1", "--format", "json", "--config"]);
+        command.args(["watch", "VI_1", "--transitions", "1", "--format", "json", "--config"]);
         command.arg(fixture.config()).arg("--socket").arg(fixture.socket()).args(args);
         let child = command.stdout(File::create(&shown).unwrap()).spawn().unwrap();
         wait_for("the first line", || read(&shown).contains("VI_1").then_some(()));

@@ -63,7 +63,7 @@ fn count_damaged_files(directory: &Path) -> usize {
 /// The new role of each recorded change, oldest first.
 fn recorded_roles(fixture: &NodeFixture) -> Vec<String> {
     let answer = query_json(fixture, &["history"]);
-    let changes = answer["changes"].as_array().unwrap().iter();
+    let changes = answer["transitions"].as_array().unwrap().iter();
     changes.map(|change| change["to"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -99,11 +99,11 @@ fn a_node_on_a_read_only_disk_repeats_no_delivery_and_loses_no_role() {
     let (to, seq) = (hook_output.display(), numbers.display());
     let text = format!("echo $VIPWATCH_SEQ >> {seq}\necho $VIPWATCH_TO >> {to}");
     let hook = write_hook(&lab.path().join("hook"), &text);
-    fixture.configure(&format!("[[outlet]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
+    fixture.configure(&format!("[[notify]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
     let disk = Disk::new(&fixture.state_dir());
     let node = fixture.start();
     wait_for("the delivery to be recorded", || {
-        let change = &query_json(&fixture, &["history"])["changes"][0];
+        let change = &query_json(&fixture, &["history"])["transitions"][0];
         change["latencies"]["hook"].is_i64().then_some(())
     });
     assert!(node.stop().success());

@@ -107,7 +107,7 @@ pub(crate) fn write_hook(path: &Path, text: &str) -> PathBuf {
 /// "ID ROLE" of each recorded change, oldest first.
 pub(crate) fn recorded(fixture: &NodeFixture) -> Vec<String> {
     let answer = query_json(fixture, &["history"]);
-    let changes = answer["changes"].as_array().unwrap().iter();
+    let changes = answer["transitions"].as_array().unwrap().iter();
     changes.map(|change| format!("{} {}", change["id"], change["to"]).replace('"', "")).collect()
 }
 

@@ -17,7 +17,7 @@ const PANIC_EXIT_CODE: i32 = 101;
 fn a_panic_in_any_thread_ends_the_node_with_a_message() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    fixture.configure("[agent]\n[[outlet]]\nannounce = true\n");
+    fixture.configure("[receiver]\n[[notify]]\nannounce = true\n");
     for thread in ["history", "announce", "audit", "desk", "journal", "receiver"] {
         let output = output_of(fixture.node_command().env("VIPWATCH_TEST_PANIC", thread));
         assert_eq!(output.status.code(), Some(PANIC_EXIT_CODE), "{thread}: {output:?}");
@@ -77,7 +77,7 @@ fn stop_thread(node: &NodeProcess, thread: &str) -> Child {
 fn the_watchdog_is_not_fed_while_a_thread_makes_no_progress() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    fixture.configure("[agent]\n[[outlet]]\nannounce = true\n");
+    fixture.configure("[receiver]\n[[notify]]\nannounce = true\n");
     let period = Duration::from_secs(2);
     let fixture = fixture.with_watchdog(period);
     let node = fixture.start();

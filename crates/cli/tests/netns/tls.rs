@@ -106,15 +106,17 @@ fn a_webhook_over_tls_trusts_its_ca_file_and_no_other_authority() {
         (TlsServer::new(&lab.path().join("t1")), TlsServer::new(&lab.path().join("t2")));
     let webhook = |server: &TlsServer| {
         let ca_file = trusted.ca_file.display();
-        format!("[[outlet.webhook]]\nurl = \"{}\"\nca_file = \"{ca_file}\"\n", server.url)
+        format!("[[notify.webhook]]\nurl = \"{}\"\nca_file = \"{ca_file}\"\n", server.url)
     };
-    fixture.configure(&format!("[[outlet]]\n{}{}", webhook(&trusted), webhook(&other)));
+    fixture.configure(&format!("[[notify]]\n{}{}", webhook(&trusted), webhook(&other)));
     let _node = fixture.start();
     netns.ip(ADD_VIP);
     let is_delivered = |server: &TlsServer| read(&server.received).contains("\"to\":\"primary\"");
     wait_for("the delivery", || is_delivered(&trusted).then_some(()));
     let is_refused = |line: &str| {
-        line.contains(&other.url) && line.contains("not told") && line.contains("certificate")
+        line.contains(&other.url)
+            && line.contains("delivery failed")
+            && line.contains("certificate")
     };
     wait_for("the other server to be refused", || {
         fixture.log().lines().any(is_refused).then_some(())
@@ -161,7 +163,7 @@ fn two_deliveries_to_one_webhook_use_one_connection() {
     let server = TlsServer::new(&lab.path().join("tls"));
     let relay = Relay::to(&server.url);
     fixture.configure(&format!(
-        "[[outlet]]\nwebhook = {{ url = \"https://127.0.0.1:{}/vip\", ca_file = \"{}\" }}\n",
+        "[[notify]]\nwebhook = {{ url = \"https://127.0.0.1:{}/vip\", ca_file = \"{}\" }}\n",
         relay.port,
         server.ca_file.display()
     ));
@@ -182,7 +184,7 @@ fn a_ca_file_that_changes_is_read_again_and_one_that_disappears_stays_in_use() {
     let ca_file = lab.path().join("ca.pem");
     write(&ca_file, &read(&other.ca_file));
     fixture.configure(&format!(
-        "[[outlet]]\nwebhook = {{ url = \"{}\", ca_file = \"{}\" }}\n",
+        "[[notify]]\nwebhook = {{ url = \"{}\", ca_file = \"{}\" }}\n",
         server.url,
         ca_file.display()
     ));
@@ -191,7 +193,7 @@ fn a_ca_file_that_changes_is_read_again_and_one_that_disappears_stays_in_use() {
         fixture
             .log()
             .lines()
-            .any(|line| line.contains("not told") && line.contains("certificate"))
+            .any(|line| line.contains("delivery failed") && line.contains("certificate"))
             .then_some(())
     });
     write(&ca_file, &read(&server.ca_file));
@@ -211,7 +213,7 @@ fn a_ca_file_that_is_missing_is_a_configuration_error() {
     let missing = lab.path().join("missing.pem").display().to_string();
     let server = HttpServer::new(&[]);
     let wrong = format!(
-        "[[outlet]]\nwebhook = {{ url = \"https://127.0.0.1:9/vip\", ca_file = \"{missing}\" }}\n"
+        "[[notify]]\nwebhook = {{ url = \"https://127.0.0.1:9/vip\", ca_file = \"{missing}\" }}\n"
     );
     fixture.configure(&wrong);
     for args in [&["config", "check"][..], &["node", "--config"]] {
@@ -223,11 +225,11 @@ fn a_ca_file_that_is_missing_is_a_configuration_error() {
             "{args:?}: {printed}"
         );
     }
-    fixture.configure(&format!("[[outlet]]\nwebhook = {{ url = \"{}\" }}\n", server.url));
+    fixture.configure(&format!("[[notify]]\nwebhook = {{ url = \"{}\" }}\n", server.url));
     let node = fixture.start();
     fixture.configure(&wrong);
     node.reload();
-    fixture.wait_for_log("the configuration is not taken");
+    fixture.wait_for_log("configuration rejected");
     assert!(fixture.log().contains(&missing), "{}", fixture.log());
     // The node keeps the earlier configuration.
     netns.ip(ADD_VIP);

@@ -25,7 +25,7 @@ fn a_bidi_override_in_a_file_is_escaped_in_every_output_and_in_the_log() {
         &lab.path().join(format!("h{OVERRIDE}k")),
         &format!("echo a{OVERRIDE}b; exit 1"),
     );
-    fixture.configure(&format!("[[outlet]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
+    fixture.configure(&format!("[[notify]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
     let _node = fixture.start();
     fixture.wait_for_log("hook says: a");
     wait_for("the failed hook", || {

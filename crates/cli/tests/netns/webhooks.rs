@@ -14,7 +14,7 @@ fn a_webhook_is_retried_after_a_server_error_and_given_up_after_a_404() {
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let (busy, rejecting) = (HttpServer::new(&[503, 500]), HttpServer::new(&[404]));
     fixture.configure(&format!(
-        "[[outlet]]\n[[outlet.webhook]]\nurl = \"{}\"\n[[outlet.webhook]]\nurl = \"{}\"\n",
+        "[[notify]]\n[[notify.webhook]]\nurl = \"{}\"\n[[notify.webhook]]\nurl = \"{}\"\n",
         busy.url, rejecting.url
     ));
     let _node = fixture.start();
@@ -37,7 +37,7 @@ fn a_webhook_gets_the_latest_change_or_every_change_as_configured() {
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let (latest, every) = (HttpServer::new(&[503; 1000]), HttpServer::new(&[503; 1000]));
     fixture.configure(&format!(
-        "[[outlet]]\n[[outlet.webhook]]\nurl = \"{}\"\n[[outlet.webhook]]\nurl = \"{}\"\n\
+        "[[notify]]\n[[notify.webhook]]\nurl = \"{}\"\n[[notify.webhook]]\nurl = \"{}\"\n\
          deliver = \"every\"\n",
         latest.url, every.url
     ));
@@ -69,7 +69,7 @@ fn a_pending_change_is_delivered_after_a_kill_and_not_repeated_after_a_stop() {
         &format!("echo $VIPWATCH_TO >> {}", hook_output.display()),
     );
     fixture.configure(&format!(
-        "[[outlet]]\nwebhook = {{ url = \"{}\" }}\nhook = {{ program = \"{}\" }}\n",
+        "[[notify]]\nwebhook = {{ url = \"{}\" }}\nhook = {{ program = \"{}\" }}\n",
         server.url,
         hook.display()
     ));
@@ -105,16 +105,16 @@ fn a_reload_ends_deliveries_to_removed_targets() {
     let (old, new) = (lab.path().join("old"), lab.path().join("new"));
     let server = HttpServer::new(&[503; 1000]);
     fixture.configure(&format!(
-        "[[outlet]]\nstate_file = \"{}/{{id}}\"\nwebhook = {{ url = \"{}\" }}\n",
+        "[[notify]]\nstate_file = \"{}/{{id}}\"\nwebhook = {{ url = \"{}\" }}\n",
         old.display(),
         server.url
     ));
     let node = fixture.start();
     wait_for_content(&old.join("VI_1/state"), "backup");
     wait_for("the failure to be a finding", || {
-        fixture.run_text(&["doctor"]).contains("webhook-not-told").then_some(())
+        fixture.run_text(&["doctor"]).contains("webhook-failed").then_some(())
     });
-    fixture.configure(&format!("[[outlet]]\nstate_file = \"{}/{{id}}\"\n", new.display()));
+    fixture.configure(&format!("[[notify]]\nstate_file = \"{}/{{id}}\"\n", new.display()));
     node.reload();
     wait_for_content(&new.join("VI_1/state"), "backup");
     assert!(!old.join("VI_1/state").exists(), "the state file of a removed rule is removed");
@@ -138,12 +138,12 @@ fn a_webhook_whose_url_is_corrected_by_a_reload_gets_the_pending_change() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let server = HttpServer::new(&[]);
-    let webhook = |url: &str| format!("[[outlet]]\nwebhook = {{ url = \"{url}\" }}\n");
+    let webhook = |url: &str| format!("[[notify]]\nwebhook = {{ url = \"{url}\" }}\n");
     fixture.configure(&webhook("http://127.0.0.1:1/no-server"));
     let node = fixture.start();
     netns.ip(ADD_VIP);
     wait_for("the failure to be a finding", || {
-        fixture.run_text(&["doctor"]).contains("webhook-not-told").then_some(())
+        fixture.run_text(&["doctor"]).contains("webhook-failed").then_some(())
     });
     wait_for("the primary role", || (role(&fixture, "VI_1") == "primary").then_some(()));
     fixture.configure(&webhook(&server.url));
@@ -157,9 +157,9 @@ fn a_pending_webhook_is_delivered_after_a_restart_although_another_was_delivered
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let (quick, slow) = (HttpServer::new(&[]), HttpServer::paused(&[503; 1000]));
     let webhook = |server: &HttpServer| {
-        format!("[[outlet.webhook]]\nurl = \"{}\"\ntimeout = \"5m\"\n", server.url)
+        format!("[[notify.webhook]]\nurl = \"{}\"\ntimeout = \"5m\"\n", server.url)
     };
-    fixture.configure(&format!("[[outlet]]\n{}{}", webhook(&slow), webhook(&quick)));
+    fixture.configure(&format!("[[notify]]\n{}{}", webhook(&slow), webhook(&quick)));
     let node = fixture.start();
     netns.ip(ADD_VIP);
     wait_for("the delivery to the quick server", || {
@@ -183,7 +183,7 @@ fn a_reload_that_changes_a_webhook_keeps_its_queue() {
     let webhook = |timeout: &str| {
         let url = &server.url;
         format!(
-            "[[outlet]]\nwebhook = {{ url = \"{url}\", deliver = \"every\", timeout = \"{timeout}\" }}\n"
+            "[[notify]]\nwebhook = {{ url = \"{url}\", deliver = \"every\", timeout = \"{timeout}\" }}\n"
         )
     };
     fixture.configure(&webhook("5m"));
@@ -205,7 +205,7 @@ fn a_pending_change_is_delivered_to_the_url_that_a_reload_has_set() {
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let (old, new) = (HttpServer::paused(&[]), HttpServer::new(&[]));
     let webhook = |server: &HttpServer| {
-        format!("[[outlet]]\nwebhook = {{ url = \"{}\", timeout = \"5m\" }}\n", server.url)
+        format!("[[notify]]\nwebhook = {{ url = \"{}\", timeout = \"5m\" }}\n", server.url)
     };
     fixture.configure(&webhook(&old));
     let node = fixture.start();
@@ -223,9 +223,9 @@ fn two_webhooks_with_the_same_url_and_different_headers_both_get_each_change() {
     let server = HttpServer::new(&[]);
     let webhook = |tenant: &str| {
         let url = &server.url;
-        format!("[[outlet.webhook]]\nurl = \"{url}\"\nheaders = {{ X-Tenant = \"{tenant}\" }}\n")
+        format!("[[notify.webhook]]\nurl = \"{url}\"\nheaders = {{ X-Tenant = \"{tenant}\" }}\n")
     };
-    fixture.configure(&format!("[[outlet]]\n{}{}", webhook("a"), webhook("b")));
+    fixture.configure(&format!("[[notify]]\n{}{}", webhook("a"), webhook("b")));
     let _node = fixture.start();
     let wait_for_both = |expected: &str| {
         let count = || server.accepted().iter().filter(|change| *change == expected).count();
@@ -241,11 +241,11 @@ fn a_webhook_that_is_removed_and_added_again_gets_the_pending_change() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let server = HttpServer::new(&[503; 1000]);
-    let webhook = format!("[[outlet]]\nwebhook = {{ url = \"{}\" }}\n", server.url);
+    let webhook = format!("[[notify]]\nwebhook = {{ url = \"{}\" }}\n", server.url);
     fixture.configure(&webhook);
     let node = fixture.start();
     wait_for("the failure to be a finding", || {
-        fixture.run_text(&["doctor"]).contains("webhook-not-told").then_some(())
+        fixture.run_text(&["doctor"]).contains("webhook-failed").then_some(())
     });
     // No rule is left.
     fixture.configure("");
@@ -268,8 +268,8 @@ fn a_delivered_change_is_not_repeated_when_another_webhook_gave_up_an_earlier_on
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let (rejecting, accepting) = (HttpServer::new(&[404]), HttpServer::new(&[]));
     fixture.configure(&format!(
-        "[[outlet]]\n[[outlet.webhook]]\nurl = \"{}\"\non = \"primary\"\n\
-         [[outlet.webhook]]\nurl = \"{}\"\n",
+        "[[notify]]\n[[notify.webhook]]\nurl = \"{}\"\non = \"primary\"\n\
+         [[notify.webhook]]\nurl = \"{}\"\n",
         rejecting.url, accepting.url
     ));
     let node = fixture.start();

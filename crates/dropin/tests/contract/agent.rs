@@ -31,7 +31,7 @@ fn recovers_from(behaviour: Behaviour, message: &str) {
     router.wait_for_log(message);
     agent.set_behaviour(Behaviour::Threaded);
     wait_for("a request that the agent answers", || {
-        agent.requests().pop().filter(|request| request.manner == Behaviour::Threaded)
+        agent.requests().pop().filter(|request| request.behaviour == Behaviour::Threaded)
     });
     router.wait_for_log("Notified agent router");
     assert_eq!(agent.requests().pop().unwrap().word(), "backup");
@@ -208,7 +208,7 @@ fn a_request_without_an_answer_counts_as_possibly_received() {
     // The agent never acknowledged the primary, but it may act on it.
     agent.set_behaviour(Behaviour::Threaded);
     let request = agent.wait_for_word("backup");
-    assert_eq!(request.manner, Behaviour::Threaded);
+    assert_eq!(request.behaviour, Behaviour::Threaded);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Finds out whether a file on the disk is damaged. This reads the whole file.
+//! Checks a database file on the disk for damage. The check reads the whole file.
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -7,13 +7,14 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::HistoryError;
 
-/// How often SQLite reports progress: after so many instructions, or so many pages of the file (400 KiB).
-const STEPS: c_int = 100;
+/// Number of SQLite instructions, or of pages (400 KiB), between two reports of progress.
+const STEPS_PER_REPORT: c_int = 100;
 
-/// Whether the file is damaged. Calls `on_progress` while it is read, which takes minutes if the file is
-/// large and the disk slow.
+/// Whether the file is damaged. Calls `on_progress` during the check, which takes minutes for a large file on
+/// a slow disk.
 ///
-/// A connection of its own reads the file: the pages that the recorder has in memory may be whole.
+/// A separate connection reads the file, because the recorder's connection has cached pages, which may be
+/// intact.
 pub(super) fn is_damaged(path: &Path, on_progress: impl FnMut() + Send + 'static) -> bool {
     match quick_check(path, on_progress) {
         Ok(result) => result != "ok",
@@ -27,11 +28,11 @@ fn quick_check(
 ) -> rusqlite::Result<String> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
-    let go_on = move || {
+    let report_progress = move || {
         on_progress();
         false
     };
-    connection.progress_handler(STEPS, Some(go_on))?;
+    connection.progress_handler(STEPS_PER_REPORT, Some(report_progress))?;
     connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
 }
 
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_reported_while_a_large_file_is_examined() {
+    fn progress_is_reported_while_a_large_file_is_checked() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("large");
         // Ten megabytes, in rows of one kilobyte.

@@ -1,10 +1,11 @@
-//! The writer's thread: batches, retention, and what to do when the file cannot be used.
+//! The writer's thread: batches, retention, retries and replacement of a damaged file.
 //!
 //! ```text
-//!            opened                     damaged: renamed, a new one is begun
-//!   closed ─────────▶ open ─┬─ written ◀─────────────────┐
-//!     ▲                     └─ failed: counted ──▶ tried again after RETRY
-//!     └── cannot be opened: tried again after RETRY
+//!             opened
+//!   closed ──────────▶ open ─── batch written ──▶ open
+//!     │  ▲               ├───── write failed ───▶ open: batch counted as dropped, retry after RETRY_DELAY
+//!     │  └─ damaged ─────┘      (the file is renamed and a new one is created)
+//!     └──── cannot be opened: retry after RETRY_DELAY
 //! ```
 
 use std::path::PathBuf;
@@ -18,33 +19,37 @@ use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::damage::is_damaged;
-use super::{Health, Note, OpenedHistory, Restated, Retention, now, open_or_replace, reserve};
-use crate::{HistoryError, Latencies, Record, Stage};
+use super::{
+    Health, Message, OpenedHistory, Retention, RoleRow, StageLatency, now, open_or_replace,
+    reserve_seq,
+};
+use crate::{HistoryEntry, HistoryError, Record, Stage};
 
-/// Changes in one transaction.
-const BATCH: usize = 1000;
-/// How often the recorder writes down that it runs, and applies the limits of retention.
-const HEARTBEAT: Duration = Duration::from_mins(1);
-/// Rows that one statement deletes: a million in one would be taken for a thread that stands still.
-const DELETED_AT_ONCE: i64 = 10_000;
-/// How long after a failure the file is opened or written again.
-const RETRY: Duration = Duration::from_secs(5);
-/// How long a file that was examined counts as intact. Every user that may read the history can ask for
-/// an examination.
-const INTACT_FOR: Duration = Duration::from_mins(5);
+/// Maximum number of messages in one transaction.
+const MAX_BATCH: usize = 1000;
+/// Time between two updates of `run.seen`, each of which also applies the retention limits.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_mins(1);
+/// Maximum number of rows that one statement deletes. The watchdog would take a thread that deletes a
+/// million rows at once for stalled.
+const MAX_DELETED_ROWS: i64 = 10_000;
+/// Delay before the recorder retries to open or write the file.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// How long a file counts as intact after a check. Every user that can read the history can cause a check,
+/// which reads the whole file.
+const INTACT_PERIOD: Duration = Duration::from_mins(5);
 
-/// The thread's side of a writer.
+/// The state of the writer's thread.
 pub(super) struct Recorder {
     path: PathBuf,
-    /// `None`: the file cannot be opened.
+    /// `None` if the file cannot be opened.
     connection: Option<Connection>,
     keep: Retention,
-    /// The highest number that a change is known to have, also one that could not be written.
-    last: i64,
+    /// The highest sequence number in use, also of a transition that could not be written.
+    last_seq: i64,
     health: Arc<Health>,
-    /// Rows in `change`. `None`: not counted yet, or a failed statement made the number uncertain.
+    /// The number of rows in `transition`. `None`: not counted yet, or uncertain after a failed statement.
     rows: Option<u64>,
-    /// When the file was last examined without a sign of damage.
+    /// The time of the last check that found no damage.
     found_intact: Option<Instant>,
 }
 
@@ -53,14 +58,14 @@ impl Recorder {
         path: PathBuf,
         connection: Option<Connection>,
         keep: Retention,
-        last: i64,
+        last_seq: i64,
         health: Arc<Health>,
     ) -> Self {
-        Self { path, connection, keep, last, health, rows: None, found_intact: None }
+        Self { path, connection, keep, last_seq, health, rows: None, found_intact: None }
     }
 
     /// Writes until the sender is dropped.
-    pub(super) fn run(mut self, receiver: &Receiver<Note>, heartbeat: &Heartbeat) {
+    pub(super) fn run(mut self, receiver: &Receiver<Message>, heartbeat: &Heartbeat) {
         let mut next_beat = Instant::now();
         loop {
             heartbeat.beat();
@@ -68,25 +73,25 @@ impl Recorder {
             if next_beat <= now {
                 let outcome = self.open_again().and_then(|()| self.beat(false, heartbeat));
                 self.conclude(outcome);
-                let pause = if self.is_failing() { RETRY } else { HEARTBEAT };
+                let pause = if self.is_failing() { RETRY_DELAY } else { HEARTBEAT_INTERVAL };
                 next_beat = Instant::now() + pause;
             }
             let pause = next_beat.saturating_duration_since(Instant::now());
             match receiver.recv_timeout(pause.min(beat_every())) {
                 Ok(first) => {
-                    let rest = receiver.try_iter().take(BATCH - 1);
-                    let batch: Vec<Note> = std::iter::once(first).chain(rest).collect();
-                    if batch.iter().any(|note| matches!(note, Note::Examine)) {
-                        self.examine(heartbeat);
+                    let rest = receiver.try_iter().take(MAX_BATCH - 1);
+                    let batch: Vec<Message> = std::iter::once(first).chain(rest).collect();
+                    if batch.iter().any(|message| matches!(message, Message::CheckForDamage)) {
+                        self.check_for_damage(heartbeat);
                     }
-                    self.take(&batch);
+                    self.write_or_drop(&batch);
                     if self.is_failing() {
-                        next_beat = next_beat.min(Instant::now() + RETRY);
+                        next_beat = next_beat.min(Instant::now() + RETRY_DELAY);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    // The process ends: there is nothing left to try.
+                    // The process ends, so a failure cannot be retried.
                     let _ = self.beat(true, heartbeat);
                     return;
                 }
@@ -94,10 +99,11 @@ impl Recorder {
         }
     }
 
-    fn take(&mut self, batch: &[Note]) {
-        for note in batch {
-            if let Note::Change(change) = note {
-                self.last = self.last.max(change.0.seq);
+    /// Writes a batch. If that fails, counts its transitions as dropped.
+    fn write_or_drop(&mut self, batch: &[Message]) {
+        for message in batch {
+            if let Message::InsertTransition(entry) = message {
+                self.last_seq = self.last_seq.max(entry.record.seq);
             }
         }
         let mut outcome = self.write(batch);
@@ -106,21 +112,20 @@ impl Recorder {
             outcome = self.write(batch);
         }
         if outcome.is_err() {
-            let changes = batch.iter().filter(|note| matches!(note, Note::Change(..)));
-            self.health.dropped.fetch_add(changes.count() as u64, Ordering::Relaxed);
+            self.health.dropped.fetch_add(transitions_in(batch), Ordering::Relaxed);
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
         self.conclude(outcome);
     }
 
-    /// Keeps the reason of a failure for the owner; a damaged file is replaced.
+    /// Stores the error for the owner of the writer, or replaces a damaged file.
     fn conclude(&mut self, outcome: Result<(), HistoryError>) {
         let error = match outcome {
             Err(error) if error.is_damage() => {
                 self.replace_damaged();
                 return;
             }
-            // The reason is known since the file could not be opened.
+            // The file is not open, and the reason for that is already stored.
             Err(HistoryError::Missing(_)) => return,
             other => other.err(),
         };
@@ -137,7 +142,7 @@ impl Recorder {
         }
     }
 
-    /// Opens the file if it is not open.
+    /// Opens the file, unless it is open.
     fn open_again(&mut self) -> Result<(), HistoryError> {
         if self.connection.is_some() {
             return Ok(());
@@ -150,16 +155,16 @@ impl Recorder {
         if let (Some(aside), Ok(mut all)) = (set_aside, self.health.set_aside.lock()) {
             all.push(aside);
         }
-        // The file does not have the changes since the owner got its first number.
-        reserve(&connection, self.last)?;
+        // The file does not have the transitions that could not be written meanwhile.
+        reserve_seq(&connection, self.last_seq)?;
         (self.connection, self.rows) = (Some(connection), None);
         self.health.is_outdated.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Replaces the file if it is damaged.
-    fn examine(&mut self, heartbeat: &Heartbeat) {
-        if self.found_intact.is_some_and(|at| at.elapsed() < INTACT_FOR) {
+    /// Checks the file and replaces it if it is damaged.
+    fn check_for_damage(&mut self, heartbeat: &Heartbeat) {
+        if self.found_intact.is_some_and(|at| at.elapsed() < INTACT_PERIOD) {
             return;
         }
         let progress = heartbeat.clone();
@@ -170,9 +175,9 @@ impl Recorder {
         }
     }
 
-    /// Renames the damaged file and begins a new one.
+    /// Renames the damaged file and creates a new one.
     fn replace_damaged(&mut self) {
-        // ORDER: a connection removes files by name when it is closed, so it goes before they are renamed.
+        // ORDER: closing a connection deletes files by name, so it is closed before the files are renamed.
         self.connection = None;
         let outcome = set_aside(&self.path).map_err(HistoryError::from).and_then(|aside| {
             if let Ok(mut all) = self.health.set_aside.lock() {
@@ -187,27 +192,24 @@ impl Recorder {
         self.connection.as_mut().ok_or_else(|| HistoryError::Missing(self.path.clone()))
     }
 
-    fn write(&mut self, batch: &[Note]) -> Result<(), HistoryError> {
+    fn write(&mut self, batch: &[Message]) -> Result<(), HistoryError> {
         let transaction = self.connection()?.transaction()?;
         let mut statements = Statements::prepare(&transaction)?;
-        for note in batch {
-            match note {
-                Note::Change(change) => statements.insert_change(&change.0, &change.1)?,
-                Note::Stage(seq, stage, micros) => {
-                    set_stage(&transaction, *seq, *stage, *micros)?;
-                }
-                Note::Restate(restated) => statements.restate(restated)?,
-                Note::Examine => {}
+        for message in batch {
+            match message {
+                Message::InsertTransition(entry) => statements.insert_transition(entry)?,
+                Message::SetLatency(latency) => set_latency(&transaction, latency)?,
+                Message::StoreLastRole(row) => statements.store_last_role(row)?,
+                Message::CheckForDamage => {}
             }
         }
         drop(statements);
         transaction.commit()?;
-        let inserted = batch.iter().filter(|note| matches!(note, Note::Change(..))).count();
-        self.rows = self.rows.map(|rows| rows + inserted as u64);
+        self.rows = self.rows.map(|rows| rows + transitions_in(batch));
         Ok(())
     }
 
-    /// Writes down that the recorder runs, or has ended, and applies the limits of retention.
+    /// Updates the row of this run and applies the retention limits.
     fn beat(&mut self, is_end: bool, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
         let time = now();
         let dropped =
@@ -222,7 +224,7 @@ impl Recorder {
 
     /// Deletes rows beyond the limits of age, number and file size.
     fn apply_retention(&mut self, time: i64, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
-        // ORDER: the number is uncertain until every statement has succeeded.
+        // ORDER: the number of rows is uncertain until every statement has succeeded.
         let known = self.rows.take();
         let keep = self.keep;
         let connection = self.connection()?;
@@ -237,8 +239,8 @@ impl Recorder {
             Some(rows) => rows.saturating_sub(expired),
             None => count_rows(connection)?,
         };
-        // Sequence numbers have gaps: each kill skips UNWRITTEN of them. Only rows count.
-        let excess = rows.saturating_sub(keep.changes);
+        // Rows are counted, because sequence numbers have gaps: each kill skips MAX_UNWRITTEN of them.
+        let excess = rows.saturating_sub(keep.transitions);
         let rows = rows.saturating_sub(delete_oldest(connection, excess, heartbeat)?);
         let is_too_large = used_bytes(connection)? > keep.bytes;
         let excess = if is_too_large { rows.div_ceil(10) } else { 0 };
@@ -248,22 +250,29 @@ impl Recorder {
     }
 }
 
-/// Prepared once for a batch.
+/// The number of transitions in a batch.
+fn transitions_in(batch: &[Message]) -> u64 {
+    batch.iter().filter(|message| matches!(message, Message::InsertTransition(_))).count() as u64
+}
+
+/// Statements that are prepared once for each batch.
 struct Statements<'t> {
-    change: Statement<'t>,
-    standing: Statement<'t>,
-    restate: Statement<'t>,
+    insert_transition: Statement<'t>,
+    /// Updates the last role after a transition. `since` changes only with the role; `seq` and the
+    /// latencies only if the transition is delivered.
+    update_role: Statement<'t>,
+    replace_role: Statement<'t>,
 }
 
 impl<'t> Statements<'t> {
     fn prepare(transaction: &'t Transaction<'_>) -> rusqlite::Result<Self> {
-        let change = transaction.prepare(
-            "INSERT INTO change (seq, at, instance, netns, from_role, to_role, cause, reason, \
+        let insert_transition = transaction.prepare(
+            "INSERT INTO transition (seq, at, instance, netns, from_role, to_role, cause, reason, \
              file_us, announce_us, hook_us, webhook_us, agent_us) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?;
-        let standing = transaction.prepare(
-            "INSERT INTO standing (instance, role, since, seq, hook_us, webhook_us) \
+        let update_role = transaction.prepare(
+            "INSERT INTO role (instance, role, since, seq, hook_us, webhook_us) \
              VALUES (?1, ?2, ?3, ?4, ?6, ?7) \
              ON CONFLICT (instance) DO UPDATE SET role = ?2, \
              seq = CASE WHEN ?5 THEN ?4 ELSE seq END, \
@@ -271,44 +280,42 @@ impl<'t> Statements<'t> {
              webhook_us = CASE WHEN ?5 THEN ?7 ELSE webhook_us END, \
              since = CASE WHEN role = ?2 THEN since ELSE ?3 END",
         )?;
-        let restate = transaction.prepare(
-            "INSERT OR REPLACE INTO standing (instance, role, since, seq, hook_us, webhook_us) \
+        let replace_role = transaction.prepare(
+            "INSERT OR REPLACE INTO role (instance, role, since, seq, hook_us, webhook_us) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?;
-        Ok(Self { change, standing, restate })
+        Ok(Self { insert_transition, update_role, replace_role })
     }
 
-    fn insert_change(&mut self, record: &Record, latencies: &Latencies) -> rusqlite::Result<()> {
-        let Record { seq, at, instance, netns, from, to, cause, reason, is_news } = record;
-        let [file, announce, hook, webhook, agent] = latencies.0;
-        self.change.execute(params![
+    fn insert_transition(&mut self, entry: &HistoryEntry) -> rusqlite::Result<()> {
+        let Record { seq, at, instance, netns, from, to, cause, reason, needs_delivery } =
+            &entry.record;
+        let [file, announce, hook, webhook, agent] = entry.latencies.0;
+        self.insert_transition.execute(params![
             seq, at, instance, netns, from, to, cause, reason, file, announce, hook, webhook, agent
         ])?;
-        self.standing.execute(params![instance, to, at, seq, is_news, hook, webhook])?;
+        let delivered = params![instance, to, at, seq, needs_delivery, hook, webhook];
+        self.update_role.execute(delivered)?;
         Ok(())
     }
 
-    fn restate(&mut self, restated: &Restated) -> rusqlite::Result<()> {
-        let Restated { instance, seq, last } = restated;
+    fn store_last_role(&mut self, row: &RoleRow) -> rusqlite::Result<()> {
+        let RoleRow { instance, seq, last } = row;
         let [hook, webhook] = [Stage::Hook, Stage::Webhook].map(|stage| last.latencies.of(stage));
-        self.restate.execute(params![instance, last.role, last.since, seq, hook, webhook])?;
+        self.replace_role.execute(params![instance, last.role, last.since, seq, hook, webhook])?;
         Ok(())
     }
 }
 
-fn set_stage(
-    transaction: &Transaction<'_>,
-    seq: i64,
-    stage: Stage,
-    micros: Option<i64>,
-) -> rusqlite::Result<()> {
+fn set_latency(transaction: &Transaction<'_>, latency: &StageLatency) -> rusqlite::Result<()> {
+    let StageLatency { seq, stage, micros } = latency;
     let column = stage.word();
     let tables: &[&str] = match stage {
-        Stage::Hook | Stage::Webhook => &["change", "standing"],
-        Stage::File | Stage::Announce | Stage::Agent => &["change"],
+        Stage::Hook | Stage::Webhook => &["transition", "role"],
+        Stage::File | Stage::Announce | Stage::Agent => &["transition"],
     };
     for table in tables {
-        // A second delivery of the same change keeps the first latency.
+        // A second delivery of the same transition keeps the first latency.
         let update = format!(
             "UPDATE {table} SET {column}_us = ?2 \
              WHERE seq = ?1 AND ({column}_us IS NULL OR ?2 IS NULL)"
@@ -318,13 +325,15 @@ fn set_stage(
     Ok(())
 }
 
-/// Reads an index of the whole table, so it is done once; the number is kept from then on.
+/// Counts the rows of `transition`. SQLite reads a whole index for that, so the recorder counts once and then
+/// keeps the number.
 fn count_rows(connection: &Connection) -> rusqlite::Result<u64> {
-    let rows: i64 = connection.query_row("SELECT count(*) FROM change", [], |row| row.get(0))?;
+    let rows: i64 =
+        connection.query_row("SELECT count(*) FROM transition", [], |row| row.get(0))?;
     Ok(u64::try_from(rows).unwrap_or(0))
 }
 
-/// Deletes rows that are older than `oldest` and returns how many there were.
+/// Deletes the rows before the time `oldest` and returns their number.
 fn delete_older(
     connection: &Connection,
     oldest: i64,
@@ -334,17 +343,18 @@ fn delete_older(
     loop {
         heartbeat.beat();
         let count = connection.execute(
-            "DELETE FROM change WHERE seq IN (SELECT seq FROM change WHERE at < ?1 LIMIT ?2)",
-            [oldest, DELETED_AT_ONCE],
+            "DELETE FROM transition WHERE seq IN \
+             (SELECT seq FROM transition WHERE at < ?1 LIMIT ?2)",
+            [oldest, MAX_DELETED_ROWS],
         )?;
         deleted += count as u64;
-        if i64::try_from(count).is_ok_and(|count| count < DELETED_AT_ONCE) {
+        if i64::try_from(count).is_ok_and(|count| count < MAX_DELETED_ROWS) {
             return Ok(deleted);
         }
     }
 }
 
-/// Deletes the oldest `count` rows and returns how many there were.
+/// Deletes the oldest `count` rows and returns the number of deleted rows.
 fn delete_oldest(
     connection: &Connection,
     count: u64,
@@ -354,9 +364,10 @@ fn delete_oldest(
     let mut deleted = 0;
     while left > 0 {
         heartbeat.beat();
-        let at_once = left.min(DELETED_AT_ONCE);
+        let at_once = left.min(MAX_DELETED_ROWS);
         deleted += connection.execute(
-            "DELETE FROM change WHERE seq IN (SELECT seq FROM change ORDER BY seq LIMIT ?1)",
+            "DELETE FROM transition WHERE seq IN \
+             (SELECT seq FROM transition ORDER BY seq LIMIT ?1)",
             [at_once],
         )? as u64;
         left -= at_once;
@@ -364,7 +375,7 @@ fn delete_oldest(
     Ok(deleted)
 }
 
-/// The used part of the file. The file itself never shrinks: SQLite uses free pages again.
+/// The size of the used pages in bytes. The file itself never shrinks: SQLite reuses free pages.
 fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |pragma: &str| -> rusqlite::Result<u64> {
         let found: i64 = connection.pragma_query_value(None, pragma, |row| row.get(0))?;

@@ -1,10 +1,12 @@
-//! Records, retention, numbers and damage, through the writer and a reader.
+//! Tests of records, retention, sequence numbers and damage, through the writer and a reader.
 
 use std::fs::File;
 use std::io::Write;
 
 use super::*;
 use crate::reader::{Query, Reader};
+
+mod migration;
 
 fn record(instance: &str, at: i64, to: &str) -> Record {
     static SEQ: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(1);
@@ -17,17 +19,17 @@ fn record(instance: &str, at: i64, to: &str) -> Record {
         to: to.to_owned(),
         cause: "address".to_owned(),
         reason: None,
-        is_news: true,
+        needs_delivery: true,
     }
 }
 
 fn read(directory: &Path) -> Vec<Record> {
     let reader = Reader::open(directory).unwrap();
-    reader.changes(&Query::default()).unwrap().into_iter().map(|entry| entry.record).collect()
+    reader.transitions(&Query::default()).unwrap().into_iter().map(|entry| entry.record).collect()
 }
 
-/// What is left behind by a process that never comes to its end.
-fn left_behind(directory: &Path) -> tempfile::TempDir {
+/// A copy of the files as a killed process leaves them.
+fn copy_as_after_kill(directory: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for name in [FILE.to_owned(), format!("{FILE}-wal")] {
         std::fs::copy(directory.join(&name), copy.path().join(&name)).unwrap();
@@ -36,7 +38,7 @@ fn left_behind(directory: &Path) -> tempfile::TempDir {
 }
 
 #[test]
-fn what_was_recorded_is_there_when_it_has_ended() {
+fn records_are_written_when_the_writer_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     assert_eq!(opened, OpenedHistory::default());
@@ -46,33 +48,33 @@ fn what_was_recorded_is_there_when_it_has_ended() {
         writer.record(record.clone(), Latencies::default());
     }
     drop(writer);
-    assert_eq!(read(directory.path()), records, "all of them, in order");
+    assert_eq!(read(directory.path()), records, "every record, in order");
     let run = Reader::open(directory.path()).unwrap().runs().unwrap().remove(0);
     assert!(run.ended.is_some() && run.dropped == 0);
     let (_writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
-    assert_eq!(opened.killed, None, "it had ended well");
+    assert_eq!(opened.killed, None, "the writer had ended in order");
 }
 
 #[test]
-fn a_recorder_that_was_killed_is_noticed_by_the_next() {
+fn the_next_recorder_detects_that_the_previous_one_was_killed() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
-    let copy = left_behind(directory.path());
+    let copy = copy_as_after_kill(directory.path());
     drop(writer);
     let (writer, opened) = Writer::open(copy.path(), Retention::default()).unwrap();
     assert!(opened.killed.is_some());
     drop(writer);
     let (_writer, opened) = Writer::open(copy.path(), Retention::default()).unwrap();
-    assert_eq!(opened.killed, None, "said once");
+    assert_eq!(opened.killed, None, "a kill is reported once");
     let runs = Reader::open(copy.path()).unwrap().runs().unwrap();
     assert_eq!(runs.len(), 3);
     assert_eq!(runs[0].ended, None);
 }
 
 #[test]
-fn what_is_too_old_or_too_much_is_cleared() {
+fn transitions_beyond_the_limits_of_age_and_number_are_deleted() {
     let directory = tempfile::tempdir().unwrap();
-    let keep = Retention { age: Duration::from_hours(1), changes: 10, ..Retention::default() };
+    let keep = Retention { age: Duration::from_hours(1), transitions: 10, ..Retention::default() };
     let (writer, _) = Writer::open(directory.path(), keep).unwrap();
     writer.record(record("old", now() - 7_200_000, "primary"), Latencies::default());
     for _ in 0..25 {
@@ -85,14 +87,14 @@ fn what_is_too_old_or_too_much_is_cleared() {
 }
 
 #[test]
-fn what_an_instance_was_last_outlives_its_changes() {
+fn the_last_role_of_an_instance_is_kept_when_its_transitions_are_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let keep = Retention { age: Duration::from_hours(1), ..Retention::default() };
     let (writer, _) = Writer::open(directory.path(), keep).unwrap();
     let old = now() - 7_200_000;
     writer.record(record("a", old, "primary"), Latencies::default());
     let mut again = record("a", now(), "primary");
-    again.is_news = false;
+    again.needs_delivery = false;
     writer.record(again, Latencies::default());
     drop(writer);
     let last = Reader::open(directory.path()).unwrap().last_roles().unwrap().remove("a").unwrap();
@@ -100,106 +102,92 @@ fn what_an_instance_was_last_outlives_its_changes() {
 }
 
 #[test]
-fn what_was_delivered_is_known_when_retention_has_removed_its_change() {
+fn delivered_transitions_are_known_after_retention_has_deleted_them() {
     let directory = tempfile::tempdir().unwrap();
     let keep = Retention { age: Duration::from_hours(1), ..Retention::default() };
     let (writer, _) = Writer::open(directory.path(), keep).unwrap();
     let old = now() - 7_200_000;
-    let (told, untold) = (record("told", old, "primary"), record("untold", old, "primary"));
-    writer.record(told.clone(), Latencies::default());
-    writer.record(untold, Latencies::default());
-    writer.stage(told.seq, Stage::Hook, 70);
-    writer.stage(told.seq, Stage::Webhook, 80);
-    // Every start records the role it finds, which is no news.
-    let again = Record { is_news: false, ..record("told", now(), "primary") };
+    let delivered = record("delivered", old, "primary");
+    writer.record(delivered.clone(), Latencies::default());
+    writer.record(record("pending", old, "primary"), Latencies::default());
+    writer.set_latency(delivered.seq, Stage::Hook, 70);
+    writer.set_latency(delivered.seq, Stage::Webhook, 80);
+    // Every start of a node records the role that it finds, without delivering it.
+    let again = Record { needs_delivery: false, ..record("delivered", now(), "primary") };
     writer.record(again, Latencies::default());
     drop(writer);
-    assert!(read(directory.path()).iter().all(|record| record.at > old), "they are removed");
+    assert!(
+        read(directory.path()).iter().all(|record| record.at > old),
+        "retention has deleted them"
+    );
     let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
     let of = |id: &str| [Stage::Hook, Stage::Webhook].map(|stage| roles[id].latencies.of(stage));
-    assert_eq!(of("told"), [Some(70), Some(80)]);
-    assert_eq!(of("untold"), [None, None], "the next node delivers it");
+    assert_eq!(of("delivered"), [Some(70), Some(80)]);
+    assert_eq!(of("pending"), [None, None], "the next node delivers it");
 }
 
 #[test]
-fn a_file_of_format_2_that_lost_a_change_to_retention_counts_it_as_delivered() {
-    let directory = tempfile::tempdir().unwrap();
-    let connection = Connection::open(directory.path().join(FILE)).unwrap();
-    connection.execute_batch(&format!("{} {}", schema::TO_1, schema::TO_2)).unwrap();
-    connection.pragma_update(None, "user_version", 2).unwrap();
-    let insert = "INSERT INTO change (seq, at, instance, to_role, cause, hook_us) \
-                  VALUES (7, ?1, 'kept', 'backup', 'start', 5)";
-    connection.execute(insert, [now()]).unwrap();
-    let standing = "INSERT INTO standing (instance, role, since, seq) \
-                    VALUES ('kept', 'backup', 1, 7), ('removed', 'backup', 1, 6)";
-    connection.execute(standing, []).unwrap();
-    drop(connection);
-    drop(Writer::open(directory.path(), Retention::default()).unwrap());
-    let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
-    let of = |id: &str| [Stage::Hook, Stage::Webhook].map(|stage| roles[id].latencies.of(stage));
-    assert_eq!(of("kept"), [Some(5), None]);
-    assert_eq!(of("removed"), [Some(0), Some(0)]);
-}
-
-#[test]
-fn numbers_are_not_used_again_after_a_kill_or_a_loss() {
+fn sequence_numbers_are_not_reused_after_a_kill_or_a_damaged_file() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
-    let copy = left_behind(directory.path());
+    let copy = copy_as_after_kill(directory.path());
     drop(writer);
     let (writer, opened) = Writer::open(copy.path(), Retention::default()).unwrap();
-    assert!(opened.last >= UNWRITTEN, "some may have been told of and not written");
+    assert!(opened.last_seq >= MAX_UNWRITTEN, "some may have been delivered and not written");
     drop(writer);
-    assert!(next_last(copy.path()) >= opened.last, "also if that writer has written none");
+    assert!(
+        last_seq(copy.path()) >= opened.last_seq,
+        "also if that writer has written no transition"
+    );
     let broken = tempfile::tempdir().unwrap();
     File::create(broken.path().join(FILE)).unwrap().write_all(&[7; 8192]).unwrap();
     let (_writer, opened) = Writer::open(broken.path(), Retention::default()).unwrap();
-    assert!(opened.last > 1_000_000_000, "nobody knows how many there were");
+    assert!(opened.last_seq > 1_000_000_000, "the number is derived from the clock");
 }
 
-/// The number above which the next writer counts.
-fn next_last(directory: &Path) -> i64 {
-    Writer::open(directory, Retention::default()).unwrap().1.last
+/// The highest sequence number in use, as the next writer reads it.
+fn last_seq(directory: &Path) -> i64 {
+    Writer::open(directory, Retention::default()).unwrap().1.last_seq
 }
 
 #[test]
-fn numbers_go_on_above_those_of_restated_instances() {
+fn sequence_numbers_continue_above_those_of_stored_roles() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     let last = LastRole { role: "primary".to_owned(), since: 1, latencies: Latencies::default() };
-    writer.restate("a".to_owned(), 7_000_000, last);
+    writer.store_last_role("a".to_owned(), 7_000_000, last);
     drop(writer);
-    assert!(next_last(directory.path()) >= 7_000_000);
+    assert!(last_seq(directory.path()) >= 7_000_000);
 }
 
 #[test]
-fn numbers_go_on_when_a_damaged_file_was_replaced_at_the_start() {
+fn sequence_numbers_continue_when_a_damaged_file_is_replaced_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     File::create(directory.path().join(FILE)).unwrap().write_all(&[7; 8192]).unwrap();
     let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     drop(writer);
-    assert!(next_last(directory.path()) >= opened.last);
+    assert!(last_seq(directory.path()) >= opened.last_seq);
 }
 
 #[test]
-fn numbers_go_on_when_a_damaged_file_was_replaced_while_the_writer_ran() {
+fn sequence_numbers_continue_when_a_damaged_file_is_replaced_later() {
     let directory = tempfile::tempdir().unwrap();
     add_unused_table(directory.path());
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
-    let change = Record { seq: 7_000_000, ..record("a", now(), "primary") };
-    writer.record(change.clone(), Latencies::default());
+    let transition = Record { seq: 7_000_000, ..record("a", now(), "primary") };
+    writer.record(transition.clone(), Latencies::default());
     drop(writer);
     damage(directory.path(), "unused");
     let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
-    assert_eq!(opened.last, change.seq);
-    writer.examine();
+    assert_eq!(opened.last_seq, transition.seq);
+    writer.check_for_damage();
     drop(writer);
     assert_eq!(files_set_aside(directory.path()), 1);
-    assert!(next_last(directory.path()) >= change.seq);
+    assert!(last_seq(directory.path()) >= transition.seq);
 }
 
 #[test]
-fn a_file_that_is_too_large_loses_its_oldest_part() {
+fn the_oldest_transitions_of_a_file_that_is_too_large_are_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     for _ in 0..5000 {
@@ -211,45 +199,45 @@ fn a_file_that_is_too_large_loses_its_oldest_part() {
     drop(Writer::open(directory.path(), keep).unwrap());
     let left = read(directory.path());
     assert!(left.len() < all.len() && !left.is_empty(), "{} of {}", left.len(), all.len());
-    assert_eq!(left.last(), all.last(), "the youngest stay");
+    assert_eq!(left.last(), all.last(), "the latest are kept");
 }
 
-/// Makes the history look as if its recorder was killed; the next one then skips numbers.
-fn pretend_a_kill(directory: &Path) {
+/// Marks the last run as killed, so that the next recorder skips sequence numbers.
+fn mark_as_killed(directory: &Path) {
     let connection = Connection::open(directory.join(FILE)).unwrap();
     connection.execute("UPDATE run SET ended = NULL", []).unwrap();
 }
 
 #[test]
-fn retention_counts_rows_and_not_numbers_also_after_a_kill() {
+fn retention_counts_rows_and_not_sequence_numbers() {
     let directory = tempfile::tempdir().unwrap();
-    let keep = Retention { changes: 10, ..Retention::default() };
+    let keep = Retention { transitions: 10, ..Retention::default() };
     let (writer, opened) = Writer::open(directory.path(), keep).unwrap();
-    for seq in opened.last + 1..=opened.last + 8 {
-        let change = Record { seq, ..record("a", now(), "primary") };
-        writer.record(change, Latencies::default());
+    for seq in opened.last_seq + 1..=opened.last_seq + 8 {
+        let transition = Record { seq, ..record("a", now(), "primary") };
+        writer.record(transition, Latencies::default());
     }
     drop(writer);
-    pretend_a_kill(directory.path());
+    mark_as_killed(directory.path());
     let (writer, opened) = Writer::open(directory.path(), keep).unwrap();
-    assert!(opened.last > UNWRITTEN, "numbers were skipped");
-    for seq in opened.last + 1..=opened.last + 3 {
-        let change = Record { seq, ..record("a", now(), "primary") };
-        writer.record(change, Latencies::default());
+    assert!(opened.last_seq > MAX_UNWRITTEN, "sequence numbers were skipped");
+    for seq in opened.last_seq + 1..=opened.last_seq + 3 {
+        let transition = Record { seq, ..record("a", now(), "primary") };
+        writer.record(transition, Latencies::default());
     }
     drop(writer);
     let left: Vec<i64> = read(directory.path()).iter().map(|record| record.seq).collect();
-    let new = (1..=3).map(|number| opened.last + number);
-    assert_eq!(left, (2..=8).chain(new).collect::<Vec<i64>>(), "ten rows, the youngest");
+    let new = (1..=3).map(|number| opened.last_seq + number);
+    assert_eq!(left, (2..=8).chain(new).collect::<Vec<i64>>(), "the ten latest rows");
 }
 
 #[test]
-fn a_file_that_is_too_large_loses_a_tenth_of_its_rows_also_after_a_kill() {
+fn a_tenth_of_the_rows_is_deleted_although_sequence_numbers_have_gaps() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
-    for seq in (1..=4999).chain([UNWRITTEN]) {
-        let change = Record { seq, ..record("a", now(), "primary") };
-        writer.record(change, Latencies::default());
+    for seq in (1..=4999).chain([MAX_UNWRITTEN]) {
+        let transition = Record { seq, ..record("a", now(), "primary") };
+        writer.record(transition, Latencies::default());
     }
     drop(writer);
     let keep = Retention { bytes: 64 << 10, ..Retention::default() };
@@ -259,44 +247,26 @@ fn a_file_that_is_too_large_loses_a_tenth_of_its_rows_also_after_a_kill() {
 }
 
 #[test]
-fn a_stage_that_knows_later_is_added_and_numbers_go_on() {
+fn a_latency_that_is_known_later_is_added() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
-    let change = record("a", now(), "primary");
+    let transition = record("a", now(), "primary");
     let mut latencies = Latencies::default();
     latencies.set(Stage::File, 250);
-    writer.record(change.clone(), latencies);
-    writer.stage(change.seq, Stage::Agent, 1_500);
+    writer.record(transition.clone(), latencies);
+    writer.set_latency(transition.seq, Stage::Agent, 1_500);
     drop(writer);
     let reader = Reader::open(directory.path()).unwrap();
-    let entry = reader.changes(&Query::default()).unwrap().remove(0);
+    let entry = reader.transitions(&Query::default()).unwrap().remove(0);
     assert_eq!(entry.latencies.of(Stage::File), Some(250));
     assert_eq!(entry.latencies.of(Stage::Agent), Some(1_500));
     assert_eq!(entry.latencies.of(Stage::Hook), None);
     let (_writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
-    assert_eq!(opened.last, change.seq);
+    assert_eq!(opened.last_seq, transition.seq);
 }
 
 #[test]
-fn a_file_of_format_1_is_brought_up_and_keeps_what_it_has() {
-    let directory = tempfile::tempdir().unwrap();
-    let connection = Connection::open(directory.path().join(FILE)).unwrap();
-    connection.execute_batch(schema::TO_1).unwrap();
-    connection.pragma_update(None, "user_version", 1).unwrap();
-    let insert =
-        "INSERT INTO change (at, instance, to_role, cause) VALUES (?1, 'a', 'backup', 'start')";
-    connection.execute(insert, [now()]).unwrap();
-    drop(connection);
-    let error = Reader::open(directory.path()).unwrap_err();
-    assert!(matches!(error, HistoryError::TooOld { found: 1, .. }), "{error}");
-    let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
-    assert_eq!(opened.last, 1);
-    drop(writer);
-    assert_eq!(read(directory.path())[0].to, "backup");
-}
-
-#[test]
-fn a_file_that_is_no_database_is_set_aside_and_kept() {
+fn a_file_that_is_not_a_database_is_renamed_and_kept() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE);
     File::create(&path).unwrap().write_all(&[7; 8192]).unwrap();
@@ -321,7 +291,7 @@ fn damage(directory: &Path, name: &str) {
     file.write_all_at(&garbage, at).unwrap();
 }
 
-/// Begins a history with a table that no statement of the writer reads or writes.
+/// Creates a history with a table that no statement of the writer uses.
 fn add_unused_table(directory: &Path) {
     drop(Writer::open(directory, Retention::default()).unwrap());
     let connection = Connection::open(directory.join(FILE)).unwrap();
@@ -334,81 +304,85 @@ fn files_set_aside(directory: &Path) -> usize {
 }
 
 #[test]
-fn damage_that_is_met_at_the_start_or_while_writing_sets_the_file_aside() {
-    for name in ["standing", "run", "change_by_instance"] {
+fn damage_found_at_the_start_or_by_a_write_replaces_the_file() {
+    for name in ["role", "run", "transition_by_instance"] {
         let directory = tempfile::tempdir().unwrap();
         let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
         writer.record(record("a", now(), "primary"), Latencies::default());
         drop(writer);
         damage(directory.path(), name);
         let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
-        assert_eq!(opened.failed, None, "{name}");
-        let change = record("b", now(), "primary");
-        writer.record(change.clone(), Latencies::default());
+        assert_eq!(opened.open_error, None, "{name}");
+        let transition = record("b", now(), "primary");
+        writer.record(transition.clone(), Latencies::default());
         drop(writer);
-        assert_eq!(read(directory.path()), [change], "{name}");
+        assert_eq!(read(directory.path()), [transition], "{name}");
         assert_eq!(files_set_aside(directory.path()), 1, "{name}");
     }
 }
 
 #[test]
-fn damage_that_only_a_reader_meets_sets_the_file_aside_when_it_is_examined() {
+fn damage_that_only_a_reader_finds_replaces_the_file_after_a_check() {
     let directory = tempfile::tempdir().unwrap();
     add_unused_table(directory.path());
     damage(directory.path(), "unused");
     let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
     assert_eq!(opened.set_aside, None);
-    writer.examine();
+    writer.check_for_damage();
     drop(writer);
     assert_eq!(files_set_aside(directory.path()), 1);
 }
 
 #[test]
-fn a_file_that_was_found_intact_is_not_examined_again_at_once() {
+fn a_file_that_was_found_intact_is_not_checked_again_at_once() {
     let directory = tempfile::tempdir().unwrap();
     add_unused_table(directory.path());
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
-    writer.examine();
-    // A batch is written after the examination that it asks for.
+    writer.check_for_damage();
+    // The thread checks the file before it writes the batch that has the message.
     writer.record(record("a", now(), "primary"), Latencies::default());
     while read(directory.path()).is_empty() {
         std::thread::yield_now();
     }
     damage(directory.path(), "unused");
-    writer.examine();
+    writer.check_for_damage();
     drop(writer);
-    assert_eq!(files_set_aside(directory.path()), 0, "a reader cannot keep the writer busy");
+    assert_eq!(
+        files_set_aside(directory.path()),
+        0,
+        "repeated reports of a reader do not occupy the writer"
+    );
 }
 
 #[test]
-fn roles_and_numbers_are_read_where_nothing_can_be_written() {
+fn roles_and_sequence_numbers_are_read_from_a_file_that_cannot_be_written() {
     let directory = tempfile::tempdir().unwrap();
     let odd = directory.path().join("100%?#");
     std::fs::create_dir(&odd).unwrap();
     let (writer, _) = Writer::open(&odd, Retention::default()).unwrap();
     // Above every number that is derived from the clock.
-    let change = Record { seq: 1 << 50, ..record("a", now(), "primary") };
-    writer.record(change.clone(), Latencies::default());
+    let transition = Record { seq: 1 << 50, ..record("a", now(), "primary") };
+    writer.record(transition.clone(), Latencies::default());
     drop(writer);
     let connection = open_without_writing(&odd.join(FILE)).unwrap();
-    assert_eq!(last(&connection).unwrap(), change.seq);
-    assert_eq!(std::fs::read_dir(&odd).unwrap().count(), 1, "no file beside it");
-    // A directory in its place: SQLite cannot make the file that it needs to write.
+    assert_eq!(highest_stored_seq(&connection).unwrap(), transition.seq);
+    assert_eq!(std::fs::read_dir(&odd).unwrap().count(), 1, "SQLite has created no file beside it");
+    // A directory in place of the shared memory file keeps SQLite from opening the database for writing.
     std::fs::create_dir(odd.join(format!("{FILE}-shm"))).unwrap();
     let (_writer, opened) = Writer::open(&odd, Retention::default()).unwrap();
-    assert!(opened.failed.is_some());
+    assert!(opened.open_error.is_some());
     assert_eq!(opened.roles["a"].role, "primary");
-    assert!(opened.last >= change.seq, "{}", opened.last);
+    assert!(opened.last_seq >= transition.seq, "{}", opened.last_seq);
 }
 
 #[test]
-fn a_history_that_cannot_be_opened_drops_records_and_counts_them() {
+fn records_are_counted_as_dropped_while_the_history_cannot_be_opened() {
     let directory = tempfile::tempdir().unwrap();
-    // A file where the directory should be, as root can open a directory without permissions.
+    // A file in place of the directory, because root can open a directory without permissions.
     let state_dir = directory.path().join("state");
     File::create(&state_dir).unwrap();
     let (writer, opened) = Writer::open(&state_dir, Retention::default()).unwrap();
-    assert!(opened.failed.is_some() && opened.last > 1_000_000_000, "{opened:?}");
+    assert!(opened.open_error.is_some() && opened.last_seq > 1_000_000_000, "{opened:?}");
     writer.record(record("a", now(), "primary"), Latencies::default());
     assert!(writer.failing().is_some());
     let health = Arc::clone(&writer.health);
@@ -417,7 +391,7 @@ fn a_history_that_cannot_be_opened_drops_records_and_counts_them() {
 }
 
 #[test]
-fn a_file_of_a_later_program_is_refused_and_left_alone() {
+fn a_file_of_a_later_format_is_refused_and_not_modified() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE);
     let connection = Connection::open(&path).unwrap();

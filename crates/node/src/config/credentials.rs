@@ -1,14 +1,14 @@
-//! Credentials in the configuration: where they may be sent, and who may read them.
+//! Finds credentials in URLs and headers of the configuration, and requests that would send them unencrypted.
 //!
-//! LIMIT: a secret in the path of a URL, or under a name that says nothing, is not recognised.
+//! LIMIT: a secret in the path of a URL, or under a name without one of [`SECRET_WORDS`], is not recognised.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ureq::http::Uri;
 
-/// Words in the names of headers and of query parameters whose values are secret, in lower case. Words are separated by
-/// anything that is neither a letter nor a digit.
+/// Words, in lower case, that mark a header or a query parameter as secret. Words in a name are separated by
+/// characters other than letters and digits.
 const SECRET_WORDS: [&str; 16] = [
     "auth",
     "authorization",
@@ -45,9 +45,9 @@ fn is_secret(name: &str) -> bool {
     words.any(|word| SECRET_WORDS.contains(&word))
 }
 
-/// Whether a request to `uri` can be read on its way: `http://` to another host. A name that is not
+/// Whether others can read a request to `uri` in transit: `http://` to another host. A host name other than
 /// `localhost` counts as another host, whatever it resolves to.
-pub(super) fn is_readable_on_the_way(uri: &Uri) -> bool {
+pub(super) fn is_readable_in_transit(uri: &Uri) -> bool {
     uri.scheme_str() == Some("http") && !is_loopback(uri.host().unwrap_or_default())
 }
 
@@ -94,10 +94,10 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_http_to_another_host_can_be_read_on_the_way() {
+    fn only_plain_http_to_another_host_is_readable_in_transit() {
         for text in ["http://192.0.2.1/", "http://example.net:80/", "http://localhost.example.net/"]
         {
-            assert!(is_readable_on_the_way(&uri(text)), "{text}");
+            assert!(is_readable_in_transit(&uri(text)), "{text}");
         }
         for text in [
             "https://192.0.2.1/",
@@ -107,7 +107,7 @@ mod tests {
             "http://localhost/",
             "http://LOCALHOST./",
         ] {
-            assert!(!is_readable_on_the_way(&uri(text)), "{text}");
+            assert!(!is_readable_in_transit(&uri(text)), "{text}");
         }
     }
 }

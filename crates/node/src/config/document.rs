@@ -1,5 +1,5 @@
-//! A TOML document as something to take keys from: what is of another kind than expected, and
-//! what nobody took, is a fault with its line.
+//! Typed access to a parsed TOML document. A value of the wrong type, and a key that no caller has read, is
+//! an error with its line.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,19 +7,23 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Something wrong in a configuration.
+use super::renamed;
+
+/// An error in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}: {text}", file.display())]
 pub struct SettingError {
     /// The file.
     pub file: PathBuf,
-    /// The line; 1 is the first.
+    /// The line number; the first line is 1.
     pub line: u32,
-    /// What.
+    /// The message.
     pub text: String,
+    /// Whether `vipwatch config migrate` corrects this error.
+    pub is_renamed_key: bool,
 }
 
-/// Where faults gather.
+/// Collects the errors of one file.
 #[derive(Debug)]
 pub(super) struct SettingErrors<'a> {
     file: &'a Path,
@@ -28,31 +32,44 @@ pub(super) struct SettingErrors<'a> {
 }
 
 impl<'a> SettingErrors<'a> {
-    pub(super) fn of(file: &'a Path, text: &'a str) -> Self {
+    pub(super) fn new(file: &'a Path, text: &'a str) -> Self {
         Self { file, text, list: Vec::new() }
     }
 
-    /// The line that the byte at `offset` is in.
+    /// The line number of the byte at `offset`.
     pub(super) fn line(&self, offset: usize) -> u32 {
-        let breaks = self.text.get(..offset).unwrap_or_default().matches('\n').count();
-        u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1)
+        line_of(self.text, offset)
     }
 
     pub(super) fn add(&mut self, offset: usize, text: impl Into<String>) {
-        let line = self.line(offset);
-        self.list.push(SettingError { file: self.file.to_owned(), line, text: text.into() });
+        self.push(offset, text.into(), false);
+    }
+
+    fn add_renamed(&mut self, offset: usize, text: String) {
+        self.push(offset, text, true);
+    }
+
+    fn push(&mut self, offset: usize, text: String, is_renamed_key: bool) {
+        let (file, line) = (self.file.to_owned(), self.line(offset));
+        self.list.push(SettingError { file, line, text, is_renamed_key });
     }
 }
 
-/// A value, and where it stands.
+/// The line number of the byte at `offset` in `text`; the first line is 1.
+pub(super) fn line_of(text: &str, offset: usize) -> u32 {
+    let newlines = text.get(..offset).unwrap_or_default().matches('\n').count();
+    u32::try_from(newlines).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+/// A value with its position in the text.
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// A table from which keys are taken.
+/// A table of the document, with the keys that were read from it.
 pub(super) struct Table<'t, 'a> {
     keys: &'t DeTable<'a>,
-    /// What it is called in messages; empty for the document.
+    /// The name in messages; empty for the top level of the document.
     name: String,
-    /// Where it begins.
+    /// The position of the table in the text, in bytes.
     pub(super) offset: usize,
     known: Vec<&'static str>,
 }
@@ -62,58 +79,63 @@ impl<'t, 'a> Table<'t, 'a> {
         Self { keys: table, name: name.to_owned(), offset, known: Vec::new() }
     }
 
-    /// The value itself, if it is a table.
+    /// `value` as a table; an error if it has another type.
     pub(super) fn of(
         name: &str,
         value: &'t Value<'a>,
-        faults: &mut SettingErrors<'_>,
+        errors: &mut SettingErrors<'_>,
     ) -> Option<Self> {
         let offset = value.span().start;
         match value.get_ref() {
             DeValue::Table(table) => Some(Self::new(name, table, offset)),
             other => {
-                faults.add(offset, format!("{name} is a table, not {}", kind(other)));
+                errors.add(offset, format!("{name} is a table, not {}", type_name(other)));
                 None
             }
         }
     }
 
-    /// The value of `key`, if there is one.
+    /// The value of `key`; `None` if the table has no such key. A key with an old name is read too, so that the
+    /// errors of its value are reported; [`Self::finish`] reports the old name.
     pub(super) fn take(&mut self, key: &'static str) -> Option<&'t Value<'a>> {
         self.known.push(key);
+        self.find(key).or_else(|| self.find(renamed::by_new_key(&self.name, key)?.old))
+    }
+
+    fn find(&self, key: &str) -> Option<&'t Value<'a>> {
         self.keys.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
 
-    /// The table called `key`.
+    /// The table with the name `key`.
     pub(super) fn table(
         &mut self,
         key: &'static str,
-        faults: &mut SettingErrors<'_>,
+        errors: &mut SettingErrors<'_>,
     ) -> Option<Table<'t, 'a>> {
         let value = self.take(key)?;
-        Table::of(key, value, faults)
+        Table::of(key, value, errors)
     }
 
-    /// The tables called `key`: one, or a list of them.
+    /// The tables with the name `key`: one table or an array of tables.
     pub(super) fn tables(
         &mut self,
         key: &'static str,
-        faults: &mut SettingErrors<'_>,
+        errors: &mut SettingErrors<'_>,
     ) -> Vec<Table<'t, 'a>> {
         let Some(value) = self.take(key) else { return Vec::new() };
         match value.get_ref() {
             DeValue::Array(list) => {
-                list.iter().filter_map(|value| Table::of(key, value, faults)).collect()
+                list.iter().filter_map(|value| Table::of(key, value, errors)).collect()
             }
-            _ => Table::of(key, value, faults).into_iter().collect(),
+            _ => Table::of(key, value, errors).into_iter().collect(),
         }
     }
 
-    /// A string, or a list of them.
+    /// A string or an array of strings, each with its position in bytes.
     pub(super) fn texts(
         &mut self,
         key: &'static str,
-        faults: &mut SettingErrors<'_>,
+        errors: &mut SettingErrors<'_>,
     ) -> Option<Vec<(usize, &'t str)>> {
         let value = self.take(key)?;
         let each = match value.get_ref() {
@@ -122,34 +144,40 @@ impl<'t, 'a> Table<'t, 'a> {
         };
         let texts = each
             .into_iter()
-            .filter_map(|value| Some((value.span().start, text(key, value, faults)?)));
+            .filter_map(|value| Some((value.span().start, text(key, value, errors)?)));
         Some(texts.collect())
     }
 
-    /// What `parse` makes of a string; it says what is wrong with others.
+    /// A string, converted by `parse`, whose error is reported with the key and the line.
     pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
-        faults: &mut SettingErrors<'_>,
+        errors: &mut SettingErrors<'_>,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
         let value = self.take(key)?;
         let offset = value.span().start;
-        match parse(text(key, value, faults)?) {
+        let mut text = text(key, value, errors)?;
+        if let Some(renamed) = renamed::by_old_value(&self.name, key, text) {
+            errors.add_renamed(offset, renamed.message());
+            text = renamed.new;
+        }
+        match parse(text) {
             Ok(parsed) => Some(parsed),
-            Err(why) => {
-                faults.add(offset, format!("{key}: {why}"));
+            Err(error) => {
+                errors.add(offset, format!("{key}: {error}"));
                 None
             }
         }
     }
 
+    /// An integer in the range `lowest..=highest`.
     pub(super) fn number(
         &mut self,
         key: &'static str,
         lowest: u64,
         highest: u64,
-        faults: &mut SettingErrors<'_>,
+        errors: &mut SettingErrors<'_>,
     ) -> Option<u64> {
         let value = self.take(key)?;
         let number = value.get_ref().as_integer();
@@ -158,64 +186,69 @@ impl<'t, 'a> Table<'t, 'a> {
             .filter(|number| (lowest..=highest).contains(number));
         if number.is_none() {
             let text = format!("{key} is a number from {lowest} to {highest}");
-            faults.add(value.span().start, text);
+            errors.add(value.span().start, text);
         }
         number
     }
 
-    /// A span of time: a string with a unit, such as `"1500ms"`, `"2s"`, `"7d"`.
+    /// A period of time: a string with a unit, for example `"1500ms"`, `"2s"` or `"7d"`.
     pub(super) fn span(
         &mut self,
         key: &'static str,
-        faults: &mut SettingErrors<'_>,
+        errors: &mut SettingErrors<'_>,
     ) -> Option<Duration> {
-        self.parsed(key, faults, span)
+        self.parsed(key, errors, span)
     }
 
     /// `true` or `false`.
     pub(super) fn flag(
         &mut self,
         key: &'static str,
-        faults: &mut SettingErrors<'_>,
+        errors: &mut SettingErrors<'_>,
     ) -> Option<bool> {
         let value = self.take(key)?;
         let flag = value.get_ref().as_bool();
         if flag.is_none() {
-            faults.add(value.span().start, format!("{key} is true or false"));
+            errors.add(value.span().start, format!("{key} is true or false"));
         }
         flag
     }
 
-    /// Complains about every key that nobody has asked for.
-    pub(super) fn finish(self, faults: &mut SettingErrors<'_>) {
+    /// Reports every key that no caller has read, with its new name or the nearest known one.
+    pub(super) fn finish(self, errors: &mut SettingErrors<'_>) {
         for (name, _) in self.keys {
             let key = name.get_ref().as_ref();
             if self.known.contains(&key) {
                 continue;
             }
-            let place = match self.name.as_str() {
+            if let Some(renamed) = renamed::by_old_key(&self.name, key) {
+                errors.add_renamed(name.span().start, renamed.message());
+                continue;
+            }
+            let table = match self.name.as_str() {
                 "" => String::new(),
-                place => format!(" in {place}"),
+                table => format!(" in {table}"),
             };
             let hint = match nearest(key, &self.known) {
                 Some(known) => format!("; did you mean {known}?"),
                 None => format!("; there are: {}", self.known.join(", ")),
             };
-            faults.add(name.span().start, format!("there is no key {key}{place}{hint}"));
+            errors.add(name.span().start, format!("there is no key {key}{table}{hint}"));
         }
     }
 }
 
-fn text<'t>(key: &str, value: &'t Value<'_>, faults: &mut SettingErrors<'_>) -> Option<&'t str> {
+/// `value` as a string; an error if it has another type.
+fn text<'t>(key: &str, value: &'t Value<'_>, errors: &mut SettingErrors<'_>) -> Option<&'t str> {
     let text = value.get_ref().as_str();
     if text.is_none() {
-        let what = kind(value.get_ref());
-        faults.add(value.span().start, format!("{key} is a string, not {what}"));
+        let actual = type_name(value.get_ref());
+        errors.add(value.span().start, format!("{key} is a string, not {actual}"));
     }
     text
 }
 
-fn kind(value: &DeValue<'_>) -> &'static str {
+fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a number",
@@ -227,16 +260,17 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// The word of `known` that `word` was probably meant to be.
+/// The entry of `known` that differs least from `word`; `None` if all of them differ in more than a third of
+/// the letters.
 pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let distance = |known: &&str| strsim::damerau_levenshtein(word, known);
     let nearest = known.iter().min_by_key(|known| distance(known))?;
     (distance(nearest) <= word.len().max(3) / 3).then_some(*nearest)
 }
 
-/// A number and a unit: `ms`, `s`, `m`, `h` or `d`.
+/// Parses a whole number with a unit: `ms`, `s`, `m`, `h` or `d`.
 pub fn span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a number with ms, s, m, h or d behind it");
+    let invalid = || format!("{text:?} is not a number with ms, s, m, h or d behind it");
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let millis: u64 = match unit {
@@ -245,10 +279,10 @@ pub fn span(text: &str) -> Result<Duration, String> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
-    let number: u64 = number.parse().map_err(|_error| wrong())?;
-    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(wrong)
+    let number: u64 = number.parse().map_err(|_error| invalid())?;
+    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(invalid)
 }
 
 #[cfg(test)]
@@ -256,17 +290,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_have_a_unit() {
+    fn a_period_of_time_needs_a_unit() {
         assert_eq!(span("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(span("1500ms"), Ok(Duration::from_millis(1500)));
         assert_eq!(span("7d"), Ok(Duration::from_hours(168)));
-        for wrong in ["", "h", "2", "2w", "-1h", "1.5h", "2ü", "99999999999999999999d"] {
-            assert!(span(wrong).is_err(), "{wrong}");
+        for invalid in ["", "h", "2", "2w", "-1h", "1.5h", "2ü", "99999999999999999999d"] {
+            assert!(span(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn the_nearest_word_is_near() {
+    fn the_nearest_word_differs_in_few_letters() {
         assert_eq!(nearest("sokcet", &["socket", "state_dir"]), Some("socket"));
         assert_eq!(nearest("hooks", &["hook", "webhook"]), Some("hook"));
         assert_eq!(nearest("zebra", &["hook", "webhook"]), None);

@@ -1,4 +1,4 @@
-//! `[agent]`: how monitors are received, and what is done with what they report.
+//! `[receiver]`: the socket on which monitors report, and the targets of their reports.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,52 +9,52 @@ use vipwatch_linux::account::{AccountKind, id};
 use vipwatch_linux::listen::SocketOptions;
 
 use super::document::{SettingErrors, Table};
-use super::notify::{Hook, Target, Webhook, hooks_and_webhooks};
-use super::{absolute, set};
+use super::sections::{absolute, set};
+use super::targets::{Hook, Target, Webhook, hooks_and_webhooks};
 
-/// What monitors can claim, in words.
-pub const CLAIMS: [&str; 4] = [
+/// The states that a monitor can report: the values of `on` in a hook or webhook of the receiver.
+pub const REPORTED_STATES: [&str; 4] = [
     ReportedState::Primary.as_str(),
     ReportedState::Backup.as_str(),
     ReportedState::Fault.as_str(),
     ReportedState::Unknown.as_str(),
 ];
 
-/// How many monitors may wait to be let in: as many as a node has, at once.
+/// Maximum number of connections that wait to be accepted (`listen(2)`): every monitor of a node at once.
 const BACKLOG: i32 = 4096;
 
-/// What Neutron's agents and monitors call their socket.
-const SOCKET: &str = "keepalived-state-change";
+/// The file name of the socket in Neutron's `state_path`.
+const SOCKET_NAME: &str = "keepalived-state-change";
 
-/// How monitors are received.
+/// The settings of the receiver.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AgentConfig {
-    /// Neutron's `state_path`, where its routers' configurations are.
+pub struct ReceiverConfig {
+    /// Neutron's `state_path`, which contains the configurations of its routers.
     pub state_path: PathBuf,
-    /// Where they report.
+    /// The path of the socket on which monitors report.
     pub socket: PathBuf,
-    /// Whose the socket is, and who may use it.
+    /// The owner, group and mode of the socket.
     pub options: SocketOptions,
-    /// Users and groups whose processes may report, besides root and our own user.
+    /// Users and groups whose processes may report, besides root and the receiver's own user.
     pub allow: AllowedAccounts,
-    /// For how long a primary is held back.
+    /// How long a reported `primary` is held back, in case the monitor reports another state.
     pub interval: Duration,
-    /// Whether forwarding and router advertisements are set in the routers' namespaces.
+    /// Whether the receiver sets IPv6 forwarding and router advertisements in the routers' namespaces.
     pub has_ipv6_params: bool,
-    /// Who is told of many at once.
+    /// A URL to which the states of many routers are posted in one request; `None` for none.
     pub upstream: Option<Arc<Upstream>>,
     /// Programs to run.
     pub hooks: Vec<Arc<Hook>>,
-    /// Addresses to post to.
+    /// URLs to post to.
     pub webhooks: Vec<Arc<Webhook>>,
 }
 
-/// Users and groups.
+/// User and group ids that may report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedAccounts {
-    /// Users.
+    /// User ids.
     pub users: Vec<u32>,
-    /// Groups, whose members count by any of their groups.
+    /// Group ids; a process is a member by its primary or a supplementary group.
     pub groups: Vec<u32>,
 }
 
@@ -64,7 +64,7 @@ pub struct AllowedAccounts {
 pub struct UnknownAccount {
     /// The name.
     pub name: String,
-    /// What it was to be the name of.
+    /// Whether it is the name of a user or of a group.
     pub kind: AccountKind,
 }
 
@@ -81,21 +81,21 @@ impl AllowedAccounts {
     }
 }
 
-/// Somebody who is told of many at once.
+/// A URL to which the states of many routers are posted in one request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Where, and how.
+    /// The URL and its HTTP settings.
     pub target: Target,
-    /// How often at most.
+    /// The shortest time between two requests.
     pub interval: Duration,
 }
 
-impl AgentConfig {
-    /// As Neutron's agent does it, below its `state_path`, with nobody told.
+impl ReceiverConfig {
+    /// The default settings: the socket of Neutron's agent in `state_path`, and no targets.
     pub fn new(state_path: &Path) -> Self {
         Self {
             state_path: state_path.to_owned(),
-            socket: state_path.join(SOCKET),
+            socket: state_path.join(SOCKET_NAME),
             options: SocketOptions { mode: 0o660, user: None, group: None, backlog: BACKLOG },
             allow: AllowedAccounts::default(),
             interval: Duration::from_secs(2),
@@ -106,10 +106,10 @@ impl AgentConfig {
         }
     }
 
-    /// Neutron's `state_path` is another one; so is the socket, unless it was named.
-    pub fn move_to(&mut self, state_path: &Path) {
-        if self.socket == self.state_path.join(SOCKET) {
-            self.socket = state_path.join(SOCKET);
+    /// Replaces Neutron's `state_path`, and the socket, unless the configuration names another socket.
+    pub fn set_state_path(&mut self, state_path: &Path) {
+        if self.socket == self.state_path.join(SOCKET_NAME) {
+            self.socket = state_path.join(SOCKET_NAME);
         }
         state_path.clone_into(&mut self.state_path);
     }
@@ -117,38 +117,38 @@ impl AgentConfig {
     pub(super) fn read(
         mut table: Table<'_, '_>,
         state_path: &Path,
-        faults: &mut SettingErrors<'_>,
+        errors: &mut SettingErrors<'_>,
     ) -> Self {
         let mut config = Self::new(state_path);
-        set(&mut config.socket, table.parsed("socket", faults, absolute));
+        set(&mut config.socket, table.parsed("socket", errors, absolute));
         let find = |kind: AccountKind| {
             move |name: &str| {
                 id(name, kind).ok_or_else(|| format!("there is no {} {name:?}", kind.word()))
             }
         };
-        config.options.user = table.parsed("owner", faults, find(AccountKind::User));
-        config.options.group = table.parsed("group", faults, find(AccountKind::Group));
-        set(&mut config.options.mode, table.parsed("mode", faults, octal));
-        for (offset, name) in table.texts("allow", faults).unwrap_or_default() {
+        config.options.user = table.parsed("owner", errors, find(AccountKind::User));
+        config.options.group = table.parsed("group", errors, find(AccountKind::Group));
+        set(&mut config.options.mode, table.parsed("mode", errors, octal));
+        for (offset, name) in table.texts("allow", errors).unwrap_or_default() {
             if let Err(unknown) = config.allow.add(name) {
-                faults.add(offset, format!("allow: {unknown}"));
+                errors.add(offset, format!("allow: {unknown}"));
             }
         }
-        set(&mut config.interval, table.span("interval", faults));
-        set(&mut config.has_ipv6_params, table.flag("ipv6_params", faults));
-        config.upstream = table.table("upstream", faults).and_then(|mut table| {
-            let target = Target::read("an upstream", &mut table, faults);
-            let interval = table.span("interval", faults).unwrap_or(config.interval);
-            table.finish(faults);
+        set(&mut config.interval, table.span("interval", errors));
+        set(&mut config.has_ipv6_params, table.flag("ipv6_params", errors));
+        config.upstream = table.table("upstream", errors).and_then(|mut table| {
+            let target = Target::read("an upstream", &mut table, errors);
+            let interval = table.span("interval", errors).unwrap_or(config.interval);
+            table.finish(errors);
             Some(Arc::new(Upstream { target: target?, interval }))
         });
-        (config.hooks, config.webhooks) = hooks_and_webhooks(&CLAIMS, &mut table, faults);
-        table.finish(faults);
+        (config.hooks, config.webhooks) = hooks_and_webhooks(&REPORTED_STATES, &mut table, errors);
+        table.finish(errors);
         config
     }
 }
 
-/// Permissions, as `chmod` takes them.
+/// Parses permissions as `chmod` does: an octal number up to 777.
 pub fn octal(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "it is an octal number up to 777".to_owned())

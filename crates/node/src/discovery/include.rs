@@ -1,4 +1,5 @@
-//! Reads a configuration of keepalived's and every file that it includes.
+//! Reads a configuration file of keepalived and every file that it includes. [`vipwatch_core::keepalived`] parses
+//! the text.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -11,24 +12,24 @@ use vipwatch_core::keepalived::{
 };
 use vipwatch_linux::file::read_text;
 
-/// The largest file that is read, in bytes.
+/// Size of the largest file that is read, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
-/// Includes within includes.
+/// Deepest nesting of includes.
 const MAX_DEPTH: usize = 64;
-/// Files that one configuration may consist of.
+/// Largest number of files in one configuration.
 const MAX_FILES: usize = 10_000;
 
-/// Some editors begin a file of UTF-8 with it.
+/// The byte order mark, with which some editors begin a UTF-8 file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// As keepalived matches names: a wildcard matches no `/`, and no `.` at the beginning.
+/// The same rules as in keepalived: a wildcard matches no `/`, and no `.` at the beginning of a name.
 const MATCHING: MatchOptions = MatchOptions {
     case_sensitive: true,
     require_literal_separator: true,
     require_literal_leading_dot: true,
 };
 
-/// What was read.
+/// A parsed configuration.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub(super) configuration: Configuration,
@@ -36,19 +37,20 @@ pub(super) struct Loaded {
     pub(super) opened: OpenedFiles,
 }
 
-/// The files that were opened.
+/// The files of one configuration.
 #[derive(Debug, Default)]
 pub(super) struct OpenedFiles {
-    /// By their number in a [`FilePosition`].
+    /// The files that were read; the index is the file number in a [`FilePosition`].
     pub(super) files: Vec<PathBuf>,
+    /// The files that could not be read.
     pub(super) unread: Vec<(PathBuf, io::Error)>,
-    /// When the youngest of them was written.
+    /// When the youngest of the files was written.
     pub(super) written: Option<SystemTime>,
-    /// Whether there are other files than the first, which may change while that one does not.
+    /// Whether the first file includes others. They can change while the first file does not.
     pub(super) has_includes: bool,
 }
 
-/// Reads `file` and what it includes, on the node with this configuration id.
+/// Reads `file` and the files that it includes. `config_id` decides keepalived's conditional lines.
 pub(super) fn load(file: &Path, config_id: &str) -> Loaded {
     let mut opened = OpenedFiles::default();
     let mut problems = Vec::new();
@@ -106,13 +108,13 @@ impl Files for OpenedFiles {
             _ => false,
         };
         if is_refused {
-            let text = format!("include {pattern}: there is no such file");
+            let text = format!("include {pattern}: no such file");
             problems.push(Problem::refused(place, text));
             return Vec::new();
         }
-        // A wildcard that matches nothing is how an empty directory is included.
+        // A wildcard that matches no file is normal: it includes an empty directory.
         if is_all_missing && !has_wildcard {
-            let text = format!("include {pattern}: there is no such file");
+            let text = format!("include {pattern}: no such file");
             problems.push(Problem::note(place, text));
         }
         let mut sources = Vec::new();
@@ -120,7 +122,10 @@ impl Files for OpenedFiles {
             let is_above =
                 above.iter().any(|number| self.files.get(*number).is_some_and(|one| *one == file));
             if is_above || above.len() >= MAX_DEPTH {
-                let text = format!("include {pattern} goes round in a circle");
+                let text = format!(
+                    "include {pattern}: the file includes itself, or includes are nested more than \
+                     {MAX_DEPTH} deep"
+                );
                 problems.push(Problem::new(place, text));
             } else if self.files.len() >= MAX_FILES {
                 let text = format!("include {pattern}: more than {MAX_FILES} files");
@@ -140,7 +145,7 @@ impl Files for OpenedFiles {
     }
 }
 
-/// The text of `file`; one with a zero byte is binary.
+/// The text of `file`; a file with a zero byte is not a text file.
 fn text_of(file: &Path) -> io::Result<String> {
     let text = read_text(file, MAX_BYTES)?;
     if text.contains('\0') {
@@ -149,7 +154,7 @@ fn text_of(file: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Why `file` cannot be a configuration of keepalived's at all.
+/// Checks that `file` can be a configuration file of keepalived.
 pub(super) fn check(file: &Path) -> io::Result<()> {
     if text_of(file)?.starts_with(BYTE_ORDER_MARK) {
         let text =
@@ -167,7 +172,7 @@ fn is_executable(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// The files that a pattern without braces matches, in order.
+/// The files that a pattern without braces matches, sorted. Relative patterns start in `directory`.
 fn matches(directory: &Path, pattern: &str) -> Vec<PathBuf> {
     let whole = if pattern.starts_with('/') {
         pattern.to_owned()
@@ -178,9 +183,9 @@ fn matches(directory: &Path, pattern: &str) -> Vec<PathBuf> {
     paths.flatten().filter(|path| !path.is_dir()).collect()
 }
 
-/// The patterns that one with `{A,B}` stands for, in order.
+/// The patterns that a pattern with `{A,B}` stands for, in order.
 fn alternatives(pattern: &str) -> Vec<String> {
-    let Some((open, commas, close)) = first_braces(pattern) else {
+    let Some(Braces { open, commas, close }) = first_braces(pattern) else {
         return vec![pattern.to_owned()];
     };
     let mut from = open + 1;
@@ -193,15 +198,22 @@ fn alternatives(pattern: &str) -> Vec<String> {
     all
 }
 
-/// Where the first braces open, where their commas are, and where they close.
-fn first_braces(pattern: &str) -> Option<(usize, Vec<usize>, usize)> {
+/// The first braces of a pattern, as byte offsets.
+struct Braces {
+    open: usize,
+    /// The commas between the alternatives, without those of nested braces.
+    commas: Vec<usize>,
+    close: usize,
+}
+
+fn first_braces(pattern: &str) -> Option<Braces> {
     let open = pattern.find('{').filter(|open| !pattern[*open..].starts_with("{}"))?;
     let mut commas = Vec::new();
     let mut depth = 0;
     for (at, c) in pattern.char_indices().skip_while(|(at, _)| *at < open) {
         match c {
             '{' => depth += 1,
-            '}' if depth == 1 => return Some((open, commas, at)),
+            '}' if depth == 1 => return Some(Braces { open, commas, close: at }),
             '}' => depth -= 1,
             ',' if depth == 1 => commas.push(at),
             _ => {}

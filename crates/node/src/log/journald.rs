@@ -1,6 +1,6 @@
-//! Entries in journald's own words (`systemd.io/JOURNAL_NATIVE_PROTOCOL`).
+//! Log entries in journald's native protocol (`systemd.io/JOURNAL_NATIVE_PROTOCOL`).
 //!
-//! By hand, because the `tracing-journald` crate sends from whoever logs, and waits for journald.
+//! The `tracing-journald` crate is not used, because it sends from the thread that logs and waits for journald.
 
 use std::fmt::{Debug, Write};
 use std::io;
@@ -16,46 +16,47 @@ use vipwatch_core::escape_untrusted;
 use super::writer::LogWriter;
 use crate::transition::{millis, time_text};
 
+/// The socket of journald.
 const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// What is longer than that is cut: an entry fits into a datagram.
-const LONGEST: usize = 32 << 10;
+/// Maximum length of a value in bytes; longer ones are cut, so that an entry fits into a datagram.
+const MAX_VALUE_LENGTH: usize = 32 << 10;
 
-/// Reaches for journald, without waiting for it.
+/// Checks that journald's socket accepts a connection, and returns a socket for [`send`].
 pub(super) fn connect() -> io::Result<UnixDatagram> {
     UnixDatagram::unbound()?.connect(SOCKET)?;
     UnixDatagram::unbound()
 }
 
-/// Sends one entry. By name each time: journald may be another one by now.
+/// Sends one entry. The name is resolved each time, because journald may have been restarted.
 pub(super) fn send(socket: &UnixDatagram, entry: &[u8]) -> io::Result<usize> {
     socket.send_to(entry, SOCKET)
 }
 
-/// Puts what is said into entries.
+/// Converts events to entries and queues them.
 pub(super) struct JournaldFields(LogWriter);
 
 impl JournaldFields {
-    pub(super) fn new(scribe: LogWriter) -> Self {
-        Self(scribe)
+    pub(super) fn new(writer: LogWriter) -> Self {
+        Self(writer)
     }
 }
 
 impl<S: Subscriber> Layer<S> for JournaldFields {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         let metadata = event.metadata();
-        let mut entry = InstanceEntry::default();
+        let mut entry = JournaldEntry::default();
         entry.add("PRIORITY", priority(*metadata.level()));
         entry.add("SYSLOG_IDENTIFIER", "vipwatch");
         entry.add("TARGET", metadata.target());
-        // journald's own time is when it took the entry.
+        // The time of journald is that of its receipt, which may be later.
         entry.add("SYSLOG_TIMESTAMP", &time_text(millis(SystemTime::now())));
         event.record(&mut entry);
         self.0.put(entry.0);
     }
 }
 
-/// As `syslog(3)` has it.
+/// The priority number of `syslog(3)`.
 fn priority(level: Level) -> &'static str {
     match level {
         Level::ERROR => "3",
@@ -65,16 +66,16 @@ fn priority(level: Level) -> &'static str {
     }
 }
 
-/// The fields of one entry.
+/// The fields of one entry, as bytes of the protocol.
 #[derive(Default)]
-struct InstanceEntry(Vec<u8>);
+struct JournaldEntry(Vec<u8>);
 
-impl InstanceEntry {
+impl JournaldEntry {
     fn add(&mut self, name: &str, value: &str) {
-        // journald keeps a value of several lines whole.
+        // Line breaks stay: journald accepts a value of several lines.
         let lines: Vec<String> = value.split('\n').map(escape_untrusted).collect();
         let value = lines.join("\n");
-        let value = &value.as_bytes()[..value.floor_char_boundary(LONGEST)];
+        let value = &value.as_bytes()[..value.floor_char_boundary(MAX_VALUE_LENGTH)];
         self.0.extend(name.bytes().map(|byte| byte.to_ascii_uppercase()));
         if value.contains(&b'\n') {
             self.0.push(b'\n');
@@ -87,7 +88,7 @@ impl InstanceEntry {
     }
 }
 
-impl Visit for InstanceEntry {
+impl Visit for JournaldEntry {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.add(field.name(), value);
     }
@@ -104,8 +105,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_of_one_line_is_written_as_it_is_and_others_with_their_length() {
-        let mut entry = InstanceEntry::default();
+    fn a_value_of_several_lines_is_written_with_its_length() {
+        let mut entry = JournaldEntry::default();
         entry.add("instance", "VI_1");
         entry.add("MESSAGE", "two\nlines");
         assert_eq!(entry.0, b"INSTANCE=VI_1\nMESSAGE\n\x09\0\0\0\0\0\0\0two\nlines\n");
@@ -113,16 +114,16 @@ mod tests {
 
     #[test]
     fn a_bidi_override_in_a_value_is_escaped() {
-        let mut entry = InstanceEntry::default();
+        let mut entry = JournaldEntry::default();
         entry.add("REASON", "e\u{202e}th0");
         assert_eq!(entry.0, b"REASON=e\\u{202e}th0\n");
     }
 
     #[test]
-    fn what_is_too_long_is_cut_between_letters() {
-        let mut entry = InstanceEntry::default();
-        entry.add("message", &"ä".repeat(LONGEST));
+    fn a_long_value_is_cut_between_characters() {
+        let mut entry = JournaldEntry::default();
+        entry.add("message", &"ä".repeat(MAX_VALUE_LENGTH));
         let text = String::from_utf8(entry.0).unwrap();
-        assert_eq!(text.len(), "MESSAGE=\n".len() + LONGEST);
+        assert_eq!(text.len(), "MESSAGE=\n".len() + MAX_VALUE_LENGTH);
     }
 }

@@ -1,4 +1,4 @@
-//! Writes what was said, on a thread of its own, in order.
+//! The queue of the log and the thread that writes it, in order.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,44 +12,47 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::journald;
 
-/// What may wait to be written, beside what is being written: a mass failover of ten thousand instances, and more.
-const LONGEST: usize = 4 << 20;
+/// Maximum size of the queue in bytes: enough for a failover of ten thousand instances. When it is full, further
+/// lines are counted and dropped.
+const MAX_QUEUE_BYTES: usize = 4 << 20;
 
-/// How long a line waits for others: who is woken for each of a thousand takes the processor from those who
-/// have something to do.
-const GATHERING: Duration = Duration::from_millis(10);
+/// How long the first line waits for further ones. A thread that wakes for each of a thousand lines would take
+/// processor time from the event loop.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
 
-/// How long we wait, at the end, for somebody to take what was said.
+/// Maximum time that the process waits at its end for the queue to be written.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who reads it.
+/// The reader of the log.
 #[derive(Debug)]
 pub(super) enum LogDestination {
-    /// Not by way of the standard library, whose lock whoever panics would wait for.
+    /// A duplicate of standard error. `std::io::stderr` has a lock for which a panicking thread would wait.
     Stderr(File),
     Journald(UnixDatagram),
 }
 
+/// The queue.
 #[derive(Debug, Default)]
 struct State {
     lines: VecDeque<Vec<u8>>,
+    /// The size of all lines.
     bytes: usize,
-    /// Lines that found no room.
-    lost: u64,
-    /// The thread has something in its hands.
+    /// The number of lines that were dropped because the queue was full, since the thread last asked.
+    dropped: u64,
+    /// Whether the thread writes lines that it has taken from the queue.
     is_writing: bool,
-    /// No line waits for others any more.
+    /// Whether the process ends: lines are written without [`BATCH_DELAY`].
     is_ending: bool,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Something has changed for the other side.
-    bell: Condvar,
+    /// Notified when the queue is no longer empty, when the thread has written, and at the end.
+    changed: Condvar,
 }
 
-/// Takes lines; each clone for the same thread.
+/// The handle of the queue. Clones share the queue and the thread.
 #[derive(Debug, Clone)]
 pub(super) struct LogWriter(Arc<Shared>);
 
@@ -58,24 +61,24 @@ impl LogDestination {
         Ok(Self::Stderr(File::from(io::stderr().as_fd().try_clone_to_owned()?)))
     }
 
-    /// Writes, and tells how many lines nobody took.
+    /// Writes the lines and returns the number of those that could not be written.
     fn write(&self, lines: VecDeque<Vec<u8>>) -> u64 {
         match self {
             Self::Stderr(file) => {
                 let count = lines.len() as u64;
-                let is_taken = write_whole(file, &Vec::from(lines).concat()).is_ok();
-                if is_taken { 0 } else { count }
+                let is_written = write_all(file, &Vec::from(lines).concat()).is_ok();
+                if is_written { 0 } else { count }
             }
             Self::Journald(socket) => {
-                let is_lost = |entry: &&Vec<u8>| journald::send(socket, entry).is_err();
-                lines.iter().filter(is_lost).count() as u64
+                let is_failed = |entry: &&Vec<u8>| journald::send(socket, entry).is_err();
+                lines.iter().filter(is_failed).count() as u64
             }
         }
     }
 }
 
-/// Writes all of it. Whoever gave us a file that does not wait has us wait all the same.
-fn write_whole(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
+/// Writes all bytes. Waits also if the file was opened in non-blocking mode, which another process may have done.
+fn write_all(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -91,19 +94,19 @@ fn write_whole(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 impl LogWriter {
-    pub(super) fn start(outlet: LogDestination) -> io::Result<Self> {
+    pub(super) fn start(destination: LogDestination) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
-        let theirs = Arc::clone(&shared);
-        let work = move || -> () { theirs.work(&outlet, confess) };
+        let thread_shared = Arc::clone(&shared);
+        let work = move || -> () { thread_shared.run(&destination, log_dropped) };
         std::thread::Builder::new().name("log".to_owned()).stack_size(256 << 10).spawn(work)?;
         Ok(Self(shared))
     }
 
-    /// Takes a line down, without waiting for it to be written; if there is no room, it is counted instead.
+    /// Queues a line without waiting. If the queue is full, the line is counted and dropped.
     pub(super) fn put(&self, line: Vec<u8>) {
         let mut state = self.0.lock();
-        if state.bytes + line.len() > LONGEST {
-            state.lost += 1;
+        if state.bytes + line.len() > MAX_QUEUE_BYTES {
+            state.dropped += 1;
             return;
         }
         let was_empty = state.lines.is_empty();
@@ -111,23 +114,23 @@ impl LogWriter {
         state.lines.push_back(line);
         drop(state);
         if was_empty {
-            self.0.bell.notify_all();
+            self.0.changed.notify_all();
         }
     }
 
-    /// Waits until everything is written, but not longer than [`SHUTDOWN_TIMEOUT`]; tells whether it is.
+    /// Waits until the queue is written, but not longer than [`SHUTDOWN_TIMEOUT`]; false if it is not.
     pub(super) fn finish(&self) -> bool {
         let mut state = self.0.lock();
         state.is_ending = true;
-        self.0.bell.notify_all();
+        self.0.changed.notify_all();
         let is_busy = |state: &mut State| state.is_writing || !state.lines.is_empty();
-        let waited = self.0.bell.wait_timeout_while(state, SHUTDOWN_TIMEOUT, is_busy);
+        let waited = self.0.changed.wait_timeout_while(state, SHUTDOWN_TIMEOUT, is_busy);
         waited.is_ok_and(|(_, waited)| !waited.timed_out())
     }
 }
 
 impl Write for LogWriter {
-    /// Each call is a line, as `tracing_subscriber::fmt` writes them.
+    /// `tracing_subscriber::fmt` calls this once for each line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.put(line.to_vec());
         Ok(line.len())
@@ -140,45 +143,47 @@ impl Write for LogWriter {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nobody panics while he holds it: a line is there, or it is not.
+        // No code panics while it holds the lock, so the state is consistent.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Writes, and has it said how many lines were lost, in a line as any other.
-    fn work(&self, outlet: &LogDestination, confess: fn(u64)) -> ! {
-        let (mut unsaid, mut is_taken) = (0, true);
+    /// Writes the queue for ever. Reports the number of lost lines with `log_dropped`, which queues a line.
+    fn run(&self, destination: &LogDestination, log_dropped: fn(u64)) -> ! {
+        let mut unreported = 0;
+        let mut is_writable = true;
         loop {
-            let (lines, lost) = self.next();
-            unsaid += lost;
-            // ORDER: before it is written, which may take long: there is room now. And not while nobody takes
-            // anything: each confession would be the reason for the next.
-            if unsaid > 0 && is_taken {
-                confess(std::mem::take(&mut unsaid));
+            let (lines, dropped) = self.next();
+            unreported += dropped;
+            // ORDER: before the write, which may take long, because the queue has room now. Not while writes
+            // fail, because each report would be lost too and cause the next one.
+            if unreported > 0 && is_writable {
+                log_dropped(std::mem::take(&mut unreported));
             }
-            let refused = outlet.write(lines);
-            is_taken = refused == 0;
-            unsaid += refused;
+            let failed = destination.write(lines);
+            is_writable = failed == 0;
+            unreported += failed;
         }
     }
 
-    /// Waits for something to write. What was handed out before is written.
+    /// Waits for lines, and returns all of them with the number of dropped ones. The lines of the previous call
+    /// count as written.
     fn next(&self) -> (VecDeque<Vec<u8>>, u64) {
         let mut state = self.lock();
         state.is_writing = false;
-        self.bell.notify_all();
+        self.changed.notify_all();
         let is_idle = |state: &mut State| state.lines.is_empty();
-        let waited = self.bell.wait_while(state, is_idle);
+        let waited = self.changed.wait_while(state, is_idle);
         let state = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
-        let waited = self.bell.wait_timeout_while(state, GATHERING, |state| !state.is_ending);
+        let waited = self.changed.wait_timeout_while(state, BATCH_DELAY, |state| !state.is_ending);
         let (mut state, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         state.is_writing = true;
         state.bytes = 0;
-        (std::mem::take(&mut state.lines), std::mem::take(&mut state.lost))
+        (std::mem::take(&mut state.lines), std::mem::take(&mut state.dropped))
     }
 }
 
-fn confess(lost: u64) {
-    tracing::warn!(lost, "lines of this log were lost: whoever reads it did not keep up");
+fn log_dropped(lines: u64) {
+    tracing::warn!(lines, "log lines were dropped: the reader of the log is too slow");
 }
 
 #[cfg(test)]
@@ -188,76 +193,76 @@ mod tests {
 
     use super::*;
 
-    /// A scribe whose thread never comes.
-    fn idle() -> LogWriter {
+    /// A writer without a thread.
+    fn without_thread() -> LogWriter {
         LogWriter(Arc::default())
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_what_found_it_stays() {
-        let scribe = idle();
-        let line = vec![b'x'; LONGEST / 4];
+    fn lines_beyond_the_queue_size_are_counted_and_dropped() {
+        let writer = without_thread();
+        let line = vec![b'x'; MAX_QUEUE_BYTES / 4];
         for _ in 0..6 {
-            scribe.put(line.clone());
+            writer.put(line.clone());
         }
-        let (lines, lost) = scribe.0.next();
-        assert_eq!((lines.len(), lost), (4, 2));
-        scribe.put(line);
-        let (lines, lost) = scribe.0.next();
-        assert_eq!((lines.len(), lost), (1, 0), "there is room again");
+        let (lines, dropped) = writer.0.next();
+        assert_eq!((lines.len(), dropped), (4, 2));
+        writer.put(line);
+        let (lines, dropped) = writer.0.next();
+        assert_eq!((lines.len(), dropped), (1, 0), "the queue has room again");
     }
 
-    /// The other end of what a thread writes for `scribe`.
-    fn begin(scribe: &LogWriter, confess: fn(u64)) -> io::PipeReader {
-        let (reader, writer) = io::pipe().unwrap();
-        let outlet = LogDestination::Stderr(File::from(std::os::fd::OwnedFd::from(writer)));
-        let shared = Arc::clone(&scribe.0);
-        std::thread::spawn(move || -> () { shared.work(&outlet, confess) });
+    /// Starts the thread of `writer`, and returns the other end of the pipe to which it writes.
+    fn start_thread(writer: &LogWriter, log_dropped: fn(u64)) -> io::PipeReader {
+        let (reader, pipe) = io::pipe().unwrap();
+        let destination = LogDestination::Stderr(File::from(std::os::fd::OwnedFd::from(pipe)));
+        let shared = Arc::clone(&writer.0);
+        std::thread::spawn(move || -> () { shared.run(&destination, log_dropped) });
         reader
     }
 
     #[test]
-    fn what_was_lost_is_said_once_however_long_nobody_reads() {
-        static LOST: AtomicU64 = AtomicU64::new(0);
-        let (scribe, line) = (idle(), vec![b'x'; LONGEST / 4]);
+    fn dropped_lines_are_reported_once() {
+        static DROPPED: AtomicU64 = AtomicU64::new(0);
+        let (writer, line) = (without_thread(), vec![b'x'; MAX_QUEUE_BYTES / 4]);
         for _ in 0..6 {
-            scribe.put(line.clone());
+            writer.put(line.clone());
         }
-        let mut reader = begin(&scribe, |lost| {
-            LOST.fetch_add(lost, Ordering::Relaxed);
+        let mut reader = start_thread(&writer, |lines| {
+            DROPPED.fetch_add(lines, Ordering::Relaxed);
         });
-        // He has taken the first four, and it is said before anybody reads; then it is full again.
-        let mut text = vec![0; LONGEST];
+        // The thread takes the first four lines and reports the other two before its write ends.
+        let mut text = vec![0; MAX_QUEUE_BYTES];
         reader.read_exact(&mut text[..1]).unwrap();
-        assert_eq!(LOST.load(Ordering::Relaxed), 2);
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 2);
         for _ in 0..7 {
-            scribe.put(line.clone());
+            writer.put(line.clone());
         }
         reader.read_exact(&mut text[1..]).unwrap();
         reader.read_exact(&mut text).unwrap();
-        scribe.finish();
-        assert_eq!(LOST.load(Ordering::Relaxed), 5);
+        writer.finish();
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 5);
     }
 
     #[test]
-    fn what_nobody_takes_is_counted_and_no_reason_to_say_more() {
-        static SAID: AtomicU64 = AtomicU64::new(0);
-        let scribe = idle();
-        drop(begin(&scribe, |_| {
-            SAID.fetch_add(1, Ordering::Relaxed);
+    fn lines_that_cannot_be_written_cause_no_further_lines() {
+        static REPORTS: AtomicU64 = AtomicU64::new(0);
+        let writer = without_thread();
+        drop(start_thread(&writer, |_| {
+            REPORTS.fetch_add(1, Ordering::Relaxed);
         }));
         for _ in 0..10 {
-            scribe.put(b"line".to_vec());
-            scribe.finish();
+            writer.put(b"line".to_vec());
+            writer.finish();
         }
-        assert_eq!(SAID.load(Ordering::Relaxed), 0);
+        assert_eq!(REPORTS.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn the_end_comes_although_nobody_writes() {
-        let scribe = idle();
-        scribe.put(b"line".to_vec());
-        scribe.finish();
-        assert_eq!(scribe.0.next().0, [b"line".to_vec()]);
+    fn finish_returns_although_no_thread_writes() {
+        let writer = without_thread();
+        writer.put(b"line".to_vec());
+        writer.finish();
+        assert_eq!(writer.0.next().0, [b"line".to_vec()]);
     }
 }

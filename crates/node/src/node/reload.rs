@@ -1,4 +1,5 @@
-//! Another configuration, while the node runs: nothing that is followed is dropped.
+//! A reload applies another configuration while the node runs. Instances that stay configured keep their role
+//! and their pending deliveries.
 
 use std::sync::Arc;
 
@@ -7,28 +8,29 @@ use vipwatch_linux::clock;
 use vipwatch_receiver::ListenSource;
 
 use super::Node;
-use crate::config::{AgentConfig, Config};
+use crate::config::{Config, ReceiverConfig};
 use crate::receiver::{ReceiverService, ServiceContext};
 use crate::service;
+use crate::state::HealthTopic;
 use crate::watch::follower::FollowerUpdate;
 
 impl Node {
-    /// Takes another configuration, if it is one; nothing that is followed is dropped.
+    /// Reads the configuration again, and applies it if it is valid.
     pub(super) fn reload(&mut self) {
         service::notify_reloading();
-        match (self.reload)() {
+        match (self.load_config)() {
             Ok(config) => self.apply(config),
             Err(error) => {
-                let text = ErrorChain(&error).to_string();
-                tracing::error!("the configuration is not taken, the one before stands: {text}");
-                self.store.set_health("configuration", Some(text));
+                let error = ErrorChain(&error).to_string();
+                tracing::error!(error, "configuration rejected; the previous one stays in use");
+                self.store.set_health(HealthTopic::Configuration, Some(error));
             }
         }
         service::notify("READY=1");
     }
 
     fn apply(&mut self, config: Config) {
-        for (what, is_same) in [
+        for (key, is_same) in [
             ("state_dir", config.state_dir == self.config.state_dir),
             ("socket", config.socket == self.config.socket),
             ("socket_group", config.group == self.config.group),
@@ -38,86 +40,81 @@ impl Node {
             ("[history]", config.keep == self.config.keep),
         ] {
             if !is_same {
-                tracing::warn!("{what} takes a restart to change");
+                tracing::warn!(key, "this setting changes only after a restart");
             }
         }
         config.log_warnings();
-        let configured = self.notifier.configure(config.rules.clone());
-        if let Err(error) = configured {
-            tracing::error!(%error, "the outlets cannot be had");
+        if let Err(error) = self.notifier.configure(config.rules.clone()) {
+            tracing::error!(%error, "cannot start the announcement worker");
         }
-        self.apply_agent(config.agent.as_ref(), ListenSource::New);
-        self.audit_worker.set_every(config.audit_every);
-        self.follower.redirect(config.places.clone(), config.instances.clone());
+        self.apply_agent(config.receiver.as_ref(), ListenSource::New);
+        self.audit_worker.set_interval(config.audit_every);
+        self.follower.set_locations(config.locations.clone(), config.instances.clone());
         self.config = Config {
             state_dir: self.config.state_dir.clone(),
             socket: self.config.socket.clone(),
             ..config
         };
-        self.watch_agents();
-        let news = self.follower.rediscover();
-        // Also those that are as they were may be told elsewhere now.
-        let instances = self.follower.instances().to_vec();
-        let heard = clock::now();
-        self.take(FollowerUpdate { instances: Some(instances), ..news }, heard);
-        self.store.set_health("configuration", None);
-        tracing::info!("the configuration was read again");
+        self.watch_agent_sockets();
+        let update = self.follower.rediscover();
+        // All instances, because the targets of an instance that has not changed may have changed.
+        let instances = Some(self.follower.instances().to_vec());
+        self.publish_update(FollowerUpdate { instances, ..update }, clock::now());
+        self.store.set_health(HealthTopic::Configuration, None);
+        tracing::info!("configuration reloaded");
     }
 
-    /// Opens, changes or closes the place where monitors report.
+    /// Starts, reconfigures or stops the receiver. A failure is reported, and the node runs without it.
     pub(super) fn apply_agent(
         &mut self,
-        config: Option<&AgentConfig>,
+        config: Option<&ReceiverConfig>,
         listen_source: ListenSource,
     ) {
         let applied = match (&mut self.receiver, config) {
             (Some(receiver), Some(config)) if receiver.config() == config => return,
             (Some(receiver), Some(config)) => receiver.configure(config),
-            (None, Some(_)) if self.closing.is_some() => {
-                tracing::info!(
-                    "the receiver before is still shutting down; the new one starts after it"
-                );
+            (None, Some(_)) if self.closing_receiver.is_some() => {
+                tracing::info!("the new receiver starts when the previous one has shut down");
                 return;
             }
             (None, Some(config)) => {
                 ReceiverService::open(config, &self.service_context(), listen_source)
-                    .map(|receiver| self.receive(Some(receiver)))
+                    .map(|receiver| self.replace_receiver(Some(receiver)))
             }
             (_, None) => {
-                self.receive(None);
+                self.replace_receiver(None);
                 Ok(())
             }
         };
-        // What it is for goes on without.
-        let why = applied.err().map(|error| ErrorChain(&error).to_string());
-        if let Some(why) = &why {
-            tracing::error!("[agent] is not taken: {why}");
+        let error = applied.err().map(|error| ErrorChain(&error).to_string());
+        if let Some(error) = &error {
+            tracing::error!(error, "cannot apply [receiver] of the configuration");
         }
-        self.store.set_health("agent", why);
+        self.store.set_health(HealthTopic::Receiver, error);
     }
 
-    /// From now on, monitors report to `receiver`, or to no receiver. The one before shuts down on a
-    /// thread of its own: it waits some seconds for monitors and deliveries, and the loop does not.
-    pub(super) fn receive(&mut self, receiver: Option<ReceiverService>) {
+    /// From now on, monitors report to `receiver`, or to no receiver. The previous one shuts down on a thread
+    /// of its own: it waits some seconds for monitors and deliveries, and the loop does not.
+    pub(super) fn replace_receiver(&mut self, receiver: Option<ReceiverService>) {
         self.receiver_handle.set(receiver.as_ref().map(ReceiverService::status));
-        let before = std::mem::replace(&mut self.receiver, receiver);
-        if let Some(closing) = before.and_then(ReceiverService::close) {
-            self.closing = Some(closing);
+        let previous = std::mem::replace(&mut self.receiver, receiver);
+        if let Some(closing) = previous.and_then(ReceiverService::close) {
+            self.closing_receiver = Some(closing);
         }
     }
 
-    /// When a receiver has shut down, starts the one that the configuration asks for by now.
-    pub(super) fn finish_closing(&mut self) {
-        if self.closing.take_if(|closing| closing.has_ended()).is_some() {
-            let agent = self.config.agent.clone();
+    /// Once a receiver has shut down, starts the one that the configuration asks for now.
+    pub(super) fn finish_closing_receiver(&mut self) {
+        if self.closing_receiver.take_if(|closing| closing.has_ended()).is_some() {
+            let agent = self.config.receiver.clone();
             self.apply_agent(agent.as_ref(), ListenSource::New);
         }
     }
 
-    /// For the end of the node: returns when no receiver runs any more.
+    /// Stops the receiver when the node stops; returns when it has shut down.
     pub(super) fn close_receiver_and_wait(&mut self) {
-        self.receive(None);
-        if let Some(closing) = self.closing.take() {
+        self.replace_receiver(None);
+        if let Some(closing) = self.closing_receiver.take() {
             closing.wait();
         }
     }

@@ -68,7 +68,7 @@ impl AnnounceHandle {
     /// The instance has become primary.
     pub(crate) fn announce(&self, transition: &Arc<Transition>, plan: AnnouncePlan) {
         let order = AnnounceOrder::Start(Arc::clone(transition), plan);
-        self.order(&transition.found.id, order);
+        self.order(&transition.instance.id, order);
     }
 
     /// It is primary no longer.
@@ -106,7 +106,7 @@ impl Running {
     /// Shows the announcer which of the instance's addresses there are.
     fn look(&mut self) -> Result<(), String> {
         let snapshot = self.query.own_snapshot().map_err(|error| ErrorChain(&error).to_string())?;
-        let wanted = &self.transition.found.vrrp.addresses;
+        let wanted = &self.transition.instance.vrrp.addresses;
         let of_ours = |facts: &&AddressFacts| {
             let name = snapshot.link(facts.target.link).map(|link| link.name);
             wanted
@@ -148,7 +148,7 @@ impl AnnounceWorker {
     }
 
     fn begin(&mut self, transition: Arc<Transition>, plan: AnnouncePlan) {
-        let found = &transition.found;
+        let found = &transition.instance;
         let opened = visit(found.netns.as_ref(), || {
             let query = NetnsQuery::open_own().map_err(|error| ErrorChain(&error).to_string())?;
             let announcer = Announcer::open(plan, AnnounceTrigger::Primary, None);
@@ -165,7 +165,7 @@ impl AnnounceWorker {
             return self.report(&running.transition, Err(error));
         }
         running.announcer.set_state(NeutronState::Primary, clock::now());
-        self.running.insert(running.transition.found.id.clone(), running);
+        self.running.insert(running.transition.instance.id.clone(), running);
     }
 
     /// Does what is due.
@@ -228,7 +228,7 @@ impl AnnounceWorker {
 
 /// Logs a note; tells what it means for the stage, if anything.
 fn tell(transition: &Transition, note: &AnnounceNote) -> Option<Result<(), String>> {
-    let id = &transition.found.id;
+    let id = &transition.instance.id;
     match note {
         AnnounceNote::Sent { target, link, .. } => {
             tracing::debug!(instance = %id, ip = %target.ip, %link, "announced");

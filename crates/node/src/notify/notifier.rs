@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use crate::discovery::InstanceConfig;
 use vipwatch_core::audit::AgentKnowledge;
-use vipwatch_core::{ErrorChain, InstanceId, Jitter, Moment, NeutronState, Role};
-use vipwatch_history::{LastRole, Latencies, Stage};
+use vipwatch_core::{ErrorChain, InstanceId, Jitter, Moment, NeutronState, Role, RoleKind};
+use vipwatch_history::{Latencies, Stage};
 use vipwatch_linux::clock;
 use vipwatch_outlets::agent::{AgentOutcome, AgentOutlet, AgentSettings};
 use vipwatch_outlets::state_file::{StateFile, WriteOutcome};
@@ -207,31 +207,38 @@ impl Notifier {
         self.outlets.get(id).map_or(&self.none, |outlets| &outlets.stages).clone()
     }
 
-    /// Whether programs or addresses were not told of the last change by the node before us.
-    pub(crate) fn is_owed(&self, found: &InstanceConfig, last: &LastRole) -> bool {
-        let Some(outlets) = self.outlets.get(&found.id) else { return false };
-        let role = last.role.as_str();
-        let is_open = |stage, wants: bool| wants && last.latencies.of(stage).is_none();
-        is_open(Stage::Hook, outlets.spec.others.hooks.iter().any(|hook| hook.on.contains(&role)))
-            || is_open(
+    /// Whether the last run delivered its role `kind` to every hook and webhook that wants it now. `latencies`
+    /// has the stages that were delivered.
+    pub(crate) fn is_delivered(
+        &self,
+        id: &InstanceId,
+        kind: RoleKind,
+        latencies: &Latencies,
+    ) -> bool {
+        let Some(outlets) = self.outlets.get(id) else { return true };
+        let role = kind.as_str();
+        let is_open = |stage, is_wanted: bool| is_wanted && latencies.of(stage).is_none();
+        let others = &outlets.spec.others;
+        !is_open(Stage::Hook, others.hooks.iter().any(|hook| hook.on.contains(&role)))
+            && !is_open(
                 Stage::Webhook,
-                outlets.spec.others.webhooks.iter().any(|webhook| webhook.on.contains(&role)),
+                others.webhooks.iter().any(|webhook| webhook.on.contains(&role)),
             )
     }
 
     /// Who will be told of this change.
     pub(crate) fn expected(&self, transition: &Transition) -> Vec<Stage> {
-        let Some(outlets) = self.outlets.get(&transition.found.id) else { return Vec::new() };
+        let Some(outlets) = self.outlets.get(&transition.instance.id) else { return Vec::new() };
         let role = transition.to.as_str();
         let spec = &outlets.spec.others;
         let is_told = |stage: &Stage| match stage {
             Stage::File => true,
             Stage::Announce => transition.to == Role::Primary,
             Stage::Hook => {
-                transition.is_news && spec.hooks.iter().any(|hook| hook.on.contains(&role))
+                transition.must_notify && spec.hooks.iter().any(|hook| hook.on.contains(&role))
             }
             Stage::Webhook => {
-                transition.is_news && spec.webhooks.iter().any(|one| one.on.contains(&role))
+                transition.must_notify && spec.webhooks.iter().any(|one| one.on.contains(&role))
             }
             Stage::Agent => transition.to.neutron_state().is_some(),
         };
@@ -248,9 +255,9 @@ impl Notifier {
     pub(crate) fn perform(&mut self, transition: &Arc<Transition>) -> PublishResult {
         let mut performed = self.tell_inline(transition);
         if !self.unreached.is_empty() {
-            self.unreached.retain(|(id, _)| *id != transition.found.id);
+            self.unreached.retain(|(id, _)| *id != transition.instance.id);
         }
-        if transition.is_news {
+        if transition.must_notify {
             performed.superseded = self.enqueue(transition, |_, _| true);
         }
         performed
@@ -266,7 +273,7 @@ impl Notifier {
         failures: &Failures,
     ) -> PublishResult {
         let mut performed = self.tell_inline(transition);
-        let id = &transition.found.id;
+        let id = &transition.instance.id;
         // Without outlets, too: the deliveries to those that were removed are forgotten.
         let outlets = self.outlets.get(id);
         let now = outlets.map(|outlets| Arc::clone(&outlets.spec.others)).unwrap_or_default();
@@ -294,7 +301,7 @@ impl Notifier {
     /// Tells the outlets that need no queue.
     fn tell_inline(&mut self, transition: &Arc<Transition>) -> PublishResult {
         let mut performed = PublishResult::default();
-        let id = &transition.found.id;
+        let id = &transition.instance.id;
         let Some(outlets) = self.outlets.get_mut(id) else { return performed };
         outlets.last = Some(Arc::clone(transition));
         if let Some(file) = &mut outlets.file {
@@ -302,7 +309,7 @@ impl Notifier {
             if let Some(report) = file_report(written, transition) {
                 performed.reports.push(report);
             } else {
-                let taken = micros(transition.heard, clock::now());
+                let taken = micros(transition.read_at, clock::now());
                 performed.latencies.set(Stage::File, taken);
             }
         }
@@ -328,7 +335,7 @@ impl Notifier {
         transition: &Arc<Transition>,
         is_chosen: impl Fn(Stage, &str) -> bool,
     ) -> usize {
-        let Some(outlets) = self.outlets.get(&transition.found.id) else { return 0 };
+        let Some(outlets) = self.outlets.get(&transition.instance.id) else { return 0 };
         let others = Arc::clone(&outlets.spec.others);
         let letter: Arc<dyn Notification> = Arc::<Transition>::clone(transition);
         let node = &self.node;
@@ -491,7 +498,7 @@ impl Round<'_> {
         outstanding: &mut Outstanding,
         job: impl Fn() -> J,
     ) -> usize {
-        let (id, seq) = (&self.transition.found.id, self.transition.seq);
+        let (id, seq) = (&self.transition.instance.id, self.transition.seq);
         let role = self.transition.to.as_str();
         let is_due = |target: &&Arc<T>| {
             let name = target.name();

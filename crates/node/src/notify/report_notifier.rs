@@ -30,7 +30,7 @@ use vipwatch_receiver::{ReportSink, SettledReport};
 
 pub use self::delivery_log::{DeliveryLog, ReportTargetView};
 use self::upstream::UpstreamHandle;
-use crate::config::{AgentConfig, DeliveryMode, Hook, Upstream, Webhook};
+use crate::config::{DeliveryMode, Hook, ReceiverConfig, Upstream, Webhook};
 use crate::notify::keyed_queue::KeyedQueue;
 use crate::notify::outlet::Notification;
 use crate::notify::post::known_as;
@@ -44,7 +44,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Routers that are set up at a time.
 const AT_ONCE: usize = 4;
 
-/// What holds, as it is told: `vipwatch.claim/1`.
+/// What holds, as it is told: `vipwatch.report/1`.
 #[derive(Debug)]
 pub(crate) struct ReportNotification {
     settled: SettledReport,
@@ -68,7 +68,7 @@ impl Notification for ReportNotification {
         let SettledReport { instance, state: claim, from, seq, at } = &self.settled;
         let at = millis(*at);
         json!({
-            "schema": "vipwatch.claim/1", "node": node, "seq": seq, "at": at, "time": time_text(at),
+            "schema": "vipwatch.report/1", "node": node, "seq": seq, "at": at, "time": time_text(at),
             "id": instance.as_str(), "from": from.map(ReportedState::as_str), "to": claim.as_str(),
             "state": claim.server_name(),
         })
@@ -121,7 +121,7 @@ impl ReportNotifier {
     /// of all that holds, by `settled`, which is asked while nobody else is told.
     pub(crate) fn configure(
         &self,
-        config: &AgentConfig,
+        config: &ReceiverConfig,
         settled: impl FnOnce() -> Vec<SettledReport>,
     ) -> io::Result<()> {
         match self.0.lock() {
@@ -136,7 +136,7 @@ impl ReportNotifier {
 }
 
 impl TargetTable {
-    fn configure(&mut self, config: &AgentConfig, settled: &[SettledReport]) -> io::Result<()> {
+    fn configure(&mut self, config: &ReceiverConfig, settled: &[SettledReport]) -> io::Result<()> {
         let wanted = wanted(config);
         let mut before = std::mem::take(&mut self.parties);
         let mut others = Vec::new();
@@ -254,12 +254,12 @@ impl TargetTable {
 }
 
 /// Who is told by a configuration, for people.
-pub fn parties(config: &AgentConfig) -> Vec<String> {
+pub fn parties(config: &ReceiverConfig) -> Vec<String> {
     wanted(config).into_iter().map(|(name, _)| name.to_string()).collect()
 }
 
 /// What a configuration asks for, each with a name of its own.
-fn wanted(config: &AgentConfig) -> Vec<(Arc<str>, Wanted<'_>)> {
+fn wanted(config: &ReceiverConfig) -> Vec<(Arc<str>, Wanted<'_>)> {
     let ipv6 = config
         .has_ipv6_params
         .then(|| ("ipv6 parameters".to_owned(), Wanted::Ipv6(config.state_path.as_path())));

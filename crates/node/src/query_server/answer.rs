@@ -8,9 +8,8 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, SystemTime};
 
 use crate::discovery::ConfigProblem;
-use crate::watch::look::netns_snapshot;
 use serde_json::{Value, json};
-use vipwatch_core::role::{AddressState, address_state};
+use vipwatch_core::role::AddressState;
 use vipwatch_core::{InstanceId, NeutronState, Role};
 use vipwatch_history::{HistoryEntry as Recorded, HistoryError, Query, Reader, RecorderRun};
 use vipwatch_linux::netns_query::NetnsQuery;
@@ -19,7 +18,7 @@ use vipwatch_linux::process::release_spare_heap;
 use super::{QueryContext, QuerySource, Why, refusal, reports, say};
 use crate::audit::{DatedFinding, GRACE};
 use crate::selection::Selection;
-use crate::state::{InstanceEntry, PublishedState};
+use crate::state::{HealthProblem, HealthTopic, InstanceEntry, PublishedState};
 use crate::transition::{latencies_json, millis, time_text};
 
 /// From so many instances on, an answer is large.
@@ -63,7 +62,7 @@ pub fn answer_once(question: &Value, context: &QueryContext) -> Value {
         "show" => show(context, question["id"].as_str().unwrap_or_default()),
         "doctor" => doctor(context),
         "history" => history(context, question),
-        "agent" => reports::answer(context),
+        "receiver" => reports::answer(context),
         other => refusal(Why::No, &format!("nobody here knows how to {other:?}")),
     }
 }
@@ -113,8 +112,9 @@ fn status(context: &QueryContext, wanted: &[String]) -> Value {
 
 fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
     let InstanceEntry {
-        found,
+        instance: found,
         role,
+        addresses: known,
         since,
         seq,
         cause,
@@ -122,34 +122,25 @@ fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
         failures,
         agent,
         stages,
-        is_news: _,
+        must_notify: _,
+        audit: _,
     } = entry;
-    // Of half an instance, which half?
-    let snapshot = match role {
-        Role::Partial { .. } => {
-            netns_snapshot(&mut NetnsQuery::open().ok(), found.netns.as_ref()).ok()
-        }
-        _ => None,
-    };
-    let held = |link, cidr| match role {
+    let held = |at: usize| match role {
         Role::Primary => Some(true),
         Role::Backup | Role::Fault(_) => Some(false),
-        Role::Partial { .. } | Role::Unknown(_) => snapshot
-            .as_ref()
-            .map(|snapshot| address_state(snapshot, link, cidr) == AddressState::Held),
+        Role::Partial { .. } => known.get(at).map(|state| *state == AddressState::Held),
+        Role::Unknown(_) => None,
     };
     let watched = found.watched();
-    let addresses = watched.iter().map(|(link, cidr)| {
-        json!({
-            "cidr": cidr.to_string(), "link": link.to_string(), "held": held(*link, *cidr),
-        })
+    let addresses = watched.iter().enumerate().map(|(at, (link, cidr))| {
+        json!({ "cidr": cidr.to_string(), "link": link.to_string(), "held": held(at) })
     });
     let addresses: Value = addresses.collect();
     let since = Some(millis(*since)).filter(|since| *since > 0);
     let reason = role.reason();
     let failures: Value = failures
         .iter()
-        .map(|((stage, whom), why)| json!({ "stage": stage.word(), "whom": whom, "error": why }))
+        .map(|((stage, whom), why)| json!({ "stage": stage.word(), "target": whom, "error": why }))
         .collect();
     let stages: Vec<&str> = stages.iter().map(|stage| stage.word()).collect();
     let agent = agent.as_ref().map(|agent| {
@@ -159,13 +150,13 @@ fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
     json!({
         "id": found.id.as_str(), "role": role.as_str(),
         "reason": (!reason.is_empty()).then_some(reason),
-        "since": since, "since_time": since.map(time_text), "seq": seq, "cause": cause.word(),
+        "since": since, "since_time": since.map(time_text), "seq": seq, "cause": cause.as_str(),
         "origin": found.origin.word(), "netns": found.netns.as_ref().map(ToString::to_string),
         "name": found.vrrp.name, "interface": found.vrrp.interface.to_string(),
         "vrid": found.vrrp.vrid, "priority": found.vrrp.priority,
         "file": found.file.display().to_string(), "line": found.vrrp.position.line,
         "addresses": addresses, "stages": stages, "latencies": latencies_json(latencies),
-        "failures": failures, "agent": agent, "claim": reports::of(context, &found.id),
+        "failures": failures, "agent": agent, "report": reports::of(context, &found.id),
     })
 }
 
@@ -190,46 +181,55 @@ fn show(context: &QueryContext, prefix: &str) -> Value {
             return refusal(Why::Missing, &format!("there is no instance {prefix:?} on this node"));
         }
         several => {
-            let ids: Vec<&str> = several.iter().take(5).map(|one| one.found.id.as_str()).collect();
+            let ids: Vec<&str> =
+                several.iter().take(5).map(|one| one.instance.id.as_str()).collect();
             let text = format!("{prefix:?} could be {} of them", several.len());
             return refusal(Why::Missing, &format!("{text}: {} …", ids.join(", ")));
         }
     };
-    let mut query = NetnsQuery::open().ok();
-    let Some((entry, findings)) =
-        context.audit.look_at(&context.store, &entry.found.id, &mut query)
-    else {
+    let id = entry.instance.id.clone();
+    drop(view);
+    if context.source == QuerySource::Kernel {
+        context.audit.run([id.clone()], &mut NetnsQuery::open().ok(), || {});
+    }
+    let Some(entry) = context.store.entry(&id) else {
         return refusal(Why::Missing, &format!("{prefix:?} has just gone"));
     };
-    let snapshot = netns_snapshot(&mut query, entry.found.netns.as_ref());
     let mut shown = instance(context, &entry);
-    shown["addresses"] = entry
-        .found
-        .vrrp
-        .addresses
-        .iter()
-        .map(|address| {
-            let what = snapshot.as_ref().ok();
-            let what = what.map(|snapshot| address_state(snapshot, address.link, address.cidr));
-            json!({
-                "cidr": address.cidr.to_string(), "link": address.link.to_string(),
-                "held": what.map(|what| what == AddressState::Held),
-                "state": what.map(|what| what.to_string()), "excluded": address.is_excluded,
-            })
-        })
-        .collect();
-    let id = entry.found.id.to_string();
+    shown["addresses"] = addresses(&entry);
+    let id = entry.instance.id.to_string();
     let query =
         Query { since: None, instance: Some(id.clone()), exact: true, limit: Some(TIMELINE) };
-    let (timeline, error) = match read_history(context, |reader| reader.changes(&query)) {
+    let (timeline, error) = match read_history(context, |reader| reader.transitions(&query)) {
         Ok(changes) => (changes.iter().map(change).collect(), None),
         Err(error) => (json!([]), Some(error.to_string())),
     };
+    let audit = entry.current_audit();
+    let findings = audit.map(|audit| &*audit.findings).unwrap_or_default();
     let findings: Value = findings.iter().map(|aged| finding(Some(&id), aged)).collect();
     json!({
         "schema": "vipwatch.show/1", "node": &*context.node, "instance": shown,
-        "findings": findings, "timeline": timeline, "history_error": error,
+        "findings": findings, "audited": audit.map(|audit| millis(audit.at)),
+        "timeline": timeline, "history_error": error,
     })
+}
+
+/// All addresses of an instance with their state: that of the addresses that decide the role from the instance
+/// table, that of the others from the last audit; null if it is not known.
+fn addresses(entry: &InstanceEntry) -> Value {
+    let unwatched = entry.current_audit().map(|audit| &*audit.unwatched).unwrap_or_default();
+    let mut watched = entry.addresses.iter();
+    let mut unwatched = unwatched.iter();
+    let each = entry.instance.vrrp.addresses.iter().map(|address| {
+        let is_watched = entry.instance.watches(address);
+        let state = if is_watched { watched.next() } else { unwatched.next() };
+        json!({
+            "cidr": address.cidr.to_string(), "link": address.link.to_string(),
+            "held": state.map(|state| *state == AddressState::Held),
+            "state": state.map(ToString::to_string), "excluded": address.is_excluded,
+        })
+    });
+    each.collect()
 }
 
 fn finding(id: Option<&str>, aged: &DatedFinding) -> Value {
@@ -253,20 +253,26 @@ fn doctor(context: &QueryContext) -> Value {
             "hint": "nothing is recorded and nobody is told: systemctl start vipwatch-node",
         }));
     }
-    for (name, since, what) in context.store.health_problems() {
+    for HealthProblem { topic, since, text } in context.store.health_problems() {
         let age = SystemTime::now().duration_since(since).unwrap_or_default();
-        let hint = match name {
-            "configuration" => "mend it and reload; `vipwatch config check` says what is wrong",
-            "agent" => "mend what it says and reload: monitors cannot report until then",
-            "socket" => "stop the other process and restart the node",
-            "history" => {
+        let hint = match topic {
+            HealthTopic::Configuration => {
+                "mend it and reload; `vipwatch config check` says what is wrong"
+            }
+            HealthTopic::Receiver => {
+                "mend what it says and reload: monitors cannot report until then"
+            }
+            HealthTopic::Socket => "stop the other process and restart the node",
+            HealthTopic::History => {
                 "see that the disk has room and can be written; the node tries again by itself, \
                  and counts the changes that are not recorded"
             }
-            _ => "it works, and takes more sockets; root on Linux 4.20 or later does with one",
+            HealthTopic::OneSocket => {
+                "it works, and takes more sockets; root on Linux 4.20 or later does with one"
+            }
         };
         findings.push(json!({
-            "id": null, "name": format!("node-{name}"), "severity": "wrong", "text": what,
+            "id": null, "name": format!("node-{}", topic.word()), "severity": "wrong", "text": text,
             "hint": hint, "since": millis(since), "age_seconds": age.as_secs(),
         }));
     }
@@ -283,24 +289,26 @@ fn doctor(context: &QueryContext) -> Value {
     findings.extend(clashes(&view));
     findings.extend(flapping(context));
     let mut young = 0;
-    let mut query = NetnsQuery::open().ok();
-    for id in view.entries.keys() {
-        let Some((entry, aged)) = context.audit.look_at(&context.store, id, &mut query) else {
-            continue;
-        };
-        for aged in aged {
+    drop(view);
+    // The one query that reads the kernel: all instances are audited now.
+    let ids: Vec<InstanceId> = context.store.view().entries.keys().cloned().collect();
+    context.audit.run(ids, &mut NetnsQuery::open().ok(), || {});
+    let view = context.store.view();
+    for (id, entry) in &view.entries {
+        let audit = entry.current_audit();
+        for aged in audit.map(|audit| &*audit.findings).unwrap_or_default() {
             // A failover is not over for everybody at the same moment.
             let is_young = aged.since.elapsed().is_ok_and(|age| age < GRACE)
                 && entry.since.elapsed().is_ok_and(|age| age < GRACE);
             if is_young {
                 young += 1;
             } else {
-                findings.push(finding(Some(id.as_str()), &aged));
+                findings.push(finding(Some(id.as_str()), aged));
             }
         }
         for ((stage, whom), why) in &entry.failures {
             findings.push(json!({
-                "id": entry.found.id.as_str(), "name": format!("{}-not-told", stage.word()),
+                "id": entry.instance.id.as_str(), "name": format!("{}-failed", stage.word()),
                 "severity": "wrong", "text": format!("{whom}: {why}"), "since": millis(entry.since), "age_seconds": null,
                 "hint": "see the log for what was tried",
             }));
@@ -325,7 +333,7 @@ fn clashes(view: &PublishedState) -> Vec<Value> {
         }));
     };
     for entry in view.entries.values() {
-        let found = &entry.found;
+        let found = &entry.instance;
         let (id, netns) = (found.id.as_str(), found.netns.clone());
         if let Some(vrid) = found.vrrp.vrid {
             // Each family has its own.
@@ -342,7 +350,7 @@ fn clashes(view: &PublishedState) -> Vec<Value> {
         for (_, cidr) in found.watched() {
             if let Some(other) = claims.insert((netns.clone(), cidr.addr()), id) {
                 let text = format!("{} is configured for {other} too", cidr.addr());
-                add(id, "address-claimed-twice", text, "an address belongs to one instance");
+                add(id, "address-configured-twice", text, "an address belongs to one instance");
             }
         }
     }
@@ -352,12 +360,12 @@ fn clashes(view: &PublishedState) -> Vec<Value> {
 fn flapping(context: &QueryContext) -> Vec<Value> {
     let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
     let flaps = read_history(context, |reader| reader.flaps(millis(since)));
-    let often = flaps.unwrap_or_default().into_iter().filter(|flaps| flaps.changes >= FLAPS);
+    let often = flaps.unwrap_or_default().into_iter().filter(|flaps| flaps.transitions >= FLAPS);
     let each = often.map(|flaps| {
         let minutes = FLAP_SPAN.as_secs() / 60;
         json!({
             "id": flaps.instance, "name": "flapping", "severity": "broken",
-            "text": format!("{} changes within {minutes} minutes", flaps.changes),
+            "text": format!("{} changes within {minutes} minutes", flaps.transitions),
             "hint": "look for lost advertisements, two equal priorities, or a busy node",
             "since": flaps.first, "age_seconds": null,
         })
@@ -399,7 +407,7 @@ fn history(context: &QueryContext, question: &Value) -> Value {
 fn is_known(context: &QueryContext, reader: &Reader, id: &str) -> bool {
     let is_followed =
         id.parse().is_ok_and(|id: InstanceId| context.store.view().entries.contains_key(&id));
-    is_followed || reader.knows(id).unwrap_or(false)
+    is_followed || reader.has_instance(id).unwrap_or(false)
 }
 
 /// The history, for programs.
@@ -408,7 +416,7 @@ fn history_json(
     query: &Query,
     node: &str,
 ) -> Result<Value, vipwatch_history::HistoryError> {
-    let changes: Value = reader.changes(query)?.iter().map(change).collect();
+    let changes: Value = reader.transitions(query)?.iter().map(change).collect();
     let since = query.since.unwrap_or(i64::MIN);
     // A gap that had ended before is none of what was asked for.
     let runs = reader.runs()?;
@@ -422,14 +430,14 @@ fn history_json(
     let flaps = reader.flaps(since)?;
     let flaps = flaps.iter().filter(|flaps| wanted(&flaps.instance)).map(|flaps| {
         json!({
-            "id": flaps.instance, "changes": flaps.changes, "primary": flaps.primary,
+            "id": flaps.instance, "transitions": flaps.transitions, "primary": flaps.primary,
             "first": flaps.first, "last": flaps.last,
         })
     });
     let flaps: Value = flaps.collect();
     let life = |run: &RecorderRun| json!({ "began": run.began, "seen": run.seen, "ended": run.ended, "dropped": run.dropped });
     Ok(json!({
-        "schema": "vipwatch.history/1", "node": node, "changes": changes, "flaps": flaps,
+        "schema": "vipwatch.history/1", "node": node, "transitions": changes, "flaps": flaps,
         "runs": runs.iter().map(life).collect::<Value>(),
     }))
 }
@@ -445,12 +453,12 @@ fn change(entry: &Recorded) -> Value {
 
 /// Tells where everybody stands, and then what happens, until nobody listens.
 fn watch(context: &QueryContext, wanted: &[String], mut stream: &UnixStream) -> io::Result<()> {
-    let (view, ear) = context.store.listen();
+    let (view, ear) = context.store.subscribe();
     let mut selection = selection(&view, wanted);
     let mut text = String::new();
     for entry in selected(&view, &selection) {
         let mut line = instance(context, entry);
-        line["schema"] = json!("vipwatch.standing/1");
+        line["schema"] = json!("vipwatch.instance/1");
         line["node"] = json!(&*context.node);
         let _ = writeln!(text, "{line}");
         if text.len() > 32 << 10 {
@@ -482,7 +490,8 @@ fn watch(context: &QueryContext, wanted: &[String], mut stream: &UnixStream) -> 
 fn is_wanted(line: &str, selection: &mut Selection, seen: i64) -> bool {
     let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
     // It was in the picture already.
-    if line["schema"] == "vipwatch.change/1" && line["seq"].as_i64().is_some_and(|seq| seq <= seen)
+    if line["schema"] == "vipwatch.transition/1"
+        && line["seq"].as_i64().is_some_and(|seq| seq <= seen)
     {
         return false;
     }

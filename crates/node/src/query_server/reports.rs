@@ -23,7 +23,7 @@ pub(super) fn of(context: &QueryContext, id: &InstanceId) -> Option<Value> {
 fn claim(role: &RouterReport) -> Value {
     let RouterReport { state: claim, at, settled, is_held, reports, acted_seq: _ } = role;
     json!({
-        "claim": claim.as_str(), "at": millis(*at), "age_seconds": age(*at),
+        "reported": claim.as_str(), "at": millis(*at), "age_seconds": age(*at),
         "settled": settled.map(ReportedState::as_str), "state": settled.map(ReportedState::server_name),
         "held": is_held, "reports": reports,
     })
@@ -33,12 +33,12 @@ fn age(at: SystemTime) -> u64 {
     at.elapsed().unwrap_or_default().as_secs()
 }
 
-/// All claims, what was counted, and who was told: `vipwatch.agent/1`.
+/// All claims, what was counted, and who was told: `vipwatch.receiver/1`.
 pub(super) fn answer(context: &QueryContext) -> Value {
     let claims = context.receiver_handle.status();
     let view = claims.as_ref().and_then(|claims| Some(claims.view.lock().ok()?.clone()));
     let (Some(claims), Some(view)) = (claims, view) else {
-        return refusal(Why::Missing, "nobody reports here: this is not an agent");
+        return refusal(Why::Missing, "this process does not run a receiver");
     };
     let routers = view.instances.iter().map(|(id, role)| {
         let mut router = claim(role);
@@ -48,10 +48,10 @@ pub(super) fn answer(context: &QueryContext) -> Value {
     let report_notifier = claims.deliveries.parties();
     let report_notifier = report_notifier.iter().map(|(name, party)| duty(name, party));
     json!({
-        "schema": "vipwatch.agent/1", "node": &*context.node, "since": millis(claims.since),
-        "routers": routers.collect::<Value>(), "duties": report_notifier.collect::<Value>(),
+        "schema": "vipwatch.receiver/1", "node": &*context.node, "since": millis(claims.since),
+        "routers": routers.collect::<Value>(), "targets": report_notifier.collect::<Value>(),
         "accepted": view.accepted, "coalesced": view.coalesced, "rejected": view.rejected,
-        "unable": view.unavailable, "pending": view.pending, "connections": view.connections,
+        "unavailable": view.unavailable, "pending": view.pending, "connections": view.connections,
         "problems": view.problems.iter().map(problem).collect::<Value>(),
     })
 }
@@ -64,7 +64,7 @@ fn duty(name: &str, party: &ReportTargetView) -> Value {
     let failing = party.failing.iter().take(SOME);
     let failing = failing.map(|(id, why)| json!({ "id": id.as_str(), "error": why }));
     json!({
-        "party": name, "pending": party.owed.len(), "told": party.told,
+        "target": name, "pending": party.owed.len(), "delivered": party.told,
         "failures": party.failures, "superseded": party.superseded, "failing": failing.collect::<Value>(),
     })
 }
@@ -76,7 +76,7 @@ pub(super) fn findings(context: &QueryContext, view: &PublishedState) -> Vec<Val
     let problems = claims.view.lock().map(|view| view.problems.clone()).unwrap_or_default();
     for (name, text) in problems {
         let hint = match name {
-            "socket" => "stop the other process, or remove [agent]; then restart this one",
+            "socket" => "stop the other process, or remove [receiver]; then restart this one",
             _ => {
                 "see that the disk has room and can be written; the receiver tries again by itself"
             }
@@ -95,7 +95,7 @@ pub(super) fn findings(context: &QueryContext, view: &PublishedState) -> Vec<Val
     };
     for id in strangers.iter().take(SOME) {
         findings.push(json!({
-            "id": id, "name": "claim-about-a-stranger", "severity": "odd",
+            "id": id, "name": "report-for-unknown-instance", "severity": "odd",
             "text": "a monitor has reported about it, and nothing on this node is called so",
             "hint": "its router was deleted and its monitor was left, or its keepalived.conf is not found",
             "since": null, "age_seconds": null,
@@ -108,9 +108,9 @@ pub(super) fn findings(context: &QueryContext, view: &PublishedState) -> Vec<Val
             count => format!(" (and {} more)", count - 1),
         };
         findings.push(json!({
-            "id": id.as_str(), "name": "duty-not-done", "severity": "wrong",
+            "id": id.as_str(), "name": "delivery-failed", "severity": "wrong",
             "text": format!("{name}: {why}{others}"),
-            "hint": "see the log for what was tried; `vipwatch agent status` has the backlog",
+            "hint": "see the log for what was tried; `vipwatch receiver status` has the backlog",
             "since": null, "age_seconds": null,
         }));
     }

@@ -1,5 +1,5 @@
-//! Follows the instances of this node: finds them, listens to their namespaces, and tells what has
-//! changed. [`Node`](crate::Node) acts on it; `vipwatch watch` shows it where no node runs.
+//! Follows the instances of this node: scans the configuration for them, watches their namespaces, and reports
+//! what has changed. [`Node`](crate::Node) publishes it; `vipwatch watch` prints it where no node runs.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,10 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::discovery::{
-    ConfigLocations, ConfigProblem, ConfigScanner, DiscoveryResult, InstanceConfig, SETTLE,
-};
-use crate::watch::instance_table::{InstanceTable, NetnsSearch, RoleChange};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vipwatch_core::{Fault, Moment, Role};
@@ -20,248 +16,263 @@ use vipwatch_linux::netns::DIRECTORY;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
 
 use crate::config::Listen;
+use crate::discovery::{
+    ConfigLocations, ConfigProblem, ConfigScanner, DiscoveryResult, InstanceConfig, SETTLE,
+};
+use crate::watch::instance_table::{AddressChange, InstanceTable, NetnsSearch, RoleChange};
 
-/// How often everything is looked for again, although no directory has news.
-const REDISCOVER: Duration = Duration::from_mins(5);
+/// Time between two scans if no watched directory changes.
+const SCAN_INTERVAL: Duration = Duration::from_mins(5);
 
-/// The same, where a directory cannot be watched, perhaps because it is not there yet.
-const REDISCOVER_BLIND: Duration = Duration::from_secs(10);
+/// The same while a directory cannot be watched, for example because it does not exist yet.
+const UNWATCHED_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long news of directories may gather; and in times of what a look takes.
-const GATHER: Duration = Duration::from_millis(20);
-const GATHER_TIMES: u32 = 20;
+/// Delay between a change in a directory and the scan, so that one scan covers many changes: at least this
+/// long, and at least [`SCAN_DELAY_TIMES`] as long as the last scan took.
+const SCAN_DELAY: Duration = Duration::from_millis(20);
+const SCAN_DELAY_TIMES: u32 = 20;
 
-/// What waiting brought.
+/// What has changed since the last update.
 #[derive(Debug, Default)]
 pub struct FollowerUpdate {
-    /// Whose role had changed before anything was looked for.
-    pub heard: Vec<RoleChange>,
-    /// Whose role has changed, or is known, since.
+    /// Role changes before the scan; their instances may be gone after it.
+    pub changes_before_scan: Vec<RoleChange>,
+    /// Role changes after the scan, including the first role of new instances.
     pub changes: Vec<RoleChange>,
-    /// What is wrong with the configuration now, if that is not what was wrong before.
+    /// Changes of addresses without a role change; newer than the role changes above.
+    pub address_changes: Vec<AddressChange>,
+    /// All problems with the configuration; `None` if they are the same as before.
     pub problems: Option<Vec<ConfigProblem>>,
-    /// Everything that is followed now, if that is not what was followed before.
+    /// All instances; `None` if they are the same as before.
     pub instances: Option<Vec<Arc<InstanceConfig>>>,
-    /// An agent's socket may have come.
-    pub has_agents: bool,
+    /// The socket of an agent may have appeared.
+    pub has_agent_sockets: bool,
 }
 
-/// How much of what matters is watched.
+/// How many of the directories that matter are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Cover {
-    Whole,
-    /// All of it, some since this moment only.
+enum Coverage {
+    Complete,
+    /// All of them, but the watch of some began after the scan: a change in between was missed.
     New,
-    /// Not all.
-    Partial,
+    Incomplete,
 }
 
-/// Follows what there is.
+/// Scans for instances, and follows them.
 #[derive(Debug)]
 pub struct Follower {
     scanner: ConfigScanner,
-    notices: Option<DirectoryWatcher>,
+    /// `None` if the host has no inotify instance left; then only the scan interval counts.
+    directories: Option<DirectoryWatcher>,
     table: InstanceTable,
     instances: Vec<Arc<InstanceConfig>>,
     problems: Vec<ConfigProblem>,
-    /// When to look again, whatever happens.
-    next: Moment,
-    /// A name has come or gone since the last look.
-    reach: NetnsSearch,
-    /// What the last look took.
-    took: Duration,
-    /// How long to wait for a namespace that has a name and is not there.
-    patience: Duration,
-    /// Where agents have their sockets.
-    agents: Vec<PathBuf>,
-    /// Changes that are published only if their instance is still there after the next look: its namespace
-    /// has gone while its file was missing, so it is being deleted.
+    next_scan: Moment,
+    /// What the next scan looks up: all namespaces if a name was added or removed since the last one.
+    netns_search: NetnsSearch,
+    last_scan_took: Duration,
+    /// Delay until the next attempt to open a namespace that has a name and cannot be opened.
+    netns_retry: Duration,
+    /// The directories in which agents have their sockets.
+    agent_directories: Vec<PathBuf>,
+    /// Changes that are reported only if the instance still exists after the next scan: its namespace was
+    /// deleted while its file was missing, so it is probably being deleted.
     withheld: Vec<RoleChange>,
 }
 
 impl Follower {
-    /// Follows nobody yet. Takes root, or `CAP_NET_BROADCAST` and `CAP_NET_ADMIN`.
+    /// Opens the netlink socket; the first [`Self::rediscover`] finds the instances. `own` are instances from
+    /// the node's own configuration. Needs root, or `CAP_NET_BROADCAST` and `CAP_NET_ADMIN`.
     pub fn open(
-        places: ConfigLocations,
+        locations: ConfigLocations,
         own: Vec<Arc<InstanceConfig>>,
         listen: Listen,
     ) -> io::Result<Self> {
         let watcher = match listen {
             Listen::Auto => NetnsWatcher::open()?,
-            Listen::Each => NetnsWatcher::open_per_netns()?,
+            Listen::PerNetns => NetnsWatcher::open_per_netns()?,
         };
         Ok(Self {
-            scanner: ConfigScanner::new(places, own),
-            // A host that has no more of them is looked at now and then.
-            notices: DirectoryWatcher::new().ok(),
+            scanner: ConfigScanner::new(locations, own),
+            directories: DirectoryWatcher::new().ok(),
             table: InstanceTable::over(watcher),
             instances: Vec::new(),
             problems: Vec::new(),
-            next: clock::now(),
-            reach: NetnsSearch::All,
-            took: Duration::ZERO,
-            patience: SETTLE,
-            agents: Vec::new(),
+            next_scan: clock::now(),
+            netns_search: NetnsSearch::All,
+            last_scan_took: Duration::ZERO,
+            netns_retry: SETTLE,
+            agent_directories: Vec::new(),
             withheld: Vec::new(),
         })
     }
 
-    /// What listens to the kernel.
+    /// The table of the followed instances.
     pub fn table(&mut self) -> &mut InstanceTable {
         &mut self.table
     }
 
-    /// Looks elsewhere, from the next [`Self::rediscover`] on.
-    pub fn redirect(&mut self, places: ConfigLocations, own: Vec<Arc<InstanceConfig>>) {
-        self.scanner.redirect(places, own);
+    /// Scans these locations from the next [`Self::rediscover`] on.
+    pub fn set_locations(&mut self, locations: ConfigLocations, own: Vec<Arc<InstanceConfig>>) {
+        self.scanner.set_locations(locations, own);
     }
 
-    /// Tells when something happens to a socket in one of `directories`, from the next
+    /// Reports changes in these directories as [`FollowerUpdate::has_agent_sockets`], from the next
     /// [`Self::rediscover`] on.
-    pub fn watch_agents(&mut self, directories: impl IntoIterator<Item = PathBuf>) {
-        self.agents = directories.into_iter().collect();
+    pub fn watch_agent_sockets(&mut self, directories: impl IntoIterator<Item = PathBuf>) {
+        self.agent_directories = directories.into_iter().collect();
     }
 
-    /// Everything that is followed.
+    /// All followed instances.
     pub fn instances(&self) -> &[Arc<InstanceConfig>] {
         &self.instances
     }
 
-    /// What to wait for.
+    /// The file descriptors to poll: [`Self::read`] is due when one of them is readable.
     pub fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        [Some(self.table.as_fd()), self.notices.as_ref().map(AsFd::as_fd)].into_iter().flatten()
+        let directories = self.directories.as_ref().map(AsFd::as_fd);
+        [Some(self.table.as_fd()), directories].into_iter().flatten()
     }
 
-    /// When [`Self::take`] has something to do, although nothing has happened.
+    /// When [`Self::read`] is due although no file descriptor is readable.
     pub fn due(&self) -> Moment {
-        self.table.due().map_or(self.next, |due| due.min(self.next))
+        self.table.due().map_or(self.next_scan, |due| due.min(self.next_scan))
     }
 
-    /// Looks for instances again, and tells where those stand that are new or have moved.
+    /// Scans for instances now, and reports the role of those that are new or are configured differently.
     pub fn rediscover(&mut self) -> FollowerUpdate {
         let began = clock::now();
         let DiscoveryResult { instances, problems, is_unsettled, hold_ends_in } =
-            self.scanner.look();
+            self.scanner.scan();
         let is_same = |(a, b): (&Arc<InstanceConfig>, &Arc<InstanceConfig>)| Arc::ptr_eq(a, b);
         let is_changed = instances.len() != self.instances.len()
             || !instances.iter().zip(&self.instances).all(is_same);
         if is_changed {
             self.instances.clone_from(&instances);
         }
-        let is_news = problems != self.problems;
+        let has_new_problems = problems != self.problems;
         self.problems.clone_from(&problems);
-        let cover = self.watch();
-        let reach = std::mem::replace(&mut self.reach, NetnsSearch::Unknown);
+        let coverage = self.watch_directories();
+        let search = std::mem::replace(&mut self.netns_search, NetnsSearch::Unknown);
         let mut changes = std::mem::take(&mut self.withheld);
-        changes.retain(|change| instances.iter().any(|found| found.id == change.found.id));
-        let is_worth_asking = is_changed || reach == NetnsSearch::All || self.table.is_waiting();
-        let followed =
-            if is_worth_asking { self.table.follow(instances.clone(), reach) } else { Vec::new() };
-        let now = clock::now();
-        self.took = now.since(began);
-        // A name is there before its namespace is, and a file before all of it is.
-        let is_waiting = self.table.is_waiting();
-        self.patience =
-            if is_waiting { (self.patience * 2).min(REDISCOVER_BLIND) } else { SETTLE / 2 };
-        let pause = match cover {
-            _ if is_unsettled => SETTLE,
-            _ if is_waiting => self.patience,
-            // What happened between looking and watching was not heard.
-            Cover::New => GATHER,
-            Cover::Partial => REDISCOVER_BLIND,
-            Cover::Whole => REDISCOVER,
+        changes.retain(|change| instances.iter().any(|one| one.id == change.instance.id));
+        let is_follow_needed =
+            is_changed || search == NetnsSearch::All || self.table.has_unready_namespace();
+        let followed = if is_follow_needed {
+            self.table.follow(instances.clone(), search)
+        } else {
+            Vec::new()
         };
-        self.next = now + hold_ends_in.map_or(pause, |ends| ends.min(pause));
-        // A namespace may have gone between the look at the files and the question to the kernel.
+        self.last_scan_took = clock::now().since(began);
+        let pause = self.pause_until_next_scan(coverage, is_unsettled);
+        self.next_scan = clock::now() + hold_ends_in.map_or(pause, |ends| ends.min(pause));
+        // A namespace may have been deleted between the scan of the files and the snapshot.
         changes.extend(self.withhold(followed));
         FollowerUpdate {
+            changes_before_scan: Vec::new(),
             changes,
-            problems: is_news.then_some(problems),
+            address_changes: self.table.take_address_changes(),
+            problems: has_new_problems.then_some(problems),
             instances: is_changed.then_some(instances),
-            heard: Vec::new(),
-            has_agents: self.watch_for_agents(),
+            has_agent_sockets: self.watch_agent_directories(),
         }
     }
 
-    /// Whether an agent's directory was not watched before: its socket may be another one.
-    fn watch_for_agents(&mut self) -> bool {
-        let Some(notices) = &mut self.notices else { return true };
+    /// `is_unsettled`: a file is being written.
+    fn pause_until_next_scan(&mut self, coverage: Coverage, is_unsettled: bool) -> Duration {
+        let is_unready = self.table.has_unready_namespace();
+        let longer = (self.netns_retry * 2).min(UNWATCHED_SCAN_INTERVAL);
+        self.netns_retry = if is_unready { longer } else { SETTLE / 2 };
+        match coverage {
+            _ if is_unsettled => SETTLE,
+            _ if is_unready => self.netns_retry,
+            Coverage::New => SCAN_DELAY,
+            Coverage::Incomplete => UNWATCHED_SCAN_INTERVAL,
+            Coverage::Complete => SCAN_INTERVAL,
+        }
+    }
+
+    /// Watches the directories of agents; true if one was not watched before, and may have a new socket.
+    fn watch_agent_directories(&mut self) -> bool {
+        let Some(watcher) = &mut self.directories else { return true };
         let mut is_new = false;
-        for directory in &self.agents {
-            is_new |= notices.watch(directory, WatchTopic::AgentSockets).unwrap_or(false);
+        for directory in &self.agent_directories {
+            is_new |= watcher.watch(directory, WatchTopic::AgentSockets).unwrap_or(false);
         }
         is_new
     }
 
-    /// Watches every directory that matters.
-    fn watch(&mut self) -> Cover {
-        let Some(notices) = &mut self.notices else {
-            self.reach = NetnsSearch::All;
-            return Cover::Partial;
+    /// Watches every directory in which a change can add, change or remove an instance or a namespace.
+    fn watch_directories(&mut self) -> Coverage {
+        let Some(watcher) = &mut self.directories else {
+            self.netns_search = NetnsSearch::All;
+            return Coverage::Incomplete;
         };
         let others = self.scanner.directories();
-        let routers = self.scanner.routers();
+        let routers = self.scanner.router_directories();
         let wanted = routers
             .map(|directory| (directory, WatchTopic::File("keepalived.conf")))
             .chain(others.iter().map(|directory| (directory.as_path(), WatchTopic::Files)));
-        let mut cover = match notices.watch(Path::new(DIRECTORY), WatchTopic::NetnsNames) {
-            Ok(false) => Cover::Whole,
+        let mut coverage = match watcher.watch(Path::new(DIRECTORY), WatchTopic::NetnsNames) {
+            Ok(false) => Coverage::Complete,
             other => {
-                self.reach = NetnsSearch::All;
-                if other.is_ok() { Cover::New } else { Cover::Partial }
+                self.netns_search = NetnsSearch::All;
+                if other.is_ok() { Coverage::New } else { Coverage::Incomplete }
             }
         };
         for (directory, topic) in wanted {
-            match notices.watch(directory, topic) {
+            match watcher.watch(directory, topic) {
                 Ok(false) => {}
-                Ok(true) => cover = cover.max(Cover::New),
-                // A node without Neutron has no such directory, and may get one.
-                Err(_) => cover = cover.max(Cover::Partial),
+                Ok(true) => coverage = coverage.max(Coverage::New),
+                // A host without Neutron has no such directory, and may get one later.
+                Err(_) => coverage = coverage.max(Coverage::Incomplete),
             }
         }
-        cover
+        coverage
     }
 
-    /// Takes what has come.
-    pub fn take(&mut self) -> io::Result<FollowerUpdate> {
-        let heard = self.table.read()?;
-        let heard = self.withhold(heard);
-        let mut news = FollowerUpdate { heard, ..FollowerUpdate::default() };
-        if let Some(notices) = &mut self.notices {
-            let heard = notices.read();
-            news.has_agents = heard.agent_sockets;
-            if heard.netns_names {
-                self.reach = NetnsSearch::All;
+    /// Reads the events that have arrived, and scans for instances if that is due. Does not wait.
+    pub fn read(&mut self) -> io::Result<FollowerUpdate> {
+        let changes = self.table.read()?;
+        let changes = self.withhold(changes);
+        let mut update =
+            FollowerUpdate { changes_before_scan: changes, ..FollowerUpdate::default() };
+        if let Some(watcher) = &mut self.directories {
+            let read = watcher.read();
+            update.has_agent_sockets = read.agent_sockets;
+            if read.netns_names {
+                self.netns_search = NetnsSearch::All;
             }
-            if heard.netns_names || heard.files {
-                // Many come together; and a name is there before its namespace is.
-                let pause = GATHER.max(self.took * GATHER_TIMES);
-                self.next = self.next.min(clock::now() + pause);
+            if read.netns_names || read.files {
+                let delay = SCAN_DELAY.max(self.last_scan_took * SCAN_DELAY_TIMES);
+                self.next_scan = self.next_scan.min(clock::now() + delay);
             }
         }
-        if self.next <= clock::now() {
-            let found = self.rediscover();
-            let has_agents = news.has_agents || found.has_agents;
-            news = FollowerUpdate { heard: news.heard, has_agents, ..found };
+        if self.next_scan <= clock::now() {
+            let mut scanned = self.rediscover();
+            scanned.changes_before_scan = update.changes_before_scan;
+            scanned.has_agent_sockets |= update.has_agent_sockets;
+            return Ok(scanned);
         }
-        Ok(news)
+        update.address_changes = self.table.take_address_changes();
+        Ok(update)
     }
 
-    /// Sets aside the changes of instances that seem to be deleted just now, and looks at once whether they
-    /// are.
+    /// Keeps back the changes of instances that are probably being deleted, and has the next scan decide, which
+    /// is due at once.
     fn withhold(&mut self, changes: Vec<RoleChange>) -> Vec<RoleChange> {
-        let is_deleted = |change: &RoleChange| {
-            change.to == Role::Fault(Fault::NoNetns) && self.scanner.is_held(&change.found.file)
+        let is_being_deleted = |change: &RoleChange| {
+            change.to == Role::Fault(Fault::NoNetns) && self.scanner.is_held(&change.instance.file)
         };
-        let (withheld, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_deleted);
+        let (withheld, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_being_deleted);
         if !withheld.is_empty() {
             self.withheld.extend(withheld);
-            self.next = clock::now();
+            self.next_scan = clock::now();
         }
         others
     }
 
-    /// Waits until something happens, and takes it.
+    /// Waits until something has changed or a scan is due, and reads it.
     pub fn wait(&mut self) -> io::Result<FollowerUpdate> {
         let mut polled: Vec<PollFd<'_>> =
             self.sources().map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
@@ -270,6 +281,6 @@ impl Follower {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        self.take()
+        self.read()
     }
 }

@@ -1,5 +1,5 @@
-//! Asks the kernel once where every instance stands: each namespace is asked for its links and
-//! addresses.
+//! Reads the role of every instance once, from a snapshot of each namespace. For commands that run without a
+//! node, and for the audit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

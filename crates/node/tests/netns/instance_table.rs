@@ -8,12 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vipwatch_core::role::AddressState;
+use vipwatch_core::{Cause, Role};
 use vipwatch_linux::clock;
+use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
+use vipwatch_node::audit::{Audit, SnapshotRequests};
 use vipwatch_node::discovery::{ConfigLocations, InstanceConfig, discover};
-use vipwatch_node::watch::instance_table::{
-    Cause, InstanceTable, NetnsSearch, RoleChange, SNAPSHOT_RATE,
-};
+use vipwatch_node::receiver::ReceiverHandle;
+use vipwatch_node::state::{InstanceEntry, StateStore};
+use vipwatch_node::watch::instance_table::{InstanceTable, NetnsSearch, RoleChange, SNAPSHOT_RATE};
 use vipwatch_testkit::{AddressEditor, Lab, TestNetns};
 
 const VIP: &str = "169.254.0.1/24";
@@ -118,10 +122,20 @@ fn read_all(table: &mut InstanceTable) -> Vec<RoleChange> {
     changes
 }
 
+/// Requests a snapshot of every namespace, as the audit does.
+fn request_snapshots(table: &mut InstanceTable, fixture: &RouterFixture) {
+    for instance in fixture.instances() {
+        table.request_snapshot(instance.netns.clone());
+    }
+}
+
 /// The instance id, and "FROM TO CAUSE" (FROM is "-" for a first role).
 fn summary(change: &RoleChange) -> (String, String) {
     let from = change.from.as_ref().map_or("-", |from| from.as_str());
-    (change.found.id.to_string(), format!("{from} {} {}", change.to.as_str(), change.cause.word()))
+    (
+        change.instance.id.to_string(),
+        format!("{from} {} {}", change.to.as_str(), change.cause.as_str()),
+    )
 }
 
 #[test]
@@ -362,34 +376,85 @@ fn a_busy_namespace_is_read_at_a_limited_rate_and_once_after_its_last_event() {
     // Plus one snapshot of the other namespace.
     assert!(count <= limit + 1, "{count} snapshots in {seconds} s");
     for router in [busy, calm] {
-        let last = changes.iter().rfind(|change| change.found.id.as_str() == router.id);
+        let last = changes.iter().rfind(|change| change.instance.id.as_str() == router.id);
         assert_eq!(last.map(|change| change.to.as_str()), Some("primary"), "{changes:?}");
     }
-    assert!(table.audit(9, |_, _| {}).is_empty(), "the audit corrects nothing");
+    request_snapshots(&mut table, &fixture);
+    assert!(read_all(&mut table).is_empty(), "nothing is left for an audit");
 }
 
 #[test]
-fn an_audit_visits_every_namespace_in_turn_and_corrects_nothing() {
+fn a_snapshot_that_the_audit_requests_finds_nothing_where_no_event_was_missed() {
     let fixture = RouterFixture::new(5);
     let mut table = fixture.follow();
     fixture.routers[2].add_vip();
     read_changes(&mut table, 1);
-    let mut seen = Vec::new();
-    for _ in 0..4 {
-        let changes = table.audit(2, |instance, _| seen.push(instance.id.to_string()));
-        assert!(changes.is_empty(), "{changes:?}");
-    }
-    let ids: std::collections::BTreeSet<&String> = seen.iter().collect();
-    assert_eq!((ids.len(), seen.len()), (5, 7), "five routers, then two of them again: {seen:?}");
+    let before = table.snapshots();
+    request_snapshots(&mut table, &fixture);
+    let changes = read_all(&mut table);
+    assert!(changes.is_empty(), "{changes:?}");
+    assert!(table.snapshots() >= before + 5, "each namespace was read");
 }
 
 #[test]
-fn an_audit_does_not_report_a_change_whose_event_is_still_queued() {
+fn a_change_whose_event_is_queued_is_not_found_by_the_audit() {
     let fixture = RouterFixture::new(1);
     let mut table = fixture.follow();
     fixture.routers[0].add_vip();
-    assert!(table.audit(9, |_, _| {}).is_empty(), "its event has not been read yet");
+    request_snapshots(&mut table, &fixture);
     assert_eq!(summary(&read_changes(&mut table, 1)[0]).1, "backup primary address");
+}
+
+#[test]
+fn an_audit_requests_a_snapshot_where_the_published_role_is_wrong_and_nowhere_else() {
+    let fixture = RouterFixture::new(2);
+    let mut table = fixture.follow();
+    let (wrong, right) = (&fixture.routers[0], &fixture.routers[1]);
+    right.add_vip();
+    let taken = read_changes(&mut table, 1);
+    wrong.add_vip();
+    // The table has not read the last event, so its role is that of a missed change.
+    let config = |router: &Router| {
+        let mut instances = fixture.instances().into_iter();
+        instances.find(|instance| instance.id.as_str() == router.id).unwrap()
+    };
+    let store = Arc::new(StateStore::default());
+    for (router, role) in [(wrong, Role::Backup), (right, taken[0].to.clone())] {
+        store.insert(InstanceEntry::new(config(router), role, Arc::from([])));
+    }
+    let requests = SnapshotRequests::new().unwrap();
+    let audit = Audit::new(Arc::clone(&store), ReceiverHandle::default(), Some(requests.clone()));
+    let ids = store.view().entries.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(audit.run(ids, &mut NetnsQuery::open().ok(), || {}), 2);
+    let requested = requests.take_all();
+    assert_eq!(requested, [Some(format!("qrouter-{}", wrong.id).parse().unwrap())]);
+    for netns in requested {
+        table.request_snapshot(netns);
+    }
+    let corrected = read_changes(&mut table, 1);
+    assert_eq!(summary(&corrected[0]).0, wrong.id);
+    assert_eq!(corrected[0].to, Role::Primary);
+}
+
+#[test]
+fn another_address_of_a_partial_instance_changes_the_addresses_but_not_the_role() {
+    let lab = Lab::new();
+    let own = lab.netns("own");
+    own.add_link("eth0");
+    own.ip(&format!("address add {VIP} dev eth0"));
+    own.visit(|| {
+        let mut table = InstanceTable::open().unwrap();
+        let changes = table.follow(vec![instance_here(&[VIP, "192.0.2.9/24"])], NetnsSearch::All);
+        assert_eq!(changes[0].to, Role::Partial { held: 1, total: 2 });
+        assert_eq!(*changes[0].addresses, [AddressState::Held, AddressState::Absent]);
+        // Both events are read together: the role between the two is not seen.
+        own.ip("address add 192.0.2.9/24 dev eth0");
+        own.ip(&format!("address del {VIP} dev eth0"));
+        let changes = read_all(&mut table);
+        assert!(changes.is_empty(), "{changes:?}");
+        let update = table.take_address_changes().pop().unwrap();
+        assert_eq!(*update.addresses, [AddressState::Absent, AddressState::Held]);
+    });
 }
 
 #[test]
@@ -447,16 +512,17 @@ fn events_of_the_watchers_own_namespace_are_read_although_it_has_an_id() {
     own.visit(|| {
         own.ip(&format!("netns set {} 77", own.name()));
         let mut table = InstanceTable::open().unwrap();
-        table.follow(vec![instance_of_own_netns()], NetnsSearch::All);
+        table.follow(vec![instance_here(&[VIP])], NetnsSearch::All);
         own.ip(&format!("address add {VIP} dev eth0"));
         assert_eq!(summary(&read_changes(&mut table, 1)[0]).1, "backup primary address");
     });
 }
 
-/// An instance in the namespace of the test process.
-fn instance_of_own_netns() -> Arc<InstanceConfig> {
+/// An instance with these addresses in the namespace of the test.
+fn instance_here(addresses: &[&str]) -> Arc<InstanceConfig> {
+    let addresses = addresses.join("\n ");
     let text = format!(
-        "vrrp_instance H {{\n interface eth0\n virtual_router_id 1\n virtual_ipaddress {{\n {VIP}\n }}\n}}\n"
+        "vrrp_instance H {{\n interface eth0\n virtual_router_id 1\n virtual_ipaddress {{\n {addresses}\n }}\n}}\n"
     );
     let directory = tempfile::tempdir().unwrap();
     let keepalived = directory.path().join("k.conf");

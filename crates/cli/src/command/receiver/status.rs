@@ -1,4 +1,4 @@
-//! `vipwatch agent status`: who has reported what, what was made of it, and who was told.
+//! `vipwatch receiver status`: prints the reports, the settled states and the deliveries.
 
 use std::fmt::Write;
 
@@ -9,32 +9,32 @@ use vipwatch_node::config::SOCKET;
 use vipwatch_node::query_client::{self, QueryError};
 
 use super::super::{each, text};
-use crate::args::{AGENT_SOCKET, Format, ReceiverStatusArgs};
+use crate::args::{Format, RECEIVER_SOCKET, ReceiverStatusArgs};
 use crate::failure::{CommandError, ExitStatus};
-use crate::show;
+use crate::output;
 
 pub(super) fn run(options: &ReceiverStatusArgs) -> Result<(), CommandError> {
     let answer = ask(options)?;
     match options.format {
-        _ if options.metrics => show::print(&metrics(&answer)),
-        Format::Json => show::json(&answer),
-        Format::Table => show::print(&page(&answer)),
+        _ if options.metrics => output::print(&metrics(&answer)),
+        Format::Json => output::json(&answer),
+        Format::Table => output::print(&page(&answer)),
     }
     Ok(())
 }
 
-/// Asks whoever receives here.
+/// Queries the receiver process, or the node if no receiver process is listening.
 fn ask(options: &ReceiverStatusArgs) -> Result<Value, CommandError> {
-    let question = json!({ "ask": "agent" });
+    let question = json!({ "ask": "receiver" });
     let answer = match &options.status_socket {
         Some(socket) => query_client::ask(socket, &question),
-        None => match query_client::ask(AGENT_SOCKET.as_ref(), &question) {
+        None => match query_client::ask(RECEIVER_SOCKET.as_ref(), &question) {
             Err(QueryError::Nobody(_)) => {
-                // A file that cannot be read leaves the default.
-                let configured = Config::load_for_asking(options.config.as_deref());
+                // If the file cannot be read, the default socket is used.
+                let configured = Config::load_lenient(options.config.as_deref());
                 let configured = configured.map(|(config, _)| config.socket);
-                let usual = || configured.unwrap_or_else(|_| SOCKET.into());
-                let socket = options.socket.clone().unwrap_or_else(usual);
+                let default = || configured.unwrap_or_else(|_| SOCKET.into());
+                let socket = options.socket.clone().unwrap_or_else(default);
                 query_client::ask(&socket, &question)
             }
             answer => answer,
@@ -43,8 +43,8 @@ fn ask(options: &ReceiverStatusArgs) -> Result<Value, CommandError> {
     answer.map_err(|error| match error {
         QueryError::Nobody(_) | QueryError::Talk { .. } => {
             CommandError::new(ExitStatus::Missing, ErrorChain(&error)).hint(
-                "`vipwatch agent` receives, or a node whose configuration has [agent]; \
-                 --status-socket says where to ask",
+                "run `vipwatch receiver`, or a node with [receiver] in its configuration; \
+                 --status-socket sets the socket",
             )
         }
         error => crate::ask::failure(&error),
@@ -56,11 +56,11 @@ fn page(answer: &Value) -> String {
     let mut page = if rows.is_empty() {
         "nobody has reported yet\n".to_owned()
     } else {
-        show::table(&["ID", "CLAIM", "AGE", "SETTLED", "STATE", "REPORTS"], &rows)
+        output::table(&["ID", "REPORTED", "AGE", "SETTLED", "STATE", "REPORTS"], &rows)
     };
     for problem in each(&answer["problems"]) {
         let line = format!("{}: {}", text(&problem["name"]), text(&problem["text"]));
-        let _ = writeln!(page, "problem: {}", show::escape_untrusted(&line));
+        let _ = writeln!(page, "problem: {}", output::escape_untrusted(&line));
     }
     let of = |key: &str| text(&answer[key]);
     let _ = writeln!(
@@ -69,19 +69,19 @@ fn page(answer: &Value) -> String {
         of("accepted"),
         of("coalesced"),
         of("pending"),
-        of("unable")
+        of("unavailable")
     );
     for (reason, count) in answer["rejected"].as_object().into_iter().flatten() {
-        let _ = writeln!(page, "rejected: {} {count}", show::escape_untrusted(reason));
+        let _ = writeln!(page, "rejected: {} {count}", output::escape_untrusted(reason));
     }
-    for duty in each(&answer["duties"]) {
-        let of = |key: &str| text(&duty[key]);
-        let party = show::escape_untrusted(&of("party"));
-        let (told, pending, failures) = (of("told"), of("pending"), of("failures"));
-        let _ = writeln!(page, "{party}: told {told}, {pending} pending, {failures} failures");
-        for failing in each(&duty["failing"]) {
+    for target in each(&answer["targets"]) {
+        let of = |key: &str| text(&target[key]);
+        let name = output::escape_untrusted(&of("target"));
+        let (told, pending, failures) = (of("delivered"), of("pending"), of("failures"));
+        let _ = writeln!(page, "{name}: told {told}, {pending} pending, {failures} failures");
+        for failing in each(&target["failing"]) {
             let line = format!("{}: {}", text(&failing["id"]), text(&failing["error"]));
-            let _ = writeln!(page, "  {}", show::escape_untrusted(&line));
+            let _ = writeln!(page, "  {}", output::escape_untrusted(&line));
         }
     }
     page
@@ -91,7 +91,7 @@ fn row(router: &Value) -> Vec<String> {
     let held = if router["held"] == true { " (held back)" } else { "" };
     vec![
         text(&router["id"]),
-        format!("{}{held}", text(&router["claim"])),
+        format!("{}{held}", text(&router["reported"])),
         format!("{} s", text(&router["age_seconds"])),
         text(&router["settled"]),
         text(&router["state"]),
@@ -99,13 +99,13 @@ fn row(router: &Value) -> Vec<String> {
     ]
 }
 
-/// Every number, in the text format of Prometheus.
+/// The answer as metrics in the text format of Prometheus.
 fn metrics(answer: &Value) -> String {
     let mut text = String::new();
     let mut add = |name: &str, kind: &str, samples: Vec<(String, u64)>| {
-        let _ = writeln!(text, "# TYPE vipwatch_agent_{name} {kind}");
+        let _ = writeln!(text, "# TYPE vipwatch_receiver_{name} {kind}");
         for (labels, value) in samples {
-            let _ = writeln!(text, "vipwatch_agent_{name}{labels} {value}");
+            let _ = writeln!(text, "vipwatch_receiver_{name}{labels} {value}");
         }
     };
     let one = |key: &str| vec![(String::new(), answer[key].as_u64().unwrap_or(0))];
@@ -124,7 +124,7 @@ fn metrics(answer: &Value) -> String {
     add("report_age_seconds", "gauge", routers.iter().map(age).collect());
     add("reports_total", "counter", one("accepted"));
     add("coalesced_total", "counter", one("coalesced"));
-    add("unable_total", "counter", one("unable"));
+    add("unavailable_total", "counter", one("unavailable"));
     add("pending", "gauge", one("pending"));
     add("connections", "gauge", one("connections"));
     let problems = each(&answer["problems"]);
@@ -136,20 +136,20 @@ fn metrics(answer: &Value) -> String {
         .collect();
     add("rejected_total", "counter", rejected);
     for (name, kind, key) in [
-        ("duty_pending", "gauge", "pending"),
-        ("duty_told_total", "counter", "told"),
-        ("duty_failures_total", "counter", "failures"),
+        ("target_pending", "gauge", "pending"),
+        ("deliveries_total", "counter", "delivered"),
+        ("delivery_failures_total", "counter", "failures"),
     ] {
-        let of = |duty: &Value| {
-            let party = duty["party"].as_str().unwrap_or_default();
-            (label("party", party), duty[key].as_u64().unwrap_or(0))
+        let of = |target: &Value| {
+            let name = target["target"].as_str().unwrap_or_default();
+            (label("target", name), target[key].as_u64().unwrap_or(0))
         };
-        add(name, kind, each(&answer["duties"]).map(of).collect());
+        add(name, kind, each(&answer["targets"]).map(of).collect());
     }
     text
 }
 
-/// `{NAME="VALUE"}`, with what could end it escaped.
+/// `{NAME="VALUE"}`, with the characters escaped that could end the value.
 fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("{{{name}=\"{value}\"}}")
@@ -160,20 +160,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_a_metric_and_nothing_ends_a_label_early() {
+    fn every_number_is_a_metric_and_label_values_are_escaped() {
         let answer = json!({
             "accepted": 7, "rejected": { "no_id": 2 }, "problems": [{ "name": "socket" }],
             "routers": [{ "id": "a", "state": "active", "age_seconds": 3, "held": false }],
-            "duties": [{ "party": "hook /a \"b\\\n", "pending": 1, "told": 2, "failures": 3 }],
+            "targets": [{ "target": "hook /a \"b\\\n", "pending": 1, "delivered": 2, "failures": 3 }],
         });
         let text = metrics(&answer);
         for line in [
-            "vipwatch_agent_reports_total 7",
-            "vipwatch_agent_routers{state=\"active\"} 1",
-            "vipwatch_agent_report_age_seconds{id=\"a\"} 3",
-            "vipwatch_agent_rejected_total{reason=\"no_id\"} 2",
-            "vipwatch_agent_problem{name=\"socket\"} 1",
-            r#"vipwatch_agent_duty_pending{party="hook /a \"b\\\n"} 1"#,
+            "vipwatch_receiver_reports_total 7",
+            "vipwatch_receiver_routers{state=\"active\"} 1",
+            "vipwatch_receiver_report_age_seconds{id=\"a\"} 3",
+            "vipwatch_receiver_rejected_total{reason=\"no_id\"} 2",
+            "vipwatch_receiver_problem{name=\"socket\"} 1",
+            r#"vipwatch_receiver_target_pending{target="hook /a \"b\\\n"} 1"#,
         ] {
             assert!(text.lines().any(|one| one == line), "{line}\n{text}");
         }

@@ -1,7 +1,7 @@
 //! Which events of a namespace can change the role of an instance there.
 //!
-//! A hypervisor's own namespace has thousands of links that come and go. The role of an instance depends on
-//! the links and addresses that are configured for it, and on no others.
+//! A hypervisor's own namespace has thousands of links, and they are created and deleted all the time. The role
+//! of an instance depends only on the links and addresses that are configured for it.
 
 use std::net::IpAddr;
 
@@ -14,16 +14,14 @@ use vipwatch_linux::netns_watcher::LinkEvent;
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     links: Box<[LinkName]>,
-    /// Sorted.
+    /// Sorted, for the binary search.
     addresses: Box<[IpAddr]>,
-    /// The links that had these names at the last snapshot; `None` if there is no snapshot, and every event
-    /// counts.
+    /// The indexes of these links in the last snapshot; `None` without a snapshot, and then every event counts.
     indexes: Option<Box<[LinkIndex]>>,
 }
 
 impl Interest {
-    /// Takes over what is watched from now on. A link or address that is new is read by a snapshot, as part
-    /// of the change of configuration.
+    /// Replaces the watched links and addresses. The caller takes a snapshot when one of them is new.
     pub(super) fn set_watched<'a>(&mut self, watched: impl Iterator<Item = &'a (LinkName, IpNet)>) {
         let mut links: Vec<LinkName> = Vec::new();
         let mut addresses: Vec<IpAddr> = Vec::new();
@@ -43,7 +41,7 @@ impl Interest {
         &self.links
     }
 
-    /// Takes over the indexes of the watched links; without a snapshot they are unknown.
+    /// Remembers the indexes of the watched links; `None` if the namespace could not be read.
     pub(super) fn set_links(&mut self, snapshot: Option<&Snapshot>) {
         let is_watched = |name: &LinkName| self.links.contains(name);
         self.indexes = snapshot.map(|snapshot| {
@@ -52,7 +50,7 @@ impl Interest {
         });
     }
 
-    /// Whether an event about this address matters; `None` is one that could not be read.
+    /// Whether an event about this address matters; `None`: the address of the event could not be decoded.
     pub(super) fn has_address(&self, ip: Option<IpAddr>) -> bool {
         match (ip, &self.indexes) {
             (Some(ip), Some(_)) => self.addresses.binary_search(&ip).is_ok(),
@@ -60,7 +58,8 @@ impl Interest {
         }
     }
 
-    /// Whether an event about this link matters: it has a watched name, or it had one at the last snapshot.
+    /// Whether an event about this link matters: the link has a watched name, or had one in the last snapshot.
+    /// `None`: the link of the event could not be decoded.
     pub(super) fn has_link(&self, event: Option<LinkEvent>) -> bool {
         match (event, &self.indexes) {
             (Some(LinkEvent { link, name }), Some(indexes)) => {

@@ -6,32 +6,32 @@ use serde_json::Value;
 pub(crate) use vipwatch_core::escape_untrusted;
 use vipwatch_core::escape_untrusted_json;
 
-/// Prints, and does not mind a reader who has had enough.
+/// Prints `text`. A closed pipe is not an error.
 pub(crate) fn print(text: &str) {
-    let _ = is_read(text);
+    let _ = print_or_closed(text);
 }
 
-/// Prints; false if nobody reads any more.
-pub(crate) fn is_read(text: &str) -> bool {
+/// Prints `text`; false if the reader has closed the pipe.
+pub(crate) fn print_or_closed(text: &str) -> bool {
     let mut stdout = std::io::stdout();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }
 
-/// Prints a value, for scripts.
+/// Prints a value as JSON in several lines.
 pub(crate) fn json(value: &Value) {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
     print(&format!("{}\n", escape_untrusted_json(&text)));
 }
 
-/// A value in one line, for scripts.
+/// A value as JSON in one line.
 pub(crate) fn json_line(value: &Value) -> String {
     escape_untrusted_json(&value.to_string())
 }
 
-/// Columns as wide as what is in them; the last one as it comes.
+/// A table; each column is as wide as its longest cell.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| cell_text(cell)).collect()).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).chain([head[column].len()]).max().unwrap_or(0)
@@ -49,8 +49,8 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Never empty.
-fn shown(cell: &str) -> String {
+/// The text of a cell: `-` for an empty one, otherwise escaped.
+fn cell_text(cell: &str) -> String {
     if cell.is_empty() { "-".to_owned() } else { escape_untrusted(cell) }
 }
 
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_safe_on_a_terminal_and_keeps_its_value() {
+    fn json_is_escaped_for_the_terminal_and_keeps_its_value() {
         let value = serde_json::json!({ "a": "x\u{202e}y\u{e0041}\n\u{9b}é" });
         let line = json_line(&value);
         assert_eq!(line, r#"{"a":"x\u202ey\udb40\udc41\n\u009bé"}"#);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_and_nothing_speaks_to_the_terminal() {
+    fn columns_are_aligned_and_control_characters_are_escaped() {
         let rows = [
             vec!["a".to_owned(), "primary".to_owned(), String::new()],
             vec!["longer\u{1b}[2J\u{202e}".to_owned(), "backup".to_owned(), "why".to_owned()],

@@ -1,0 +1,79 @@
+//! A role without its details, as it is stored in the history and compared across runs of the node.
+
+use crate::Role;
+
+/// The five roles. [`Role`] has the same five, with the details that explain them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RoleKind {
+    /// The instance holds all its addresses.
+    Primary,
+    /// The instance holds some of its addresses.
+    Partial,
+    /// The instance holds none of its addresses.
+    Backup,
+    /// The instance holds none of its addresses, and a link or the namespace is missing or down.
+    Fault,
+    /// The kernel could not be read.
+    Unknown,
+}
+
+impl RoleKind {
+    /// All roles.
+    pub const ALL: [Self; 5] =
+        [Self::Primary, Self::Partial, Self::Backup, Self::Fault, Self::Unknown];
+
+    /// The word for the role in JSON, in the history and in state files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Partial => "partial",
+            Self::Backup => "backup",
+            Self::Fault => "fault",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The role that `word` stands for; `None` for any other word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+impl Role {
+    /// The role without its details.
+    pub fn kind(&self) -> RoleKind {
+        match self {
+            Self::Primary => RoleKind::Primary,
+            Self::Partial { .. } => RoleKind::Partial,
+            Self::Backup => RoleKind::Backup,
+            Self::Fault(_) => RoleKind::Fault,
+            Self::Unknown(_) => RoleKind::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fault;
+
+    #[test]
+    fn a_role_and_its_kind_have_the_same_word_and_the_word_is_read_back() {
+        let roles = [
+            Role::Primary,
+            Role::Partial { held: 1, total: 2 },
+            Role::Backup,
+            Role::Fault(Fault::NoNetns),
+            Role::Unknown("permission denied".to_owned()),
+        ];
+        for (role, kind) in roles.iter().zip(RoleKind::ALL) {
+            assert_eq!((role.kind(), role.as_str()), (kind, kind.as_str()));
+            assert_eq!(RoleKind::from_word(kind.as_str()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_role_is_ignored() {
+        assert_eq!(["master", "", "Primary"].map(RoleKind::from_word), [None; 3]);
+    }
+}

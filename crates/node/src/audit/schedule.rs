@@ -1,0 +1,149 @@
+//! Decides which instances the audit examines when: some seconds after each change, and all of them
+//! periodically. The caller passes in the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::{Duration, Instant};
+
+use vipwatch_core::InstanceId;
+
+use super::GRACE;
+
+/// Time between two steps of the periodic audit. Each step examines a share of the instances.
+pub(super) const STEP: Duration = Duration::from_secs(10);
+
+/// An instance with findings is examined again after this time, so that its findings disappear soon after
+/// their cause.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Instances with findings that wait for another examination. More are left to the periodic audit.
+const MAX_RECHECKS: usize = 100;
+
+/// The instances that are examined individually: after a change, and as long as they have findings.
+#[derive(Debug, Default)]
+pub(super) struct DueInstances {
+    by_id: BTreeMap<InstanceId, Instant>,
+}
+
+impl DueInstances {
+    /// Has an instance examined [`GRACE`] after its change.
+    pub(super) fn add_changed(&mut self, id: &InstanceId, now: Instant) {
+        self.by_id.insert(id.clone(), now + GRACE);
+    }
+
+    /// Has an instance with findings examined again, unless too many wait already.
+    pub(super) fn add_recheck(&mut self, id: &InstanceId, now: Instant) {
+        if self.by_id.len() < MAX_RECHECKS {
+            self.by_id.entry(id.clone()).or_insert(now + RECHECK_INTERVAL);
+        }
+    }
+
+    /// When the next instance is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.by_id.values().min().copied()
+    }
+
+    /// Removes and returns the instances that are due.
+    pub(super) fn take(&mut self, now: Instant) -> BTreeSet<InstanceId> {
+        let is_due = |(_, at): &(&InstanceId, &Instant)| **at <= now;
+        let due = self.by_id.iter().filter(is_due).map(|(id, _)| id.clone()).collect();
+        self.by_id.retain(|_, at| *at > now);
+        due
+    }
+}
+
+/// The periodic audit: goes through all instances in the order of their ids, again and again.
+#[derive(Debug)]
+pub(super) struct PeriodicAudit {
+    pub(super) next_step: Instant,
+    /// The last examined instance; `None` at the beginning of a round.
+    position: Option<InstanceId>,
+}
+
+impl PeriodicAudit {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { next_step: now + STEP, position: None }
+    }
+
+    /// The next share of `instances`, if a step is due; all are examined within `interval`.
+    pub(super) fn take<T>(
+        &mut self,
+        instances: &BTreeMap<InstanceId, T>,
+        interval: Duration,
+        now: Instant,
+    ) -> Vec<InstanceId> {
+        if now < self.next_step {
+            return Vec::new();
+        }
+        self.next_step = now + STEP;
+        let count = share(instances.len(), interval);
+        let start = self.position.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let ids = instances.range((start, Bound::Unbounded)).map(|(id, _)| id.clone());
+        let ids: Vec<InstanceId> = ids.take(count).collect();
+        self.position = ids.last().filter(|_| ids.len() >= count).cloned();
+        ids
+    }
+}
+
+/// How many of `all` instances each step examines, so that all are examined within `interval`.
+fn share(all: usize, interval: Duration) -> usize {
+    let seconds = |span: Duration| usize::try_from(span.as_secs()).unwrap_or(usize::MAX).max(1);
+    all.saturating_mul(seconds(STEP)).div_ceil(seconds(interval)).min(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: usize) -> InstanceId {
+        format!("r{number}").parse().unwrap()
+    }
+
+    #[test]
+    fn the_periodic_audit_examines_all_instances_and_begins_again() {
+        let instances: BTreeMap<InstanceId, usize> =
+            (0..5).map(|number| (id(number), number)).collect();
+        let now = Instant::now();
+        let mut audit = PeriodicAudit::new(now);
+        let mut seen = Vec::new();
+        // 5 instances within 25 s: 2 in each step of 10 s.
+        let interval = Duration::from_secs(25);
+        for step in 1..=4 {
+            seen.extend(audit.take(&instances, interval, now + step * STEP));
+        }
+        let distinct: BTreeSet<&InstanceId> = seen.iter().collect();
+        assert_eq!((distinct.len(), seen.len()), (5, 7), "all of them, and then again: {seen:?}");
+        assert_eq!(audit.take(&instances, interval, now + 4 * STEP), [], "no step is due");
+    }
+
+    #[test]
+    fn a_share_is_at_least_one_and_at_most_all() {
+        assert_eq!(share(0, Duration::from_mins(1)), 0);
+        assert_eq!(share(1, Duration::from_hours(24)), 1);
+        assert_eq!(share(1000, Duration::from_secs(5)), 1000);
+        assert_eq!(share(1000, Duration::from_secs(100)), 100);
+    }
+
+    #[test]
+    fn a_changed_instance_is_due_after_the_grace_period_of_its_last_change() {
+        let now = Instant::now();
+        let mut due = DueInstances::default();
+        due.add_changed(&id(1), now);
+        due.add_changed(&id(1), now + GRACE / 2);
+        due.add_recheck(&id(1), now);
+        assert_eq!(due.take(now + GRACE), BTreeSet::new());
+        assert_eq!(due.next(), Some(now + GRACE / 2 + GRACE));
+        assert_eq!(due.take(now + GRACE / 2 + GRACE), BTreeSet::from([id(1)]));
+        assert_eq!(due.next(), None);
+    }
+
+    #[test]
+    fn the_number_of_instances_that_wait_for_a_recheck_is_limited() {
+        let now = Instant::now();
+        let mut due = DueInstances::default();
+        for number in 0..2 * MAX_RECHECKS {
+            due.add_recheck(&id(number), now);
+        }
+        assert_eq!(due.take(now + RECHECK_INTERVAL).len(), MAX_RECHECKS);
+    }
+}

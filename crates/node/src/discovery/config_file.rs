@@ -1,0 +1,152 @@
+//! One configuration file of keepalived: its parsed content, and the instances that were made from it.
+
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use vipwatch_core::keepalived::{Impact, Problem, VrrpInstance};
+use vipwatch_core::{InstanceId, NetnsName};
+
+use super::include::{self, Loaded, OpenedFiles};
+use super::instance_config::{InstanceConfig, Origin, router_netns};
+use super::{ConfigProblem, DiscoveryResult};
+
+/// Identifies one version of a file: a changed file has another stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileStamp {
+    /// Device and inode.
+    inode: (u64, u64),
+    size: u64,
+    /// `mtime`: seconds and nanoseconds.
+    modified: (i64, i64),
+    /// `ctime`: seconds and nanoseconds.
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
+        Self {
+            inode: (metadata.dev(), metadata.ino()),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// The content of a configuration file, and its problems in the last scan.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ConfigFile {
+    /// `None` if the file must be parsed in every scan, because it includes others.
+    pub(super) stamp: Option<FileStamp>,
+    /// The namespace that the file names with `net_namespace`.
+    netns: Option<NetnsName>,
+    vrrp_instances: Vec<Arc<VrrpInstance>>,
+    pub(super) problems: Vec<ConfigProblem>,
+    /// Whether keepalived would use the file: it can be read, and all its problems are notes.
+    pub(super) is_valid: bool,
+    /// This file and those that it includes; empty if it includes none.
+    pub(super) files: Vec<PathBuf>,
+    /// When a scan first found the file missing; `None` while it exists.
+    pub(super) missing_since: Option<Instant>,
+    /// The number of the last scan that used the file.
+    pub(super) scan_number: u64,
+    /// The instances in the file. An unchanged instance stays the same `Arc` from scan to scan.
+    pub(super) instances: Vec<Arc<InstanceConfig>>,
+}
+
+/// A parsed file, and the time at which it or the youngest file that it includes was written.
+pub(super) struct ParsedFile {
+    pub(super) content: ConfigFile,
+    pub(super) written: Option<SystemTime>,
+}
+
+impl ConfigFile {
+    /// A file that could not be read.
+    pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
+        let problem = ConfigProblem::new(file, None, format!("cannot read the file: {error}"));
+        Self { problems: vec![problem], ..Self::default() }
+    }
+
+    /// Parses `file` and the files that it includes.
+    pub(super) fn parse(file: &Path, config_id: &str, stamp: FileStamp) -> ParsedFile {
+        let Loaded { configuration, problems, opened } = include::load(file, config_id);
+        let OpenedFiles { files, unread, written, has_includes } = opened;
+        let mut content = Self { is_valid: unread.is_empty(), ..Self::default() };
+        for (path, error) in unread {
+            let text = format!("cannot read the file: {error}");
+            content.problems.push(ConfigProblem::new(&path, None, text));
+        }
+        for Problem { position, text, impact } in problems {
+            content.is_valid &= impact == Impact::Note;
+            let file = files.get(position.file).map_or(file, PathBuf::as_path);
+            content.problems.push(ConfigProblem::new(file, Some(position.line), text));
+        }
+        content.stamp = (!has_includes).then_some(stamp);
+        if has_includes {
+            content.files = files;
+        }
+        content.netns = configuration.netns;
+        content.vrrp_instances = configuration.instances.into_iter().map(Arc::new).collect();
+        ParsedFile { content, written }
+    }
+
+    /// Makes the instance of a Neutron router. Its id is the name of its directory; `netns_names` are the names
+    /// of all namespaces.
+    pub(super) fn update_router(
+        &mut self,
+        directory: &str,
+        file: &Arc<Path>,
+        netns_names: &HashSet<String>,
+        result: &mut DiscoveryResult,
+    ) {
+        let id: InstanceId = match directory.parse() {
+            Ok(id) => id,
+            Err(error) => {
+                let text = format!("the name of its directory is no router id: {error}");
+                return result.problem(file, None, text);
+            }
+        };
+        let Some(vrrp) = self.vrrp_instances.first() else { return self.instances.clear() };
+        if vrrp.addresses.iter().all(|address| address.is_excluded) {
+            let text = "no address can make the router primary: all are excluded".to_owned();
+            self.instances.clear();
+            return result.problem(file, Some(vrrp.position.line), text);
+        }
+        let netns = router_netns(&id, |name| netns_names.contains(name));
+        if netns.is_none() {
+            result.problem(
+                file,
+                None,
+                format!("router id {id} does not fit into the name of a namespace"),
+            );
+        }
+        let is_same = |known: &Arc<InstanceConfig>| known.netns == netns && known.vrrp == *vrrp;
+        if !self.instances.first().is_some_and(is_same) {
+            let (vrrp, file) = (Arc::clone(vrrp), Arc::clone(file));
+            let router = InstanceConfig { id, origin: Origin::Neutron, netns, file, vrrp };
+            self.instances = vec![Arc::new(router)];
+        }
+    }
+
+    /// Makes the instances of ordinary keepalived: one for each `vrrp_instance`.
+    pub(super) fn update_ordinary(&mut self, file: &Arc<Path>, result: &mut DiscoveryResult) {
+        let known = std::mem::take(&mut self.instances);
+        for vrrp in &self.vrrp_instances {
+            let id = match InstanceId::of_name(&vrrp.name) {
+                Ok(id) => id,
+                Err(error) => {
+                    let text = format!("invalid vrrp_instance name {:?}: {error}", vrrp.name);
+                    result.problem(file, Some(vrrp.position.line), text);
+                    continue;
+                }
+            };
+            let (netns, file, vrrp) = (self.netns.clone(), Arc::clone(file), Arc::clone(vrrp));
+            let instance = InstanceConfig { id, origin: Origin::Keepalived, netns, file, vrrp };
+            let same = known.iter().find(|known| ***known == instance);
+            self.instances.push(same.map_or_else(|| Arc::new(instance), Arc::clone));
+        }
+    }
+}

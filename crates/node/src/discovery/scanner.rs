@@ -1,0 +1,274 @@
+//! Finds the configuration files of keepalived and reads those that have changed, in one scan after another.
+//!
+//! - If a valid file becomes invalid, or is being written, its last valid content stays in use.
+//! - If a file disappears, its instances are kept for [`MISSING_FILE_HOLD`].
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use vipwatch_core::InstanceId;
+use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError};
+
+use super::config_file::{ConfigFile, FileStamp, ParsedFile};
+use super::instance_config::{InstanceConfig, Origin};
+use super::{ConfigLocations, ConfigProblem, DiscoveryResult, MISSING_FILE_HOLD, SETTLE};
+
+/// A directory in `ha_confs`, and the configuration file in it.
+#[derive(Debug, Clone)]
+struct RouterFile {
+    /// The name of the directory: the router id, unless a stranger made the directory.
+    directory: Box<str>,
+    file: Arc<Path>,
+}
+
+/// Scans for instances, again and again.
+#[derive(Debug)]
+pub struct ConfigScanner {
+    locations: ConfigLocations,
+    /// The instances of the node's own configuration.
+    own: Vec<Arc<InstanceConfig>>,
+    /// A hash map, because there are thousands of long paths with the same beginning, and no order is needed.
+    files: HashMap<Arc<Path>, Box<ConfigFile>>,
+    /// The number of this scan, counted from 1.
+    scan_number: u64,
+    /// The routers at the last time that `ha_confs` could be listed.
+    routers: Vec<RouterFile>,
+}
+
+impl ConfigScanner {
+    /// A scanner that has not scanned yet. `own` are instances that are in no file of keepalived.
+    pub fn new(locations: ConfigLocations, own: Vec<Arc<InstanceConfig>>) -> Self {
+        Self { locations, own, files: HashMap::new(), scan_number: 0, routers: Vec::new() }
+    }
+
+    /// Scans these locations from now on. The content of files that stay is kept.
+    pub fn set_locations(&mut self, locations: ConfigLocations, own: Vec<Arc<InstanceConfig>>) {
+        if locations.config_id() != self.locations.config_id() {
+            // Conditional lines may give every file another content.
+            self.files.values_mut().for_each(|file| file.stamp = None);
+        }
+        self.locations = locations;
+        self.own = own;
+    }
+
+    /// The directory of each router. A change of `keepalived.conf` there makes a scan worthwhile.
+    pub fn router_directories(&self) -> impl Iterator<Item = &Path> {
+        self.routers.iter().filter_map(|router| router.file.parent())
+    }
+
+    /// The other directories in which a change makes a scan worthwhile: `ha_confs`, and the directories of
+    /// ordinary and included files.
+    pub fn directories(&self) -> BTreeSet<PathBuf> {
+        let included = self.files.values().flat_map(|file| &file.files);
+        let files = included.chain([&self.locations.keepalived]);
+        let parents = files.filter_map(|file| Some(file.parent()?.to_owned()));
+        parents.chain([self.ha_confs()]).collect()
+    }
+
+    /// Whether `file` is missing, and its instances are kept for a while.
+    pub fn is_held(&self, file: &Path) -> bool {
+        self.files.get(file).is_some_and(|file| file.missing_since.is_some())
+    }
+
+    /// Lists the files, reads those that have changed, and returns all instances.
+    pub fn scan(&mut self) -> DiscoveryResult {
+        let mut result = DiscoveryResult::default();
+        self.scan_number += 1;
+        self.list_routers(&mut result);
+        let netns_names = netns_names();
+        let missing = self.missing_routers();
+        let routers = std::mem::take(&mut self.routers);
+        for RouterFile { directory, file } in routers.iter().chain(&missing) {
+            if let Some(content) = self.read(file, &mut result) {
+                content.update_router(directory, file, &netns_names, &mut result);
+            }
+        }
+        self.routers = routers;
+        let ordinary: Arc<Path> = self.locations.keepalived.as_path().into();
+        if let Some(content) = self.read(&ordinary, &mut result) {
+            content.update_ordinary(&ordinary, &mut result);
+        }
+        let scan_number = self.scan_number;
+        self.files.retain(|_, file| file.scan_number == scan_number);
+        self.collect_instances(&mut result);
+        result.instances.sort_by(|a, b| a.id.cmp(&b.id));
+        result.problems.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+        result
+    }
+
+    /// Puts the instances of all files into the result. An id that occurs twice is a problem.
+    fn collect_instances(&self, result: &mut DiscoveryResult) {
+        let mut files_by_id: HashMap<InstanceId, Arc<Path>> = HashMap::new();
+        let in_files = self.files.values().flat_map(|file| &file.instances);
+        for instance in self.own.iter().chain(in_files) {
+            if let Some(other) = files_by_id.get(&instance.id) {
+                let text =
+                    format!("instance id {} is already used in {}", instance.id, other.display());
+                result.problem(&instance.file, Some(instance.vrrp.position.line), text);
+                continue;
+            }
+            files_by_id.insert(instance.id.clone(), Arc::clone(&instance.file));
+            result.instances.push(Arc::clone(instance));
+        }
+        for file in self.files.values() {
+            result.problems.extend(file.problems.iter().cloned());
+        }
+    }
+
+    fn ha_confs(&self) -> PathBuf {
+        self.locations.neutron.join("ha_confs")
+    }
+
+    /// Lists the routers. If that fails, the routers of the last scan stay.
+    fn list_routers(&mut self, result: &mut DiscoveryResult) {
+        let ha_confs = self.ha_confs();
+        let listed = std::fs::read_dir(&ha_confs)
+            .and_then(std::iter::Iterator::collect::<Result<Vec<_>, io::Error>>);
+        let is_directory =
+            |entry: &&std::fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_file());
+        let router = |entry: &std::fs::DirEntry| {
+            let directory = entry.file_name().to_string_lossy().into();
+            let file = entry.path().join("keepalived.conf");
+            // There are thousands of paths, each used in many places: a known one is shared.
+            let known = self.files.get_key_value(file.as_path());
+            let file = known.map_or_else(|| file.into(), |(known, _)| Arc::clone(known));
+            RouterFile { directory, file }
+        };
+        match listed {
+            Ok(entries) => {
+                self.routers = entries.iter().filter(is_directory).map(router).collect();
+            }
+            // A host without Neutron has no such directory.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.routers.clear(),
+            Err(error) => {
+                result.problem(&ha_confs, None, format!("cannot list the directory: {error}"));
+            }
+        }
+    }
+
+    /// The routers of the last scan that have no directory any more.
+    fn missing_routers(&self) -> Vec<RouterFile> {
+        let ha_confs = self.ha_confs();
+        let listed: HashSet<&Path> = self.routers.iter().map(|router| &*router.file).collect();
+        let is_missing = |file: &Path| file.starts_with(&ha_confs) && !listed.contains(file);
+        let missing = self.files.iter().filter(|(file, _)| is_missing(file));
+        let first = missing.filter_map(|(file, content)| Some((file, content.instances.first()?)));
+        first
+            .filter(|(_, instance)| instance.origin == Origin::Neutron)
+            .map(|(file, instance)| {
+                let directory = instance.id.as_str().into();
+                RouterFile { directory, file: Arc::clone(file) }
+            })
+            .collect()
+    }
+
+    /// The content of `file`, which is parsed if the file has changed; `None` if there is no file and no
+    /// content to keep.
+    fn read(&mut self, file: &Arc<Path>, result: &mut DiscoveryResult) -> Option<&mut ConfigFile> {
+        let stamp = match std::fs::metadata(file) {
+            Ok(metadata) => FileStamp::of(&metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return self.hold(file, file, result);
+            }
+            Err(error) => return Some(self.replace(file, ConfigFile::unreadable(file, &error))),
+        };
+        let known = self.files.get(file);
+        if known.is_some_and(|known| known.stamp == Some(stamp)) {
+            return self.keep(file);
+        }
+        let config_id = self.locations.config_id();
+        let ParsedFile { mut content, written } = ConfigFile::parse(file, &config_id, stamp);
+        if let Some(missing) = self.missing_include(file, &content)
+            && self.hold(file, &missing, result).is_some()
+        {
+            return self.files.get_mut(file).map(|known| &mut **known);
+        }
+        let age = written.and_then(|written| written.elapsed().ok());
+        if age.is_some_and(|age| age < SETTLE) {
+            // The file may be incomplete. In the first scan there is no earlier content to use instead.
+            result.is_unsettled = true;
+            if self.scan_number > 1 {
+                return self.keep(file);
+            }
+            content.stamp = None;
+        }
+        Some(self.replace(file, content))
+    }
+
+    /// Uses the known content of `file`, which exists, for this scan.
+    fn keep(&mut self, file: &Path) -> Option<&mut ConfigFile> {
+        let known = self.files.get_mut(file)?;
+        known.scan_number = self.scan_number;
+        known.missing_since = None;
+        Some(known)
+    }
+
+    /// Replaces the known content of `file`, unless the known content is valid and the new one is not.
+    fn replace(&mut self, file: &Arc<Path>, content: ConfigFile) -> &mut ConfigFile {
+        let known = self.files.entry(Arc::clone(file)).or_default();
+        if known.is_valid && !content.is_valid {
+            known.stamp = content.stamp;
+            known.problems = content.problems;
+        } else {
+            let instances = std::mem::take(&mut known.instances);
+            **known = content;
+            known.instances = instances;
+        }
+        known.scan_number = self.scan_number;
+        known.missing_since = None;
+        known
+    }
+
+    /// Keeps the content of `file`, because `missing` is missing: `file` itself or a file that it includes.
+    /// `None` if the time for that is over, or if the router was deleted.
+    fn hold(
+        &mut self,
+        file: &Arc<Path>,
+        missing: &Path,
+        result: &mut DiscoveryResult,
+    ) -> Option<&mut ConfigFile> {
+        let known = self.files.get_mut(file)?;
+        if !known.instances.iter().any(|instance| may_exist(instance)) {
+            return None;
+        }
+        let since = *known.missing_since.get_or_insert_with(Instant::now);
+        let left = MISSING_FILE_HOLD.checked_sub(since.elapsed()).filter(|left| !left.is_zero())?;
+        let ends_in = &mut result.hold_ends_in;
+        *ends_in = Some(ends_in.map_or(left, |first| first.min(left)));
+        let seconds = MISSING_FILE_HOLD.as_secs();
+        let text = format!("the file is missing; its instances are kept for {seconds} s");
+        known.problems = vec![ConfigProblem::new(missing, None, text)];
+        known.stamp = None;
+        known.scan_number = self.scan_number;
+        Some(known)
+    }
+
+    /// A file that the known content of `file` includes, that `content` does not include, and that does not
+    /// exist any more.
+    fn missing_include(&self, file: &Path, content: &ConfigFile) -> Option<PathBuf> {
+        let known = self.files.get(file)?;
+        let is_missing = |old: &&PathBuf| !content.files.contains(old) && !old.exists();
+        known.files.iter().find(is_missing).cloned()
+    }
+}
+
+/// Whether an instance may still exist although its file is missing. Neutron's agent deletes the namespace of
+/// a router together with its directory.
+fn may_exist(instance: &InstanceConfig) -> bool {
+    match (&instance.netns, instance.origin) {
+        (Some(netns), Origin::Neutron) => !matches!(
+            Netns::open(netns),
+            Err(NetnsError::Missing(_) | NetnsError::NotANamespace(_))
+        ),
+        _ => true,
+    }
+}
+
+/// The names of all namespaces. They are listed once for each scan, because there may be thousands.
+fn netns_names() -> HashSet<String> {
+    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}

@@ -1,0 +1,63 @@
+//! What the loop does every ten seconds: it copies counters, restarts a receiver that has ended, and checks
+//! the socket and the history.
+
+use std::sync::atomic::Ordering;
+
+use vipwatch_linux::netns_watcher::NetnsWatcher;
+
+use super::Node;
+use crate::state::{HealthTopic, StateStore};
+
+impl Node {
+    pub(super) fn keep_house(&mut self) {
+        self.copy_counters();
+        self.check_receiver();
+        self.check_socket();
+        self.check_history();
+    }
+
+    fn copy_counters(&mut self) {
+        let counters = &self.store.counters;
+        let table = self.follower.table();
+        counters.overruns.store(table.overruns(), Ordering::Relaxed);
+        counters.snapshots.store(table.snapshots(), Ordering::Relaxed);
+        counters.namespaces.store(table.namespaces() as u64, Ordering::Relaxed);
+        counters.netlink_sockets.store(table.watcher().sockets() as u64, Ordering::Relaxed);
+        counters.pending.store(self.notifier.pending() as u64, Ordering::Relaxed);
+    }
+
+    fn check_receiver(&mut self) {
+        if self.receiver.as_ref().is_some_and(|receiver| !receiver.is_alive()) {
+            tracing::error!("receiver ended unexpectedly; restarting it");
+            self.replace_receiver(None);
+            let text = "the receiver has ended and is started again; see the log".to_owned();
+            self.store.set_health(HealthTopic::Receiver, Some(text));
+        }
+        if let Some(receiver) = &mut self.receiver {
+            let store = &self.store;
+            receiver.forget_old_routers(|id| store.entry(id).is_some());
+            receiver.check_socket();
+        }
+    }
+
+    /// Checks that the socket file is still the one that this node created. Another process may have replaced
+    /// or removed it, and then no client reaches this node.
+    fn check_socket(&self) {
+        let problem = self.query_server.check_socket().err().map(|lost| lost.to_string());
+        let known = self.store.health_problem(HealthTopic::Socket);
+        if let Some(problem) = problem.as_ref().filter(|problem| Some(*problem) != known.as_ref()) {
+            tracing::error!(problem, "clients cannot reach this node");
+        }
+        self.store.set_health(HealthTopic::Socket, problem);
+    }
+}
+
+/// Reports that each namespace needs a netlink socket of its own, because one socket for all of them could
+/// not be opened.
+pub(super) fn report_fallback(watcher: &NetnsWatcher, store: &StateStore) {
+    if let Some(reason) = watcher.fallback_reason() {
+        tracing::warn!(%reason, "using one netlink socket per namespace");
+        let text = format!("each namespace has a socket of its own: {reason}");
+        store.set_health(HealthTopic::OneSocket, Some(text));
+    }
+}

@@ -1,0 +1,28 @@
+//! The lock of the state directory: two nodes must not write the same history.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use vipwatch_linux::file::is_storage_error;
+use vipwatch_linux::lock::FileLock;
+
+use super::NodeError;
+
+/// Creates and locks the state directory. `None` if the disk is full, read-only or failing: the node then
+/// runs without a history, which reports the error and tries again.
+pub(super) fn lock_if_usable(directory: &Path) -> Result<Option<FileLock>, NodeError> {
+    match lock(directory) {
+        Err(NodeError::StateDir { source, .. }) if is_storage_error(&source) => Ok(None),
+        locked => locked.map(Some),
+    }
+}
+
+/// Creates and locks the state directory.
+pub(super) fn lock(directory: &Path) -> Result<FileLock, NodeError> {
+    let failed = |source: io::Error| NodeError::StateDir { path: directory.to_owned(), source };
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    let opened = File::open(directory).map_err(failed)?;
+    let lock = FileLock::try_exclusive(opened.into()).map_err(failed)?;
+    lock.ok_or_else(|| NodeError::StateDirInUse(directory.to_owned()))
+}

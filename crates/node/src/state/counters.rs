@@ -1,0 +1,56 @@
+//! The counters behind the metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One field for each metric, in the order of the metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Role changes, including those at the start.
+    pub transitions: AtomicU64,
+    /// How often the kernel dropped events because the socket's buffer was full.
+    pub overruns: AtomicU64,
+    /// Snapshots of namespaces that the instance table took; those of the audit do not count.
+    pub snapshots: AtomicU64,
+    /// Role changes that only the audit found.
+    pub audit_corrections: AtomicU64,
+    /// Namespaces that the periodic audit has read.
+    pub audits: AtomicU64,
+    /// Namespaces that are followed now.
+    pub namespaces: AtomicU64,
+    /// Netlink sockets for events: one, or one for each namespace where one for all could not be opened.
+    pub netlink_sockets: AtomicU64,
+    /// Notifications for hooks and webhooks that a newer one replaced before they were delivered.
+    pub superseded: AtomicU64,
+    /// Notifications for hooks and webhooks that are queued now.
+    pub pending: AtomicU64,
+    /// Failed attempts to deliver.
+    pub outlet_failures: AtomicU64,
+    /// Transitions that could not be written to the history.
+    pub history_dropped: AtomicU64,
+    /// 1 if the history can be written, else 0.
+    pub history_up: AtomicU64,
+    /// Lines that slow subscribers have missed.
+    pub feed_missed: AtomicU64,
+}
+
+impl Counters {
+    /// The name and the value of every metric.
+    pub fn metrics(&self) -> [(&'static str, u64); 13] {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("vipwatch_transitions_total", of(&self.transitions)),
+            ("vipwatch_netlink_overruns_total", of(&self.overruns)),
+            ("vipwatch_netlink_snapshots_total", of(&self.snapshots)),
+            ("vipwatch_audit_corrections_total", of(&self.audit_corrections)),
+            ("vipwatch_audits_total", of(&self.audits)),
+            ("vipwatch_namespaces", of(&self.namespaces)),
+            ("vipwatch_netlink_sockets", of(&self.netlink_sockets)),
+            ("vipwatch_outlet_superseded_total", of(&self.superseded)),
+            ("vipwatch_outlet_pending", of(&self.pending)),
+            ("vipwatch_outlet_failures_total", of(&self.outlet_failures)),
+            ("vipwatch_history_dropped_total", of(&self.history_dropped)),
+            ("vipwatch_history_up", of(&self.history_up)),
+            ("vipwatch_feed_missed_total", of(&self.feed_missed)),
+        ]
+    }
+}

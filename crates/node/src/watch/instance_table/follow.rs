@@ -1,0 +1,95 @@
+//! Replaces the followed instances, and looks up their namespaces.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vipwatch_core::{Cause, InstanceId, NetnsName};
+use vipwatch_linux::netns::NetnsId;
+
+use super::netns_entry::{FollowedInstance, NetnsEntry, locate};
+use super::{InstanceTable, Name, NetnsSearch, RoleChange};
+use crate::discovery::InstanceConfig;
+
+impl InstanceTable {
+    /// Follows `instances` from now on, and no others. An instance that was followed before with the same
+    /// configuration keeps its role, and its namespace is not read again.
+    pub fn follow(
+        &mut self,
+        instances: Vec<Arc<InstanceConfig>>,
+        search: NetnsSearch,
+    ) -> Vec<RoleChange> {
+        let mut unread = self.replace_instances(instances);
+        let entries = &self.entries;
+        self.pending.retain(|name, _| entries.contains_key(name));
+        for name in self.locate_namespaces(search) {
+            unread.entry(name).or_insert(Cause::Namespace);
+        }
+        let mut changes = Vec::new();
+        for (name, cause) in unread {
+            self.read_namespace(&name, cause, &mut changes);
+        }
+        self.fault_missing_namespaces(&mut changes);
+        changes
+    }
+
+    /// Replaces the instances; returns the namespaces with new or differently configured ones.
+    fn replace_instances(&mut self, instances: Vec<Arc<InstanceConfig>>) -> BTreeMap<Name, Cause> {
+        let mut old_entries = std::mem::take(&mut self.entries);
+        let mut known: BTreeMap<InstanceId, FollowedInstance> = BTreeMap::new();
+        for entry in old_entries.values_mut() {
+            let members = std::mem::take(&mut entry.members).into_iter();
+            known.extend(members.map(|member| (member.instance.id.clone(), member)));
+        }
+        let mut changed: BTreeMap<Name, Cause> = BTreeMap::new();
+        for instance in instances {
+            let name = instance.netns.clone();
+            let known = known.remove(&instance.id);
+            let (member, is_same) = FollowedInstance::replacing(known, instance);
+            if !is_same {
+                changed.insert(name.clone(), Cause::Config);
+            }
+            let old = || old_entries.remove(&name).unwrap_or_else(NetnsEntry::new);
+            self.entries.entry(name.clone()).or_insert_with(old).members.push(member);
+        }
+        for entry in self.entries.values_mut() {
+            entry.interest.set_watched(entry.members.iter().flat_map(|member| &member.watched));
+        }
+        changed
+    }
+
+    /// Looks up which namespaces exist; returns the names of the new ones.
+    ///
+    /// Neither the name nor the inode proves that a namespace is the same as before, because both are reused.
+    /// That the kernel refers to it by the same id does.
+    pub(super) fn locate_namespaces(&mut self, search: NetnsSearch) -> Vec<Name> {
+        let mut new = Vec::new();
+        for (name, entry) in &mut self.entries {
+            if search == NetnsSearch::Unknown && entry.location.is_ok() {
+                continue;
+            }
+            let known = entry.location.as_ref().ok().copied();
+            entry.location = locate(&mut self.watcher, name.as_ref(), known);
+            if entry.location.as_ref().is_ok_and(|location| known != Some(*location)) {
+                new.push(name.clone());
+            }
+        }
+        self.names.clear();
+        for (name, entry) in &self.entries {
+            if let Ok(netns) = entry.location {
+                let names = self.names.entry(netns).or_insert_with(|| Vec::with_capacity(1));
+                names.push(name.clone());
+            }
+        }
+        let names = &self.names;
+        self.watcher.keep_only(|netns| names.contains_key(&netns));
+        new
+    }
+
+    /// Whether a namespace has a name and cannot be opened yet. `ip netns add` creates the file first and
+    /// mounts the namespace on it afterwards, so another search is worthwhile soon.
+    pub fn has_unready_namespace(&self) -> bool {
+        let has_name = |name: &NetnsName| NetnsId::of_name(name).is_ok_and(|id| id.is_some());
+        let mut missing = self.entries.iter().filter(|(_, entry)| entry.location.is_err());
+        missing.any(|(name, _)| name.as_ref().is_some_and(has_name))
+    }
+}

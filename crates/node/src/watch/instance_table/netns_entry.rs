@@ -1,0 +1,163 @@
+//! One namespace of the instance table, and the instances in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use vipwatch_core::role::{AddressState, address_state, role_of};
+use vipwatch_core::snapshot::Snapshot;
+use vipwatch_core::{Cause, Fault, LinkName, Moment, NetnsName, RateLimiter, Role};
+use vipwatch_linux::netns::{Netns, NetnsError};
+use vipwatch_linux::netns_query::NetnsRef;
+use vipwatch_linux::netns_watcher::NetnsWatcher;
+
+use super::interest::Interest;
+use super::{AddressChange, RoleChange, SNAPSHOT_RATE};
+use crate::discovery::InstanceConfig;
+
+/// A namespace and its instances.
+#[derive(Debug)]
+pub(super) struct NetnsEntry {
+    /// How the kernel refers to the namespace; or the role of its instances while it cannot be read.
+    pub(super) location: Result<NetnsRef, Role>,
+    pub(super) members: Vec<FollowedInstance>,
+    /// Which events concern the members.
+    pub(super) interest: Interest,
+    /// Enforces [`SNAPSHOT_RATE`].
+    rate_limiter: RateLimiter,
+    /// The end of the pause after a slow snapshot.
+    pub(super) paused_until: Moment,
+}
+
+impl NetnsEntry {
+    pub(super) fn new() -> Self {
+        Self {
+            location: Err(Role::Fault(Fault::NoNetns)),
+            // Most namespaces have one instance, and there are thousands of namespaces.
+            members: Vec::with_capacity(1),
+            interest: Interest::default(),
+            rate_limiter: RateLimiter::new(SNAPSHOT_RATE),
+            paused_until: Moment::new(Duration::ZERO),
+        }
+    }
+
+    /// When events may cause the next snapshot.
+    pub(super) fn ready_at(&self) -> Moment {
+        self.rate_limiter.ready_at().max(self.paused_until)
+    }
+
+    /// Whether a snapshot may be taken now; if so, it counts against the rate.
+    pub(super) fn take_permit(&mut self, now: Moment) -> bool {
+        self.paused_until <= now && self.rate_limiter.take(now)
+    }
+}
+
+/// Looks up the namespace `name`, which was `known` before.
+pub(super) fn locate(
+    watcher: &mut NetnsWatcher,
+    name: Option<&NetnsName>,
+    known: Option<NetnsRef>,
+) -> Result<NetnsRef, Role> {
+    let Some(name) = name else { return Ok(NetnsRef::Own) };
+    let netns = Netns::open(name).map_err(|error| match error {
+        // A name without a namespace is being created or deleted.
+        NetnsError::Missing(_) | NetnsError::NotANamespace(_) => Role::Fault(Fault::NoNetns),
+        error => Role::Unknown(error.to_string()),
+    })?;
+    match known {
+        Some(known) if watcher.refers_to(known, &netns) => Ok(known),
+        _ => watcher.watch(&netns).map_err(|error| Role::Unknown(error.to_string())),
+    }
+}
+
+/// One followed instance.
+#[derive(Debug)]
+pub(super) struct FollowedInstance {
+    pub(super) instance: Arc<InstanceConfig>,
+    /// The addresses that decide its role.
+    pub(super) watched: Vec<(LinkName, IpNet)>,
+    /// `None` until the namespace is read for the first time.
+    role: Option<Role>,
+    /// The state of each watched address; empty if the kernel could not be read. Shared with the published
+    /// state.
+    addresses: Arc<[AddressState]>,
+    /// Whether `addresses` has changed since it was last reported.
+    pub(super) has_address_change: bool,
+}
+
+impl FollowedInstance {
+    /// Follows `instance`, which was followed as `known` before; and whether it watches the same addresses in
+    /// the same namespace, so that its role is still right.
+    pub(super) fn replacing(known: Option<Self>, instance: Arc<InstanceConfig>) -> (Self, bool) {
+        let Some(known) = known else {
+            let watched = instance.watched();
+            let addresses = Arc::from([]);
+            let new = Self { instance, watched, role: None, addresses, has_address_change: false };
+            return (new, false);
+        };
+        if Arc::ptr_eq(&known.instance, &instance) {
+            return (known, true);
+        }
+        let watched = instance.watched();
+        let is_same = known.instance.netns == instance.netns && known.watched == watched;
+        (Self { instance, watched, ..known }, is_same)
+    }
+
+    /// Takes over a snapshot of the namespace, or the role for a namespace that cannot be read. `recent` are
+    /// address states of another instance, which are shared if they are the same.
+    pub(super) fn update(
+        &mut self,
+        snapshot: Result<&Snapshot, &Role>,
+        cause: Cause,
+        recent: &mut Arc<[AddressState]>,
+    ) -> Option<RoleChange> {
+        let to = match snapshot {
+            Ok(snapshot) => role_of(&self.watched, snapshot),
+            Err(role) => role.clone(),
+        };
+        self.update_addresses(snapshot.ok(), &to, recent);
+        if self.role.as_ref() == Some(&to) {
+            return None;
+        }
+        self.has_address_change = false;
+        let from = self.role.replace(to.clone());
+        let cause = match (&from, &to, cause) {
+            (None, ..) => Cause::Start,
+            // When a link is deleted, the kernel reports the loss of its addresses first.
+            (_, Role::Fault(fault), Cause::Address) if *fault != Fault::NoNetns => Cause::Link,
+            _ => cause,
+        };
+        let (instance, addresses) = (Arc::clone(&self.instance), Arc::clone(&self.addresses));
+        Some(RoleChange { instance, from, to, addresses, cause })
+    }
+
+    /// The addresses, if their state has changed since it was last reported.
+    pub(super) fn take_address_change(&mut self) -> Option<AddressChange> {
+        std::mem::take(&mut self.has_address_change).then(|| AddressChange {
+            id: self.instance.id.clone(),
+            addresses: Arc::clone(&self.addresses),
+        })
+    }
+
+    fn update_addresses(
+        &mut self,
+        snapshot: Option<&Snapshot>,
+        role: &Role,
+        recent: &mut Arc<[AddressState]>,
+    ) {
+        let state = |(link, cidr): &(LinkName, IpNet)| match (role, snapshot) {
+            // An instance may have a thousand addresses: those of a primary are not searched for again.
+            (Role::Primary, _) | (_, None) => AddressState::Held,
+            (_, Some(snapshot)) => address_state(snapshot, *link, *cidr),
+        };
+        let watched: &[_] = if snapshot.is_some() { &self.watched } else { &[] };
+        let states = watched.iter().map(state);
+        if !self.addresses.iter().copied().eq(states.clone()) {
+            if !recent.iter().copied().eq(states.clone()) {
+                *recent = states.collect();
+            }
+            self.addresses = Arc::clone(recent);
+            self.has_address_change = true;
+        }
+    }
+}

@@ -89,7 +89,7 @@ fn is_answer(header: Header, port: u32) -> bool {
     (is_multipart || is_end_or_error(header.kind)) && header.port == port
 }
 
-/// Reads one datagram; borrows the parts of a [`Monitor`] that it changes.
+/// Reads one datagram; borrows the parts of a [`super::Monitor`] that it changes.
 pub(super) struct DatagramReader<'a> {
     pub(super) pending: &'a mut Option<PendingSnapshot>,
     pub(super) vip: IpNet,

@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libfuzzer_sys::fuzz_target;
 use vipwatch_core::announce::AnnounceSource;
 use vipwatch_core::snapshot::Mac;
-use vipwatch_linux::announce::{AddressClaim, announcement, claim, question};
+use vipwatch_linux::announce::{AddressClaim, announcement, decode_claim, probe};
 
 fuzz_target!(|frame: &[u8]| {
-    if let Some(AddressClaim { ip, mac }) = claim(frame) {
+    if let Some(AddressClaim { ip, mac }) = decode_claim(frame) {
         let contains = |bytes: &[u8]| frame.windows(bytes.len()).any(|window| window == bytes);
         assert!(contains(&mac.0), "{mac:?}");
         match ip {
@@ -37,10 +37,10 @@ fn read_back(bytes: &[u8]) {
         let is_announced = ip != IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let expected = is_announced.then_some(AddressClaim { ip, mac: Mac(*mac) });
         for frame in announcement(ip, &source) {
-            assert_eq!(claim(frame.bytes()), expected);
+            assert_eq!(decode_claim(frame.bytes()), expected);
         }
         assert_eq!(
-            claim(question(ip, Mac(*mac)).bytes()),
+            decode_claim(probe(ip, Mac(*mac)).bytes()),
             None,
             "an ARP request or neighbour solicitation is no claim"
         );

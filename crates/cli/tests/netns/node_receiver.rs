@@ -30,7 +30,7 @@ fn a_node_shows_reported_states_and_finds_wrong_and_missing_reports() {
     assert_eq!(report(lab.path(), wrong, "primary"), Some(200));
     assert_eq!(report(lab.path(), "deleted", "primary"), Some(200));
     let finding = wait_for("the wrong report", || report_findings(&fixture, wrong).pop());
-    let text = "its monitor claims primary, the kernel says backup";
+    let text = "the monitor reports primary, the kernel says backup";
     assert_eq!(finding, ("monitor-lies".to_owned(), text.to_owned()));
     assert_eq!(
         wait_for("the missing report", || report_findings(&fixture, silent).pop()).0,
@@ -129,7 +129,7 @@ fn a_removed_receiver_that_waits_for_its_hook_does_not_block_the_node() {
     // The receiver is configured again before the first one has ended: the second one starts afterwards.
     fixture.configure("[receiver]\ninterval = \"0s\"\n");
     node.reload();
-    let closed = "the receiver has shut down";
+    let closed = "receiver stopped";
     fixture.wait_for_log(closed);
     let log = fixture.log();
     let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text}: {log}"));

@@ -139,7 +139,7 @@ fn a_failed_snapshot_is_retried_and_recorded_once() {
     for _ in 0..5 {
         fixture.iterate();
     }
-    let failed = Recorded::SnapshotFailed("cannot ask the kernel for its addresses".to_owned());
+    let failed = Recorded::SnapshotFailed("cannot request the list of addresses from the kernel".to_owned());
     assert_eq!(fixture.recorded(), std::slice::from_ref(&failed), "one record for all retries");
     assert_eq!(fixture.state(), "", "no state is published before a snapshot was read");
     fixture.set_requests_reach_kernel(true);
@@ -212,7 +212,7 @@ fn a_snapshot_that_never_ends_is_given_up_and_requested_again() {
         fixture.steal_messages().1.then_some(())
     });
     fixture.iterate_until("the snapshot timeout", |recorded| recorded.len() > 1);
-    let endless = "the kernel's list of addresses has no end".to_owned();
+    let endless = "the kernel's list of addresses is incomplete".to_owned();
     assert_eq!(fixture.recorded()[1..], [Recorded::SnapshotFailed(endless)]);
     fixture.editor.add(fixture.link, VIP.parse().unwrap());
     fixture.iterate_until("the next state", |recorded| recorded.len() > 2);

@@ -82,7 +82,7 @@ fn included_files_are_read_and_problems_have_their_file_and_line() {
     assert_eq!(ids, ["A"]);
     let lines = problem_lines(&discovery);
     for expected in [
-        "b.conf:2: vrrp_instance A is there already",
+        "b.conf:2: vrrp_instance A is already defined in line 1",
         "c.conf:1: include c.conf: the file includes itself",
         "c.conf:2: vrrp_instance C is not closed",
         "keepalived.conf:2: include gone.conf: no such file",
@@ -156,6 +156,6 @@ fn a_named_pipe_instead_of_a_file_does_not_block_the_scan() {
     assert!(made.success());
     assert_eq!(
         problem_lines(&discover(&locations)),
-        ["keepalived.conf:0: cannot read the file: it is not a file"]
+        ["keepalived.conf:0: cannot read the file: it is not a regular file"]
     );
 }

@@ -100,7 +100,7 @@ impl Receiver {
             .args(["receiver", "--interval", "500ms", "--state-path"])
             .arg(directory)
             .arg("--state-dir")
-            .arg(directory.join("claims"))
+            .arg(directory.join("receiver"))
             .arg("--status-socket")
             .arg(directory.join("agent.sock"))
             .stderr(std::process::Stdio::null())

@@ -149,7 +149,7 @@ impl AuditFacts {
     fn published_finding(&self) -> Option<Finding> {
         let published = self.published.as_ref()?.as_str();
         Some(Finding {
-            name: "view-behind",
+            name: "published-role-wrong",
             severity: Severity::Wrong,
             text: format!("the node published {published}, the kernel says {}", self.role.as_str()),
             hint: "this is a defect of vipwatch: please report it with the log",
@@ -178,7 +178,7 @@ impl AuditFacts {
                 hint: "addresses were removed by hand, or keepalived could not add them: see its log",
             },
             Role::Unknown(reason) => Finding {
-                name: "kernel-not-asked",
+                name: "kernel-not-read",
                 severity: Severity::Wrong,
                 text: reason.clone(),
                 hint: "vipwatch needs CAP_NET_ADMIN here, or root",
@@ -298,7 +298,7 @@ impl AuditFacts {
         let (name, severity, text) = match self.reported? {
             MonitorReport::Nothing => {
                 let text = "the monitor has never reported to this node".to_owned();
-                ("monitor-silent", Severity::Odd, text)
+                ("report-missing", Severity::Odd, text)
             }
             MonitorReport::State { state, .. } if state.neutron_state() == Some(expected) => {
                 return None;
@@ -308,12 +308,12 @@ impl AuditFacts {
                     "the kernel says {kernel}, the monitor's last report is older and says {}",
                     state.as_str()
                 );
-                ("monitor-silent", Severity::Wrong, text)
+                ("report-missing", Severity::Wrong, text)
             }
             MonitorReport::State { state, is_current: true } => {
                 let text =
                     format!("the monitor reports {}, the kernel says {kernel}", state.as_str());
-                ("monitor-lies", Severity::Wrong, text)
+                ("report-differs", Severity::Wrong, text)
             }
         };
         let hint = "the kernel is right: restart the monitor of this router, and see its log";
@@ -367,16 +367,16 @@ mod tests {
         facts.reported = reported(ReportedState::Primary, false);
         assert_eq!(names(&facts), [""; 0]);
         facts.reported = reported(ReportedState::Backup, true);
-        assert_eq!(names(&facts), ["monitor-lies"]);
+        assert_eq!(names(&facts), ["report-differs"]);
         facts.reported = reported(ReportedState::Backup, false);
-        assert_eq!(names(&facts), ["monitor-silent"]);
+        assert_eq!(names(&facts), ["report-missing"]);
         facts.reported = Some(MonitorReport::Nothing);
-        assert_eq!(names(&facts), ["monitor-silent"]);
+        assert_eq!(names(&facts), ["report-missing"]);
         facts.role = Role::Backup;
         facts.reported = reported(ReportedState::Fault, true);
         assert_eq!(names(&facts), [""; 0], "for Neutron, a fault is backup");
         facts.reported = reported(ReportedState::Unknown, true);
-        assert_eq!(names(&facts), ["monitor-lies"]);
+        assert_eq!(names(&facts), ["report-differs"]);
     }
 
     #[test]

@@ -35,10 +35,10 @@ use self::store::Store;
 use self::writer::JournalWriter;
 
 /// Name of the journal's file in the state directory.
-pub const FILE: &str = "claims.sqlite";
+pub const FILE: &str = "journal.sqlite";
 
 /// `PRAGMA user_version` of the files that this program writes.
-const FORMAT_VERSION: i64 = 2;
+const FORMAT_VERSION: i64 = 3;
 
 /// Maximum number of reports that wait for the disk. Further reports are refused with 503.
 const MAX_STORING_REPORTS: usize = 8192;

@@ -146,7 +146,7 @@ impl ReceiverBench {
             .arg("--state-path")
             .arg(directory)
             .arg("--state-dir")
-            .arg(directory.join("claims"))
+            .arg(directory.join("receiver"))
             .arg("--status-socket")
             .arg(directory.join("agent.sock"))
             .stderr(Stdio::null())

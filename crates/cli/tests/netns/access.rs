@@ -142,7 +142,7 @@ fn databases_are_closed_to_other_users() {
     let _node = fixture.start();
     assert_eq!(crate::receiver_process::report(lab.path(), "r1", "primary"), Some(200));
     netns.ip(ADD_VIP);
-    for name in ["history.sqlite", "claims.sqlite"] {
+    for name in ["history.sqlite", "journal.sqlite"] {
         for suffix in ["", "-wal", "-shm"] {
             let path = fixture.state_dir().join(format!("{name}{suffix}"));
             let metadata = wait_for(&path.display().to_string(), || path.metadata().ok());

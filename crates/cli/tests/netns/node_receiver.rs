@@ -31,10 +31,10 @@ fn a_node_shows_reported_states_and_finds_wrong_and_missing_reports() {
     assert_eq!(report(lab.path(), "deleted", "primary"), Some(200));
     let finding = wait_for("the wrong report", || report_findings(&fixture, wrong).pop());
     let text = "the monitor reports primary, the kernel says backup";
-    assert_eq!(finding, ("monitor-lies".to_owned(), text.to_owned()));
+    assert_eq!(finding, ("report-differs".to_owned(), text.to_owned()));
     assert_eq!(
         wait_for("the missing report", || report_findings(&fixture, silent).pop()).0,
-        "monitor-silent"
+        "report-missing"
     );
     assert_eq!(report_findings(&fixture, "deleted")[0].0, "report-for-unknown-instance");
     let shown = query_json(&fixture, &["show", wrong]);
@@ -80,7 +80,7 @@ fn a_node_runs_without_a_receiver_while_another_server_has_the_socket() {
     node.reload();
     assert!(!fixture.run_text(&["doctor"]).contains("node-receiver"));
     assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
-    assert!(fixture.state_dir().join("claims.sqlite").exists(), "answered by the node");
+    assert!(fixture.state_dir().join("journal.sqlite").exists(), "answered by the node");
 }
 
 #[test]

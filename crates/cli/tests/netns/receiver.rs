@@ -65,7 +65,7 @@ fn a_primary_report_that_is_withdrawn_within_the_interval_is_not_delivered() {
 #[test]
 fn a_receiver_whose_disk_fills_up_answers_503_until_there_is_space() {
     let lab = Lab::new();
-    let state_dir = lab.path().join("claims");
+    let state_dir = lab.path().join("receiver");
     std::fs::create_dir(&state_dir).unwrap();
     let mount = ["-t", "tmpfs", "-o", "size=512k", "tmpfs"];
     vipwatch_testkit::run(Command::new("mount").args(mount).arg(&state_dir));

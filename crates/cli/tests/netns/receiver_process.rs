@@ -23,7 +23,7 @@ pub(crate) fn receiver_command(directory: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg("receiver").args(args).arg("--state-path").arg(directory);
     command.arg("--config").arg(directory.join("vipwatch.toml"));
-    command.arg("--state-dir").arg(directory.join("claims"));
+    command.arg("--state-dir").arg(directory.join("receiver"));
     command.arg("--status-socket").arg(directory.join("agent.sock"));
     command
 }

@@ -88,11 +88,11 @@ fn a_pending_webhook_is_delivered_after_a_kill_and_a_finished_hook_does_not_run_
         (receiver.target("hook")["pending"] == 0).then_some(())
     });
     // A run of the hook that is not stored on the disk is repeated after a kill. This test waits until all are stored.
-    let query = "SELECT (SELECT sum(seq) FROM told WHERE party LIKE 'hook%') || ' ' || \
+    let query = "SELECT (SELECT sum(seq) FROM delivery WHERE target LIKE 'hook%') || ' ' || \
                  (SELECT sum(acted) FROM settled)";
     wait_for("the stored deliveries", || {
         let mut sqlite = std::process::Command::new("sqlite3");
-        let count = run(sqlite.arg(lab.path().join("claims/claims.sqlite")).arg(query));
+        let count = run(sqlite.arg(lab.path().join("receiver/journal.sqlite")).arg(query));
         // The last sequence numbers: 4 for r1 and 2 for r2.
         (count.trim() == "6 6").then_some(())
     });

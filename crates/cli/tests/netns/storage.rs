@@ -156,7 +156,7 @@ fn a_damaged_history_is_renamed_at_the_start_and_while_the_node_runs() {
 #[test]
 fn a_receiver_that_starts_on_a_full_disk_answers_503_until_there_is_space() {
     let lab = Lab::new();
-    let disk = Disk::new(&lab.path().join("claims"));
+    let disk = Disk::new(&lab.path().join("receiver"));
     disk.fill();
     let receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     assert_eq!(report(lab.path(), "a", "primary"), Some(503));
@@ -174,7 +174,7 @@ fn a_receiver_that_starts_on_a_full_disk_answers_503_until_there_is_space() {
 #[test]
 fn a_receiver_reads_its_journal_once_a_read_only_disk_is_writable() {
     let lab = Lab::new();
-    let disk = Disk::new(&lab.path().join("claims"));
+    let disk = Disk::new(&lab.path().join("receiver"));
     let receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     assert_eq!(report(lab.path(), "a", "primary"), Some(200));
     receiver.kill();
@@ -194,9 +194,9 @@ fn a_receiver_reads_its_journal_once_a_read_only_disk_is_writable() {
 #[test]
 fn a_receiver_renames_a_damaged_journal_and_starts_a_new_one() {
     let lab = Lab::new();
-    let directory = lab.path().join("claims");
+    let directory = lab.path().join("receiver");
     std::fs::create_dir(&directory).unwrap();
-    write_garbage(&directory.join("claims.sqlite"));
+    write_garbage(&directory.join("journal.sqlite"));
     let receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     assert_eq!(report(lab.path(), "a", "primary"), Some(200));
     receiver.wait_for_log("journal file is damaged; a new one is begun");

@@ -139,7 +139,8 @@ fn a_failed_snapshot_is_retried_and_recorded_once() {
     for _ in 0..5 {
         fixture.iterate();
     }
-    let failed = Recorded::SnapshotFailed("cannot request the list of addresses from the kernel".to_owned());
+    let failed =
+        Recorded::SnapshotFailed("cannot request the list of addresses from the kernel".to_owned());
     assert_eq!(fixture.recorded(), std::slice::from_ref(&failed), "one record for all retries");
     assert_eq!(fixture.state(), "", "no state is published before a snapshot was read");
     fixture.set_requests_reach_kernel(true);

@@ -29,7 +29,7 @@ pub(super) struct DeferredRows {
     settled: BTreeMap<InstanceId, Option<SettledUpdate>>,
     /// Rows of `report` for a new file, by sequence number.
     reports: BTreeMap<i64, (InstanceId, ReportedState)>,
-    /// Rows of `told`.
+    /// Rows of `delivery`.
     deliveries: Deliveries,
     /// When the oldest row was added; `None` if there are no rows.
     since: Option<Instant>,
@@ -98,7 +98,7 @@ impl DeferredRows {
         self.settled.len() + self.deliveries.len()
     }
 
-    /// Applies the committed deliveries and deletions to `deliveries`, a copy of the table `told`.
+    /// Applies the committed deliveries and deletions to `deliveries`, a copy of the table `delivery`.
     pub(super) fn apply_to(self, deliveries: &mut Deliveries) {
         if self.settled.values().any(Option::is_none) {
             deliveries.retain(|(_, instance), _| !self.is_forgotten(instance));
@@ -115,14 +115,14 @@ impl DeferredRows {
         let at = unix_millis_now();
         self.write_settled(transaction, at)?;
         let mut report = transaction.prepare(
-            "INSERT OR REPLACE INTO report (seq, at, instance, word) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT OR REPLACE INTO report (seq, at, instance, state) VALUES (?1, ?2, ?3, ?4)",
         )?;
         for (seq, (instance, state)) in &self.reports {
             report.execute(params![seq, at, instance.as_str(), state.as_str()])?;
         }
         let mut delivery = transaction.prepare(
-            "INSERT INTO told (party, instance, seq) VALUES (?1, ?2, ?3) \
-             ON CONFLICT (party, instance) DO UPDATE SET seq = ?3",
+            "INSERT INTO delivery (target, instance, seq) VALUES (?1, ?2, ?3) \
+             ON CONFLICT (target, instance) DO UPDATE SET seq = ?3",
         )?;
         for ((target, instance), seq) in &self.deliveries {
             delivery.execute(params![&**target, instance.as_str(), seq])?;
@@ -132,8 +132,8 @@ impl DeferredRows {
 
     fn write_settled(&self, transaction: &Transaction<'_>, at: i64) -> rusqlite::Result<()> {
         let mut settled = transaction.prepare(
-            "INSERT INTO settled (instance, seq, at, word, acted) VALUES (?1, ?2, ?3, ?4, ?5) \
-             ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, word = ?4, \
+            "INSERT INTO settled (instance, seq, at, state, acted) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, state = ?4, \
              acted = max(acted, ?5)",
         )?;
         for (instance, update) in &self.settled {
@@ -142,7 +142,7 @@ impl DeferredRows {
                 settled.execute(params![id, seq, at, state.as_str(), acted_seq])?;
                 continue;
             }
-            for table in ["report", "settled", "told"] {
+            for table in ["report", "settled", "delivery"] {
                 let delete = format!("DELETE FROM {table} WHERE instance = ?1");
                 transaction.execute(&delete, [id])?;
             }

@@ -14,7 +14,11 @@ use vipwatch_linux::lock::FileLock;
 use super::{FILE, FORMAT_VERSION, JournalError, SettledRow, StoredReports};
 
 /// Name of the file that is locked while a receiver uses the journal.
-const LOCK_FILE: &str = "claims.lock";
+const LOCK_FILE: &str = "journal.lock";
+
+/// Names of the file and its lock up to format 2. [`take_over_old_file`] renames the file.
+const OLD_FILE: &str = "claims.sqlite";
+const OLD_LOCK_FILE: &str = "claims.lock";
 
 /// Size of SQLite's write-ahead log after which SQLite itself makes a checkpoint: 4096 pages of 4 KiB are 16 MiB. The
 /// writer makes its own checkpoints when it is idle; this limit is for a receiver that is never idle.
@@ -27,32 +31,42 @@ CREATE TABLE report (
     seq      INTEGER PRIMARY KEY,
     at       INTEGER NOT NULL,              -- milliseconds since the Unix epoch
     instance TEXT NOT NULL,
-    word     TEXT NOT NULL                  -- the reported state
+    state    TEXT NOT NULL                  -- the reported state
 );
 CREATE TABLE settled (
     instance TEXT PRIMARY KEY,
     seq      INTEGER NOT NULL,              -- the last report that is settled
     at       INTEGER NOT NULL,
-    word     TEXT NOT NULL,
+    state    TEXT NOT NULL,
     acted    INTEGER NOT NULL               -- the last report that was delivered to the sink; 0 for none
+) WITHOUT ROWID;
+CREATE TABLE delivery (
+    target   TEXT NOT NULL,                 -- the name of the target
+    instance TEXT NOT NULL,
+    seq      INTEGER NOT NULL,              -- the last report that the target has received
+    PRIMARY KEY (target, instance)
 ) WITHOUT ROWID;
 ";
 
-/// Changes a journal of format 1, which has no deliveries.
+/// Changes a journal of format 1, which has no deliveries, to format 2.
 const UPGRADE_FROM_1: &str = "
 ALTER TABLE settled ADD COLUMN acted INTEGER NOT NULL DEFAULT 0;
 UPDATE settled SET acted = seq;
 DROP INDEX report_by_instance;
-";
-
-/// The table of deliveries: `party` is the target's name.
-const CREATE_TOLD: &str = "
 CREATE TABLE told (
     party    TEXT NOT NULL,
     instance TEXT NOT NULL,
     seq      INTEGER NOT NULL,
     PRIMARY KEY (party, instance)
 ) WITHOUT ROWID;
+";
+
+/// Changes a journal of format 2, which has other names, to format 3.
+const UPGRADE_FROM_2: &str = "
+ALTER TABLE report RENAME COLUMN word TO state;
+ALTER TABLE settled RENAME COLUMN word TO state;
+ALTER TABLE told RENAME TO delivery;
+ALTER TABLE delivery RENAME COLUMN party TO target;
 ";
 
 /// An open journal file, and the lock that keeps other receivers from it.
@@ -73,7 +87,8 @@ pub(super) struct StoredState {
 impl Store {
     /// Opens or creates the journal in `directory`. A damaged file is renamed and replaced.
     pub(super) fn open(directory: &Path) -> Result<(Self, StoredState), JournalError> {
-        let lock = lock(directory)?;
+        let lock = lock(directory, LOCK_FILE)?;
+        take_over_old_file(directory)?;
         match open_file(&directory.join(FILE)) {
             Err(error) if error.is_damage() => Self::create_anew(directory, lock),
             opened => opened.map(|(connection, stored)| (Self { connection, lock }, stored)),
@@ -128,10 +143,41 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
+/// Renames the file of an earlier version of this program. Nothing happens if there is none, or if the new file
+/// exists.
+fn take_over_old_file(directory: &Path) -> Result<(), JournalError> {
+    let (old, new) = (directory.join(OLD_FILE), directory.join(FILE));
+    if new.exists() || !old.exists() {
+        return Ok(());
+    }
+    // A receiver of the earlier version may still use the file.
+    let _old_lock = lock(directory, OLD_LOCK_FILE)?;
+    // ORDER: SQLite copies the write-ahead log into the file when the last connection closes. Afterwards the
+    // file is complete without the log, whose name belongs to the old file.
+    let read = Connection::open(&old).and_then(|connection| {
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+    });
+    let wal = directory.join(format!("{OLD_FILE}-wal"));
+    let has_wal = std::fs::metadata(&wal).is_ok_and(|metadata| metadata.len() > 0);
+    if read.is_ok() && has_wal {
+        // For example on a full disk. The writer tries again.
+        let reason = format!("cannot write the log of {} into the file", old.display());
+        return Err(io::Error::other(reason).into());
+    }
+    std::fs::rename(&old, &new)?;
+    if has_wal {
+        // The old file is damaged. It is kept with its log when the damage is found again.
+        std::fs::rename(&wal, directory.join(format!("{FILE}-wal")))?;
+    }
+    let _ = std::fs::remove_file(directory.join(OLD_LOCK_FILE));
+    tracing::info!(from = %old.display(), to = %new.display(), "journal file renamed");
+    Ok(())
+}
+
 /// Locks the directory for this receiver: two writers would assign the same sequence numbers.
-fn lock(directory: &Path) -> Result<FileLock, JournalError> {
+fn lock(directory: &Path, name: &str) -> Result<FileLock, JournalError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let (path, mode) = (directory.join(LOCK_FILE), Mode::from_raw_mode(0o600));
+    let (path, mode) = (directory.join(name), Mode::from_raw_mode(0o600));
     let file = rustix::fs::open(&path, flags | OFlags::CREATE, mode).map_err(io::Error::from);
     let file = match file {
         // On a disk that cannot be written, the lock file of an earlier receiver may exist.
@@ -151,20 +197,21 @@ fn prepare(connection: &Connection, version: i64) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", WAL_LIMIT_BYTES)?;
     connection.pragma_update(None, "wal_autocheckpoint", WAL_LIMIT_PAGES)?;
-    let steps = match version {
-        0 => CREATE,
-        1 => UPGRADE_FROM_1,
+    let steps: &[&str] = match version {
+        0 => &[CREATE],
+        1 => &[UPGRADE_FROM_1, UPGRADE_FROM_2],
+        2 => &[UPGRADE_FROM_2],
         _ => return Ok(()),
     };
-    connection.execute_batch(&format!(
-        "BEGIN; {steps} {CREATE_TOLD} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
-    ))
+    let steps = steps.concat();
+    connection
+        .execute_batch(&format!("BEGIN; {steps} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"))
 }
 
 /// Reads settled states, unsettled reports and deliveries.
 fn read_reports(connection: &Connection) -> rusqlite::Result<StoredReports> {
     let mut reports = StoredReports::new();
-    let mut settled = connection.prepare("SELECT instance, seq, word, acted, at FROM settled")?;
+    let mut settled = connection.prepare("SELECT instance, seq, state, acted, at FROM settled")?;
     let mut rows = settled.query([])?;
     while let Some(row) = rows.next()? {
         if let Some(ReportRow { instance, seq, state }) = ReportRow::read(row)? {
@@ -174,7 +221,7 @@ fn read_reports(connection: &Connection) -> rusqlite::Result<StoredReports> {
         }
     }
     let mut unsettled = connection.prepare(
-        "SELECT instance, seq, word FROM report WHERE seq > \
+        "SELECT instance, seq, state FROM report WHERE seq > \
          coalesce((SELECT seq FROM settled WHERE settled.instance = report.instance), 0) ORDER BY seq",
     )?;
     let mut rows = unsettled.query([])?;
@@ -183,7 +230,7 @@ fn read_reports(connection: &Connection) -> rusqlite::Result<StoredReports> {
             reports.entry(instance).or_default().unsettled.push((seq, state));
         }
     }
-    let mut deliveries = connection.prepare("SELECT instance, seq, party FROM told")?;
+    let mut deliveries = connection.prepare("SELECT instance, seq, target FROM delivery")?;
     let mut rows = deliveries.query([])?;
     while let Some(row) = rows.next()? {
         let instance = row.get::<_, String>(0)?.parse::<InstanceId>();
@@ -201,7 +248,7 @@ fn last_seq(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row(query, [], |row| row.get(0))
 }
 
-/// The columns `instance`, `seq` and `word`.
+/// The columns `instance`, `seq` and `state`.
 struct ReportRow {
     instance: InstanceId,
     seq: i64,
@@ -211,8 +258,8 @@ struct ReportRow {
 impl ReportRow {
     /// Reads the first three columns; `None` for values that this program does not write.
     fn read(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
-        let (instance, word): (String, String) = (row.get(0)?, row.get(2)?);
-        let (Ok(instance), Some(state)) = (instance.parse(), ReportedState::parse(&word)) else {
+        let (instance, state): (String, String) = (row.get(0)?, row.get(2)?);
+        let (Ok(instance), Some(state)) = (instance.parse(), ReportedState::parse(&state)) else {
             return Ok(None);
         };
         Ok(Some(Self { instance, seq: row.get(1)?, state }))

@@ -100,6 +100,50 @@ fn a_journal_of_format_1_is_upgraded() {
     );
 }
 
+/// Creates a journal of format 2 under its old name. One row is in the write-ahead log only, as after a kill.
+fn create_format_2(directory: &Path) {
+    let connection = Connection::open(directory.join("claims.sqlite")).unwrap();
+    let tables = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; \
+                  CREATE TABLE report (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, \
+                  instance TEXT NOT NULL, word TEXT NOT NULL); \
+                  CREATE TABLE settled (instance TEXT PRIMARY KEY, seq INTEGER NOT NULL, \
+                  at INTEGER NOT NULL, word TEXT NOT NULL, acted INTEGER NOT NULL) WITHOUT ROWID; \
+                  CREATE TABLE told (party TEXT NOT NULL, instance TEXT NOT NULL, \
+                  seq INTEGER NOT NULL, PRIMARY KEY (party, instance)) WITHOUT ROWID; \
+                  PRAGMA user_version = 2; \
+                  INSERT INTO settled VALUES ('a', 3, 5, 'primary', 2); \
+                  INSERT INTO told VALUES ('hook', 'a', 2);";
+    connection.execute_batch(tables).unwrap();
+    connection.execute("INSERT INTO report VALUES (4, 6, 'b', 'backup')", []).unwrap();
+    // A process that is killed does not close the file.
+    let files = ["claims.sqlite", "claims.sqlite-wal"].map(|name| directory.join(name));
+    let contents = files.each_ref().map(|file| std::fs::read(file).unwrap());
+    drop(connection);
+    for (file, bytes) in files.iter().zip(contents) {
+        let mut file = std::fs::File::create(file).unwrap();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+    }
+}
+
+#[test]
+fn a_journal_of_format_2_is_renamed_and_upgraded() {
+    let directory = tempfile::tempdir().unwrap();
+    create_format_2(directory.path());
+    let (mut journal, stored) = Journal::open(directory.path()).unwrap();
+    let settled = stored[&id("a")].settled.unwrap();
+    assert_eq!((settled.state, settled.seq, settled.acted_seq), (ReportedState::Primary, 3, 2));
+    assert_eq!(stored[&id("a")].delivered, BTreeMap::from([("hook".to_owned(), 2)]));
+    assert_eq!(stored[&id("b")].unsettled, [(4, ReportedState::Backup)], "a row of the log");
+    assert!(journal.store(1, id("c"), ReportedState::Backup));
+    drop(journal);
+    let (_journal, stored) = Journal::open(directory.path()).unwrap();
+    assert_eq!(stored[&id("c")].unsettled, [(5, ReportedState::Backup)]);
+    let names = std::fs::read_dir(directory.path()).unwrap();
+    let names: Vec<String> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().all(|name| name.starts_with("journal.")), "{names:?}");
+}
+
 #[test]
 fn every_report_gets_an_increasing_sequence_number() {
     let directory = tempfile::tempdir().unwrap();

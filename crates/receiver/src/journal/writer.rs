@@ -54,7 +54,7 @@ pub(super) struct JournalWriter {
     last_seq: i64,
     deferred: DeferredRows,
     recorded: SharedDeliveries,
-    /// A copy of the table `told`, for a new file if this one is damaged.
+    /// A copy of the table `delivery`, for a new file if this one is damaged.
     /// BOUND: one entry for each target and instance; the receiver limits the number of instances.
     stored_deliveries: Deliveries,
     /// Deferred rows could not be written, and that was logged.
@@ -257,7 +257,7 @@ impl JournalWriter {
         let mut seq = self.last_seq;
         {
             let mut insert = transaction
-                .prepare("INSERT INTO report (seq, at, instance, word) VALUES (?1, ?2, ?3, ?4)")?;
+                .prepare("INSERT INTO report (seq, at, instance, state) VALUES (?1, ?2, ?3, ?4)")?;
             for NewReport { request_id, instance, state } in reports {
                 seq += 1;
                 insert.execute(params![seq, at, instance.as_str(), state.as_str()])?;

@@ -25,7 +25,7 @@ impl Disk {
     pub(super) fn measure(count: usize) -> Self {
         eprintln!("bench: the disk: {count} times fdatasync");
         let lab = Lab::new();
-        let directory = lab.path().join("claims");
+        let directory = lab.path().join("receiver");
         std::fs::create_dir(&directory).expect("a directory in the lab");
         let mut file = std::fs::File::create(directory.join("fdatasync")).expect("a file");
         let mut one = || {

@@ -409,7 +409,7 @@ pub(crate) struct HistoryArgs {
     /// Show only transitions of the last 90s, 15m, 2h, 7d
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub(crate) since: Option<Duration>,
-    /// Show only this instance; if no instance has exactly this id, those whose ids begin with it
+    /// Show only this instance; if no instance has exactly this id, all with ids that begin with it
     #[arg(long, value_name = "ID", add = ArgValueCompleter::new(live_ids))]
     pub(crate) id: Option<String>,
     /// Show at most this number of transitions, the latest ones

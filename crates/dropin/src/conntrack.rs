@@ -111,7 +111,7 @@ pub struct ConntrackOutlet {
 }
 
 impl ConntrackOutlet {
-    /// Takes the socket whose other end `helper` serves.
+    /// Takes the socket that is connected to `helper`.
     pub fn new(socket: OwnedFd, helper: Child) -> Self {
         Self { socket, _helper: helper, generation: 0, pending: None }
     }

@@ -216,7 +216,7 @@ pub(crate) fn find_short(letter: char) -> Option<&'static Opt> {
     all().find(|opt| opt.short == Some(letter))
 }
 
-/// The listed option whose name is most similar to `name`, as a suggestion; `None` if none is similar.
+/// The listed option with the name most similar to `name`, as a suggestion; `None` if none is similar.
 pub(crate) fn nearest(name: &str) -> Option<&'static str> {
     AGENT
         .iter()

@@ -152,7 +152,7 @@ impl Writer {
         let _ = self.send(Message::SetLatency(StageLatency { seq, stage, micros: None }));
     }
 
-    /// Stores the role of an instance, whose last transition is `seq`, without recording a transition.
+    /// Stores the role of an instance with the last transition `seq`, without recording a transition.
     pub fn store_last_role(&self, instance: String, seq: i64, last: LastRole) {
         if !self.send(Message::StoreLastRole(Box::new(RoleRow { instance, seq, last }))) {
             self.health.is_outdated.store(true, Ordering::Relaxed);
@@ -212,7 +212,7 @@ fn seq_from_clock() -> i64 {
 }
 
 /// The highest sequence number in the file: of a transition, of a deleted transition, of the `role` table
-/// (whose transition may not be in the file), or one that was [reserved](reserve_seq).
+/// (the transition itself may not be in the file), or one that was [reserved](reserve_seq).
 fn highest_stored_seq(connection: &Connection) -> Result<i64, HistoryError> {
     // A file that cannot be migrated, on a full disk, has the name of format 3: `change`.
     let last = connection.query_row(

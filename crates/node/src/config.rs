@@ -89,7 +89,7 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The path of the node's socket.
     pub socket: PathBuf,
-    /// The group id whose members may use the socket; root and the node's own user always may.
+    /// The id of the group that may use the socket; root and the node's own user always may.
     pub group: Option<u32>,
     /// How the node receives netlink events.
     pub listen: Listen,

@@ -11,7 +11,7 @@ use vipwatch_linux::netns::{DIRECTORY, NetnsId};
 use super::EventLoop;
 use crate::event::{Event, EventLog};
 
-/// How long a monitor whose namespace was removed tries to notify the agent before it exits.
+/// How long a monitor tries to notify the agent before it exits, after its namespace was removed.
 const FINAL_NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl<L: EventLog> EventLoop<L> {

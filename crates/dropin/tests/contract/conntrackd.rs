@@ -10,7 +10,7 @@ use vipwatch_testkit::{FakeAgent, Lab, Release, Router, wait_for, wait_showing};
 
 use crate::{fixture, subject};
 
-/// A router whose agent has conntrackd enabled.
+/// A router of an agent that has conntrackd enabled.
 fn fixture_with_conntrackd() -> (Lab, Router, FakeAgent) {
     let (lab, mut router, agent) = fixture(Release::V29);
     router.conntrackd = true;

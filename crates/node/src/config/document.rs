@@ -148,7 +148,7 @@ impl<'t, 'a> Table<'t, 'a> {
         Some(texts.collect())
     }
 
-    /// A string, converted by `parse`, whose error is reported with the key and the line.
+    /// A string, converted by `parse`; its error is reported with the key and the line.
     pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,

@@ -142,7 +142,7 @@ struct Level<'t> {
     kind: LevelKind,
     /// The path of the table that contains `keys`.
     base: Vec<&'t str>,
-    /// The parts of the key that is read, or whose value is read.
+    /// The parts of the key that is read, or that the value being read belongs to.
     keys: Vec<&'t str>,
     /// Whether `=` has followed, so that the next key is a new one.
     has_value: bool,

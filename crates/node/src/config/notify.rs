@@ -30,7 +30,7 @@ const MIN_ANNOUNCE_GAP: Duration = Duration::from_millis(10);
 pub struct Rule {
     patterns: Vec<glob::Pattern>,
     origins: Vec<Origin>,
-    /// The directory whose file `state` contains the role; `None` for no state file.
+    /// The directory of the file `state`, which contains the role; `None` for no state file.
     pub state_file: Option<Template>,
     /// How addresses are announced when an instance becomes primary; `None` for no announcements.
     pub announce: Option<AnnouncePlan>,

@@ -35,7 +35,7 @@ pub struct ReceiverConfig {
     pub socket: PathBuf,
     /// The owner, group and mode of the socket.
     pub options: SocketOptions,
-    /// Users and groups whose processes may report, besides root and the receiver's own user.
+    /// Users and groups that may report, besides root and the receiver's own user.
     pub allow: AllowedAccounts,
     /// How long a reported `primary` is held back, in case the monitor reports another state.
     pub interval: Duration,

@@ -70,12 +70,12 @@ impl RenamedValue {
     }
 }
 
-/// The renamed key whose old name in `table` is `old`.
+/// The renamed key with the old name `old` in `table`.
 pub(super) fn by_old_key(table: &str, old: &str) -> Option<RenamedKey> {
     KEYS.into_iter().find(|key| key.table == table && key.old == old)
 }
 
-/// The renamed key whose new name in `table` is `new`.
+/// The renamed key with the new name `new` in `table`.
 pub(super) fn by_new_key(table: &str, new: &str) -> Option<RenamedKey> {
     KEYS.into_iter().find(|key| key.table == table && key.new == new)
 }

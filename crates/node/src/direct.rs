@@ -13,7 +13,7 @@ use crate::query_server::{QueryContext, QuerySource};
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, StateStore};
 use crate::transition::time_from_millis;
-use crate::watch::look::{InstanceReading, look};
+use crate::watch::look::{InstanceReading, read_roles};
 
 /// Reads the role of every instance now, and answers all queries from that.
 pub fn context(config: &Config) -> QueryContext {
@@ -22,8 +22,8 @@ pub fn context(config: &Config) -> QueryContext {
     let stored = Reader::open(&config.state_dir).and_then(|reader| reader.last_roles());
     let stored = stored.unwrap_or_default();
     let context = history_context(config);
-    for reading in look(&instances) {
-        let since = since(&reading.role, stored.get(reading.found.id.as_str()));
+    for reading in read_roles(&instances) {
+        let since = since(&reading.role, stored.get(reading.instance.id.as_str()));
         context.store.insert(entry(reading, since));
     }
     context.store.update(|view| view.problems = Arc::new(problems));
@@ -55,6 +55,6 @@ fn entry(reading: InstanceReading<'_>, since: SystemTime) -> InstanceEntry {
     let is_read = !matches!(reading.role, Role::Fault(Fault::NoNetns) | Role::Unknown(_));
     let addresses = reading.addresses.into_iter().filter(|_| is_read);
     let addresses = addresses.map(|(_, _, state)| state).collect();
-    let instance = Arc::new(reading.found.clone());
+    let instance = Arc::new(reading.instance.clone());
     InstanceEntry { since, ..InstanceEntry::new(instance, reading.role, addresses) }
 }

@@ -13,36 +13,36 @@ use vipwatch_linux::netns_query::{NetnsQuery, NetnsQueryError};
 
 use crate::discovery::InstanceConfig;
 
-/// One instance, and what the kernel says of it.
+/// One instance, with its role and the state of its addresses in the kernel.
 #[derive(Debug)]
 pub struct InstanceReading<'a> {
-    /// The instance.
-    pub found: &'a InstanceConfig,
-    /// Where it stands.
+    /// The configuration of the instance.
+    pub instance: &'a InstanceConfig,
+    /// The role that follows from the snapshot.
     pub role: Role,
-    /// Each watched address, and what has become of it.
+    /// The state of each address that decides the role.
     pub addresses: Vec<(LinkName, IpNet, AddressState)>,
 }
 
-/// Looks at all of `instances`.
-pub fn look(instances: &[Arc<InstanceConfig>]) -> Vec<InstanceReading<'_>> {
-    // Many instances share a namespace; it is asked once.
+/// Reads the roles of `instances` from the kernel.
+pub fn read_roles(instances: &[Arc<InstanceConfig>]) -> Vec<InstanceReading<'_>> {
+    // Many instances may share a namespace; each namespace is read once.
     let mut query = NetnsQuery::open().ok();
     let mut snapshots: BTreeMap<Option<&NetnsName>, Result<Snapshot, Role>> = BTreeMap::new();
-    let each = instances.iter().map(|found| {
-        let netns = found.netns.as_ref();
+    let each = instances.iter().map(|instance| {
+        let netns = instance.netns.as_ref();
         let snapshot = snapshots.entry(netns).or_insert_with(|| netns_snapshot(&mut query, netns));
-        let watched = found.watched();
+        let watched = instance.watched();
         let addresses = watched.iter().map(|(link, cidr)| {
-            let found = snapshot.as_ref().map(|snapshot| address_state(snapshot, *link, *cidr));
-            (*link, *cidr, found.unwrap_or(AddressState::Absent))
+            let state = snapshot.as_ref().map(|snapshot| address_state(snapshot, *link, *cidr));
+            (*link, *cidr, state.unwrap_or(AddressState::Absent))
         });
         let addresses = addresses.collect();
         let role = match snapshot {
             Ok(snapshot) => role_of(&watched, snapshot),
-            Err(why) => why.clone(),
+            Err(role) => role.clone(),
         };
-        InstanceReading { found, role, addresses }
+        InstanceReading { instance, role, addresses }
     });
     each.collect()
 }

@@ -17,7 +17,7 @@ pub(crate) fn ask(options: &QueryOptions, question: &Value) -> Result<Value, Com
     let node = options.node_settings()?;
     match query_client::ask(&node.config.socket, question) {
         Ok(answer) => Ok(answer),
-        Err(QueryError::Nobody(_)) => match node.unread() {
+        Err(QueryError::NotListening(_)) => match node.unread() {
             Some(failure) => Err(failure),
             None => ask_directly(&node.config, question),
         },
@@ -46,7 +46,7 @@ pub(crate) fn failure(error: &QueryError) -> CommandError {
             CommandError::new(ExitStatus::NotPermitted, ErrorChain(error))
                 .hint("run it as root, or as a member of the group of the socket")
         }
-        QueryError::Nobody(_) | QueryError::Talk { .. } => {
+        QueryError::NotListening(_) | QueryError::Io { .. } => {
             CommandError::new(ExitStatus::Missing, ErrorChain(error))
                 .hint("see `systemctl status vipwatch-node`; --direct queries the kernel instead")
         }

@@ -1,4 +1,4 @@
-//! Asks a node.
+//! The client of the query socket: sends a question to a node or a receiver, and reads the answer.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -9,61 +9,61 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
-/// How long an answer may take: a doctor looks into every namespace.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Maximum time between two lines of an answer. The answer to `doctor` reads every namespace first.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Why there is no answer.
+/// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// Neither a node nor an agent runs here.
-    #[error("nobody answers on {}", .0.display())]
-    Nobody(PathBuf),
-    /// One does, and not for us.
-    #[error("not permitted to ask on {}", .0.display())]
+    /// No process listens on the socket.
+    #[error("no vipwatch node or receiver is listening on {}", .0.display())]
+    NotListening(PathBuf),
+    /// The user of this process may not connect to the socket.
+    #[error("not permitted to connect to {}", .0.display())]
     NotPermitted(PathBuf),
-    /// It does not answer as it should.
-    #[error("cannot talk to who answers on {}", path.display())]
-    Talk {
-        /// The socket.
+    /// The connection failed, or the answer is not valid.
+    #[error("query on {} failed", path.display())]
+    Io {
+        /// The path of the socket.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
-    /// It says no, and with which exit code.
+    /// The server answered with an error: its text, and the exit code for the command, if it has one.
     #[error("{0}")]
     Refused(String, Option<u64>),
 }
 
-/// An open line to a node.
+/// A connection on which a question was sent, for its answer of one or more lines.
 #[derive(Debug)]
-pub struct QueryLine {
+pub struct QueryStream {
     path: PathBuf,
     lines: BufReader<UnixStream>,
 }
 
-impl QueryLine {
-    /// Asks `question`.
+impl QueryStream {
+    /// Connects to the socket and sends `question`.
     pub fn ask(path: &Path, question: &Value) -> Result<Self, QueryError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                QueryError::Nobody(path.to_owned())
+                QueryError::NotListening(path.to_owned())
             }
             io::ErrorKind::PermissionDenied => QueryError::NotPermitted(path.to_owned()),
-            _ => QueryError::Talk { path: path.to_owned(), source },
+            _ => QueryError::Io { path: path.to_owned(), source },
         };
         let mut stream = UnixStream::connect(path).map_err(failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
         match stream.write_all(format!("{question}\n").as_bytes()) {
-            // It has hung up, and perhaps said why.
+            // The server has closed the connection, perhaps after an error line, which is read below.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             asked => asked.map_err(failed)?,
         }
         Ok(Self { path: path.to_owned(), lines: BufReader::new(stream) })
     }
 
-    /// The next line of the answer; `None` at its end.
+    /// The next line of the answer; `None` at the end of the answer.
     pub fn next_line(&mut self) -> Result<Option<Value>, QueryError> {
-        let failed = |source| QueryError::Talk { path: self.path.clone(), source };
+        let failed = |source| QueryError::Io { path: self.path.clone(), source };
         let mut line = String::new();
         if self.lines.read_line(&mut line).map_err(failed)? == 0 {
             return Ok(None);
@@ -77,18 +77,18 @@ impl QueryLine {
         }
     }
 
-    /// The next line, or `None` if there is none within `limit`. Without a limit it is waited for
-    /// as long as the node says now and then that it is there.
+    /// The next line, or `None` if none arrives within `limit`. Without a limit it waits for [`ANSWER_TIMEOUT`]; the
+    /// node sends a pulse line more often than that.
     pub fn next_within(
         &mut self,
         limit: Option<Duration>,
     ) -> Result<Option<Option<Value>>, QueryError> {
-        let failed = |source| QueryError::Talk { path: self.path.clone(), source };
-        // What has been read already is not waited for.
+        let failed = |source| QueryError::Io { path: self.path.clone(), source };
+        // A line that is in the buffer already is returned without waiting.
         if self.lines.buffer().is_empty() {
             let mut polled =
                 [PollFd::from_borrowed_fd(self.lines.get_ref().as_fd(), PollFlags::IN)];
-            let limit = limit.unwrap_or(PATIENCE);
+            let limit = limit.unwrap_or(ANSWER_TIMEOUT);
             let ready = poll(&mut polled, Timespec::try_from(limit).ok().as_ref());
             match ready {
                 Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
@@ -100,10 +100,10 @@ impl QueryLine {
     }
 }
 
-/// Asks `question`, to which there is one answer.
+/// Sends `question`, and returns its answer of one line.
 pub fn ask(path: &Path, question: &Value) -> Result<Value, QueryError> {
-    let mut line = QueryLine::ask(path, question)?;
+    let mut stream = QueryStream::ask(path, question)?;
     let end =
-        || QueryError::Talk { path: path.to_owned(), source: io::ErrorKind::UnexpectedEof.into() };
-    line.next_line()?.ok_or_else(end)
+        || QueryError::Io { path: path.to_owned(), source: io::ErrorKind::UnexpectedEof.into() };
+    stream.next_line()?.ok_or_else(end)
 }

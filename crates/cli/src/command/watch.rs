@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use vipwatch_history::Latencies;
 use vipwatch_linux::clock;
 use vipwatch_node::config::Listen;
-use vipwatch_node::query_client::{QueryError, QueryLine};
+use vipwatch_node::query_client::{QueryError, QueryStream};
 use vipwatch_node::selection::Selection;
 use vipwatch_node::transition::Transition;
 use vipwatch_node::watch::follower::Follower;
@@ -30,9 +30,9 @@ pub(crate) fn run(options: &WatchArgs) -> Result<(), CommandError> {
     }
     let node = options.query.node_settings()?;
     let question = json!({ "ask": "watch", "ids": options.ids });
-    match QueryLine::ask(&node.config.socket, &question) {
+    match QueryStream::ask(&node.config.socket, &question) {
         Ok(line) => print_answers(line, printer),
-        Err(QueryError::Nobody(_)) => match node.unread() {
+        Err(QueryError::NotListening(_)) => match node.unread() {
             Some(failure) => Err(failure),
             None => follow(options, printer),
         },
@@ -45,14 +45,14 @@ struct Printer {
     format: Format,
     /// The number of transitions until the command ends; `None` for no limit.
     left: Option<u64>,
-    /// Transitions whose line is not printed yet, oldest first.
+    /// Transitions that are not printed yet, oldest first.
     waiting: VecDeque<WaitingLine>,
 }
 
-/// A transition whose line waits for deliveries.
+/// A transition that is printed when its deliveries have ended.
 struct WaitingLine {
     transition: Value,
-    /// Stages whose deliveries have not ended.
+    /// Stages with deliveries that have not ended.
     pending: Vec<String>,
     /// When the line is printed anyway.
     deadline: Instant,
@@ -114,7 +114,7 @@ impl Printer {
         }
     }
 
-    /// Prints the lines whose deliveries have ended or whose deadline has passed, in order.
+    /// Prints, in order, the lines with no pending delivery or with a deadline that has passed.
     fn flush(&mut self, now: Instant) -> Flow {
         let is_ready = |line: &mut WaitingLine| line.pending.is_empty() || line.deadline <= now;
         while let Some(line) = self.waiting.pop_front_if(is_ready) {
@@ -153,7 +153,7 @@ fn print(line: &str) -> Flow {
 }
 
 /// Prints the answers of the node until it stops or enough transitions are printed.
-fn print_answers(mut line: QueryLine, mut printer: Printer) -> Result<(), CommandError> {
+fn print_answers(mut line: QueryStream, mut printer: Printer) -> Result<(), CommandError> {
     loop {
         let answer = match printer.waiting.front() {
             None => line.next_within(None),

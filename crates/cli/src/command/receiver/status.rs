@@ -29,7 +29,7 @@ fn ask(options: &ReceiverStatusArgs) -> Result<Value, CommandError> {
     let answer = match &options.status_socket {
         Some(socket) => query_client::ask(socket, &question),
         None => match query_client::ask(RECEIVER_SOCKET.as_ref(), &question) {
-            Err(QueryError::Nobody(_)) => {
+            Err(QueryError::NotListening(_)) => {
                 // If the file cannot be read, the default socket is used.
                 let configured = Config::load_lenient(options.config.as_deref());
                 let configured = configured.map(|(config, _)| config.socket);
@@ -41,7 +41,7 @@ fn ask(options: &ReceiverStatusArgs) -> Result<Value, CommandError> {
         },
     };
     answer.map_err(|error| match error {
-        QueryError::Nobody(_) | QueryError::Talk { .. } => {
+        QueryError::NotListening(_) | QueryError::Io { .. } => {
             CommandError::new(ExitStatus::Missing, ErrorChain(&error)).hint(
                 "run `vipwatch receiver`, or a node with [receiver] in its configuration; \
                  --status-socket sets the socket",
@@ -54,7 +54,7 @@ fn ask(options: &ReceiverStatusArgs) -> Result<Value, CommandError> {
 fn page(answer: &Value) -> String {
     let rows: Vec<Vec<String>> = each(&answer["routers"]).map(row).collect();
     let mut page = if rows.is_empty() {
-        "nobody has reported yet\n".to_owned()
+        "no monitor has reported yet\n".to_owned()
     } else {
         output::table(&["ID", "REPORTED", "AGE", "SETTLED", "STATE", "REPORTS"], &rows)
     };

@@ -35,8 +35,8 @@ fn row(instance: &Value) -> Vec<String> {
     let failures = each(&instance["failures"]).count();
     let reason = match (text(&instance["reason"]), failures) {
         (reason, 0) => reason,
-        (reason, _) if reason.is_empty() => "somebody could not be told".to_owned(),
-        (reason, _) => format!("{reason}; somebody could not be told"),
+        (reason, _) if reason.is_empty() => "a target could not be notified".to_owned(),
+        (reason, _) => format!("{reason}; a target could not be notified"),
     };
     let since = text(&instance["since_time"]).replace('T', " ");
     vec![

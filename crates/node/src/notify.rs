@@ -1,4 +1,4 @@
-//! Tells targets of transitions and of reported states.
+//! Delivers transitions and reported states to the configured targets.
 
 pub(crate) mod announce;
 pub(crate) mod hook;

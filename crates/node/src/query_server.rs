@@ -1,8 +1,8 @@
-//! Answers questions on a unix socket: one line of JSON in, lines of JSON out.
+//! Answers queries on a unix socket: the question is one line of JSON, the answer one or more lines of JSON.
 //!
-//! The socket has mode 0660 from its first moment, and who asks is checked once more by what the
-//! kernel says of him. Each connection has a thread, a deadline and a limit; nobody here can hold
-//! up the loop, from which only the [`StateStore`] is known.
+//! The socket has mode 0660 from its creation on, and the server also checks the user and groups of each client, which
+//! the kernel reports. Each connection has a thread, a deadline and a limit. No client can delay the main loop, because
+//! the threads read only the [`StateStore`].
 
 mod answer;
 mod reports;
@@ -22,53 +22,53 @@ use vipwatch_linux::listen::{
 use vipwatch_linux::peer;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
-pub use self::answer::{answer_once, troubles_json};
+pub use self::answer::{answer_once, problems_json};
 use crate::audit::Audit;
 use crate::receiver::ReceiverHandle;
 use crate::state::StateStore;
 
-/// Questions at a time.
-const CONNECTIONS: usize = 64;
-/// The longest question.
-const LONGEST: usize = 64 << 10;
-/// How long a question may take to be asked, and an answer to be taken.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum number of connections at a time.
+const MAX_CONNECTIONS: usize = 64;
+/// Maximum length of a question in bytes.
+const MAX_QUESTION_BYTES: usize = 64 << 10;
+/// Maximum time to read the whole question, and for each write of the answer.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What answers are made of.
+/// The sources of all answers.
 #[derive(Debug, Clone)]
 pub struct QueryContext {
-    /// What is so.
+    /// The published state.
     pub store: Arc<StateStore>,
-    /// Who disagrees.
+    /// The audit, with its findings.
     pub audit: Arc<Audit>,
-    /// Where the history is.
+    /// The directory of the history.
     pub state_dir: PathBuf,
-    /// Who we are.
+    /// The name of this node.
     pub node: Arc<str>,
-    /// Whether a node runs, or somebody looks for himself.
+    /// Whether a running node answers, or the command itself.
     pub source: QuerySource,
-    /// What monitors have claimed, where they report to us.
+    /// The states that monitors have reported, if a receiver runs in this process.
     pub receiver_handle: ReceiverHandle,
 }
 
-/// Where an answer comes from.
+/// The origin of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuerySource {
-    /// A node that runs.
+    /// A running node.
     Node,
-    /// The kernel, asked now.
+    /// The kernel, read by the command without a node.
     Kernel,
 }
 
-/// Why a question is not answered; the numbers are exit codes.
+/// Why a question is refused; the numbers are exit codes of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    No = 1,
+enum RefusalReason {
+    Failed = 1,
     NotPermitted = 3,
     Missing = 4,
 }
 
-/// The socket, while it is ours.
+/// The query socket of this process; dropping it removes the socket file.
 #[derive(Debug)]
 pub struct QueryServer {
     file: SocketFile,
@@ -78,7 +78,7 @@ pub struct QueryServer {
 }
 
 impl QueryServer {
-    /// Makes the socket. A stale one is replaced, a live one respected.
+    /// Creates the socket. A stale socket file is replaced; it is an error if another process listens on it.
     pub fn open(
         path: &Path,
         group: Option<u32>,
@@ -89,12 +89,14 @@ impl QueryServer {
         Ok(Self { file, listener: Some(UnixListener::from(listener)), group, context })
     }
 
-    /// Begins to answer, on a thread of its own.
+    /// Starts the thread that accepts connections.
     pub fn serve(&mut self) -> io::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         listener.set_nonblocking(false)?;
         let (context, group) = (self.context.clone(), self.group);
-        spawn_worker("desk", move |heartbeat| receive(&listener, group, &context, heartbeat))?;
+        spawn_worker("query", move |heartbeat| {
+            accept_clients(&listener, group, &context, heartbeat)
+        })?;
         Ok(())
     }
 }
@@ -112,7 +114,7 @@ impl Drop for QueryServer {
     }
 }
 
-fn receive(
+fn accept_clients(
     listener: &UnixListener,
     group: Option<u32>,
     context: &QueryContext,
@@ -127,56 +129,62 @@ fn receive(
             continue;
         }
         let Ok((stream, _)) = listener.accept() else {
-            // Too many files, perhaps: give others the time to close some.
+            // Perhaps too many open files: wait until other connections are closed.
             let pause = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
             let _ = poll(&mut [], Some(&pause));
             continue;
         };
-        if count.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
+        if count.fetch_add(1, Ordering::AcqRel) >= MAX_CONNECTIONS {
             count.fetch_sub(1, Ordering::AcqRel);
-            let _ = say(&stream, &refusal(Why::No, "too many ask at once; try again"));
+            let _ = write_line(
+                &stream,
+                &refusal(RefusalReason::Failed, "too many connections; try again"),
+            );
             continue;
         }
-        // Given back however this ends.
-        let seat = QueryConnection(Arc::clone(&count));
+        // Decrements the count when the thread ends, also after a panic.
+        let slot = ConnectionSlot(Arc::clone(&count));
         let context = context.clone();
         let work = move || {
-            let _seat = seat;
-            // Whoever asks and goes away has had his answer.
-            let _ = attend(&stream, group, &context);
+            let _slot = slot;
+            // An error means that the client has closed the connection.
+            let _ = serve_client(&stream, group, &context);
         };
-        // Without a thread, the next who asks may have more luck.
+        // If no thread can be started, the connection is closed, and the client may try again.
         let _ = std::thread::Builder::new().name("answer".to_owned()).spawn(work);
     }
 }
 
-/// One of those who may ask.
-struct QueryConnection(Arc<AtomicUsize>);
+/// One of the [`MAX_CONNECTIONS`] connections; dropping it decrements the count.
+struct ConnectionSlot(Arc<AtomicUsize>);
 
-impl Drop for QueryConnection {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-fn attend(stream: &UnixStream, group: Option<u32>, context: &QueryContext) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn serve_client(stream: &UnixStream, group: Option<u32>, context: &QueryContext) -> io::Result<()> {
+    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     if !is_trusted(stream, group)? {
-        let text = "you may not ask: be root, or in the socket's group";
-        return say(stream, &refusal(Why::NotPermitted, text));
+        let text = "not permitted: only root and members of the socket's group may query";
+        return write_line(stream, &refusal(RefusalReason::NotPermitted, text));
     }
-    match serde_json::from_slice::<Value>(&question(stream)?) {
+    match serde_json::from_slice::<Value>(&read_question(stream)?) {
         Ok(question) => answer::answer(&question, context, stream),
-        Err(error) => say(stream, &refusal(Why::No, &format!("that is no question: {error}"))),
+        Err(error) => write_line(
+            stream,
+            &refusal(RefusalReason::Failed, &format!("invalid question: {error}")),
+        ),
     }
 }
 
-/// The question, to the end of its line; all of it within a time.
-fn question(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + PATIENCE;
+/// Reads the question up to the end of its line, within [`CLIENT_TIMEOUT`].
+fn read_question(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + CLIENT_TIMEOUT;
     let mut line = Vec::new();
     let mut buffer = [0; 4096];
-    while !line.contains(&b'\n') && line.len() < LONGEST {
+    while !line.contains(&b'\n') && line.len() < MAX_QUESTION_BYTES {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -190,7 +198,7 @@ fn question(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Root, our own user, and the members of the socket's group.
+/// Whether the client may query: root, the user of this process, and the members of the socket's group.
 fn is_trusted(stream: &UnixStream, group: Option<u32>) -> io::Result<bool> {
     let user = peer::credentials(stream)?.user;
     if user == 0 || user == rustix::process::geteuid().as_raw() {
@@ -199,11 +207,11 @@ fn is_trusted(stream: &UnixStream, group: Option<u32>) -> io::Result<bool> {
     group.map_or(Ok(false), |group| peer::is_member(stream, group))
 }
 
-fn refusal(why: Why, text: &str) -> Value {
-    json!({ "schema": "vipwatch.error/1", "error": text, "code": why as u8 })
+fn refusal(reason: RefusalReason, text: &str) -> Value {
+    json!({ "schema": "vipwatch.error/1", "error": text, "code": reason as u8 })
 }
 
-/// One line.
-fn say(mut stream: &UnixStream, value: &Value) -> io::Result<()> {
+/// Writes one line.
+fn write_line(mut stream: &UnixStream, value: &Value) -> io::Result<()> {
     stream.write_all(format!("{value}\n").as_bytes())
 }

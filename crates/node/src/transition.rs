@@ -80,7 +80,7 @@ impl Notification for Transition {
         self.seq
     }
 
-    fn heard(&self) -> Moment {
+    fn read_at(&self) -> Moment {
         self.read_at
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use vipwatch_node::config::{EXAMPLE, FILE, ReceiverConfig};
 use vipwatch_node::discovery::ConfigScanner;
-use vipwatch_node::notify::report_notifier::parties;
+use vipwatch_node::notify::report_notifier::target_names;
 use vipwatch_node::{Config, describe};
 
 use super::node_name;
@@ -73,10 +73,10 @@ fn show(query: &QueryOptions) -> Result<(), CommandError> {
                 .map(|(id, targets)| {
                     let targets = targets.join("; ");
                     let is_none = targets.is_empty();
-                    vec![id, if is_none { "nobody: observed".to_owned() } else { targets }]
+                    vec![id, if is_none { "no target: only observed".to_owned() } else { targets }]
                 })
                 .collect();
-            output::print(&format!("\n{}", output::table(&["ID", "WHO IS TOLD"], &rows)));
+            output::print(&format!("\n{}", output::table(&["ID", "TARGETS"], &rows)));
         }
     }
     Ok(())
@@ -108,6 +108,6 @@ fn receiver_settings(receiver: &ReceiverConfig) -> [(&'static str, String); 4] {
         ("receiver.socket", receiver.socket.display().to_string()),
         ("receiver.mode", format!("{:o}", receiver.options.mode)),
         ("receiver.interval", format!("{}ms", receiver.interval.as_millis())),
-        ("receiver targets", parties(receiver).join("; ")),
+        ("receiver targets", target_names(receiver).join("; ")),
     ]
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use vipwatch_node::discovery::{ConfigScanner, DiscoveryResult, InstanceConfig};
-use vipwatch_node::query_server::troubles_json;
+use vipwatch_node::query_server::problems_json;
 
 use super::{node_name, problems_text};
 use crate::args::{DiscoverArgs, Format};
@@ -69,6 +69,6 @@ fn as_json(discovery: &DiscoveryResult) -> Value {
     });
     json!({
         "schema": "vipwatch.discover/1", "node": node_name(),
-        "instances": instances.collect::<Value>(), "problems": troubles_json(&discovery.problems),
+        "instances": instances.collect::<Value>(), "problems": problems_json(&discovery.problems),
     })
 }

@@ -49,7 +49,7 @@ fn a_hook_gets_the_change_on_its_standard_input_and_in_its_environment() {
         assert!(variables.lines().any(|line| line == expected), "{expected}: {variables}");
     }
     wait_for("its output in the log", || {
-        fixture.log().contains("hook says: called with word").then_some(())
+        fixture.log().contains("hook output: called with word").then_some(())
     });
     wait_for("the latency", || {
         let latencies = &query_json(&fixture, &["status"])["instances"][0]["latencies"];
@@ -121,13 +121,13 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
     netns.ip(ADD_VIP);
     wait_for_content(&states.join("VI_1/state"), "primary");
     for expected in [
-        "it took longer than 300 ms and was killed",
-        "the hook says too much",
-        "hook says: sorry",
-        "it ended with code 7",
-        "it cannot be started: Permission denied",
-        "others than its owner may write to it",
-        "it cannot be started: No such file",
+        "the program took longer than 300 ms and was killed",
+        "hook output too long",
+        "hook output: sorry",
+        "the program ended with code 7",
+        "cannot start the program: Permission denied",
+        "users other than its owner may write to the program",
+        "cannot start the program: No such file",
     ] {
         wait_for(expected, || fixture.log().contains(expected).then_some(()));
     }
@@ -272,7 +272,7 @@ fn a_hook_that_fails_after_a_reload_has_removed_it_is_no_finding() {
     fixture.configure("");
     node.reload();
     write(&gate, "");
-    fixture.wait_for_log("it ended with code 7");
+    fixture.wait_for_log("the program ended with code 7");
     assert_eq!(
         fixture.run(&["doctor"]).status.code(),
         Some(0),

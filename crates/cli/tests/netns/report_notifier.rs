@@ -82,7 +82,7 @@ fn a_pending_webhook_is_delivered_after_a_kill_and_a_finished_hook_does_not_run_
         let error = webhook["failing"][0]["error"].as_str().map(str::to_owned);
         error.filter(|_| webhook["pending"] == 2)
     });
-    assert_eq!(error, "it answered with status 503");
+    assert_eq!(error, "the server answered with status 503");
     wait_for("the hook", || (json_lines(&hook_output).len() == 4).then_some(()));
     wait_for("the hook to be concluded", || {
         (receiver.target("hook")["pending"] == 0).then_some(())
@@ -145,7 +145,7 @@ fn an_upstream_gets_the_first_state_at_once_and_later_states_in_batches() {
     assert_eq!(known.len(), 50);
     assert!(known.values().all(|state| state == "standby"), "{known:?}");
     assert!(receiver.target("upstream")["failures"].as_u64() > Some(0));
-    receiver.wait_for_log("it answered with status");
+    receiver.wait_for_log("the server answered with status");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn a_bidi_override_in_a_file_is_escaped_in_every_output_and_in_the_log() {
     );
     fixture.configure(&format!("[[notify]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
     let _node = fixture.start();
-    fixture.wait_for_log("hook says: a");
+    fixture.wait_for_log("hook output: a");
     wait_for("the failed hook", || {
         printed(&fixture, &["show", "VI_1"]).contains("hook").then_some(())
     });
@@ -38,5 +38,5 @@ fn a_bidi_override_in_a_file_is_escaped_in_every_output_and_in_the_log() {
         assert!(json.contains("\\u202e"), "{args:?}: {json}");
     }
     let log = fixture.log();
-    assert!(log.contains(&format!("hook says: a{ESCAPE}b")) && !log.contains(OVERRIDE), "{log}");
+    assert!(log.contains(&format!("hook output: a{ESCAPE}b")) && !log.contains(OVERRIDE), "{log}");
 }

@@ -20,8 +20,8 @@ fn a_webhook_is_retried_after_a_server_error_and_given_up_after_a_404() {
     let _node = fixture.start();
     netns.ip(ADD_VIP);
     wait_for("the delivery", || (busy.accepted().last()? == "2 primary").then_some(()));
-    fixture.wait_for_log("it rejected the request with status 404");
-    fixture.wait_for_log("it answered with status 500");
+    fixture.wait_for_log("the server rejected the request with status 404");
+    fixture.wait_for_log("the server answered with status 500");
     assert!(!fixture.log().contains("secret"), "the query part of the URL is not logged");
     netns.ip(REMOVE_VIP);
     wait_for("the next change", || (rejecting.accepted().last()? == "3 backup").then_some(()));
@@ -274,7 +274,7 @@ fn a_delivered_change_is_not_repeated_when_another_webhook_gave_up_an_earlier_on
     ));
     let node = fixture.start();
     netns.ip(ADD_VIP);
-    fixture.wait_for_log("it rejected the request with status 404");
+    fixture.wait_for_log("the server rejected the request with status 404");
     wait_for("the change", || (accepting.accepted().last()? == "2 primary").then_some(()));
     netns.ip(REMOVE_VIP);
     wait_for("the next change", || (accepting.accepted().last()? == "3 backup").then_some(()));

@@ -8,7 +8,7 @@ use crate::notify::outlet::DeliveryReport;
 impl Node {
     /// Records that a target received a notification, or why it did not.
     pub(super) fn record_delivery(&mut self, report: &DeliveryReport) {
-        let DeliveryReport { instance, seq, stage, whom: target, outcome, is_final, .. } = report;
+        let DeliveryReport { instance, seq, stage, target, outcome, is_final, .. } = report;
         let stage_word = stage.word();
         if !self.notifier.is_awaited(report) {
             let error = outcome.as_ref().err();
@@ -41,7 +41,7 @@ impl Node {
 
     /// `is_complete`: all targets of the stage have received the notification, so the stage has a latency.
     fn record_success(&self, report: &DeliveryReport, is_complete: bool) {
-        let DeliveryReport { instance, seq, stage, whom: target, micros, .. } = report;
+        let DeliveryReport { instance, seq, stage, target, micros, .. } = report;
         if is_complete {
             self.history.set_latency(*seq, *stage, *micros);
         }
@@ -55,11 +55,11 @@ impl Node {
     }
 
     fn publish_delivery(&self, report: &DeliveryReport) {
-        let DeliveryReport { instance, seq, stage, whom, micros, outcome, is_final } = report;
+        let DeliveryReport { instance, seq, stage, target, micros, outcome, is_final } = report;
         self.store.send(|| {
             let line = serde_json::json!({
                 "schema": "vipwatch.stage/1", "node": &*self.name, "seq": seq,
-                "id": instance.as_str(), "stage": stage.word(), "whom": whom,
+                "id": instance.as_str(), "stage": stage.word(), "whom": target,
                 "micros": micros, "error": outcome.as_ref().err(), "final": is_final,
             });
             line.to_string().into()

@@ -40,7 +40,7 @@ impl Node {
             self.publish_instances(instances);
         }
         if update.has_agent_sockets {
-            self.notifier.look_for_agents();
+            self.notifier.retry_agents();
         }
         for change in update.changes {
             self.publish_change(change, at, read_at);
@@ -108,7 +108,7 @@ impl Node {
                 must_notify: false,
             });
             let PublishResult { reports, superseded, .. } =
-                self.notifier.perform_again(&transition, reconfigured, &entry.failures);
+                self.notifier.deliver_current(&transition, reconfigured, &entry.failures);
             self.store.counters.superseded.fetch_add(superseded as u64, Ordering::Relaxed);
             let stages = self.notifier.stages(id);
             let notifier = &self.notifier;
@@ -145,7 +145,7 @@ impl Node {
             cause: change.cause,
             must_notify: reconciled.must_notify(),
         });
-        let PublishResult { latencies, reports, superseded } = self.notifier.perform(&transition);
+        let PublishResult { latencies, reports, superseded } = self.notifier.deliver(&transition);
         self.history.record(transition.record(), latencies);
         let entry = self.entry(&transition, known.as_deref());
         let since = reconciled.since();

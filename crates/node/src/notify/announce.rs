@@ -1,12 +1,12 @@
-//! Announces the addresses of instances that have become primary, on one thread for all.
+//! Announces the addresses of instances that have become primary, on one thread for all instances.
 //!
-//! An order is one per instance, and a newer one replaces it; so nothing here grows. While an
-//! instance is announced, its namespace is kept open, for some seconds; an instance that is no
-//! longer primary is let go at once.
+//! The queue holds one order for each instance; a newer order replaces it. While an instance is announced, for some
+//! seconds, the worker keeps sockets in its network namespace open. When the instance is no longer primary, the
+//! announcement stops at once.
 //!
-//! keepalived adds addresses one by one, a link may get its carrier later, and duplicate address
-//! detection takes its time. So the namespace is looked at again some times ([`LOOKS`]), and what has
-//! come is announced too.
+//! keepalived adds addresses one by one, a link may get its carrier later, and duplicate address detection takes some
+//! time. So the worker takes further snapshots of the namespace at [`SNAPSHOT_TIMES`] and announces the addresses that
+//! were added.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,8 +30,8 @@ use vipwatch_outlets::announce::{AnnounceNote, AnnounceTrigger, Announcer};
 use super::outlet::{DeliveryReport, ReportQueue};
 use crate::transition::Transition;
 
-/// When the namespace is looked at again after an instance became primary.
-const LOOKS: [Duration; 6] = [
+/// When further snapshots of the namespace are taken, counted from the start of the announcement.
+const SNAPSHOT_TIMES: [Duration; 6] = [
     Duration::from_millis(50),
     Duration::from_millis(200),
     Duration::from_secs(1),
@@ -40,38 +40,40 @@ const LOOKS: [Duration; 6] = [
     Duration::from_secs(10),
 ];
 
-/// What to do about one instance.
+/// An order for one instance.
 #[derive(Debug)]
 enum AnnounceOrder {
+    /// The instance has become primary.
     Start(Arc<Transition>, AnnouncePlan),
+    /// The instance is no longer primary.
     Stop,
 }
 
 /// BOUND: the queue keeps the newest order of each instance.
 type AnnounceQueue = WakeQueue<(InstanceId, AnnounceOrder), BTreeMap<InstanceId, AnnounceOrder>>;
 
-/// Where orders are given.
+/// Sends orders to the announcement thread.
 #[derive(Debug)]
 pub(crate) struct AnnounceHandle {
     orders: AnnounceQueue,
 }
 
 impl AnnounceHandle {
-    /// Starts the thread.
-    pub(crate) fn start(tray: ReportQueue) -> io::Result<Self> {
+    /// Starts the thread, which adds its reports to `reports`.
+    pub(crate) fn start(reports: ReportQueue) -> io::Result<Self> {
         let orders = WakeQueue::newest_per_key()?;
-        let street = AnnounceWorker { orders: orders.clone(), tray, running: BTreeMap::new() };
-        spawn_worker("announce", move |heartbeat| street.walk(heartbeat))?;
+        let worker = AnnounceWorker { orders: orders.clone(), reports, running: BTreeMap::new() };
+        spawn_worker("announce", move |heartbeat| worker.run(heartbeat))?;
         Ok(Self { orders })
     }
 
-    /// The instance has become primary.
+    /// Starts the announcement of an instance that has become primary.
     pub(crate) fn announce(&self, transition: &Arc<Transition>, plan: AnnouncePlan) {
         let order = AnnounceOrder::Start(Arc::clone(transition), plan);
         self.order(&transition.instance.id, order);
     }
 
-    /// It is primary no longer.
+    /// Stops the announcement of an instance.
     pub(crate) fn stop(&self, id: &InstanceId) {
         self.order(id, AnnounceOrder::Stop);
     }
@@ -87,69 +89,71 @@ struct Running {
     transition: Arc<Transition>,
     announcer: Announcer,
     query: NetnsQuery,
-    /// When it was begun, and how often the namespace was looked at since.
+    /// When the announcement began.
     began: Moment,
-    options: usize,
+    /// The number of [`SNAPSHOT_TIMES`] that have passed.
+    snapshots_taken: usize,
+    /// Whether the first result was reported; later results are only logged.
     is_reported: bool,
 }
 
 impl Running {
-    fn next_look(&self) -> Option<Moment> {
-        LOOKS.get(self.options).map(|wait| self.began + *wait)
+    fn next_snapshot(&self) -> Option<Moment> {
+        SNAPSHOT_TIMES.get(self.snapshots_taken).map(|wait| self.began + *wait)
     }
 
-    /// When there is something to do; `None` if it is over.
+    /// When the next packet or snapshot is due; `None` if the announcement has ended.
     fn due(&self) -> Option<Moment> {
-        [self.announcer.due(), self.next_look()].into_iter().flatten().min()
+        [self.announcer.due(), self.next_snapshot()].into_iter().flatten().min()
     }
 
-    /// Shows the announcer which of the instance's addresses there are.
-    fn look(&mut self) -> Result<(), String> {
+    /// Takes a snapshot of the namespace, and gives the instance's addresses in it to the announcer.
+    fn take_snapshot(&mut self) -> Result<(), String> {
         let snapshot = self.query.own_snapshot().map_err(|error| ErrorChain(&error).to_string())?;
         let wanted = &self.transition.instance.vrrp.addresses;
-        let of_ours = |facts: &&AddressFacts| {
+        let is_of_instance = |facts: &&AddressFacts| {
             let name = snapshot.link(facts.target.link).map(|link| link.name);
             wanted
                 .iter()
                 .any(|address| Some(address.link) == name && address.cidr.addr() == facts.target.ip)
         };
-        let addresses = snapshot.addresses.iter().filter(of_ours).copied().collect();
+        let addresses = snapshot.addresses.iter().filter(is_of_instance).copied().collect();
         let snapshot = Snapshot { addresses, links: snapshot.links };
-        let seen = Observation::Snapshot { reason: SnapshotReason::Resync, snapshot };
-        self.announcer.observe(&seen, clock::now());
+        let observation = Observation::Snapshot { reason: SnapshotReason::Resync, snapshot };
+        self.announcer.observe(&observation, clock::now());
         Ok(())
     }
 }
 
-/// The thread's side.
+/// The state of the announcement thread.
 #[derive(Debug)]
 struct AnnounceWorker {
     orders: AnnounceQueue,
-    tray: ReportQueue,
+    reports: ReportQueue,
     running: BTreeMap<InstanceId, Running>,
 }
 
 impl AnnounceWorker {
-    fn walk(mut self, heartbeat: &Heartbeat) -> ! {
+    fn run(mut self, heartbeat: &Heartbeat) -> ! {
         loop {
             for (id, order) in self.orders.take_all() {
                 heartbeat.beat();
                 self.running.remove(&id);
                 if let AnnounceOrder::Start(transition, plan) = order {
                     self.begin(transition, plan);
-                    // Its first word does not wait for the beginnings of a thousand others.
-                    self.turn_one(&id);
+                    // The first packet is sent now, before the orders of other instances are read.
+                    self.advance(&id);
                 }
             }
             heartbeat.beat();
-            self.turn();
+            self.advance_due();
             self.wait();
         }
     }
 
     fn begin(&mut self, transition: Arc<Transition>, plan: AnnouncePlan) {
-        let found = &transition.instance;
-        let opened = visit(found.netns.as_ref(), || {
+        let instance = &transition.instance;
+        let opened = visit(instance.netns.as_ref(), || {
             let query = NetnsQuery::open_own().map_err(|error| ErrorChain(&error).to_string())?;
             let announcer = Announcer::open(plan, AnnounceTrigger::Primary, None);
             Ok((query, announcer.map_err(|error| ErrorChain(&error).to_string())?))
@@ -160,16 +164,17 @@ impl AnnounceWorker {
             Err(error) => return self.report(&transition, Err(ErrorChain(&error).to_string())),
         };
         let (began, is_reported) = (clock::now(), false);
-        let mut running = Running { transition, announcer, query, began, options: 0, is_reported };
-        if let Err(error) = running.look() {
+        let mut running =
+            Running { transition, announcer, query, began, snapshots_taken: 0, is_reported };
+        if let Err(error) = running.take_snapshot() {
             return self.report(&running.transition, Err(error));
         }
         running.announcer.set_state(NeutronState::Primary, clock::now());
         self.running.insert(running.transition.instance.id.clone(), running);
     }
 
-    /// Does what is due.
-    fn turn(&mut self) {
+    /// Advances each announcement that is due.
+    fn advance_due(&mut self) {
         let now = clock::now();
         let is_due = |running: &Running| {
             running.announcer.waiting_on().is_some() || running.due().is_none_or(|due| due <= now)
@@ -181,23 +186,24 @@ impl AnnounceWorker {
             .map(|(id, _)| id.clone())
             .collect();
         for id in due {
-            self.turn_one(&id);
+            self.advance(&id);
         }
     }
 
-    fn turn_one(&mut self, id: &InstanceId) {
+    fn advance(&mut self, id: &InstanceId) {
         let Some(running) = self.running.get_mut(id) else { return };
-        if running.next_look().is_some_and(|at| at <= clock::now()) {
-            running.options += 1;
-            // It is looked at again, and the announcer asks before each round.
-            let _ = running.look();
+        if running.next_snapshot().is_some_and(|at| at <= clock::now()) {
+            running.snapshots_taken += 1;
+            // A failed snapshot is ignored: the announcer queries the kernel before each round, and further
+            // snapshots follow.
+            let _ = running.take_snapshot();
         }
         let mut notes = running.announcer.read_answers();
         notes.extend(running.announcer.tick(clock::now()));
         let transition = Arc::clone(&running.transition);
-        let outcomes = notes.iter().filter_map(|note| tell(&transition, note));
+        let outcomes = notes.iter().filter_map(|note| log_note(&transition, note));
         let outcomes: Vec<Result<(), String>> = outcomes.collect();
-        // Who has heard one of them has heard.
+        // One packet that was sent counts as success, even if others failed.
         let best = outcomes.iter().find(|outcome| outcome.is_ok()).or(outcomes.first());
         let is_news = !running.is_reported;
         running.is_reported |= best.is_some();
@@ -222,29 +228,28 @@ impl AnnounceWorker {
     fn report(&self, transition: &Transition, outcome: Result<(), String>) {
         let mut report = DeliveryReport::new(transition, Stage::Announce, "the network");
         report.outcome = outcome;
-        self.tray.push(report);
+        self.reports.push(report);
     }
 }
 
-/// Logs a note; tells what it means for the stage, if anything.
-fn tell(transition: &Transition, note: &AnnounceNote) -> Option<Result<(), String>> {
+/// Logs a note of the announcer; returns the result that it means for the delivery, `None` if it means none.
+fn log_note(transition: &Transition, note: &AnnounceNote) -> Option<Result<(), String>> {
     let id = &transition.instance.id;
     match note {
         AnnounceNote::Sent { target, link, .. } => {
-            tracing::debug!(instance = %id, ip = %target.ip, %link, "announced");
+            tracing::debug!(instance = %id, ip = %target.ip, %link, "address announced");
             Some(Ok(()))
         }
         AnnounceNote::Refused { target, reason, .. } => {
-            tracing::warn!(instance = %id, ip = %target.ip, "not announced: {reason}");
+            tracing::warn!(instance = %id, ip = %target.ip, %reason, "address not announced");
             Some(Err(format!("{}: {reason}", target.ip)))
         }
         AnnounceNote::Failed { target, error, .. } => {
-            tracing::warn!(instance = %id, ip = %target.ip, %error, "cannot announce");
+            tracing::warn!(instance = %id, ip = %target.ip, %error, "cannot announce address");
             Some(Err(format!("{}: {error}", target.ip)))
         }
         AnnounceNote::Duplicate { target, link, mac } => {
-            let text = "somebody else has the address too";
-            tracing::error!(instance = %id, ip = %target.ip, %link, %mac, "{text}");
+            tracing::error!(instance = %id, ip = %target.ip, %link, %mac, "duplicate address on another host");
             None
         }
         AnnounceNote::QueryFailed(error) => Some(Err(ErrorChain(error).to_string())),

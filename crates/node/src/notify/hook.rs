@@ -1,8 +1,7 @@
-//! Runs a program for a change: the change as JSON on its standard input, and in its environment.
+//! Runs a program for each notification, which it gets as JSON on its standard input and in its environment.
 //!
-//! It has a deadline, after which it is killed with everything it started. What it says is logged,
-//! as far as it is short. It runs with our rights, so a program that others may write to is not
-//! run.
+//! After its deadline, the program is killed together with the processes that it started. The beginning of its output
+//! is logged. It runs with the rights of the node, so a program that other users may write to is not run.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -27,132 +26,134 @@ use super::queue::{TargetQueue, TargetSettings as _};
 use crate::config::Hook;
 use crate::notify::keyed_queue::Next;
 
-/// What of a program's words is logged: so many bytes, and so many lines.
-const OUTPUT: usize = 4 << 10;
-const LINES: usize = 20;
+/// Maximum number of bytes and of lines of a program's output that are logged.
+const MAX_OUTPUT_BYTES: usize = 4 << 10;
+const MAX_OUTPUT_LINES: usize = 20;
 
-/// How often its output is read once more when it has ended.
-const LAST_WORDS: usize = 16;
+/// Maximum number of reads of the output after the program has ended.
+const MAX_READS_AFTER_EXIT: usize = 16;
 
-/// The longest list of addresses that is put into the environment.
-const LONGEST_VARIABLE: usize = 64 << 10;
+/// Maximum length of the list of addresses in the environment, in bytes.
+const MAX_ADDRESSES_BYTES: usize = 64 << 10;
 
-/// When one that was stopped from outside is run again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The time until a program that was ended by a signal of another process is run again.
+const RETRY_AFTER_SIGNAL: Duration = Duration::from_secs(1);
 
-/// How long a program that has closed its output is waited for between two looks.
-const STEP: Duration = Duration::from_millis(20);
+/// Maximum time between two checks whether a program that has closed its output has ended.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One letter for one program.
+/// One notification for one program.
 #[derive(Debug)]
 pub(crate) struct HookJob {
-    pub(crate) letter: Arc<dyn Notification>,
+    pub(crate) notification: Arc<dyn Notification>,
     pub(crate) node: Arc<str>,
 }
 
-/// Why a program has not done its work.
+/// Why a run of a program failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HookError {
-    #[error("others than its owner may write to it: chmod go-w")]
+    #[error("users other than its owner may write to the program: chmod go-w")]
     Exposed,
-    #[error("it belongs to user {0}, not to root or to us")]
+    #[error("the program belongs to user {0}, not to root or the node's user")]
     Foreign(u32),
-    #[error("it cannot be started")]
+    #[error("cannot start the program")]
     Start(#[source] io::Error),
-    #[error("it cannot be waited for")]
+    #[error("cannot wait for the end of the program")]
     Wait(#[source] io::Error),
-    #[error("it took longer than {} ms and was killed", .0.as_millis())]
+    #[error("the program took longer than {} ms and was killed", .0.as_millis())]
     Late(Duration),
-    #[error("it ended with code {0}")]
+    #[error("the program ended with code {0}")]
     Code(i32),
-    #[error("it was killed by signal {0}")]
+    #[error("the program was killed by signal {0}")]
     Killed(i32),
 }
 
-/// The queue of one hook, of which at most `at_once` run at a time.
+/// The queue of one hook; at most `at_once` processes of the hook run at a time.
 pub(crate) fn queue(
     hook: &Arc<Hook>,
     at_once: usize,
-    sink: ReportCallback,
+    callback: ReportCallback,
 ) -> TargetQueue<Hook, HookJob> {
     TargetQueue::new("hook", hook, at_once, |settings| {
-        move |job: &mut HookJob| work(&settings.current(), job, &sink)
+        move |job: &mut HookJob| work(&settings.current(), job, &callback)
     })
 }
 
-/// Runs a job, logs what was said, and reports.
-fn work(hook: &Hook, job: &HookJob, sink: &ReportCallback) -> Next {
-    let HookJob { letter, node } = job;
-    let id = letter.instance();
+/// Runs the program once, logs its output and reports the result.
+fn work(hook: &Hook, job: &HookJob, callback: &ReportCallback) -> Next {
+    let HookJob { notification, node } = job;
+    let id = notification.instance();
     let program = hook.program[0].as_str();
     let mut output = Output::default();
-    let outcome = run(hook, &letter.json(node), &mut output);
+    let outcome = run(hook, &notification.json(node), &mut output);
     let lines = output.lines();
-    for line in lines.iter().take(LINES) {
-        tracing::info!(instance = %id, program, seq = letter.seq(), "hook says: {line}");
+    for line in lines.iter().take(MAX_OUTPUT_LINES) {
+        tracing::info!(instance = %id, program, seq = notification.seq(), "hook output: {line}");
     }
-    if output.left_out > 0 || lines.len() > LINES {
-        let bytes = output.left_out + output.kept.len();
-        tracing::warn!(instance = %id, program, bytes, "the hook says too much to be logged");
+    if output.discarded > 0 || lines.len() > MAX_OUTPUT_LINES {
+        let bytes = output.discarded + output.kept.len();
+        tracing::warn!(instance = %id, program, bytes, "hook output too long: the rest is not logged");
     }
-    let was_stopped = outcome.as_ref().is_err_and(HookError::is_from_outside);
-    let mut report = DeliveryReport::new(&**letter, Stage::Hook, &hook.name());
+    let was_stopped = outcome.as_ref().is_err_and(HookError::is_ended_by_signal);
+    let mut report = DeliveryReport::new(&**notification, Stage::Hook, &hook.name());
     report.outcome = outcome.map_err(|error| vipwatch_core::ErrorChain(&error).to_string());
     report.is_final = !was_stopped;
-    sink(report);
-    if was_stopped { Next::Again(AGAIN) } else { Next::Done }
+    callback(report);
+    if was_stopped { Next::RetryAfter(RETRY_AFTER_SIGNAL) } else { Next::Done }
 }
 
 impl HookError {
-    /// Whether somebody else has stopped it: a service manager that stops us, too, for example.
-    fn is_from_outside(&self) -> bool {
+    /// Whether another process has ended the program with a signal: for example the service manager, when it stops
+    /// the node.
+    fn is_ended_by_signal(&self) -> bool {
         let by = |signal: Signal| matches!(self, Self::Killed(by) if *by == signal.as_raw());
         by(Signal::TERM) || by(Signal::INT) || by(Signal::HUP)
     }
 }
 
-fn run(hook: &Hook, letter: &Value, output: &mut Output) -> Result<(), HookError> {
+fn run(hook: &Hook, notification: &Value, output: &mut Output) -> Result<(), HookError> {
     let end = Instant::now() + hook.deadline;
     let program = Path::new(&hook.program[0]);
     examine(program)?;
-    let input = paper(&format!("{letter}\n")).map_err(HookError::Start)?;
+    let input = memfd_stdin(&format!("{notification}\n")).map_err(HookError::Start)?;
     let (mut reader, writer) = io::pipe().map_err(HookError::Start)?;
-    let again = writer.try_clone().map_err(HookError::Start)?;
+    let stderr_writer = writer.try_clone().map_err(HookError::Start)?;
     let mut command = Command::new(program);
-    command.args(&hook.program[1..]).envs(environment(letter));
-    for ours in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
-        command.env_remove(ours);
+    command.args(&hook.program[1..]).envs(environment(notification));
+    for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+        command.env_remove(variable);
     }
     command.current_dir("/").process_group(0);
-    command.stdin(input).stdout(writer).stderr(again);
+    command.stdin(input).stdout(writer).stderr(stderr_writer);
     bind_to_this_process(&mut command);
     let mut child = command.spawn().map_err(HookError::Start)?;
-    // Our copies of the ends it writes to.
+    // Closes this process's copies of the write end, so that the pipe ends with the program.
     drop(command);
-    let status = attend(&mut child, &mut reader, end, output);
+    let status = wait_for_exit(&mut child, &mut reader, end, output);
     if !matches!(status, Ok(Some(_))) {
         kill(&child);
         let _ = child.wait();
     }
     match status.map_err(HookError::Wait)? {
         None => Err(HookError::Late(hook.deadline)),
-        Some(status) => verdict(status),
+        Some(status) => exit_result(status),
     }
 }
 
-/// Something to read from, of any length, that nobody waits for: a program need not read it.
-fn paper(text: &str) -> io::Result<File> {
+/// A file in memory with `text`, for the program's standard input. Unlike a pipe it has no length limit, and the
+/// program need not read it.
+fn memfd_stdin(text: &str) -> io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("change", MemfdFlags::CLOEXEC)?);
     file.write_all(text.as_bytes())?;
     file.rewind()?;
     Ok(file)
 }
 
-/// Whether it is safe to run.
+/// An error if users other than root and the node's own user may change the program.
 pub(crate) fn examine(program: &Path) -> Result<(), HookError> {
     let metadata = std::fs::metadata(program).map_err(HookError::Start)?;
-    let ours = rustix::process::geteuid().as_raw();
-    if metadata.uid() != 0 && metadata.uid() != ours {
+    let own_user = rustix::process::geteuid().as_raw();
+    if metadata.uid() != 0 && metadata.uid() != own_user {
         return Err(HookError::Foreign(metadata.uid()));
     }
     if metadata.mode() & 0o022 != 0 {
@@ -161,10 +162,10 @@ pub(crate) fn examine(program: &Path) -> Result<(), HookError> {
     Ok(())
 }
 
-/// The same as the JSON has, for shells: everything that is one word, and the addresses.
-fn environment(letter: &Value) -> Vec<(String, String)> {
+/// The environment variables of the program: the simple values of the JSON object, and the addresses.
+fn environment(notification: &Value) -> Vec<(String, String)> {
     let mut variables = Vec::new();
-    for (key, value) in letter.as_object().into_iter().flatten() {
+    for (key, value) in notification.as_object().into_iter().flatten() {
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
@@ -173,20 +174,20 @@ fn environment(letter: &Value) -> Vec<(String, String)> {
         };
         variables.push((format!("VIPWATCH_{}", key.to_uppercase()), text));
     }
-    if let Some(addresses) = letter["addresses"].as_array() {
+    if let Some(addresses) = notification["addresses"].as_array() {
         let addresses: Vec<&str> =
             addresses.iter().filter_map(|address| address["cidr"].as_str()).collect();
         let addresses = addresses.join(" ");
-        // More than the kernel would let through; the JSON has them all.
-        if addresses.len() <= LONGEST_VARIABLE {
+        // LIMIT: the kernel accepts at most 128 KiB for one environment variable. The JSON has all addresses.
+        if addresses.len() <= MAX_ADDRESSES_BYTES {
             variables.push(("VIPWATCH_ADDRESSES".to_owned(), addresses));
         }
     }
     variables
 }
 
-/// Reads what it says until it ends; `None` if it does not in time.
-fn attend(
+/// Reads the output of the program until it ends; `None` if it runs longer than `end`.
+fn wait_for_exit(
     child: &mut Child,
     reader: &mut io::PipeReader,
     end: Instant,
@@ -196,9 +197,11 @@ fn attend(
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
-            // What it said last; a child of its own may hold the pipe open, and write, for ever.
-            for _ in 0..LAST_WORDS {
-                is_open = is_open && is_readable(reader, Duration::ZERO)? && output.take(reader)?;
+            // LIMIT: reads the output that is still in the pipe. A process that the program started may keep the
+            // pipe open and write to it without end.
+            for _ in 0..MAX_READS_AFTER_EXIT {
+                is_open =
+                    is_open && is_readable(reader, Duration::ZERO)? && output.read_from(reader)?;
             }
             return Ok(Some(status));
         }
@@ -206,14 +209,15 @@ fn attend(
         if left.is_zero() {
             return Ok(None);
         }
-        // Its end closes the pipe as a rule; one that closed it before is looked at in steps.
+        // The end of the program closes the pipe, which wakes the poll. A program that has closed its output
+        // before is checked at intervals.
         if is_open {
             if is_readable(reader, left.min(Duration::from_millis(100)))? {
-                is_open = output.take(reader)?;
+                is_open = output.read_from(reader)?;
             }
         } else {
             let _ = poll(&mut [], Timespec::try_from(pause.min(left)).ok().as_ref());
-            pause = (pause * 2).min(STEP);
+            pause = (pause * 2).min(MAX_CHECK_INTERVAL);
         }
     }
 }
@@ -227,7 +231,7 @@ fn is_readable(reader: &io::PipeReader, limit: Duration) -> io::Result<bool> {
     }
 }
 
-/// Ends it, and what it started.
+/// Kills the program and the processes of its group.
 fn kill(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(group) = pid {
@@ -235,7 +239,7 @@ fn kill(child: &Child) {
     }
 }
 
-fn verdict(status: ExitStatus) -> Result<(), HookError> {
+fn exit_result(status: ExitStatus) -> Result<(), HookError> {
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
         (Some(code), _) => Err(HookError::Code(code)),
@@ -243,22 +247,24 @@ fn verdict(status: ExitStatus) -> Result<(), HookError> {
     }
 }
 
-/// What a program said, as far as it is kept.
+/// The output of a program.
 #[derive(Debug, Default)]
 struct Output {
+    /// The first [`MAX_OUTPUT_BYTES`] bytes.
     kept: Vec<u8>,
-    left_out: usize,
+    /// The number of bytes after those.
+    discarded: usize,
 }
 
 impl Output {
-    /// Takes what is there; false at the end.
-    fn take(&mut self, reader: &mut io::PipeReader) -> io::Result<bool> {
+    /// Reads once; returns false at the end of the output.
+    fn read_from(&mut self, reader: &mut io::PipeReader) -> io::Result<bool> {
         let mut buffer = [0; 4096];
         let length = reader.read(&mut buffer)?;
-        let room = OUTPUT - self.kept.len();
+        let room = MAX_OUTPUT_BYTES - self.kept.len();
         let kept = length.min(room);
         self.kept.extend_from_slice(&buffer[..kept]);
-        self.left_out += length - kept;
+        self.discarded += length - kept;
         Ok(length > 0)
     }
 

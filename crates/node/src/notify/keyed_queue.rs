@@ -1,15 +1,16 @@
-//! Work that may be slow, in order for each instance, and a bounded number at a time.
+//! A queue of jobs with keys: the jobs of one key run in order, and at most `limit` jobs run at a time.
 //!
 //! ```text
 //!   put(a, 1) ──▶ a: 1 2 3 ─┐
-//!   put(b, 1) ──▶ b: 1      ├─▶ ready: a, b ──▶ at most `limit` workers, one for each lane
-//!   put(c, 1) ──▶ c: 1      ┘                      │ again, later
+//!   put(b, 1) ──▶ b: 1      ├─▶ ready: a, b ──▶ at most `limit` workers, one for each key
+//!   put(c, 1) ──▶ c: 1      ┘                      │ retry later
 //!                 ▲                                ▼
 //!                 └───────────────────────────── delayed
 //! ```
 //!
-//! Whoever puts never waits. A lane holds at most [`LONGEST`] letters; where only the last one
-//! matters, one. Workers come when there is work, and leave when there has been none for a while.
+//! Adding a job never blocks. Each key holds at most [`MAX_QUEUED_PER_KEY`] jobs, or only the newest one with
+//! [`DeliveryMode::Latest`]. Worker threads are started when there is work, and end after
+//! [`WORKER_IDLE_TIMEOUT`] without work.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,22 +18,22 @@ use std::time::{Duration, Instant};
 
 use crate::config::DeliveryMode;
 
-/// More changes of one instance than that, which nobody takes, are no news any more.
-pub(crate) const LONGEST: usize = 256;
+/// Maximum number of waiting jobs of one key. When it is reached, the oldest one is dropped.
+pub(crate) const MAX_QUEUED_PER_KEY: usize = 256;
 
-/// How long a worker without work stays.
-const IDLE: Duration = Duration::from_secs(10);
+/// How long a worker thread waits for work before it ends.
+const WORKER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is to become of a letter.
+/// What the queue does with a job after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It is dealt with.
+    /// The job has ended, successfully or not.
     Done,
-    /// It is to be tried again after so long.
-    Again(Duration),
+    /// The same job is run again after this time.
+    RetryAfter(Duration),
 }
 
-/// One letter, with whether newer ones replace it.
+/// One job, and whether newer jobs of its key replace it.
 #[derive(Debug)]
 struct QueuedEntry<J> {
     job: J,
@@ -41,15 +42,21 @@ struct QueuedEntry<J> {
 
 #[derive(Debug)]
 struct State<K, J> {
-    lanes: BTreeMap<K, VecDeque<QueuedEntry<J>>>,
+    /// The waiting jobs of each key, oldest first.
+    entries: BTreeMap<K, VecDeque<QueuedEntry<J>>>,
+    /// Keys with a job that a worker may take now.
     ready: VecDeque<K>,
+    /// Keys with a job that runs now.
     busy: BTreeSet<K>,
+    /// Keys with a failed job, and when it is run again.
     delayed: BTreeMap<K, Instant>,
+    /// Number of worker threads.
     workers: usize,
+    /// Number of worker threads that wait for work.
     idle: usize,
-    /// No more letters come: workers who find nothing to do go.
+    /// No job is added any more: a worker that finds no work ends.
     is_closed: bool,
-    /// And those that are left do not matter.
+    /// The queue was dropped: the waiting jobs are discarded.
     is_dropped: bool,
 }
 
@@ -57,26 +64,27 @@ type Work<J> = dyn Fn(&mut J) -> Next + Send + Sync;
 
 struct Shared<K, J> {
     state: Mutex<State<K, J>>,
-    bell: Condvar,
+    /// Notified after each change of `state`.
+    changed: Condvar,
     work: Box<Work<J>>,
     limit: usize,
     name: String,
 }
 
-/// Lanes, and their workers.
+/// The queue and its worker threads.
 pub(crate) struct KeyedQueue<K, J> {
     shared: Arc<Shared<K, J>>,
 }
 
 impl<K: Ord + Clone + Send + 'static, J: Send + 'static> KeyedQueue<K, J> {
-    /// Lanes whose letters `work` deals with, `limit` at a time.
+    /// A queue with at most `limit` worker threads called `name`; `work` runs one job.
     pub(crate) fn new(
         name: &str,
         limit: usize,
         work: impl Fn(&mut J) -> Next + Send + Sync + 'static,
     ) -> Self {
         let state = State {
-            lanes: BTreeMap::new(),
+            entries: BTreeMap::new(),
             ready: VecDeque::new(),
             busy: BTreeSet::new(),
             delayed: BTreeMap::new(),
@@ -87,70 +95,69 @@ impl<K: Ord + Clone + Send + 'static, J: Send + 'static> KeyedQueue<K, J> {
         };
         let (state, work) = (Mutex::new(state), Box::new(work));
         let name = name.to_owned();
-        Self { shared: Arc::new(Shared { state, bell: Condvar::new(), work, limit, name }) }
+        Self { shared: Arc::new(Shared { state, changed: Condvar::new(), work, limit, name }) }
     }
 
-    /// Adds a letter to the lane of `key`; the number of those that were left out for it.
+    /// Adds a job; returns the number of older jobs of the same key that it replaces.
     pub(crate) fn put(&self, key: K, job: J, deliver: DeliveryMode) -> usize {
         let mut state = self.shared.lock();
-        let lane = state.lanes.entry(key.clone()).or_default();
-        let before = lane.len();
+        let queued = state.entries.entry(key.clone()).or_default();
+        let before = queued.len();
         if deliver == DeliveryMode::Latest {
-            lane.clear();
+            queued.clear();
         }
-        while lane.len() >= LONGEST {
-            lane.pop_front();
+        while queued.len() >= MAX_QUEUED_PER_KEY {
+            queued.pop_front();
         }
-        let left_out = before - lane.len();
+        let replaced = before - queued.len();
         let is_waiting = before > 0;
-        lane.push_back(QueuedEntry { job, deliver });
+        queued.push_back(QueuedEntry { job, deliver });
         if !is_waiting && !state.busy.contains(&key) && !state.delayed.contains_key(&key) {
             state.ready.push_back(key);
         }
-        // Those who are idle may have been called already, and not have come yet.
+        // An idle worker may have been notified for an earlier job without having woken up yet.
         if state.ready.len() > state.idle && state.workers < self.shared.limit {
             state.workers += 1;
             drop(state);
             self.spawn_worker();
         } else {
             drop(state);
-            self.shared.bell.notify_one();
+            self.shared.changed.notify_one();
         }
-        left_out
+        replaced
     }
 
     fn spawn_worker(&self) {
         let shared = Arc::clone(&self.shared);
-        let hired = std::thread::Builder::new()
+        let spawned = std::thread::Builder::new()
             .name(self.shared.name.clone())
             .stack_size(256 << 10)
-            .spawn(move || shared.serve());
-        if hired.is_err() {
-            // No thread can be had: whoever works already goes on, and the next letter tries
-            // again.
+            .spawn(move || shared.run_worker());
+        if spawned.is_err() {
+            // The other workers go on, and the next job tries again to start a thread.
             self.shared.lock().workers -= 1;
         }
     }
 
-    /// Tries everything that waits for another attempt at once.
+    /// Runs all jobs that wait for another attempt now.
     pub(crate) fn retry_now(&self) {
         let now = Instant::now();
         self.shared.lock().delayed.values_mut().for_each(|at| *at = now);
-        self.shared.bell.notify_all();
+        self.shared.changed.notify_all();
     }
 
-    /// How many letters wait or are being dealt with.
+    /// The number of jobs that wait or run.
     pub(crate) fn pending(&self) -> usize {
         self.shared.lock().pending()
     }
 
-    /// Takes no more, and waits until everything is dealt with, but not longer than `limit`;
-    /// tells how many letters are left.
+    /// Closes the queue and waits until all jobs have ended, at most `limit`; returns the number of jobs that are
+    /// left.
     pub(crate) fn close(&self, limit: Duration) -> usize {
         let end = Instant::now() + limit;
         let mut state = self.shared.lock();
         state.is_closed = true;
-        self.shared.bell.notify_all();
+        self.shared.changed.notify_all();
         while state.pending() > 0 {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -164,13 +171,13 @@ impl<K: Ord + Clone + Send + 'static, J: Send + 'static> KeyedQueue<K, J> {
 
 impl<K: Ord, J> State<K, J> {
     fn pending(&self) -> usize {
-        self.lanes.values().map(VecDeque::len).sum::<usize>() + self.busy.len()
+        self.entries.values().map(VecDeque::len).sum::<usize>() + self.busy.len()
     }
 }
 
 impl<K: Ord + Clone, J> Shared<K, J> {
     fn lock(&self) -> MutexGuard<'_, State<K, J>> {
-        self.state.lock().expect("nobody panics while he holds it")
+        self.state.lock().expect("no thread panics while it holds the lock")
     }
 
     fn wait<'a>(
@@ -178,12 +185,12 @@ impl<K: Ord + Clone, J> Shared<K, J> {
         state: MutexGuard<'a, State<K, J>>,
         limit: Duration,
     ) -> MutexGuard<'a, State<K, J>> {
-        let waited = self.bell.wait_timeout(state, limit);
-        waited.expect("nobody panics while he holds it").0
+        let waited = self.changed.wait_timeout(state, limit);
+        waited.expect("no thread panics while it holds the lock").0
     }
 
-    /// A worker's life.
-    fn serve(&self) {
+    /// The worker thread: runs jobs until the queue is closed, or idle for too long.
+    fn run_worker(&self) {
         let mut state = self.lock();
         let mut since = Instant::now();
         loop {
@@ -199,16 +206,16 @@ impl<K: Ord + Clone, J> Shared<K, J> {
                 state.ready.push_back(key);
             }
             if let Some(key) = state.ready.pop_front() {
-                state = self.deal(state, key);
+                state = self.run_oldest_job(state, key);
                 since = Instant::now();
                 continue;
             }
-            let is_over = state.is_closed || now.duration_since(since) >= IDLE;
+            let is_over = state.is_closed || now.duration_since(since) >= WORKER_IDLE_TIMEOUT;
             if is_over && state.delayed.is_empty() {
                 state.workers -= 1;
                 return;
             }
-            let next = state.delayed.values().min().copied().unwrap_or(since + IDLE);
+            let next = state.delayed.values().min().copied().unwrap_or(since + WORKER_IDLE_TIMEOUT);
             let pause = next.saturating_duration_since(now).max(Duration::from_millis(1));
             state.idle += 1;
             state = self.wait(state, pause);
@@ -216,57 +223,58 @@ impl<K: Ord + Clone, J> Shared<K, J> {
         }
     }
 
-    /// Deals with the first letter of a lane.
-    fn deal<'a>(
+    /// Runs the oldest job of `key`. The lock is released while the job runs.
+    fn run_oldest_job<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<K, J>>,
         key: K,
     ) -> MutexGuard<'a, State<K, J>> {
-        let Some(mut letter) = state.lanes.get_mut(&key).and_then(VecDeque::pop_front) else {
+        let Some(mut entry) = state.entries.get_mut(&key).and_then(VecDeque::pop_front) else {
             return state;
         };
         state.busy.insert(key.clone());
         drop(state);
-        let next = (self.work)(&mut letter.job);
+        let next = (self.work)(&mut entry.job);
         let mut state = self.lock();
         state.busy.remove(&key);
         if state.is_dropped {
             return state;
         }
-        let lane = state.lanes.entry(key.clone()).or_default();
-        if let Next::Again(wait) = next {
-            let is_overtaken = letter.deliver == DeliveryMode::Latest && !lane.is_empty();
-            if !is_overtaken {
-                lane.push_front(letter);
+        let queued = state.entries.entry(key.clone()).or_default();
+        if let Next::RetryAfter(wait) = next {
+            let is_replaced = entry.deliver == DeliveryMode::Latest && !queued.is_empty();
+            if !is_replaced {
+                queued.push_front(entry);
             }
             state.delayed.insert(key, Instant::now() + wait);
-        } else if lane.is_empty() {
-            state.lanes.remove(&key);
+        } else if queued.is_empty() {
+            state.entries.remove(&key);
         } else {
             state.ready.push_back(key);
         }
-        // Somebody may wait for the end.
-        self.bell.notify_all();
+        // A call of `close` may wait for the last job.
+        self.changed.notify_all();
         state
     }
 }
 
 impl<K, J> Drop for KeyedQueue<K, J> {
-    /// Nobody will ask what became of the rest: it is dropped, and the workers go.
+    /// Discards the waiting jobs and ends the workers.
     fn drop(&mut self) {
         if let Ok(mut state) = self.shared.state.lock() {
-            (state.is_closed, state.is_dropped) = (true, true);
-            state.lanes.clear();
+            state.is_closed = true;
+            state.is_dropped = true;
+            state.entries.clear();
             state.ready.clear();
             state.delayed.clear();
         }
-        self.shared.bell.notify_all();
+        self.shared.changed.notify_all();
     }
 }
 
 impl<K, J> std::fmt::Debug for KeyedQueue<K, J> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lanes").field("name", &self.shared.name).finish_non_exhaustive()
+        f.debug_struct("KeyedQueue").field("name", &self.shared.name).finish_non_exhaustive()
     }
 }
 
@@ -276,14 +284,14 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[test]
-    fn letters_of_one_lane_are_dealt_with_in_order_and_lanes_do_not_wait_for_each_other() {
+    fn jobs_of_one_key_run_in_order_and_keys_do_not_wait_for_each_other() {
         let (sender, receiver) = sync_channel(100);
         let (go, gate) = sync_channel::<()>(0);
         let gate = Mutex::new(gate);
-        let lanes = KeyedQueue::new("test", 4, move |job: &mut (char, u32)| {
+        let queue = KeyedQueue::new("test", 4, move |job: &mut (char, u32)| {
             if *job == ('a', 0) {
                 gate.lock().unwrap().recv().unwrap();
             }
@@ -291,71 +299,75 @@ mod tests {
             Next::Done
         });
         for number in 0..3 {
-            assert_eq!(lanes.put('a', ('a', number), DeliveryMode::Every), 0);
+            assert_eq!(queue.put('a', ('a', number), DeliveryMode::Every), 0);
         }
-        lanes.put('b', ('b', 0), DeliveryMode::Every);
-        assert_eq!(receiver.recv_timeout(LONG), Ok(('b', 0)), "a is held up, b is not");
+        queue.put('b', ('b', 0), DeliveryMode::Every);
+        assert_eq!(
+            receiver.recv_timeout(TIMEOUT),
+            Ok(('b', 0)),
+            "'a' waits at the gate, 'b' does not"
+        );
         go.send(()).unwrap();
-        let rest: Vec<_> = (0..3).map(|_| receiver.recv_timeout(LONG).unwrap()).collect();
+        let rest: Vec<_> = (0..3).map(|_| receiver.recv_timeout(TIMEOUT).unwrap()).collect();
         assert_eq!(rest, [('a', 0), ('a', 1), ('a', 2)]);
-        assert_eq!(lanes.close(LONG), 0);
+        assert_eq!(queue.close(TIMEOUT), 0);
     }
 
     #[test]
-    fn where_the_last_one_matters_the_others_are_left_out() {
+    fn in_mode_latest_a_newer_job_replaces_the_waiting_one() {
         let (sender, receiver) = sync_channel(100);
         let (go, gate) = sync_channel::<()>(0);
         let gate = Mutex::new(gate);
-        let lanes = KeyedQueue::new("test", 1, move |job: &mut u32| {
+        let queue = KeyedQueue::new("test", 1, move |job: &mut u32| {
             gate.lock().unwrap().recv().unwrap();
             sender.send(*job).unwrap();
             Next::Done
         });
-        lanes.put('x', 0, DeliveryMode::Latest);
+        queue.put('x', 0, DeliveryMode::Latest);
         go.send(()).unwrap();
-        assert_eq!(receiver.recv_timeout(LONG), Ok(0));
-        // He has told of it before he is done with it.
-        while lanes.pending() > 0 {
+        assert_eq!(receiver.recv_timeout(TIMEOUT), Ok(0));
+        // The job sends its number before it has ended.
+        while queue.pending() > 0 {
             std::thread::yield_now();
         }
-        // The worker holds the next one at the gate; of those behind it one is left.
-        lanes.put('x', 1, DeliveryMode::Every);
-        lanes.put('y', 2, DeliveryMode::Latest);
-        lanes.put('y', 3, DeliveryMode::Latest);
-        assert_eq!(lanes.put('y', 4, DeliveryMode::Latest), 1);
+        // The worker runs job 1, which waits at the gate. Of the jobs of 'y' behind it, only the newest stays.
+        queue.put('x', 1, DeliveryMode::Every);
+        queue.put('y', 2, DeliveryMode::Latest);
+        queue.put('y', 3, DeliveryMode::Latest);
+        assert_eq!(queue.put('y', 4, DeliveryMode::Latest), 1);
         for _ in 0..2 {
             go.send(()).unwrap();
         }
-        let rest: Vec<u32> = (0..2).map(|_| receiver.recv_timeout(LONG).unwrap()).collect();
+        let rest: Vec<u32> = (0..2).map(|_| receiver.recv_timeout(TIMEOUT).unwrap()).collect();
         assert_eq!(rest, [1, 4]);
     }
 
     #[test]
-    fn what_failed_comes_again_before_what_came_after_it() {
+    fn a_failed_job_is_retried_before_newer_jobs_of_its_key() {
         let (sender, receiver) = sync_channel(100);
-        let lanes = KeyedQueue::new("test", 2, move |job: &mut (u32, u32)| {
+        let queue = KeyedQueue::new("test", 2, move |job: &mut (u32, u32)| {
             job.1 += 1;
             sender.send(*job).unwrap();
-            if job.1 < 3 { Next::Again(Duration::from_millis(1)) } else { Next::Done }
+            if job.1 < 3 { Next::RetryAfter(Duration::from_millis(1)) } else { Next::Done }
         });
-        lanes.put('x', (1, 0), DeliveryMode::Every);
-        lanes.put('x', (2, 0), DeliveryMode::Every);
-        let seen: Vec<_> = (0..6).map(|_| receiver.recv_timeout(LONG).unwrap()).collect();
+        queue.put('x', (1, 0), DeliveryMode::Every);
+        queue.put('x', (2, 0), DeliveryMode::Every);
+        let seen: Vec<_> = (0..6).map(|_| receiver.recv_timeout(TIMEOUT).unwrap()).collect();
         assert_eq!(seen, [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]);
-        assert_eq!(lanes.close(LONG), 0);
+        assert_eq!(queue.close(TIMEOUT), 0);
     }
 
     #[test]
-    fn a_lane_is_never_longer_than_its_limit_and_closing_does_not_wait_for_ever() {
+    fn a_key_holds_a_limited_number_of_jobs_and_closing_has_a_time_limit() {
         let (_go, gate) = sync_channel::<()>(0);
         let gate = Mutex::new(gate);
-        let lanes = KeyedQueue::new("test", 1, move |_: &mut usize| {
-            let _ = gate.lock().unwrap().recv_timeout(LONG);
+        let queue = KeyedQueue::new("test", 1, move |_: &mut usize| {
+            let _ = gate.lock().unwrap().recv_timeout(TIMEOUT);
             Next::Done
         });
-        let left_out: usize =
-            (0..LONGEST * 2).map(|n| lanes.put('x', n, DeliveryMode::Every)).sum();
-        assert!(left_out >= LONGEST - 1);
-        assert!(lanes.close(Duration::from_millis(1)) >= LONGEST);
+        let replaced: usize =
+            (0..MAX_QUEUED_PER_KEY * 2).map(|n| queue.put('x', n, DeliveryMode::Every)).sum();
+        assert!(replaced >= MAX_QUEUED_PER_KEY - 1);
+        assert!(queue.close(Duration::from_millis(1)) >= MAX_QUEUED_PER_KEY);
     }
 }

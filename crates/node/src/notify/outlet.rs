@@ -1,5 +1,7 @@
-//! What an instance's change leads to, beyond what the engine has: programs, the web, and the
-//! network of many namespaces. Each works on threads of its own and reports when it is done.
+//! The types that all outlets of the node share: a notification, and the report about its delivery.
+//!
+//! Hooks, webhooks and announcements run on their own threads and send a [`DeliveryReport`] after each attempt. The
+//! state file and the agent's socket are in the `outlets` crate.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,61 +14,61 @@ use vipwatch_linux::wake_queue::WakeQueue;
 
 use crate::transition::micros;
 
-/// What programs and addresses are told: that a role has changed, or what monitors claim.
+/// The content that hooks and webhooks receive: a transition, or a state that monitors reported.
 pub(crate) trait Notification: Debug + Send + Sync {
-    /// About whom.
+    /// The instance that has changed.
     fn instance(&self) -> &InstanceId;
-    /// Its number.
+    /// The sequence number of the transition or of the report.
     fn seq(&self) -> i64;
-    /// When it was heard of.
-    fn heard(&self) -> Moment;
-    /// As it is read.
+    /// When the change was read from the kernel or from the monitor's request. Latencies count from this moment.
+    fn read_at(&self) -> Moment;
+    /// The JSON object that is sent to the target; `node` is the name of this node.
     fn json(&self, node: &str) -> Value;
 }
 
-/// Where workers leave their reports.
+/// The function that a worker calls with the result of each attempt.
 pub(crate) type ReportCallback = Arc<dyn Fn(DeliveryReport) + Send + Sync>;
 
-/// Somebody was told of a change, or could not be.
+/// The result of one attempt to deliver a notification.
 #[derive(Debug)]
 pub(crate) struct DeliveryReport {
-    /// Of whose change.
+    /// The instance that the notification is about.
     pub(crate) instance: InstanceId,
-    /// Of which.
+    /// The sequence number of the notification.
     pub(crate) seq: i64,
-    /// Who was told.
+    /// The kind of outlet.
     pub(crate) stage: Stage,
-    /// The name of the target: a program with its arguments, an address without secrets.
-    pub(crate) whom: String,
-    /// How long after the kernel's word, in microseconds.
+    /// The name of the target: a program with its arguments, or an address without secrets.
+    pub(crate) target: String,
+    /// The time since the change was read from the kernel, in microseconds.
     pub(crate) micros: i64,
-    /// What came of it.
+    /// The error as text; empty if it is the same error as at the last attempt.
     pub(crate) outcome: Result<(), String>,
-    /// Whether it will be tried again.
+    /// Whether this was the last attempt: the target has the notification, or it was given up.
     pub(crate) is_final: bool,
 }
 
-/// Where workers leave their reports, and the loop finds them.
+/// Reports from the workers to the node's main loop.
 ///
-/// BOUND: one report for each attempt. An entry waits at least 250 ms between two attempts, and the loop empties the tray in
-/// every turn.
+/// BOUND: one report for each attempt. An entry waits at least 250 ms between two attempts, and the main loop empties the
+/// queue in every turn.
 pub(crate) type ReportQueue = WakeQueue<DeliveryReport>;
 
-/// For a worker who leaves his reports in `tray`.
-pub(crate) fn sink_into(tray: &ReportQueue) -> ReportCallback {
-    let tray = tray.clone();
-    Arc::new(move |report| tray.push(report))
+/// A callback that adds each report to `reports`.
+pub(crate) fn callback_into(reports: &ReportQueue) -> ReportCallback {
+    let reports = reports.clone();
+    Arc::new(move |report| reports.push(report))
 }
 
 impl DeliveryReport {
-    /// Now.
-    pub(crate) fn new(letter: &dyn Notification, stage: Stage, whom: &str) -> Self {
+    /// A report that `notification` has reached `target` now.
+    pub(crate) fn new(notification: &dyn Notification, stage: Stage, target: &str) -> Self {
         Self {
-            instance: letter.instance().clone(),
-            seq: letter.seq(),
+            instance: notification.instance().clone(),
+            seq: notification.seq(),
             stage,
-            whom: whom.to_owned(),
-            micros: micros(letter.heard(), clock::now()),
+            target: target.to_owned(),
+            micros: micros(notification.read_at(), clock::now()),
             outcome: Ok(()),
             is_final: true,
         }

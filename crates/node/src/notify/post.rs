@@ -1,4 +1,4 @@
-//! POST requests to one address, over connections that are kept.
+//! Sends POST requests to one address, over connections that stay open.
 
 pub(crate) mod ca_bundle;
 
@@ -11,17 +11,17 @@ use ureq::tls::{RootCerts, TlsConfig};
 use self::ca_bundle::CaBundle;
 use crate::config::Target;
 
-/// A longer answer is not read to its end, and costs its connection.
-const LONGEST_ANSWER_BYTES: u64 = 64 << 10;
+/// Maximum number of bytes of an answer that are read. The connection of a longer answer is closed.
+const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 /// Why a request was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {
     #[error("{0}")]
     Transport(Box<ureq::Error>),
-    #[error("it answered with status {0}")]
+    #[error("the server answered with status {0}")]
     Status(u16),
-    #[error("it rejected the request with status {0}")]
+    #[error("the server rejected the request with status {0}")]
     Refused(u16),
     #[error("cannot read the CA bundle")]
     CaBundle(#[source] io::Error),
@@ -35,7 +35,7 @@ impl PostError {
 
     /// Whether the server has rejected the content of the request: 400 (bad request), 413 (too large), 422
     /// (cannot be processed). Other content may be accepted. 401, 403 and 404 are about the whole address: a
-    /// wrong token, or a server whose routes are not loaded yet.
+    /// wrong token, or a server that has not loaded its routes yet.
     pub(crate) fn is_about_content(&self) -> bool {
         matches!(self, Self::Refused(400 | 413 | 422))
     }
@@ -45,7 +45,7 @@ impl PostError {
 #[derive(Debug, Default)]
 pub(crate) struct Client(Mutex<Option<Prepared>>);
 
-/// A client for these settings.
+/// The HTTP client for one version of the settings.
 #[derive(Debug)]
 struct Prepared {
     target: Target,
@@ -55,7 +55,7 @@ struct Prepared {
 }
 
 impl Client {
-    /// Posts `body`, once.
+    /// Posts `body` in one attempt.
     pub(crate) fn send(&self, target: &Target, body: &str) -> Result<(), PostError> {
         let agent = self.prepare(target)?;
         let mut request = agent.post(&target.url).content_type("application/json");
@@ -65,19 +65,18 @@ impl Client {
         let response = request.send(body);
         let mut response = response.map_err(|error| PostError::Transport(Box::new(error)))?;
         // A connection is kept only if its answer was read to the end.
-        let mut answer = response.body_mut().as_reader().take(LONGEST_ANSWER_BYTES);
+        let mut answer = response.body_mut().as_reader().take(MAX_ANSWER_BYTES);
         let _ = io::copy(&mut answer, &mut io::sink());
         match response.status().as_u16() {
             200..=299 => Ok(()),
-            // It had no time, or is asked too often: that passes.
+            // Request timeout, too early, too many requests: another attempt may succeed.
             status @ (408 | 425 | 429) => Err(PostError::Status(status)),
             status @ 400..=499 => Err(PostError::Refused(status)),
             status => Err(PostError::Status(status)),
         }
     }
 
-    /// Makes the HTTP agent, unless there is one for these settings; another one when the CA bundle has
-    /// changed.
+    /// The HTTP agent for these settings. A new one is created when the settings or the CA bundle have changed.
     pub(crate) fn prepare(&self, target: &Target) -> Result<Agent, PostError> {
         let mut known = self.0.lock().expect("no thread panics while it holds the lock");
         if let Some(prepared) = known.as_mut().filter(|prepared| prepared.target == *target) {
@@ -113,7 +112,7 @@ fn agent(target: &Target, certificates: Option<RootCerts>) -> Agent {
     config.build().new_agent()
 }
 
-/// An address without what may be secret in it.
+/// An address without its user, password, query and fragment, which may be secret.
 pub(crate) fn public_part(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let (scheme, rest) = url[..end].split_once("://").unwrap_or(("", &url[..end]));
@@ -122,13 +121,14 @@ pub(crate) fn public_part(url: &str) -> String {
     format!("{scheme}://{host}/{path}")
 }
 
-/// The name of an address: without its secrets, and with a mark that tells two secrets apart.
-pub(crate) fn known_as(url: &str) -> String {
+/// The name of an address: without its secrets, and with four hexadecimal digits by which addresses with different
+/// secrets differ.
+pub(crate) fn display_name(url: &str) -> String {
     let public = public_part(url);
     if public == url {
         return public;
     }
-    // FNV-1a: enough to tell two apart, too little to tell anything else.
+    // FNV-1a, of which 16 bits are shown: enough to distinguish addresses, too little to reveal a secret.
     let hash = url
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -140,17 +140,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_secret_in_an_address_is_not_shown() {
+    fn the_secret_parts_of_an_address_are_not_shown() {
         let shown = public_part("https://user:pass@host:8443/a/b?token=x#y");
         assert_eq!(shown, "https://host:8443/a/b");
         assert_eq!(public_part("http://host"), "http://host/");
     }
 
     #[test]
-    fn a_name_tells_secrets_apart_and_tells_none() {
-        let names = ["http://h/a?token=1", "http://h/a?token=2", "http://u:p@h/a"].map(known_as);
+    fn names_differ_by_secret_and_reveal_no_secret() {
+        let names =
+            ["http://h/a?token=1", "http://h/a?token=2", "http://u:p@h/a"].map(display_name);
         assert!(names.iter().all(|name| name.starts_with("http://h/a ~")), "{names:?}");
         assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
-        assert_eq!(known_as("http://h/a"), "http://h/a");
+        assert_eq!(display_name("http://h/a"), "http://h/a");
     }
 }

@@ -10,15 +10,15 @@ use vipwatch_core::InstanceId;
 
 use crate::config::{DeliveryMode, Hook, Webhook};
 use crate::notify::keyed_queue::{KeyedQueue, Next};
-use crate::notify::post::known_as;
+use crate::notify::post::display_name;
 
 /// The configuration of a target.
 pub(crate) trait TargetSettings: PartialEq {
-    /// A name for people, without secrets; two targets of one kind rarely share it.
+    /// A name to show, without secrets. Two targets of one kind may share it, but rarely do.
     fn name(&self) -> String;
     /// Whether both configure the same consumer, perhaps with other settings.
     fn is_same_consumer(&self, other: &Self) -> bool;
-    /// The roles that it is told of.
+    /// The roles that the target is notified of.
     fn on(&self) -> &[&'static str];
     /// Whether newer notifications replace older ones.
     fn deliver(&self) -> DeliveryMode;
@@ -44,7 +44,7 @@ impl TargetSettings for Hook {
 
 impl TargetSettings for Webhook {
     fn name(&self) -> String {
-        known_as(&self.target.url)
+        display_name(&self.target.url)
     }
 
     fn is_same_consumer(&self, other: &Self) -> bool {
@@ -74,11 +74,12 @@ impl<T> SharedSettings<T> {
 #[derive(Debug)]
 pub(crate) struct TargetQueue<T, J> {
     settings: SharedSettings<T>,
-    lanes: KeyedQueue<InstanceId, J>,
+    entries: KeyedQueue<InstanceId, J>,
 }
 
 impl<T: TargetSettings + 'static, J: Send + 'static> TargetQueue<T, J> {
-    /// `start` makes the function that delivers one notification; at most `at_once` run at a time.
+    /// A queue with at most `at_once` threads called `thread`; `start` returns the function that delivers one
+    /// notification.
     pub(crate) fn new<W>(
         thread: &str,
         target: &Arc<T>,
@@ -89,30 +90,30 @@ impl<T: TargetSettings + 'static, J: Send + 'static> TargetQueue<T, J> {
         W: Fn(&mut J) -> Next + Send + Sync + 'static,
     {
         let shared = Arc::new(Mutex::new(Arc::clone(target)));
-        let lanes = KeyedQueue::new(thread, at_once, start(SharedSettings(Arc::clone(&shared))));
-        Self { settings: SharedSettings(shared), lanes }
+        let entries = KeyedQueue::new(thread, at_once, start(SharedSettings(Arc::clone(&shared))));
+        Self { settings: SharedSettings(shared), entries }
     }
 
     pub(crate) fn target(&self) -> Arc<T> {
         self.settings.current()
     }
 
-    /// Adds a notification; the number of those that it replaces.
+    /// Adds a notification; returns the number of older ones that it replaces.
     pub(crate) fn put(&self, instance: InstanceId, job: J) -> usize {
-        self.lanes.put(instance, job, self.target().deliver())
+        self.entries.put(instance, job, self.target().deliver())
     }
 
     pub(crate) fn pending(&self) -> usize {
-        self.lanes.pending()
+        self.entries.pending()
     }
 
-    /// Waits until the queue is empty, at most `limit`; the number of notifications that are left.
+    /// Waits until the queue is empty, at most `limit`; returns the number of notifications that are left.
     pub(crate) fn close(&self, limit: Duration) -> usize {
-        self.lanes.close(limit)
+        self.entries.close(limit)
     }
 
-    /// Takes other settings for the same consumer. Notifications that wait stay, and those that wait for
-    /// another attempt are tried now. False, and nothing changes, if it is another consumer.
+    /// Replaces the settings if `target` configures the same consumer. Waiting notifications stay in the queue, and
+    /// those that wait for another attempt are sent now. Returns false, and changes nothing, for another consumer.
     pub(crate) fn reconfigure(&self, target: &Arc<T>) -> bool {
         let mut settings =
             self.settings.0.lock().expect("no thread panics while it holds the lock");
@@ -122,13 +123,13 @@ impl<T: TargetSettings + 'static, J: Send + 'static> TargetQueue<T, J> {
         if *settings != *target {
             settings.clone_from(target);
             drop(settings);
-            self.lanes.retry_now();
+            self.entries.retry_now();
         }
         true
     }
 }
 
-/// Makes `queues` those of `wanted`: keeps the queue of each consumer that stays, and drops the others.
+/// Changes `queues` to those of the `wanted` targets: keeps the queue of each consumer that stays, and drops the others.
 pub(crate) fn reconcile<T: TargetSettings + 'static, J: Send + 'static>(
     queues: &mut Vec<TargetQueue<T, J>>,
     wanted: &[Arc<T>],
@@ -136,7 +137,7 @@ pub(crate) fn reconcile<T: TargetSettings + 'static, J: Send + 'static>(
 ) {
     let mut before = std::mem::take(queues);
     let mut others: Vec<&Arc<T>> = Vec::new();
-    // One consumer may be configured twice, with different settings: those that are unchanged come first.
+    // One consumer may be configured twice with different settings, so targets with unchanged settings are matched first.
     for target in wanted {
         match before.iter().position(|queue| queue.target() == *target) {
             Some(at) => queues.push(before.swap_remove(at)),

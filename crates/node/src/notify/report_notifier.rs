@@ -1,16 +1,16 @@
-//! What an agent does when something holds: its duties, each for a party that wants to know.
+//! Delivers the states that monitors reported, once they have settled, to the targets of `[receiver]`.
 //!
 //! ```text
-//!   Settled ─┬─ IPv6 parameters   lanes, in order for each router
-//!            ├─ hooks             a queue for each, in order for each router
-//!            ├─ webhooks          a queue for each, in order for each router
-//!            └─ upstream          a thread, all routers at once
-//!                  └──▶ Notes ──▶ ledger (on the disk), and whoever asks
+//!   SettledReport ─┬─ IPv6 parameters   a queue, in order for each router
+//!                  ├─ hooks             a queue for each, in order for each router
+//!                  ├─ webhooks          a queue for each, in order for each router
+//!                  └─ upstream          a thread, all routers in one request
+//!                        └──▶ DeliveryLog ──▶ the receiver's journal, and status queries
 //! ```
 //!
-//! Who was told of what is kept in the receiver's journal, so a party that was not told when the
-//! process was killed is told by the next one: at least once, and the last state in any case. A party
-//! that is new is told where everybody stands.
+//! The receiver's journal records the last report that each target received. So after a kill the next process delivers
+//! the reports that are missing: at least once, and always the last state. A new target receives the current state of
+//! every router.
 
 mod delivery_log;
 mod ipv6;
@@ -33,22 +33,22 @@ use self::upstream::UpstreamHandle;
 use crate::config::{DeliveryMode, Hook, ReceiverConfig, Upstream, Webhook};
 use crate::notify::keyed_queue::KeyedQueue;
 use crate::notify::outlet::Notification;
-use crate::notify::post::known_as;
+use crate::notify::post::display_name;
 use crate::notify::queue::{TargetQueue, TargetSettings as _};
 use crate::notify::{hook, webhook};
 use crate::transition::{millis, time_text};
 
-/// How long those who are being told may take when the receiver is stopped.
+/// How long pending deliveries may take when the receiver is stopped.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Routers that are set up at a time.
-const AT_ONCE: usize = 4;
+/// Maximum number of routers for which IPv6 parameters are set at a time.
+const MAX_IPV6_JOBS_AT_ONCE: usize = 4;
 
-/// What holds, as it is told: `vipwatch.report/1`.
+/// A settled report as a notification; its JSON is `vipwatch.report/1`.
 #[derive(Debug)]
 pub(crate) struct ReportNotification {
     settled: SettledReport,
-    heard: Moment,
+    read_at: Moment,
 }
 
 impl Notification for ReportNotification {
@@ -60,77 +60,77 @@ impl Notification for ReportNotification {
         self.settled.seq
     }
 
-    fn heard(&self) -> Moment {
-        self.heard
+    fn read_at(&self) -> Moment {
+        self.read_at
     }
 
     fn json(&self, node: &str) -> Value {
-        let SettledReport { instance, state: claim, from, seq, at } = &self.settled;
+        let SettledReport { instance, state: reported, from, seq, at } = &self.settled;
         let at = millis(*at);
         json!({
             "schema": "vipwatch.report/1", "node": node, "seq": seq, "at": at, "time": time_text(at),
-            "id": instance.as_str(), "from": from.map(ReportedState::as_str), "to": claim.as_str(),
-            "state": claim.server_name(),
+            "id": instance.as_str(), "from": from.map(ReportedState::as_str), "to": reported.as_str(),
+            "state": reported.server_name(),
         })
     }
 }
 
-/// What one party is told with.
-enum AnnounceKind {
+/// The outlet of one target, with its queue.
+enum TargetSender {
     Ipv6(PathBuf, KeyedQueue<InstanceId, ipv6::Ipv6Job>),
     Hook(TargetQueue<Hook, hook::HookJob>),
     Webhook(TargetQueue<Webhook, webhook::WebhookJob>),
     Upstream(Arc<Upstream>, UpstreamHandle),
 }
 
-/// What a configuration asks for.
+/// A target in the configuration.
 enum Wanted<'c> {
-    /// For routers whose configurations are below this.
+    /// The directory below which Neutron keeps the configurations of its routers (`state_path`).
     Ipv6(&'c Path),
     Hook(&'c Arc<Hook>),
     Webhook(&'c Arc<Webhook>),
     Upstream(&'c Arc<Upstream>),
 }
 
-/// Somebody who is told.
+/// One target.
 struct ReportTarget {
     name: Arc<str>,
-    means: AnnounceKind,
+    sender: TargetSender,
 }
 
-/// All duties, shared by the receiver, which has them done, and whoever configures them.
+/// The targets of the receiver, shared by the receiver, which delivers to them, and the code that configures them.
 #[derive(Clone)]
 pub(crate) struct ReportNotifier(Arc<Mutex<TargetTable>>);
 
-/// Everybody who is told.
+/// All targets, and what their deliveries need.
 struct TargetTable {
-    parties: Vec<ReportTarget>,
-    /// Runs of one hook at a time.
+    targets: Vec<ReportTarget>,
+    /// Maximum number of processes of one hook that run at a time.
     hooks_at_once: usize,
-    notes: Arc<DeliveryLog>,
+    log: Arc<DeliveryLog>,
     node: Arc<str>,
 }
 
 impl ReportNotifier {
-    /// None yet.
-    pub(crate) fn new(hooks_at_once: usize, node: Arc<str>, notes: Arc<DeliveryLog>) -> Self {
-        Self(Arc::new(Mutex::new(TargetTable { parties: Vec::new(), hooks_at_once, notes, node })))
+    /// A notifier without targets.
+    pub(crate) fn new(hooks_at_once: usize, node: Arc<str>, log: Arc<DeliveryLog>) -> Self {
+        Self(Arc::new(Mutex::new(TargetTable { targets: Vec::new(), hooks_at_once, log, node })))
     }
 
-    /// Those that `config` asks for, and no others. Who is a party already goes on as it is; who is new is told
-    /// of all that holds, by `settled`, which is asked while nobody else is told.
+    /// Replaces the targets by those of `config`. A target that stays keeps its queue. A new target receives the
+    /// reports that `settled` returns; it is called under the lock, so that no delivery is under way.
     pub(crate) fn configure(
         &self,
         config: &ReceiverConfig,
         settled: impl FnOnce() -> Vec<SettledReport>,
     ) -> io::Result<()> {
         match self.0.lock() {
-            Ok(mut hall) => hall.configure(config, &settled()),
+            Ok(mut table) => table.configure(config, &settled()),
             Err(_) => Ok(()),
         }
     }
 
-    fn hall(&self) -> Option<MutexGuard<'_, TargetTable>> {
+    fn table(&self) -> Option<MutexGuard<'_, TargetTable>> {
         self.0.lock().ok()
     }
 }
@@ -138,127 +138,136 @@ impl ReportNotifier {
 impl TargetTable {
     fn configure(&mut self, config: &ReceiverConfig, settled: &[SettledReport]) -> io::Result<()> {
         let wanted = wanted(config);
-        let mut before = std::mem::take(&mut self.parties);
+        let mut before = std::mem::take(&mut self.targets);
         let mut others = Vec::new();
         for (name, wanted) in wanted {
             let is_same =
-                |party: &ReportTarget| party.name == name && wanted.is_served_by(&party.means);
+                |target: &ReportTarget| target.name == name && wanted.is_served_by(&target.sender);
             let same = before.iter().position(is_same);
             match same {
-                Some(at) => self.parties.push(before.swap_remove(at)),
+                Some(at) => self.targets.push(before.swap_remove(at)),
                 None => others.push((name, wanted)),
             }
         }
-        let names = self.parties.iter().map(|party| &party.name);
+        let names = self.targets.iter().map(|target| &target.name);
         let names: Vec<Arc<str>> =
             names.chain(others.iter().map(|(name, _)| name)).cloned().collect();
-        let new = self.notes.enrol(&names);
-        // ORDER: those who are no parties any more are gone before others are told in their place.
+        let new = self.log.set_targets(&names);
+        // ORDER: the removed targets are dropped before the new targets receive their first notification.
         drop(before);
         for (name, wanted) in others {
-            let means = self.means(&wanted, &name)?;
-            let party = ReportTarget { name, means };
-            // One who was known by this name, and is told otherwise now, knows what he was told.
-            let owed = self.notes.owed(&party.name);
-            let is_owed = |one: &&SettledReport| {
-                new.contains(&party.name) || owed.contains_key(&one.instance)
+            let sender = self.sender(&wanted, &name)?;
+            let target = ReportTarget { name, sender };
+            // A target with a known name and other settings receives only the reports that it does not have yet.
+            let pending = self.log.pending(&target.name);
+            let has_undelivered = |report: &&SettledReport| {
+                new.contains(&target.name) || pending.contains_key(&report.instance)
             };
-            for one in settled.iter().filter(is_owed) {
-                let settlement = ReportNotification { settled: one.clone(), heard: clock::now() };
-                self.tell_one(&party, &Arc::new(settlement));
+            for report in settled.iter().filter(has_undelivered) {
+                let notification =
+                    ReportNotification { settled: report.clone(), read_at: clock::now() };
+                self.deliver_to(&target, &Arc::new(notification));
             }
-            self.parties.push(party);
+            self.targets.push(target);
         }
         Ok(())
     }
 
-    fn means(&self, wanted: &Wanted<'_>, name: &Arc<str>) -> io::Result<AnnounceKind> {
-        let (notes, party) = (Arc::clone(&self.notes), Arc::clone(name));
+    fn sender(&self, wanted: &Wanted<'_>, name: &Arc<str>) -> io::Result<TargetSender> {
+        let (log, target) = (Arc::clone(&self.log), Arc::clone(name));
         Ok(match *wanted {
             Wanted::Ipv6(state_path) => {
                 let confs = state_path.join("ha_confs");
-                let work = move |job: &mut ipv6::Ipv6Job| ipv6::work(job, &confs, &party, &notes);
-                AnnounceKind::Ipv6(state_path.to_owned(), KeyedQueue::new("ipv6", AT_ONCE, work))
+                let work = move |job: &mut ipv6::Ipv6Job| ipv6::work(job, &confs, &target, &log);
+                TargetSender::Ipv6(
+                    state_path.to_owned(),
+                    KeyedQueue::new("ipv6", MAX_IPV6_JOBS_AT_ONCE, work),
+                )
             }
             Wanted::Hook(hook) => {
-                AnnounceKind::Hook(hook::queue(hook, self.hooks_at_once, self.notes.sink(name)))
+                TargetSender::Hook(hook::queue(hook, self.hooks_at_once, self.log.callback(name)))
             }
             Wanted::Webhook(webhook) => {
-                AnnounceKind::Webhook(webhook::queue(webhook, self.notes.sink(name)))
+                TargetSender::Webhook(webhook::queue(webhook, self.log.callback(name)))
             }
             Wanted::Upstream(upstream) => {
                 let node = Arc::clone(&self.node);
-                let messenger = UpstreamHandle::start(Arc::clone(upstream), node, party, notes)?;
-                AnnounceKind::Upstream(Arc::clone(upstream), messenger)
+                let upstream_handle =
+                    UpstreamHandle::start(Arc::clone(upstream), node, target, log)?;
+                TargetSender::Upstream(Arc::clone(upstream), upstream_handle)
             }
         })
     }
 
-    fn tell_one(&self, party: &ReportTarget, settlement: &Arc<ReportNotification>) {
-        let SettledReport { instance, state: claim, seq, .. } = &settlement.settled;
-        let wants = |on: &[&str]| on.contains(&claim.as_str());
-        let (letter, node) = (Arc::clone(settlement), Arc::clone(&self.node));
-        let (id, owe) = (instance.clone(), || self.notes.owe(&party.name, instance, *seq));
-        let left_out = match &party.means {
-            AnnounceKind::Hook(queue) if !wants(&queue.target().on) => 0,
-            AnnounceKind::Webhook(queue) if !wants(&queue.target().on) => 0,
-            AnnounceKind::Hook(queue) => {
-                owe();
-                queue.put(id, hook::HookJob { letter, node })
+    fn deliver_to(&self, target: &ReportTarget, notification: &Arc<ReportNotification>) {
+        let SettledReport { instance, state: reported, seq, .. } = &notification.settled;
+        let wants = |on: &[&str]| on.contains(&reported.as_str());
+        let (notification, node) = (Arc::clone(notification), Arc::clone(&self.node));
+        let id = instance.clone();
+        let mark_pending = || self.log.mark_pending(&target.name, instance, *seq);
+        let replaced = match &target.sender {
+            TargetSender::Hook(queue) if !wants(&queue.target().on) => 0,
+            TargetSender::Webhook(queue) if !wants(&queue.target().on) => 0,
+            TargetSender::Hook(queue) => {
+                mark_pending();
+                queue.put(id, hook::HookJob { notification, node })
             }
-            AnnounceKind::Webhook(queue) => {
-                owe();
-                queue.put(id, webhook::WebhookJob::new(letter, node))
+            TargetSender::Webhook(queue) => {
+                mark_pending();
+                queue.put(id, webhook::WebhookJob::new(notification, node))
             }
-            AnnounceKind::Ipv6(_, lanes) => {
-                owe();
-                lanes.put(id, ipv6::Ipv6Job::new(letter), DeliveryMode::Latest)
+            TargetSender::Ipv6(_, queue) => {
+                mark_pending();
+                queue.put(id, ipv6::Ipv6Job::new(notification), DeliveryMode::Latest)
             }
-            AnnounceKind::Upstream(_, messenger) => {
-                owe();
-                messenger.put(id, *claim, *seq);
+            TargetSender::Upstream(_, handle) => {
+                mark_pending();
+                handle.put(id, *reported, *seq);
                 0
             }
         };
-        self.notes.superseded(&party.name, left_out);
+        self.log.superseded(&target.name, replaced);
     }
 
-    /// Lets those finish who are being told, but not for longer than [`SHUTDOWN_TIMEOUT`].
+    /// Waits until all pending deliveries have ended, at most [`SHUTDOWN_TIMEOUT`].
     fn close(&self) {
-        self.notes.close();
-        let owed: usize = self.notes.parties().values().map(|party| party.owed.len()).sum();
-        if owed > 0 {
+        self.log.close();
+        let pending: usize = self.log.targets().values().map(|target| target.pending.len()).sum();
+        if pending > 0 {
             let seconds = SHUTDOWN_TIMEOUT.as_secs();
-            tracing::info!(owed, seconds, "stopping; those who are being told may take so long");
+            tracing::info!(pending, seconds, "shutting down: waiting for pending deliveries");
         }
         let end = clock::now() + SHUTDOWN_TIMEOUT;
-        for party in &self.parties {
-            if let AnnounceKind::Upstream(_, messenger) = &party.means {
-                messenger.close();
+        for target in &self.targets {
+            if let TargetSender::Upstream(_, upstream_handle) = &target.sender {
+                upstream_handle.close();
             }
         }
         let mut left = 0;
-        for party in &self.parties {
+        for target in &self.targets {
             let limit = end.since(clock::now());
-            left += match &party.means {
-                AnnounceKind::Hook(queue) => queue.close(limit),
-                AnnounceKind::Ipv6(_, lanes) => lanes.close(limit),
-                AnnounceKind::Webhook(queue) => queue.close(limit),
-                AnnounceKind::Upstream(_, messenger) => messenger.wait(limit),
+            left += match &target.sender {
+                TargetSender::Hook(queue) => queue.close(limit),
+                TargetSender::Ipv6(_, queue) => queue.close(limit),
+                TargetSender::Webhook(queue) => queue.close(limit),
+                TargetSender::Upstream(_, upstream_handle) => upstream_handle.wait(limit),
             };
         }
         if left > 0 {
-            tracing::warn!(left, "stopped before everybody was told; the next one goes on");
+            tracing::warn!(
+                left,
+                "shut down with pending deliveries: the next process delivers them"
+            );
         }
     }
 }
 
-/// Who is told by a configuration, for people.
-pub fn parties(config: &ReceiverConfig) -> Vec<String> {
+/// The names of all targets in a configuration.
+pub fn target_names(config: &ReceiverConfig) -> Vec<String> {
     wanted(config).into_iter().map(|(name, _)| name.to_string()).collect()
 }
 
-/// What a configuration asks for, each with a name of its own.
+/// The targets in a configuration with their names. If two have the same name, a number is added to the second one.
 fn wanted(config: &ReceiverConfig) -> Vec<(Arc<str>, Wanted<'_>)> {
     let ipv6 = config
         .has_ipv6_params
@@ -269,11 +278,11 @@ fn wanted(config: &ReceiverConfig) -> Vec<(Arc<str>, Wanted<'_>)> {
     let webhooks = webhooks.map(|one| (format!("webhook {}", one.name()), Wanted::Webhook(one)));
     let upstream = config.upstream.iter();
     let upstream = upstream
-        .map(|one| (format!("upstream {}", known_as(&one.target.url)), Wanted::Upstream(one)));
+        .map(|one| (format!("upstream {}", display_name(&one.target.url)), Wanted::Upstream(one)));
     let mut all: Vec<(Arc<str>, Wanted<'_>)> = Vec::new();
     for (name, wanted) in ipv6.into_iter().chain(hooks).chain(webhooks).chain(upstream) {
-        let again = (2..).map(|number| format!("{name} #{number}"));
-        let mut names = std::iter::once(name.clone()).chain(again);
+        let numbered = (2..).map(|number| format!("{name} #{number}"));
+        let mut names = std::iter::once(name.clone()).chain(numbered);
         let is_free = |name: &String| all.iter().all(|(other, _)| **other != **name);
         let name = names.find(is_free).unwrap_or(name);
         all.push((name.into(), wanted));
@@ -282,14 +291,14 @@ fn wanted(config: &ReceiverConfig) -> Vec<(Arc<str>, Wanted<'_>)> {
 }
 
 impl Wanted<'_> {
-    /// Whether `means` serves this configuration; a hook or webhook takes other settings without losing
-    /// notifications that wait.
-    fn is_served_by(&self, means: &AnnounceKind) -> bool {
-        match (self, means) {
-            (Self::Ipv6(wanted), AnnounceKind::Ipv6(known, _)) => *wanted == known,
-            (Self::Hook(wanted), AnnounceKind::Hook(queue)) => queue.reconfigure(wanted),
-            (Self::Webhook(wanted), AnnounceKind::Webhook(queue)) => queue.reconfigure(wanted),
-            (Self::Upstream(wanted), AnnounceKind::Upstream(known, _)) => *wanted == known,
+    /// Whether `sender` serves this target. A hook or webhook takes other settings and keeps its waiting
+    /// notifications.
+    fn is_served_by(&self, sender: &TargetSender) -> bool {
+        match (self, sender) {
+            (Self::Ipv6(wanted), TargetSender::Ipv6(known, _)) => *wanted == known,
+            (Self::Hook(wanted), TargetSender::Hook(queue)) => queue.reconfigure(wanted),
+            (Self::Webhook(wanted), TargetSender::Webhook(queue)) => queue.reconfigure(wanted),
+            (Self::Upstream(wanted), TargetSender::Upstream(known, _)) => *wanted == known,
             _ => false,
         }
     }
@@ -297,37 +306,37 @@ impl Wanted<'_> {
 
 impl ReportSink for ReportNotifier {
     fn deliver(&mut self, settled: &SettledReport) {
-        let SettledReport { instance, state: claim, seq, .. } = settled;
-        let (claim, state) = (claim.as_str(), claim.server_name());
-        tracing::info!(%instance, claim, state, seq, "settled");
-        let Some(hall) = self.hall() else { return };
-        let settlement = ReportNotification { settled: settled.clone(), heard: clock::now() };
-        let settlement = Arc::new(settlement);
-        for party in &hall.parties {
-            hall.tell_one(party, &settlement);
+        let SettledReport { instance, state: reported, seq, .. } = settled;
+        let (reported, state) = (reported.as_str(), reported.server_name());
+        tracing::info!(%instance, reported, state, seq, "settled");
+        let Some(table) = self.table() else { return };
+        let notification = ReportNotification { settled: settled.clone(), read_at: clock::now() };
+        let notification = Arc::new(notification);
+        for target in &table.targets {
+            table.deliver_to(target, &notification);
         }
     }
 
-    fn restore(&mut self, settled: &SettledReport, told: &BTreeMap<String, i64>) {
-        let Some(hall) = self.hall() else { return };
-        let settlement = ReportNotification { settled: settled.clone(), heard: clock::now() };
-        let settlement = Arc::new(settlement);
-        for party in &hall.parties {
-            if told.get(&*party.name).is_none_or(|seq| *seq < settled.seq) {
-                hall.tell_one(party, &settlement);
+    fn restore(&mut self, settled: &SettledReport, delivered: &BTreeMap<String, i64>) {
+        let Some(table) = self.table() else { return };
+        let notification = ReportNotification { settled: settled.clone(), read_at: clock::now() };
+        let notification = Arc::new(notification);
+        for target in &table.targets {
+            if delivered.get(&*target.name).is_none_or(|seq| *seq < settled.seq) {
+                table.deliver_to(target, &notification);
             }
         }
     }
 
     fn forget(&mut self, instance: &InstanceId) {
-        if let Some(hall) = self.hall() {
-            hall.notes.forget(instance);
+        if let Some(table) = self.table() {
+            table.log.forget(instance);
         }
     }
 
     fn close(&mut self) {
-        if let Some(hall) = self.hall() {
-            hall.close();
+        if let Some(table) = self.table() {
+            table.close();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The questions, and their answers. What they look like is in docs/reference/cli.md.
+//! The answer to each kind of question. docs/reference/cli.md describes their JSON.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -15,29 +15,30 @@ use vipwatch_history::{HistoryEntry as Recorded, HistoryError, Query, Reader, Re
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::process::release_spare_heap;
 
-use super::{QueryContext, QuerySource, Why, refusal, reports, say};
+use super::{QueryContext, QuerySource, RefusalReason, refusal, reports, write_line};
 use crate::audit::{DatedFinding, GRACE};
 use crate::selection::Selection;
 use crate::state::{HealthProblem, HealthTopic, InstanceEntry, PublishedState};
 use crate::transition::{latencies_json, millis, time_text};
 
-/// From so many instances on, an answer is large.
-const MANY: usize = 500;
+/// With more instances than this, an answer is large, and spare heap is released after it.
+const LARGE_ANSWER_INSTANCES: usize = 500;
 
-/// How often a listener to whom nothing happens is asked whether he is still there.
-const PULSE: Duration = Duration::from_secs(5);
+/// Interval of the pulse lines of `watch`, by which the server notices that the client has gone.
+const PULSE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What an instance's timeline shows.
-const TIMELINE: u64 = 20;
+/// Maximum number of transitions in the timeline of `show`.
+const MAX_TIMELINE_ENTRIES: u64 = 20;
 
-/// The most changes in one answer.
-const LONGEST_HISTORY: u64 = 100_000;
+/// Maximum number of transitions in one answer to `history`.
+const MAX_HISTORY_ENTRIES: u64 = 100_000;
 
-/// Changes within so long count as flapping, from so many on.
+/// An instance is flapping if it has at least [`MIN_FLAPS`] transitions within this time.
 const FLAP_SPAN: Duration = Duration::from_mins(10);
-const FLAPS: i64 = 6;
+/// The number of transitions within [`FLAP_SPAN`] from which on an instance is flapping.
+const MIN_FLAPS: i64 = 6;
 
-/// Answers `question`.
+/// Writes the answer to `question`.
 pub(super) fn answer(
     question: &Value,
     context: &QueryContext,
@@ -46,15 +47,14 @@ pub(super) fn answer(
     if question["ask"] == "watch" {
         return watch(context, &wanted_ids(question), stream);
     }
-    let said = say(stream, &answer_once(question, context));
-    // Of thousands, an answer is large.
-    if context.store.view().entries.len() > MANY {
+    let written = write_line(stream, &answer_once(question, context));
+    if context.store.view().entries.len() > LARGE_ANSWER_INSTANCES {
         release_spare_heap();
     }
-    said
+    written
 }
 
-/// Answers a question to which there is one answer.
+/// Answers a question that has an answer of one line.
 pub fn answer_once(question: &Value, context: &QueryContext) -> Value {
     match question["ask"].as_str().unwrap_or_default() {
         "ids" => ids(context),
@@ -63,11 +63,11 @@ pub fn answer_once(question: &Value, context: &QueryContext) -> Value {
         "doctor" => doctor(context),
         "history" => history(context, question),
         "receiver" => reports::answer(context),
-        other => refusal(Why::No, &format!("nobody here knows how to {other:?}")),
+        other => refusal(RefusalReason::Failed, &format!("unknown question {other:?}")),
     }
 }
 
-/// Ids, or the beginnings of ids.
+/// The ids in the question, or beginnings of ids; empty for all instances.
 fn wanted_ids(question: &Value) -> Vec<String> {
     let ids = question["ids"].as_array().into_iter().flatten();
     ids.filter_map(|id| id.as_str().map(str::to_owned)).collect()
@@ -96,23 +96,23 @@ fn status(context: &QueryContext, wanted: &[String]) -> Value {
     let selection = selection(&view, wanted);
     if let Some(missing) = selection.missing(&view.entries.keys().map(InstanceId::as_str)) {
         let text = format!("there is no instance {missing:?} on this node");
-        return refusal(Why::Missing, &text);
+        return refusal(RefusalReason::Missing, &text);
     }
     let instances: Value =
-        selected(&view, &selection).map(|entry| instance(context, entry)).collect();
+        selected(&view, &selection).map(|entry| instance_json(context, entry)).collect();
     let metrics = context.store.counters.metrics();
     let metrics: serde_json::Map<String, Value> =
         metrics.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
     json!({
         "schema": "vipwatch.status/1", "node": &*context.node,
         "source": match context.source { QuerySource::Node => "node", QuerySource::Kernel => "kernel" },
-        "instances": instances, "problems": troubles_json(&view.problems), "metrics": metrics,
+        "instances": instances, "problems": problems_json(&view.problems), "metrics": metrics,
     })
 }
 
-fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
+fn instance_json(context: &QueryContext, entry: &InstanceEntry) -> Value {
     let InstanceEntry {
-        instance: found,
+        instance: config,
         role,
         addresses: known,
         since,
@@ -131,7 +131,7 @@ fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
         Role::Partial { .. } => known.get(at).map(|state| *state == AddressState::Held),
         Role::Unknown(_) => None,
     };
-    let watched = found.watched();
+    let watched = config.watched();
     let addresses = watched.iter().enumerate().map(|(at, (link, cidr))| {
         json!({ "cidr": cidr.to_string(), "link": link.to_string(), "held": held(at) })
     });
@@ -140,7 +140,7 @@ fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
     let reason = role.reason();
     let failures: Value = failures
         .iter()
-        .map(|((stage, whom), why)| json!({ "stage": stage.word(), "target": whom, "error": why }))
+        .map(|((stage, target), why)| json!({ "stage": stage.word(), "target": target, "error": why }))
         .collect();
     let stages: Vec<&str> = stages.iter().map(|stage| stage.word()).collect();
     let agent = agent.as_ref().map(|agent| {
@@ -148,20 +148,20 @@ fn instance(context: &QueryContext, entry: &InstanceEntry) -> Value {
         json!({ "acknowledged": known, "failing": agent.failing })
     });
     json!({
-        "id": found.id.as_str(), "role": role.as_str(),
+        "id": config.id.as_str(), "role": role.as_str(),
         "reason": (!reason.is_empty()).then_some(reason),
         "since": since, "since_time": since.map(time_text), "seq": seq, "cause": cause.as_str(),
-        "origin": found.origin.word(), "netns": found.netns.as_ref().map(ToString::to_string),
-        "name": found.vrrp.name, "interface": found.vrrp.interface.to_string(),
-        "vrid": found.vrrp.vrid, "priority": found.vrrp.priority,
-        "file": found.file.display().to_string(), "line": found.vrrp.position.line,
+        "origin": config.origin.word(), "netns": config.netns.as_ref().map(ToString::to_string),
+        "name": config.vrrp.name, "interface": config.vrrp.interface.to_string(),
+        "vrid": config.vrrp.vrid, "priority": config.vrrp.priority,
+        "file": config.file.display().to_string(), "line": config.vrrp.position.line,
         "addresses": addresses, "stages": stages, "latencies": latencies_json(latencies),
-        "failures": failures, "agent": agent, "report": reports::of(context, &found.id),
+        "failures": failures, "agent": agent, "report": reports::of(context, &config.id),
     })
 }
 
-/// What was wrong with the files, for programs.
-pub fn troubles_json(problems: &[ConfigProblem]) -> Value {
+/// Problems with keepalived's configuration files as JSON.
+pub fn problems_json(problems: &[ConfigProblem]) -> Value {
     let each = problems.iter().map(|problem| {
         json!({
             "file": problem.file.display().to_string(), "line": problem.line, "text": problem.text,
@@ -170,21 +170,24 @@ pub fn troubles_json(problems: &[ConfigProblem]) -> Value {
     each.collect()
 }
 
-/// One instance, looked at now, with its past.
+/// One instance with its findings and its last transitions. Without a node, it is audited now.
 fn show(context: &QueryContext, prefix: &str) -> Value {
     let view = context.store.view();
     let selection = selection(&view, &[prefix.to_owned()]);
-    let found: Vec<&Arc<InstanceEntry>> = selected(&view, &selection).collect();
-    let entry = match found.as_slice() {
+    let matches: Vec<&Arc<InstanceEntry>> = selected(&view, &selection).collect();
+    let entry = match matches.as_slice() {
         [entry] => entry,
         [] => {
-            return refusal(Why::Missing, &format!("there is no instance {prefix:?} on this node"));
+            return refusal(
+                RefusalReason::Missing,
+                &format!("there is no instance {prefix:?} on this node"),
+            );
         }
         several => {
             let ids: Vec<&str> =
                 several.iter().take(5).map(|one| one.instance.id.as_str()).collect();
-            let text = format!("{prefix:?} could be {} of them", several.len());
-            return refusal(Why::Missing, &format!("{text}: {} …", ids.join(", ")));
+            let text = format!("{prefix:?} matches {} instances", several.len());
+            return refusal(RefusalReason::Missing, &format!("{text}: {} …", ids.join(", ")));
         }
     };
     let id = entry.instance.id.clone();
@@ -193,15 +196,22 @@ fn show(context: &QueryContext, prefix: &str) -> Value {
         context.audit.run([id.clone()], &mut NetnsQuery::open().ok(), || {});
     }
     let Some(entry) = context.store.entry(&id) else {
-        return refusal(Why::Missing, &format!("{prefix:?} has just gone"));
+        return refusal(
+            RefusalReason::Missing,
+            &format!("instance {prefix:?} was removed during the query"),
+        );
     };
-    let mut shown = instance(context, &entry);
+    let mut shown = instance_json(context, &entry);
     shown["addresses"] = addresses(&entry);
     let id = entry.instance.id.to_string();
-    let query =
-        Query { since: None, instance: Some(id.clone()), exact: true, limit: Some(TIMELINE) };
+    let query = Query {
+        since: None,
+        instance: Some(id.clone()),
+        exact: true,
+        limit: Some(MAX_TIMELINE_ENTRIES),
+    };
     let (timeline, error) = match read_history(context, |reader| reader.transitions(&query)) {
-        Ok(changes) => (changes.iter().map(change).collect(), None),
+        Ok(changes) => (changes.iter().map(transition_json).collect(), None),
         Err(error) => (json!([]), Some(error.to_string())),
     };
     let audit = entry.current_audit();
@@ -242,7 +252,7 @@ fn finding(id: Option<&str>, aged: &DatedFinding) -> Value {
     })
 }
 
-/// Everything that is wrong here, looked for now.
+/// Everything that is wrong on this node. All instances are audited now.
 fn doctor(context: &QueryContext) -> Value {
     let view = context.store.view();
     let mut findings = Vec::new();
@@ -250,25 +260,25 @@ fn doctor(context: &QueryContext) -> Value {
         findings.push(json!({
             "id": null, "name": "node-not-running", "severity": "odd",
             "text": "no vipwatch node runs here", "since": null, "age_seconds": null,
-            "hint": "nothing is recorded and nobody is told: systemctl start vipwatch-node",
+            "hint": "no transition is recorded or delivered: systemctl start vipwatch-node",
         }));
     }
     for HealthProblem { topic, since, text } in context.store.health_problems() {
         let age = SystemTime::now().duration_since(since).unwrap_or_default();
         let hint = match topic {
             HealthTopic::Configuration => {
-                "mend it and reload; `vipwatch config check` says what is wrong"
+                "correct the file and reload; `vipwatch config check` lists its errors"
             }
             HealthTopic::Receiver => {
-                "mend what it says and reload: monitors cannot report until then"
+                "correct the cause and reload: monitors cannot report until then"
             }
             HealthTopic::Socket => "stop the other process and restart the node",
             HealthTopic::History => {
-                "see that the disk has room and can be written; the node tries again by itself, \
-                 and counts the changes that are not recorded"
+                "check that the disk is writable and has free space; the node retries by itself, \
+                 and counts the transitions that are not recorded"
             }
             HealthTopic::OneSocket => {
-                "it works, and takes more sockets; root on Linux 4.20 or later does with one"
+                "the node works, with more sockets; as root on Linux 4.20 or later it needs one"
             }
         };
         findings.push(json!({
@@ -281,7 +291,7 @@ fn doctor(context: &QueryContext) -> Value {
         findings.push(json!({
             "id": null, "name": "configuration-problem", "severity": "wrong",
             "text": format!("{}{line}: {}", problem.file.display(), problem.text),
-            "hint": "the last good reading of the file stands until it is mended",
+            "hint": "the last valid version of the file is used until it is corrected",
             "since": null, "age_seconds": null,
         }));
     }
@@ -297,7 +307,7 @@ fn doctor(context: &QueryContext) -> Value {
     for (id, entry) in &view.entries {
         let audit = entry.current_audit();
         for aged in audit.map(|audit| &*audit.findings).unwrap_or_default() {
-            // A failover is not over for everybody at the same moment.
+            // During a failover, kernel, agent and monitor change at different moments, so a new finding is no problem.
             let is_young = aged.since.elapsed().is_ok_and(|age| age < GRACE)
                 && entry.since.elapsed().is_ok_and(|age| age < GRACE);
             if is_young {
@@ -306,11 +316,11 @@ fn doctor(context: &QueryContext) -> Value {
                 findings.push(finding(Some(id.as_str()), aged));
             }
         }
-        for ((stage, whom), why) in &entry.failures {
+        for ((stage, target), why) in &entry.failures {
             findings.push(json!({
                 "id": entry.instance.id.as_str(), "name": format!("{}-failed", stage.word()),
-                "severity": "wrong", "text": format!("{whom}: {why}"), "since": millis(entry.since), "age_seconds": null,
-                "hint": "see the log for what was tried",
+                "severity": "wrong", "text": format!("{target}: {why}"), "since": millis(entry.since), "age_seconds": null,
+                "hint": "the log has all attempts",
             }));
         }
     }
@@ -320,11 +330,11 @@ fn doctor(context: &QueryContext) -> Value {
     })
 }
 
-/// Instances that would answer to each other's advertisements, or that claim one address twice.
+/// Instances with the same VRID on the same link, and addresses that two instances configure.
 fn clashes(view: &PublishedState) -> Vec<Value> {
     use std::collections::BTreeMap;
     let mut vrids: BTreeMap<_, &str> = BTreeMap::new();
-    let mut claims: BTreeMap<_, &str> = BTreeMap::new();
+    let mut addresses: BTreeMap<_, &str> = BTreeMap::new();
     let mut findings = Vec::new();
     let mut add = |id: &str, name: &str, text: String, hint: &str| {
         findings.push(json!({
@@ -333,24 +343,29 @@ fn clashes(view: &PublishedState) -> Vec<Value> {
         }));
     };
     for entry in view.entries.values() {
-        let found = &entry.instance;
-        let (id, netns) = (found.id.as_str(), found.netns.clone());
-        if let Some(vrid) = found.vrrp.vrid {
-            // Each family has its own.
-            let is_ipv4 = found.vrrp.addresses.first().map(|first| first.cidr.addr().is_ipv4());
-            let key = (netns.clone(), found.vrrp.interface.to_string(), is_ipv4, vrid);
+        let config = &entry.instance;
+        let (id, netns) = (config.id.as_str(), config.netns.clone());
+        if let Some(vrid) = config.vrrp.vrid {
+            // IPv4 and IPv6 have separate VRIDs.
+            let is_ipv4 = config.vrrp.addresses.first().map(|first| first.cidr.addr().is_ipv4());
+            let key = (netns.clone(), config.vrrp.interface.to_string(), is_ipv4, vrid);
             if let Some(other) = vrids.insert(key, id) {
                 let text = format!(
-                    "virtual_router_id {vrid} on {} is {other}'s too",
-                    found.vrrp.interface
+                    "virtual_router_id {vrid} on {} is also used by {other}",
+                    config.vrrp.interface
                 );
                 add(id, "vrid-clash", text, "give one of them another virtual_router_id");
             }
         }
-        for (_, cidr) in found.watched() {
-            if let Some(other) = claims.insert((netns.clone(), cidr.addr()), id) {
-                let text = format!("{} is configured for {other} too", cidr.addr());
-                add(id, "address-configured-twice", text, "an address belongs to one instance");
+        for (_, cidr) in config.watched() {
+            if let Some(other) = addresses.insert((netns.clone(), cidr.addr()), id) {
+                let text = format!("{} is also configured for {other}", cidr.addr());
+                add(
+                    id,
+                    "address-configured-twice",
+                    text,
+                    "remove the address from one of the two instances",
+                );
             }
         }
     }
@@ -360,20 +375,21 @@ fn clashes(view: &PublishedState) -> Vec<Value> {
 fn flapping(context: &QueryContext) -> Vec<Value> {
     let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
     let flaps = read_history(context, |reader| reader.flaps(millis(since)));
-    let often = flaps.unwrap_or_default().into_iter().filter(|flaps| flaps.transitions >= FLAPS);
+    let often =
+        flaps.unwrap_or_default().into_iter().filter(|flaps| flaps.transitions >= MIN_FLAPS);
     let each = often.map(|flaps| {
         let minutes = FLAP_SPAN.as_secs() / 60;
         json!({
             "id": flaps.instance, "name": "flapping", "severity": "broken",
-            "text": format!("{} changes within {minutes} minutes", flaps.transitions),
-            "hint": "look for lost advertisements, two equal priorities, or a busy node",
+            "text": format!("{} transitions within {minutes} minutes", flaps.transitions),
+            "hint": "check for lost advertisements, two equal priorities, or an overloaded node",
             "since": flaps.first, "age_seconds": null,
         })
     });
     each.collect()
 }
 
-/// Reads the history; a damaged file is reported, so that the node sets it aside.
+/// Reads the history. A damaged file is reported to the node, which renames it and begins a new one.
 fn read_history<T>(
     context: &QueryContext,
     read: impl FnOnce(&Reader) -> Result<T, HistoryError>,
@@ -392,14 +408,18 @@ fn history(context: &QueryContext, question: &Value) -> Value {
             since: question["since"].as_i64(),
             exact: instance.as_deref().is_some_and(|id| is_known(context, reader, id)),
             instance,
-            // Whoever wants more reads the file.
-            limit: Some(question["limit"].as_u64().unwrap_or(LONGEST_HISTORY).min(LONGEST_HISTORY)),
+            // LIMIT: a client that needs more transitions reads the database file.
+            limit: Some(
+                question["limit"].as_u64().unwrap_or(MAX_HISTORY_ENTRIES).min(MAX_HISTORY_ENTRIES),
+            ),
         };
         history_json(reader, &query, &context.node)
     };
     match read_history(context, read) {
         Ok(answer) => answer,
-        Err(error) => refusal(Why::Missing, &vipwatch_core::ErrorChain(&error).to_string()),
+        Err(error) => {
+            refusal(RefusalReason::Missing, &vipwatch_core::ErrorChain(&error).to_string())
+        }
     }
 }
 
@@ -410,15 +430,15 @@ fn is_known(context: &QueryContext, reader: &Reader, id: &str) -> bool {
     is_followed || reader.has_instance(id).unwrap_or(false)
 }
 
-/// The history, for programs.
+/// Transitions, flapping instances and recorder runs as JSON.
 fn history_json(
     reader: &Reader,
     query: &Query,
     node: &str,
 ) -> Result<Value, vipwatch_history::HistoryError> {
-    let changes: Value = reader.transitions(query)?.iter().map(change).collect();
+    let changes: Value = reader.transitions(query)?.iter().map(transition_json).collect();
     let since = query.since.unwrap_or(i64::MIN);
-    // A gap that had ended before is none of what was asked for.
+    // The run before the first one in the range is included, because it shows the gap between the two.
     let runs = reader.runs()?;
     let from = runs.iter().position(|run| run.seen >= since).unwrap_or(runs.len());
     let runs = &runs[from.saturating_sub(1)..];
@@ -435,14 +455,14 @@ fn history_json(
         })
     });
     let flaps: Value = flaps.collect();
-    let life = |run: &RecorderRun| json!({ "began": run.began, "seen": run.seen, "ended": run.ended, "dropped": run.dropped });
+    let run_json = |run: &RecorderRun| json!({ "began": run.began, "seen": run.seen, "ended": run.ended, "dropped": run.dropped });
     Ok(json!({
         "schema": "vipwatch.history/1", "node": node, "transitions": changes, "flaps": flaps,
-        "runs": runs.iter().map(life).collect::<Value>(),
+        "runs": runs.iter().map(run_json).collect::<Value>(),
     }))
 }
 
-fn change(entry: &Recorded) -> Value {
+fn transition_json(entry: &Recorded) -> Value {
     let Recorded { record, latencies } = entry;
     json!({
         "seq": record.seq, "at": record.at, "time": time_text(record.at),
@@ -451,13 +471,13 @@ fn change(entry: &Recorded) -> Value {
     })
 }
 
-/// Tells where everybody stands, and then what happens, until nobody listens.
+/// Writes all selected instances, and then each event, until the client closes the connection.
 fn watch(context: &QueryContext, wanted: &[String], mut stream: &UnixStream) -> io::Result<()> {
-    let (view, ear) = context.store.subscribe();
+    let (view, subscription) = context.store.subscribe();
     let mut selection = selection(&view, wanted);
     let mut text = String::new();
     for entry in selected(&view, &selection) {
-        let mut line = instance(context, entry);
+        let mut line = instance_json(context, entry);
         line["schema"] = json!("vipwatch.instance/1");
         line["node"] = json!(&*context.node);
         let _ = writeln!(text, "{line}");
@@ -472,9 +492,9 @@ fn watch(context: &QueryContext, wanted: &[String], mut stream: &UnixStream) -> 
     stream.write_all(text.as_bytes())?;
     drop(text);
     loop {
-        let line = match ear.lines.recv_timeout(PULSE) {
+        let line = match subscription.lines.recv_timeout(PULSE_INTERVAL) {
             Ok(line) => line,
-            // Writing is how one finds out that nobody reads.
+            // Only a failed write shows that the client has closed the connection.
             Err(RecvTimeoutError::Timeout) => {
                 json!({ "schema": "vipwatch.pulse/1" }).to_string().into()
             }
@@ -486,10 +506,10 @@ fn watch(context: &QueryContext, wanted: &[String], mut stream: &UnixStream) -> 
     }
 }
 
-/// Whether a line is about a selected instance, and newer than change `seen`.
+/// Whether a line is about a selected instance, and newer than transition `seen`.
 fn is_wanted(line: &str, selection: &mut Selection, seen: i64) -> bool {
     let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
-    // It was in the picture already.
+    // The instances that were written first include this transition.
     if line["schema"] == "vipwatch.transition/1"
         && line["seq"].as_i64().is_some_and(|seq| seq <= seen)
     {

@@ -1,89 +1,95 @@
-//! Deliveries that have begun and have not concluded, for each change.
+//! The deliveries to hooks and webhooks that have begun and have not concluded, for each transition.
 //!
-//! A stage of a change (all its hooks, all its webhooks) is complete when every target has concluded. It is
-//! recorded as told if none of them was given up. What is not recorded is delivered again by the next node.
+//! A stage of a transition (all its hooks, or all its webhooks) is complete when the delivery to every target has
+//! concluded. The history records it as delivered if none of them was given up. A stage that is not recorded is
+//! delivered again after a restart of the node.
 
 use std::collections::BTreeMap;
 
 use vipwatch_core::InstanceId;
 use vipwatch_history::Stage;
 
-use crate::notify::keyed_queue::LONGEST;
+use crate::notify::keyed_queue::MAX_QUEUED_PER_KEY;
 
-/// One stage of one change.
+/// The deliveries of one transition to the targets of one stage.
 #[derive(Debug)]
-struct Round {
+struct StageDeliveries {
     seq: i64,
     /// The names of the targets that have not concluded; a name may occur twice.
     targets: Vec<String>,
-    /// The names of the targets whose delivery was given up.
+    /// The names of the targets to which the delivery was given up.
     given_up: Vec<String>,
 }
 
-/// All of them; for each instance and stage the oldest first.
+/// The outstanding deliveries of each instance and stage, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Outstanding(BTreeMap<(InstanceId, Stage), Vec<Round>>);
+pub(super) struct Outstanding(BTreeMap<(InstanceId, Stage), Vec<StageDeliveries>>);
 
 impl Outstanding {
-    /// A delivery to `target` has begun.
+    /// Records that a delivery to `target` has begun.
     pub(super) fn begin(&mut self, id: &InstanceId, stage: Stage, seq: i64, target: String) {
-        let rounds = self.0.entry((id.clone(), stage)).or_default();
-        match rounds.iter_mut().find(|round| round.seq == seq) {
-            Some(round) => {
-                round.given_up.retain(|name| *name != target);
-                round.targets.push(target);
+        let stages = self.0.entry((id.clone(), stage)).or_default();
+        match stages.iter_mut().find(|deliveries| deliveries.seq == seq) {
+            Some(deliveries) => {
+                deliveries.given_up.retain(|name| *name != target);
+                deliveries.targets.push(target);
             }
-            None => rounds.push(Round { seq, targets: vec![target], given_up: Vec::new() }),
+            None => {
+                stages.push(StageDeliveries { seq, targets: vec![target], given_up: Vec::new() });
+            }
         }
-        // No queue holds more; older notifications were dropped from them.
-        if rounds.len() > LONGEST {
-            rounds.remove(0);
+        // No queue holds more notifications of one instance: it has dropped the older ones.
+        if stages.len() > MAX_QUEUED_PER_KEY {
+            stages.remove(0);
         }
     }
 
-    /// A delivery has concluded, and with it those of older changes to the same target; `is_told` is false if
-    /// it was given up. True if it was the last one of its change, and none was given up.
+    /// Records that a delivery has concluded, and with it those of older transitions to the same target;
+    /// `is_delivered` is false if it was given up. Returns true if it was the last one of its transition, and none was
+    /// given up.
     pub(super) fn conclude(
         &mut self,
         id: &InstanceId,
         stage: Stage,
         seq: i64,
         target: &str,
-        is_told: bool,
+        is_delivered: bool,
     ) -> bool {
         let key = (id.clone(), stage);
-        let Some(rounds) = self.0.get_mut(&key) else { return false };
+        let Some(stages) = self.0.get_mut(&key) else { return false };
         let mut is_complete = false;
-        for round in rounds.iter_mut().filter(|round| round.seq <= seq) {
-            if let Some(at) = round.targets.iter().position(|name| name == target) {
-                let name = round.targets.swap_remove(at);
-                if round.seq == seq && !is_told {
-                    round.given_up.push(name);
+        for deliveries in stages.iter_mut().filter(|deliveries| deliveries.seq <= seq) {
+            if let Some(at) = deliveries.targets.iter().position(|name| name == target) {
+                let name = deliveries.targets.swap_remove(at);
+                if deliveries.seq == seq && !is_delivered {
+                    deliveries.given_up.push(name);
                 }
-                let is_last = round.seq == seq && round.targets.is_empty();
-                is_complete |= is_last && round.given_up.is_empty();
+                let is_last = deliveries.seq == seq && deliveries.targets.is_empty();
+                is_complete |= is_last && deliveries.given_up.is_empty();
             }
         }
-        rounds.retain(|round| !round.targets.is_empty());
-        if rounds.is_empty() {
+        stages.retain(|deliveries| !deliveries.targets.is_empty());
+        if stages.is_empty() {
             self.0.remove(&key);
         }
         is_complete
     }
 
-    /// Whether `target` has not concluded every change of the instance yet.
+    /// Whether a delivery of any transition of the instance to `target` has not concluded yet.
     pub(super) fn is_awaited(&self, id: &InstanceId, stage: Stage, target: &str) -> bool {
-        let mut rounds = self.0.get(&(id.clone(), stage)).into_iter().flatten();
-        rounds.any(|round| round.targets.iter().any(|name| name == target))
+        let mut stages = self.0.get(&(id.clone(), stage)).into_iter().flatten();
+        stages.any(|deliveries| deliveries.targets.iter().any(|name| name == target))
     }
 
-    /// Whether `target` has not concluded change `seq` yet.
+    /// Whether the delivery of transition `seq` to `target` has not concluded yet.
     pub(super) fn contains(&self, id: &InstanceId, stage: Stage, seq: i64, target: &str) -> bool {
-        let mut rounds = self.0.get(&(id.clone(), stage)).into_iter().flatten();
-        rounds.any(|round| round.seq == seq && round.targets.iter().any(|name| name == target))
+        let mut stages = self.0.get(&(id.clone(), stage)).into_iter().flatten();
+        stages.any(|deliveries| {
+            deliveries.seq == seq && deliveries.targets.iter().any(|name| name == target)
+        })
     }
 
-    /// Forgets the targets of an instance that are not `wanted`; true if there were any.
+    /// Removes the deliveries to targets that are not wanted any more; returns true if any was outstanding.
     pub(super) fn forget(
         &mut self,
         id: &InstanceId,
@@ -91,16 +97,18 @@ impl Outstanding {
         is_wanted: impl Fn(&str) -> bool,
     ) -> bool {
         let key = (id.clone(), stage);
-        let Some(rounds) = self.0.get_mut(&key) else { return false };
-        let count = |rounds: &[Round]| rounds.iter().map(|round| round.targets.len()).sum();
-        let before: usize = count(rounds);
-        for round in rounds.iter_mut() {
-            round.targets.retain(|name| is_wanted(name));
-            round.given_up.retain(|name| is_wanted(name));
+        let Some(stages) = self.0.get_mut(&key) else { return false };
+        let count = |stages: &[StageDeliveries]| {
+            stages.iter().map(|deliveries| deliveries.targets.len()).sum()
+        };
+        let before: usize = count(stages);
+        for deliveries in stages.iter_mut() {
+            deliveries.targets.retain(|name| is_wanted(name));
+            deliveries.given_up.retain(|name| is_wanted(name));
         }
-        let is_fewer = count(rounds) < before;
-        rounds.retain(|round| !round.targets.is_empty());
-        if rounds.is_empty() {
+        let is_fewer = count(stages) < before;
+        stages.retain(|deliveries| !deliveries.targets.is_empty());
+        if stages.is_empty() {
             self.0.remove(&key);
         }
         is_fewer
@@ -129,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_is_not_told_if_a_delivery_of_its_change_was_given_up() {
+    fn a_stage_is_not_delivered_if_one_delivery_of_its_transition_was_given_up() {
         let (id, mut outstanding) = begun(&[(1, "x"), (1, "y"), (2, "y")]);
         assert!(!outstanding.conclude(&id, Stage::Webhook, 1, "x", false));
         assert!(!outstanding.conclude(&id, Stage::Webhook, 1, "y", true));
@@ -137,18 +145,21 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_was_given_up_may_begin_again_or_be_removed() {
+    fn a_delivery_that_was_given_up_may_begin_again_or_its_target_be_removed() {
         let (id, mut outstanding) = begun(&[(1, "x"), (1, "y"), (1, "z")]);
         assert!(!outstanding.conclude(&id, Stage::Webhook, 1, "x", false));
         assert!(!outstanding.conclude(&id, Stage::Webhook, 1, "y", false));
         outstanding.begin(&id, Stage::Webhook, 1, "x".to_owned());
-        assert!(!outstanding.forget(&id, Stage::Webhook, |name| name != "y"), "it had concluded");
+        assert!(
+            !outstanding.forget(&id, Stage::Webhook, |name| name != "y"),
+            "the delivery had concluded"
+        );
         assert!(!outstanding.conclude(&id, Stage::Webhook, 1, "x", true));
         assert!(outstanding.conclude(&id, Stage::Webhook, 1, "z", true));
     }
 
     #[test]
-    fn a_newer_change_concludes_the_older_ones_of_the_same_target() {
+    fn a_newer_transition_concludes_the_older_ones_of_the_same_target() {
         let (id, mut outstanding) = begun(&[(1, "x"), (1, "y"), (2, "x"), (2, "y")]);
         assert!(!outstanding.conclude(&id, Stage::Webhook, 2, "x", true));
         assert!(outstanding.conclude(&id, Stage::Webhook, 1, "y", true));
@@ -157,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_not_configured_any_more_is_forgotten() {
+    fn deliveries_to_a_target_that_is_not_configured_any_more_are_removed() {
         let (id, mut outstanding) = begun(&[(1, "x"), (1, "y")]);
         assert!(outstanding.forget(&id, Stage::Webhook, |name| name == "x"));
         assert!(!outstanding.forget(&id, Stage::Webhook, |name| name == "x"));

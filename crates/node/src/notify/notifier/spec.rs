@@ -1,4 +1,4 @@
-//! What the configuration says about an instance.
+//! Selects the targets of an instance from the rules of the configuration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use crate::config::{AgentRule, Hook, Rule, Webhook};
 use crate::notify::post::public_part;
 use crate::notify::queue::TargetSettings;
 
-/// What the configuration says about one instance.
+/// The targets of one instance.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct InstanceTargets {
+    /// The directory of the state file; `None` without a state file.
     pub(super) state_dir: Option<Box<Path>>,
-    pub(super) others: Arc<SharedTargets>,
+    pub(super) shared: Arc<SharedTargets>,
 }
 
-/// What it says about many.
+/// The targets that many instances have in common, stored once for all of them.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct SharedTargets {
     pub(super) announce: Option<AnnouncePlan>,
@@ -28,27 +29,27 @@ pub(super) struct SharedTargets {
 }
 
 impl InstanceTargets {
-    pub(super) fn of(found: &InstanceConfig, rules: &[Rule]) -> Self {
+    pub(super) fn of(instance: &InstanceConfig, rules: &[Rule]) -> Self {
         let mut state_dir = None;
-        let mut others = SharedTargets::default();
-        for rule in rules.iter().filter(|rule| rule.covers(found)) {
+        let mut shared = SharedTargets::default();
+        for rule in rules.iter().filter(|rule| rule.covers(instance)) {
             if let Some(template) = &rule.state_file {
-                state_dir = Some(template.path(found).into_boxed_path());
+                state_dir = Some(template.path(instance).into_boxed_path());
             }
-            others.announce = rule.announce.or(others.announce);
+            shared.announce = rule.announce.or(shared.announce);
             if rule.agent.is_some() {
-                others.agent.clone_from(&rule.agent);
+                shared.agent.clone_from(&rule.agent);
             }
-            add_new(&mut others.hooks, &rule.hooks);
-            add_new(&mut others.webhooks, &rule.webhooks);
+            add_new(&mut shared.hooks, &rule.hooks);
+            add_new(&mut shared.webhooks, &rule.webhooks);
         }
-        Self { state_dir, others: Arc::new(others) }
+        Self { state_dir, shared: Arc::new(shared) }
     }
 
-    /// Shares what it says about many with `other`, if that says the same.
+    /// Uses `other` instead of its own copy of the shared targets, if both are equal.
     pub(super) fn share(mut self, other: Option<&Arc<SharedTargets>>) -> Self {
-        if let Some(other) = other.filter(|other| **other == self.others) {
-            self.others = Arc::clone(other);
+        if let Some(other) = other.filter(|other| **other == self.shared) {
+            self.shared = Arc::clone(other);
         }
         self
     }
@@ -56,16 +57,16 @@ impl InstanceTargets {
     pub(super) fn stages(&self) -> Vec<Stage> {
         let has = |stage: &Stage| match stage {
             Stage::File => self.state_dir.is_some(),
-            Stage::Announce => self.others.announce.is_some(),
-            Stage::Hook => !self.others.hooks.is_empty(),
-            Stage::Webhook => !self.others.webhooks.is_empty(),
-            Stage::Agent => self.others.agent.is_some(),
+            Stage::Announce => self.shared.announce.is_some(),
+            Stage::Hook => !self.shared.hooks.is_empty(),
+            Stage::Webhook => !self.shared.webhooks.is_empty(),
+            Stage::Agent => self.shared.agent.is_some(),
         };
         Stage::ALL.into_iter().filter(has).collect()
     }
 }
 
-/// Adds those of `more` that are not there yet: one target is told once.
+/// Adds the targets of `more` that are not in the list yet, so that each is notified once.
 fn add_new<T: TargetSettings>(targets: &mut Vec<Arc<T>>, more: &[Arc<T>]) {
     for target in more {
         if !targets.contains(target) {
@@ -80,7 +81,7 @@ impl SharedTargets {
         self.names(stage).iter().any(|known| known == name)
     }
 
-    /// The names of the hooks or webhooks; other stages have none.
+    /// The names of the hooks or webhooks; empty for the other stages.
     pub(super) fn names(&self, stage: Stage) -> Vec<String> {
         match stage {
             Stage::Hook => self.hooks.iter().map(|hook| hook.name()).collect(),
@@ -90,14 +91,14 @@ impl SharedTargets {
     }
 }
 
-/// What is configured for an instance, for people.
-pub fn describe(found: &InstanceConfig, rules: &[Rule]) -> Vec<String> {
-    let InstanceTargets { state_dir, others } = InstanceTargets::of(found, rules);
+/// One line of text for each target of an instance.
+pub fn describe(instance: &InstanceConfig, rules: &[Rule]) -> Vec<String> {
+    let InstanceTargets { state_dir, shared } = InstanceTargets::of(instance, rules);
     let file = state_dir.map(|directory| format!("state file {}/state", directory.display()));
-    let announce = others.announce.map(|plan| format!("announcements, {} rounds", plan.count));
-    let agent = others.agent.as_ref().map(|agent| format!("agent {}", agent.socket.display()));
-    let hooks = others.hooks.iter().map(|hook| format!("hook {}", hook.program.join(" ")));
+    let announce = shared.announce.map(|plan| format!("announcements, {} rounds", plan.count));
+    let agent = shared.agent.as_ref().map(|agent| format!("agent {}", agent.socket.display()));
+    let hooks = shared.hooks.iter().map(|hook| format!("hook {}", hook.program.join(" ")));
     let webhooks =
-        others.webhooks.iter().map(|one| format!("webhook {}", public_part(&one.target.url)));
+        shared.webhooks.iter().map(|one| format!("webhook {}", public_part(&one.target.url)));
     file.into_iter().chain(announce).chain(agent).chain(hooks).chain(webhooks).collect()
 }

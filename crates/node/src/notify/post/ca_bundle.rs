@@ -10,13 +10,13 @@ use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
 const SYSTEM_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// Distinguishes one state of a file from the next.
+/// Metadata by which a changed file is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
-    /// Seconds and nanoseconds.
+    /// The time of the last change (ctime): seconds and nanoseconds.
     changed: (i64, i64),
 }
 
@@ -45,16 +45,19 @@ impl CaBundle {
     pub(super) fn open(file: Option<&Path>) -> io::Result<(Self, RootCerts)> {
         let system = || SYSTEM_BUNDLES.map(Path::new).into_iter().find(|path| path.exists());
         let path = file.or_else(system).ok_or_else(|| {
-            let looked = SYSTEM_BUNDLES.join(", ");
-            io::Error::new(io::ErrorKind::NotFound, format!("there is none of {looked}"))
+            let candidates = SYSTEM_BUNDLES.join(", ");
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("none of these files exists: {candidates}"),
+            )
         })?;
         // ORDER: the stamp is taken before the file is read. A change in between is then noticed later.
         let stamp = Stamp::of(path).ok();
         Ok((Self { path: path.to_owned(), stamp }, read(path)?))
     }
 
-    /// The certificates, if the file has changed since it was examined last and can be read. A file that
-    /// cannot be read is logged once.
+    /// The certificates, if the file has changed since it was examined last and can be read. Otherwise `None`; a file
+    /// that cannot be read is logged once.
     pub(super) fn changed(&mut self) -> Option<RootCerts> {
         let stamp = Stamp::of(&self.path).ok();
         if stamp == self.stamp {

@@ -1,5 +1,5 @@
-//! Who was told of what, who was not yet, and why not: on the disk for the next process, and here for
-//! whoever asks.
+//! Records which report each target has received, which are pending, and the last errors: in the receiver's journal for
+//! the next process, and in memory for status queries.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,115 +10,115 @@ use vipwatch_receiver::DeliveryStore;
 
 use crate::notify::outlet::{DeliveryReport, ReportCallback};
 
-/// One party.
+/// The deliveries to one target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReportTargetView {
-    /// Who it is not told about yet, and of which report.
-    pub owed: BTreeMap<InstanceId, i64>,
-    /// How often it was told.
-    pub told: u64,
-    /// How often it could not be told.
+    /// The instances with a pending report, and its sequence number.
+    pub pending: BTreeMap<InstanceId, i64>,
+    /// Number of notifications that the target has received.
+    pub delivered: u64,
+    /// Number of failed attempts.
     pub failures: u64,
-    /// How many letters were left out for newer ones.
+    /// Number of notifications that were replaced by newer ones before they were delivered.
     pub superseded: u64,
-    /// Where the last attempt failed, and why.
+    /// The instances for which the last attempt failed, with the error.
     pub failing: BTreeMap<InstanceId, String>,
 }
 
-/// All notes.
+/// The deliveries to all targets.
 #[derive(Debug)]
 pub struct DeliveryLog {
     store: DeliveryStore,
-    parties: Mutex<BTreeMap<Arc<str>, ReportTargetView>>,
-    /// We are being stopped, and so may be the programs we run: what fails now is not done.
+    targets: Mutex<BTreeMap<Arc<str>, ReportTargetView>>,
+    /// The process is shutting down. The service manager may end hooks, too, so a failure is not recorded as final.
     is_closing: AtomicBool,
 }
 
 impl DeliveryLog {
     pub(crate) fn new(store: DeliveryStore) -> Self {
-        Self { store, parties: Mutex::default(), is_closing: AtomicBool::new(false) }
+        Self { store, targets: Mutex::default(), is_closing: AtomicBool::new(false) }
     }
 
-    /// From now on, what fails is left to the next process.
+    /// From now on, no failure is final: the next process delivers the notification again.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Everybody, as it is now.
-    pub fn parties(&self) -> BTreeMap<Arc<str>, ReportTargetView> {
-        self.parties.lock().map(|parties| parties.clone()).unwrap_or_default()
+    /// A copy of the deliveries to all targets, by name of the target.
+    pub fn targets(&self) -> BTreeMap<Arc<str>, ReportTargetView> {
+        self.targets.lock().map(|targets| targets.clone()).unwrap_or_default()
     }
 
-    /// These are the parties, and no others; tells which of them are new.
-    pub(super) fn enrol(&self, names: &[Arc<str>]) -> Vec<Arc<str>> {
-        let Ok(mut parties) = self.parties.lock() else { return Vec::new() };
-        parties.retain(|name, _| names.contains(name));
-        let is_new = |name: &&Arc<str>| !parties.contains_key(*name);
+    /// Replaces the list of targets; returns the names of those that are new.
+    pub(super) fn set_targets(&self, names: &[Arc<str>]) -> Vec<Arc<str>> {
+        let Ok(mut targets) = self.targets.lock() else { return Vec::new() };
+        targets.retain(|name, _| names.contains(name));
+        let is_new = |name: &&Arc<str>| !targets.contains_key(*name);
         let new: Vec<Arc<str>> = names.iter().filter(is_new).cloned().collect();
-        parties.extend(new.iter().map(|name| (Arc::clone(name), ReportTargetView::default())));
+        targets.extend(new.iter().map(|name| (Arc::clone(name), ReportTargetView::default())));
         new
     }
 
-    /// Of whom a party is not told yet.
-    pub(super) fn owed(&self, party: &Arc<str>) -> BTreeMap<InstanceId, i64> {
-        let parties = self.parties.lock();
-        let owed = parties.ok().and_then(|parties| Some(parties.get(party)?.owed.clone()));
-        owed.unwrap_or_default()
+    /// The instances with a report that `target` has not received, and its sequence number.
+    pub(super) fn pending(&self, target: &Arc<str>) -> BTreeMap<InstanceId, i64> {
+        let targets = self.targets.lock();
+        let pending = targets.ok().and_then(|targets| Some(targets.get(target)?.pending.clone()));
+        pending.unwrap_or_default()
     }
 
-    /// Letters were left out for newer ones.
-    pub(super) fn superseded(&self, party: &Arc<str>, count: usize) {
+    /// Counts notifications that were replaced by newer ones.
+    pub(super) fn superseded(&self, target: &Arc<str>, count: usize) {
         if count > 0 {
-            self.amend(party, |view| view.superseded += count as u64);
+            self.amend(target, |view| view.superseded += count as u64);
         }
     }
 
-    /// Nobody is told of this one any more.
+    /// Removes the pending report and the last error of an instance from all targets.
     pub(super) fn forget(&self, instance: &InstanceId) {
-        let Ok(mut parties) = self.parties.lock() else { return };
-        for view in parties.values_mut() {
-            view.owed.remove(instance);
+        let Ok(mut targets) = self.targets.lock() else { return };
+        for view in targets.values_mut() {
+            view.pending.remove(instance);
             view.failing.remove(instance);
         }
     }
 
-    /// Where workers for `party` leave their reports.
-    pub(super) fn sink(self: &Arc<Self>, party: &Arc<str>) -> ReportCallback {
-        let (notes, party) = (Arc::clone(self), Arc::clone(party));
+    /// The callback for the reports of the workers of `target`.
+    pub(super) fn callback(self: &Arc<Self>, target: &Arc<str>) -> ReportCallback {
+        let (log, target) = (Arc::clone(self), Arc::clone(target));
         Arc::new(move |report: DeliveryReport| {
             let DeliveryReport { instance, seq, outcome, is_final, .. } = report;
             match outcome {
-                Ok(()) => notes.told(&party, &instance, seq),
-                Err(why) => notes.failed(&party, &instance, seq, &why, is_final),
+                Ok(()) => log.delivered(&target, &instance, seq),
+                Err(why) => log.failed(&target, &instance, seq, &why, is_final),
             }
         })
     }
 
-    /// `party` is to be told.
-    pub(super) fn owe(&self, party: &Arc<str>, instance: &InstanceId, seq: i64) {
-        self.amend(party, |view| {
-            view.owed.insert(instance.clone(), seq);
+    /// Records that a notification for `target` is pending.
+    pub(super) fn mark_pending(&self, target: &Arc<str>, instance: &InstanceId, seq: i64) {
+        self.amend(target, |view| {
+            view.pending.insert(instance.clone(), seq);
         });
     }
 
-    /// `party` was told.
-    pub(super) fn told(&self, party: &Arc<str>, instance: &InstanceId, seq: i64) {
-        tracing::debug!(%instance, seq, %party, "told");
-        self.store.record(party, instance, seq);
-        self.amend(party, |view| {
-            view.told += 1;
-            view.settle(instance, seq);
+    /// Records that `target` has received a notification.
+    pub(super) fn delivered(&self, target: &Arc<str>, instance: &InstanceId, seq: i64) {
+        tracing::debug!(%instance, seq, %target, "delivered");
+        self.store.record(target, instance, seq);
+        self.amend(target, |view| {
+            view.delivered += 1;
+            view.conclude(instance, seq);
             let was_failing = view.failing.remove(instance).is_some();
             if was_failing && view.failing.is_empty() {
-                tracing::info!(%party, "can be told again");
+                tracing::info!(%target, "delivery works again");
             }
         });
     }
 
-    /// `party` could not be told; what is final is not tried again.
+    /// Records that an attempt failed with error `why`. If it is final, there is no further attempt.
     pub(super) fn failed(
         &self,
-        party: &Arc<str>,
+        target: &Arc<str>,
         instance: &InstanceId,
         seq: i64,
         why: &str,
@@ -126,26 +126,26 @@ impl DeliveryLog {
     ) {
         let is_final = is_final && !self.is_closing.load(Ordering::Relaxed);
         if is_final {
-            self.store.record(party, instance, seq);
+            self.store.record(target, instance, seq);
         }
-        self.amend(party, |view| {
+        self.amend(target, |view| {
             view.failures += 1;
             if is_final {
-                view.settle(instance, seq);
+                view.conclude(instance, seq);
             }
-            // A thousand that fail for one reason, and are tried again, are one line.
+            // Many instances that fail with the same error, and are retried, are logged once.
             if is_final || view.failing.values().all(|known| known != why) {
-                let again = if is_final { "given up" } else { "it is tried again" };
-                tracing::warn!(%instance, seq, %party, again, "not told: {why}");
+                let next = if is_final { "given up" } else { "retry" };
+                tracing::warn!(%instance, seq, %target, error = why, next, "delivery failed");
             }
             view.failing.insert(instance.clone(), why.to_owned());
         });
     }
 
-    fn amend(&self, party: &Arc<str>, change: impl FnOnce(&mut ReportTargetView)) {
-        // One that is no party any more may still report.
-        if let Ok(mut parties) = self.parties.lock()
-            && let Some(view) = parties.get_mut(party)
+    fn amend(&self, target: &Arc<str>, change: impl FnOnce(&mut ReportTargetView)) {
+        // A worker of a removed target may still report.
+        if let Ok(mut targets) = self.targets.lock()
+            && let Some(view) = targets.get_mut(target)
         {
             change(view);
         }
@@ -153,10 +153,10 @@ impl DeliveryLog {
 }
 
 impl ReportTargetView {
-    /// It is done with everything up to `seq`.
-    fn settle(&mut self, instance: &InstanceId, seq: i64) {
-        if self.owed.get(instance).is_some_and(|owed| *owed <= seq) {
-            self.owed.remove(instance);
+    /// Removes the pending report of `instance` if it is not newer than `seq`.
+    fn conclude(&mut self, instance: &InstanceId, seq: i64) {
+        if self.pending.get(instance).is_some_and(|pending| *pending <= seq) {
+            self.pending.remove(instance);
         }
     }
 }

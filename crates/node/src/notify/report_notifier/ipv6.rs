@@ -1,11 +1,11 @@
-//! Sets what a router of Neutron's needs in its namespace to forward IPv6, and to let it be.
+//! Sets the IPv6 parameters in the namespace of a Neutron router: forwarding on in the primary, off otherwise.
 //!
 //! | | `all.forwarding` | gateway's `accept_ra` | gateway's `forwarding` |
 //! |---|---|---|---|
-//! | primary | 1 | 2; 0 if its default route is configured | 1 |
-//! | otherwise | as it is | 0 | 0 |
+//! | primary | 1 | 2; 0 if keepalived configures the default route | 1 |
+//! | otherwise | unchanged | 0 | 0 |
 //!
-//! `all.forwarding` is not taken back, as Neutron does not: that would send reports about groups that a
+//! `all.forwarding` is never set back to 0, as in Neutron: the kernel would then send multicast listener reports, which a
 //! backup must not send.
 
 use std::io;
@@ -26,66 +26,70 @@ use crate::notify::keyed_queue::Next;
 use crate::notify::outlet::Notification;
 use crate::notify::webhook::{FIRST_PAUSE, LONGEST_PAUSE};
 
-/// Neutron's link to the outside begins so.
-const GATEWAY: &str = "qg-";
+/// The prefix of the name of a router's external link.
+const GATEWAY_PREFIX: &str = "qg-";
 
-/// A router with thousands of addresses has a long file.
-const LONGEST_CONF: u64 = 16 << 20;
+/// Maximum size of `keepalived.conf` in bytes. The file of a router with thousands of addresses is long.
+const MAX_CONF_BYTES: u64 = 16 << 20;
 
-/// One router to be set up.
+/// One router with a new state.
 #[derive(Debug)]
 pub(super) struct Ipv6Job {
-    settlement: Arc<ReportNotification>,
+    notification: Arc<ReportNotification>,
     backoff: Backoff,
-    dice: Jitter,
+    jitter: Jitter,
 }
 
 impl Ipv6Job {
-    pub(super) fn new(settlement: Arc<ReportNotification>) -> Self {
-        let dice = Jitter::new(u64::try_from(settlement.seq()).unwrap_or(0));
-        Self { settlement, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), dice }
+    pub(super) fn new(notification: Arc<ReportNotification>) -> Self {
+        let jitter = Jitter::new(u64::try_from(notification.seq()).unwrap_or(0));
+        Self { notification, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), jitter }
     }
 }
 
-/// Why it could not be set.
+/// Why the parameters could not be set.
 #[derive(Debug, thiserror::Error)]
 enum Ipv6Error {
-    #[error("its id cannot be the name of a namespace")]
+    #[error("the id of the router is not a valid namespace name")]
     Name,
     #[error(transparent)]
     Netns(#[from] NetnsError),
     #[error("cannot read {}", path.display())]
     Conf { path: PathBuf, source: io::Error },
-    #[error("cannot set it in the namespace")]
+    #[error("cannot set IPv6 parameters in the namespace")]
     Set(#[source] io::Error),
 }
 
 impl Ipv6Error {
-    /// Whether another attempt may succeed: not if there is no such router here.
+    /// Whether another attempt may succeed. False if the router has no namespace on this node.
     fn may_pass(&self) -> bool {
         !matches!(self, Self::Name | Self::Netns(NetnsError::Missing(_)))
     }
 }
 
-/// Sets up one router, and notes it.
-pub(super) fn work(job: &mut Ipv6Job, confs: &Path, party: &Arc<str>, notes: &DeliveryLog) -> Next {
-    let (instance, seq) = (job.settlement.instance(), job.settlement.seq());
-    match apply(instance, job.settlement.settled.state, confs) {
+/// Sets the parameters of one router, and records the result.
+pub(super) fn work(job: &mut Ipv6Job, confs: &Path, target: &Arc<str>, log: &DeliveryLog) -> Next {
+    let (instance, seq) = (job.notification.instance(), job.notification.seq());
+    match apply(instance, job.notification.settled.state, confs) {
         Ok(()) => {
-            notes.told(party, instance, seq);
+            log.delivered(target, instance, seq);
             Next::Done
         }
         Err(error) => {
             let is_final = !error.may_pass();
-            notes.failed(party, instance, seq, &ErrorChain(&error).to_string(), is_final);
-            if is_final { Next::Done } else { Next::Again(job.backoff.next_wait(&mut job.dice)) }
+            log.failed(target, instance, seq, &ErrorChain(&error).to_string(), is_final);
+            if is_final {
+                Next::Done
+            } else {
+                Next::RetryAfter(job.backoff.next_wait(&mut job.jitter))
+            }
         }
     }
 }
 
-fn apply(instance: &InstanceId, claim: ReportedState, confs: &Path) -> Result<(), Ipv6Error> {
+fn apply(instance: &InstanceId, state: ReportedState, confs: &Path) -> Result<(), Ipv6Error> {
     let netns = netns_of_router(instance).ok_or(Ipv6Error::Name)?;
-    let is_primary = claim == ReportedState::Primary;
+    let is_primary = state == ReportedState::Primary;
     let has_gateway = is_primary && has_gateway(&confs.join(instance.as_str()))?;
     let set = || {
         let links = ipv6_links()?;
@@ -93,23 +97,23 @@ fn apply(instance: &InstanceId, claim: ReportedState, confs: &Path) -> Result<()
             set_ipv6("all", "forwarding", 1)?;
         }
         let accept_ra = if is_primary && !has_gateway { 2 } else { 0 };
-        for gateway in links.iter().filter(|link| link.starts_with(GATEWAY)) {
+        for gateway in links.iter().filter(|link| link.starts_with(GATEWAY_PREFIX)) {
             set_ipv6(gateway, "accept_ra", accept_ra)?;
             set_ipv6(gateway, "forwarding", u8::from(is_primary))?;
         }
         Ok(())
     };
     match visit(Some(&netns), set) {
-        // It goes with its router, and a router that goes is no primary.
+        // The namespace was deleted together with the router, which then needs no parameters.
         Err(NetnsError::Missing(_)) if !is_primary => Ok(()),
         visited => visited?.map_err(Ipv6Error::Set),
     }
 }
 
-/// Whether the router's default route is configured, or must be advertised to it.
+/// Whether keepalived configures an IPv6 default route. If not, the router learns it from router advertisements.
 fn has_gateway(directory: &Path) -> Result<bool, Ipv6Error> {
     let path = directory.join("keepalived.conf");
-    let text = match read_text(&path, LONGEST_CONF) {
+    let text = match read_text(&path, MAX_CONF_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(source) => return Err(Ipv6Error::Conf { path, source }),

@@ -1,6 +1,6 @@
-//! Posts the states of many routers at once: the first at once, then at most once in an interval all that has
-//! come since, and of each router the last state. A batch that fails is posted again. A batch whose content
-//! the server rejects (400, 413, 422) is divided until the routers that it rejects are found; those are given
+//! Posts the states of many routers in one request. The first change is posted immediately, then at most one batch in
+//! each interval, with the last state of each changed router. A batch that fails is posted again. If the server rejects
+//! the content of a batch (400, 413, 422), the batch is divided until the rejected routers are found; those are given
 //! up.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,26 +17,28 @@ use crate::notify::post::{Client, PostError};
 use crate::notify::webhook::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::transition::{millis, time_text};
 
-/// A router, the state that it has, and the number of the report.
-type InstanceEntry = (InstanceId, (ReportedState, i64));
+/// A router, its state, and the sequence number of the report.
+type BatchEntry = (InstanceId, (ReportedState, i64));
 
 #[derive(Debug, Default)]
 struct State {
     batch: Batch<InstanceId, (ReportedState, i64)>,
-    /// No more come: what waits goes at once, and once.
+    /// Shutting down: the waiting states are posted once, without waiting for the interval.
     is_closed: bool,
-    /// Nobody wants it to be told any more.
+    /// The target was removed: waiting states are discarded.
     is_dropped: bool,
+    /// The thread has ended.
     has_ended: bool,
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    bell: Condvar,
+    /// Notified after each change of `state`.
+    changed: Condvar,
 }
 
-/// Who brings it to him, on a thread.
+/// The batch of one upstream target, and the thread that posts it.
 #[derive(Debug)]
 pub(super) struct UpstreamHandle {
     shared: Arc<Shared>,
@@ -46,34 +48,34 @@ impl UpstreamHandle {
     pub(super) fn start(
         upstream: Arc<Upstream>,
         node: Arc<str>,
-        party: Arc<str>,
-        notes: Arc<DeliveryLog>,
+        target: Arc<str>,
+        log: Arc<DeliveryLog>,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared { state: Mutex::default(), bell: Condvar::new() });
-        let theirs = Arc::clone(&shared);
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
         let client = Client::default();
-        // As a webhook's: a failure is reported when something is delivered.
+        // The certificates are read now. A failure is reported at the first delivery.
         let _ = client.prepare(&upstream.target);
-        let rounds = UpstreamWorker { shared: theirs, upstream, client, node, party, notes };
-        std::thread::Builder::new().name("upstream".to_owned()).spawn(move || rounds.go())?;
+        let worker =
+            UpstreamWorker { shared: Arc::clone(&shared), upstream, client, node, target, log };
+        std::thread::Builder::new().name("upstream".to_owned()).spawn(move || worker.run())?;
         Ok(Self { shared })
     }
 
-    pub(super) fn put(&self, instance: InstanceId, claim: ReportedState, seq: i64) {
-        self.shared.lock().batch.put(instance, (claim, seq));
-        self.shared.bell.notify_all();
+    pub(super) fn put(&self, instance: InstanceId, state: ReportedState, seq: i64) {
+        self.shared.lock().batch.put(instance, (state, seq));
+        self.shared.changed.notify_all();
     }
 
-    /// Takes no more, and tries once to get rid of what waits.
+    /// Takes no more states, and posts the waiting ones once.
     pub(super) fn close(&self) {
         self.shared.lock().is_closed = true;
-        self.shared.bell.notify_all();
+        self.shared.changed.notify_all();
     }
 
-    /// Waits for the end, but not longer than `limit`; tells how many routers are left.
+    /// Waits until the thread has ended, at most `limit`; returns the number of routers that are left.
     pub(super) fn wait(&self, limit: Duration) -> usize {
         let state = self.shared.lock();
-        let waited = self.shared.bell.wait_timeout_while(state, limit, |state| !state.has_ended);
+        let waited = self.shared.changed.wait_timeout_while(state, limit, |state| !state.has_ended);
         waited.map_or(0, |(state, _)| state.batch.pending())
     }
 }
@@ -81,13 +83,13 @@ impl UpstreamHandle {
 impl Drop for UpstreamHandle {
     fn drop(&mut self) {
         self.shared.lock().is_dropped = true;
-        self.shared.bell.notify_all();
+        self.shared.changed.notify_all();
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while he holds it")
+        self.state.lock().expect("no thread panics while it holds the lock")
     }
 }
 
@@ -96,14 +98,14 @@ struct UpstreamWorker {
     upstream: Arc<Upstream>,
     client: Client,
     node: Arc<str>,
-    party: Arc<str>,
-    notes: Arc<DeliveryLog>,
+    target: Arc<str>,
+    log: Arc<DeliveryLog>,
 }
 
 impl UpstreamWorker {
-    fn go(self) {
+    fn run(self) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let mut dice = Jitter::new(u64::from(std::process::id()));
+        let mut jitter = Jitter::new(u64::from(std::process::id()));
         let mut state = self.shared.lock();
         while !state.is_dropped {
             let (now, is_last) = (clock::now(), state.is_closed);
@@ -117,8 +119,8 @@ impl UpstreamWorker {
                     break;
                 }
                 let limit = due.map_or(Duration::from_hours(1), |due| due.since(now));
-                let waited = self.shared.bell.wait_timeout(state, limit);
-                state = waited.expect("nobody panics while he holds it").0;
+                let waited = self.shared.changed.wait_timeout(state, limit);
+                state = waited.expect("no thread panics while it holds the lock").0;
                 continue;
             };
             drop(state);
@@ -128,20 +130,19 @@ impl UpstreamWorker {
                 backoff.reset();
                 state.batch.delivered(clock::now(), self.upstream.interval);
             } else {
-                state.batch.failed(clock::now(), backoff.next_wait(&mut dice));
+                state.batch.failed(clock::now(), backoff.next_wait(&mut jitter));
             }
             if is_last {
                 break;
             }
         }
         state.has_ended = true;
-        self.shared.bell.notify_all();
+        self.shared.changed.notify_all();
     }
 
-    /// Posts `entries`, and parts of them for as long as the server rejects their content. False if some
-    /// must be posted again. A batch that is posted while the process ends is not divided: the next process
-    /// posts it again.
-    fn deliver(&self, entries: &[InstanceEntry], is_last: bool) -> bool {
+    /// Posts `entries`, divided into smaller parts while the server rejects their content. Returns false if some must
+    /// be posted again. While the process shuts down, a batch is not divided: the next process posts it again.
+    fn deliver(&self, entries: &[BatchEntry], is_last: bool) -> bool {
         let mut parts = vec![entries];
         while let Some(part) = parts.pop() {
             let outcome = self.client.send(&self.upstream.target, &self.body(part).to_string());
@@ -153,7 +154,7 @@ impl UpstreamWorker {
             }
             let outcome = outcome.map_err(|error| ErrorChain(&error).to_string());
             let is_concluded = outcome.is_ok() || (is_rejected && part.len() == 1);
-            self.note(part, outcome.as_ref().err(), is_concluded);
+            self.record(part, outcome.as_ref().err(), is_concluded);
             if !is_concluded {
                 return false;
             }
@@ -161,13 +162,13 @@ impl UpstreamWorker {
         true
     }
 
-    /// Records the outcome of `part`; entries that are concluded are not posted again.
-    fn note(&self, part: &[InstanceEntry], failure: Option<&String>, is_concluded: bool) {
+    /// Records the outcome of `part`; concluded entries are not posted again.
+    fn record(&self, part: &[BatchEntry], failure: Option<&String>, is_concluded: bool) {
         for (instance, (_, seq)) in part {
             match failure {
-                None => self.notes.told(&self.party, instance, *seq),
+                None => self.log.delivered(&self.target, instance, *seq),
                 Some(why) => {
-                    self.notes.failed(&self.party, instance, *seq, why, is_concluded);
+                    self.log.failed(&self.target, instance, *seq, why, is_concluded);
                 }
             }
             if is_concluded {
@@ -176,11 +177,11 @@ impl UpstreamWorker {
         }
     }
 
-    /// `vipwatch.states/1`.
-    fn body(&self, taken: &[InstanceEntry]) -> Value {
+    /// The request body, `vipwatch.states/1`.
+    fn body(&self, taken: &[BatchEntry]) -> Value {
         let states: Map<String, Value> = taken
             .iter()
-            .map(|(instance, (claim, _))| (instance.to_string(), claim.server_name().into()))
+            .map(|(instance, (state, _))| (instance.to_string(), state.server_name().into()))
             .collect();
         let at = millis(SystemTime::now());
         let seq = taken.iter().map(|(_, (_, seq))| *seq).max();

@@ -59,7 +59,7 @@ impl Node {
         self.store.send(|| {
             let line = serde_json::json!({
                 "schema": "vipwatch.stage/1", "node": &*self.name, "seq": seq,
-                "id": instance.as_str(), "stage": stage.word(), "whom": target,
+                "id": instance.as_str(), "stage": stage.word(), "target": target,
                 "micros": micros, "error": outcome.as_ref().err(), "final": is_final,
             });
             line.to_string().into()

@@ -153,7 +153,7 @@ fn take_over_old_file(directory: &Path) -> Result<(), JournalError> {
     // A receiver of the earlier version may still use the file.
     let _old_lock = lock(directory, OLD_LOCK_FILE)?;
     // ORDER: SQLite copies the write-ahead log into the file when the last connection closes. Afterwards the
-    // file is complete without the log, whose name belongs to the old file.
+    // file is complete without the log, which has the name of the old file.
     let read = Connection::open(&old).and_then(|connection| {
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
     });

@@ -14,7 +14,7 @@ Print random lines of code, or random comments, log lines and errors, to test ho
 Usage: cargo xtask sample lines [--seed N] [--count N] [--key]
        cargo xtask sample texts [--seed N] [--count N] [--key]
 
-  lines  Lines of product code (crates/*/src without testkit and tests) with at least 20 characters; no comments,
+  lines  Lines of product code (crates/*/src without testkit and tests) with at least 40 characters; no comments,
          no `use` lines, no lines that occur more than once. The reader names the module of each.
   texts  Half of them comments, a quarter log lines, a quarter errors, of the whole workspace. The reader says
          what each means.

@@ -7,7 +7,7 @@ use crate::source::SourceFile;
 use crate::source::lexer::code;
 
 /// Minimum length of a line without its indentation, in characters.
-const MIN_CHARS: usize = 20;
+const MIN_CHARS: usize = 40;
 
 /// All lines of product code that say enough to be recognised. A line that occurs more than once is left out: it
 /// belongs to no single module.

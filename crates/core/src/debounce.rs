@@ -28,7 +28,7 @@ pub enum ReportedState {
     Primary,
     /// The monitor's node does not hold the virtual address.
     Backup,
-    /// The monitor's node cannot hold the virtual address.
+    /// The machine of the monitor cannot hold the virtual address, for example because a link is down.
     Fault,
     /// The monitor does not know the state.
     Unknown,

@@ -1,4 +1,4 @@
-//! The two-valued state of Neutron's protocol.
+//! The state of an HA router as Neutron's monitors report it to the L3 agent: primary or backup.
 
 /// Whether this node holds the instance's virtual address, as Neutron's monitors report it.
 ///

@@ -1,9 +1,9 @@
-//! The event loop of one monitored router. It is the only place that decides the order of effects.
+//! The event loop of one monitored router. Only this module determines the order in which the outlets run.
 //!
 //! ```text
 //!  kernel            RTM_NEWADDR on some link
 //!    │
-//!  linux::monitor    one poll() wakes up; bytes become observations
+//!  linux::monitor    poll() returns; netlink messages are decoded to observations
 //!    │
 //!  core::tracker     no change of state: nothing more is done
 //!    │               StateChange

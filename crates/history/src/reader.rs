@@ -15,7 +15,7 @@ pub struct Query {
     pub since: Option<i64>,
     /// The beginning of the instance ids, or one whole id if `exact`; `None` for all instances.
     pub instance: Option<String>,
-    /// Whether `instance` is a whole id.
+    /// Whether `instance` is a complete instance id, not only the beginning of one.
     pub exact: bool,
     /// The maximum number of transitions, counted from the latest; `None` for no limit.
     pub limit: Option<u64>,

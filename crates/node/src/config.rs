@@ -76,7 +76,7 @@ pub enum LogFormat {
     Auto,
     /// Text to standard error.
     Text,
-    /// JSON to standard error, one object in each line.
+    /// JSON on standard error, one object per line.
     Json,
     /// Journald with fields.
     Journald,

@@ -15,7 +15,7 @@ use crate::state::{InstanceEntry, StateStore};
 use crate::transition::time_from_millis;
 use crate::watch::look::{InstanceReading, read_roles};
 
-/// Reads the role of every instance now, and answers all queries from that.
+/// Reads the role of every instance once, and answers all queries of the command from these roles.
 pub fn context(config: &Config) -> QueryContext {
     let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
     let DiscoveryResult { instances, problems, .. } = scanner.scan();

@@ -35,7 +35,7 @@ pub struct InstanceEntry {
     pub addresses: Arc<[AddressState]>,
     /// When the instance took this role; the Unix epoch if that is not known.
     pub since: SystemTime,
-    /// The sequence number of the last transition; 0 if no node runs.
+    /// The sequence number of the instance's last transition; 0 in the answer of a command that runs without a node process.
     pub seq: i64,
     /// The cause of the last transition.
     pub cause: Cause,

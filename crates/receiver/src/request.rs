@@ -37,7 +37,7 @@ pub enum RequestError {
     #[error("invalid head: not UTF-8")]
     NotText,
     /// The head has no end within [`MAX_HEAD_BYTES`].
-    #[error("head longer than {MAX_HEAD_BYTES} bytes")]
+    #[error("HTTP head longer than {MAX_HEAD_BYTES} bytes")]
     HeadTooLong,
     /// The body is too long or chunked, or its length is not a number.
     #[error("body longer than {MAX_BODY_BYTES} bytes, or without a valid Content-Length")]

@@ -50,22 +50,26 @@ mod tests {
 
     #[test]
     fn only_lines_with_enough_code_are_candidates() {
-        let text = "//! A comment that is long enough.\nuse std::collections::HashMap;\n\n\
-                    fn a() {}\n    let address = parse(text)?; // yes\n    ))))))))))))))))))))))\n";
-        assert_eq!(texts("crates/a/src/lib.rs", text), ["let address = parse(text)?; // yes"]);
+        let text = "//! A comment that is long enough to be a candidate.\nuse std::collections::{BTreeMap, BTreeSet, HashMap};\n\n\
+                    fn a() {}\n    let address: IpNet = parse_with_prefix(text)?; // yes\n    ))))))))))))))))))))))))))))))))))))))))))))))\n";
+        assert_eq!(
+            texts("crates/a/src/lib.rs", text),
+            ["let address: IpNet = parse_with_prefix(text)?; // yes"]
+        );
     }
 
     #[test]
     fn a_line_that_occurs_twice_is_left_out() {
-        let text = "let address = parse(text)?;\nlet address = parse(text)?;\n";
+        let text = "let address: IpNet = parse_with_prefix(text)?;\nlet address: IpNet = parse_with_prefix(text)?;\n";
         assert_eq!(texts("crates/a/src/lib.rs", text), [""; 0]);
     }
 
     #[test]
     fn test_code_is_left_out() {
-        let text = "#[cfg(test)]\nmod tests {\n    let address = parse(text)?;\n}\n";
+        let text =
+            "#[cfg(test)]\nmod tests {\n    let address: IpNet = parse_with_prefix(text)?;\n}\n";
         assert_eq!(texts("crates/a/src/lib.rs", text), [""; 0]);
-        let text = "let address = parse(text)?;\n";
+        let text = "let address: IpNet = parse_with_prefix(text)?;\n";
         for path in ["crates/a/tests/b.rs", "crates/testkit/src/lib.rs", "crates/a/src/b/tests.rs"]
         {
             assert_eq!(texts(path, text), [""; 0], "{path}");

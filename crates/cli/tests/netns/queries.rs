@@ -126,7 +126,7 @@ fn show_prints_the_timeline_and_the_findings_of_one_instance() {
     // The beginning of an id must match one instance only.
     let several = fixture.run(&["show", &router.id[..router.id.len() - 1]]);
     assert_eq!(several.status.code(), Some(4));
-    assert!(String::from_utf8_lossy(&several.stderr).contains("could be 2 of them"));
+    assert!(String::from_utf8_lossy(&several.stderr).contains("matches 2 instances"));
 }
 
 #[test]

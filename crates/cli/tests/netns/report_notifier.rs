@@ -306,7 +306,7 @@ fn a_hook_that_is_terminated_with_the_receiver_runs_again_after_the_restart() {
         // A service manager sends SIGTERM to all processes of the service.
         let receiver_pid = receiver.child.id().to_string();
         run(std::process::Command::new("kill").args(["-TERM", &receiver_pid]));
-        receiver.wait_for_log("stopping");
+        receiver.wait_for_log("shutting down");
         run(std::process::Command::new("kill").args(["-TERM", &pid]));
         receiver.child.wait().unwrap();
         let receiver = ReceiverProcess::start(lab.path(), &[]);

@@ -230,7 +230,7 @@ fn parse_address(text: &str, link: Option<LinkName>) -> Result<VirtualAddress, S
     Ok(VirtualAddress { cidr: parse_cidr(cidr)?, link, is_excluded: false })
 }
 
-/// Parses an address with a prefix length; the error names the range of its address family.
+/// Parses an address with a prefix length. The error contains the allowed prefix lengths: 0 to 32 for IPv4, 0 to 128 for IPv6.
 fn parse_cidr(text: &str) -> Result<IpNet, String> {
     if let Some(cidr) = vipwatch_core::parse_vip(text) {
         return Ok(cidr);

@@ -52,7 +52,7 @@ pub(crate) struct HookJob {
 /// Why a run of a program failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HookError {
-    #[error("users other than its owner may write to the program: chmod go-w")]
+    #[error("users other than its owner can write to the program file: chmod go-w")]
     Exposed,
     #[error("the program belongs to user {0}, not to root or the node's user")]
     Foreign(u32),

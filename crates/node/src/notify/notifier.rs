@@ -552,7 +552,7 @@ impl Outlets {
                 path: rule.socket.clone(),
                 keepalived_conf: instance.file.to_path_buf(),
                 trust: rule.trust,
-                words: if rule.says_master { state_name_with_master } else { state_name },
+                words: if rule.says_master { state_up_to_release_16 } else { NeutronState::as_str },
             };
             let mut agent = AgentOutlet::new(settings, Jitter::new(seed));
             // The node before this one may have sent a state to the agent a moment ago.
@@ -570,19 +570,11 @@ impl Outlets {
     }
 }
 
-/// The name of a state in Neutron's protocol.
-fn state_name(role: NeutronState) -> &'static str {
-    match role {
-        NeutronState::Primary => "primary",
-        NeutronState::Backup => "backup",
-    }
-}
-
 /// The name of a state in Neutron's protocol up to release 16.
-fn state_name_with_master(role: NeutronState) -> &'static str {
-    match role {
+fn state_up_to_release_16(state: NeutronState) -> &'static str {
+    match state {
         NeutronState::Primary => "master",
-        NeutronState::Backup => "backup",
+        NeutronState::Backup => state.as_str(),
     }
 }
 

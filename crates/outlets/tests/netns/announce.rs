@@ -306,7 +306,7 @@ fn a_station_that_answers_with_random_macs_is_listed_four_times_and_then_counted
     network.hold(&["192.0.2.9/32"]);
     let wire = Wire::tap(&network.peer, "eth0");
     let link = LinkIndex(network.peer.editor().link("eth0"));
-    // The flood of answers ends the check long before this time.
+    // The check has a limit of answers, which the neighbour reaches long before this timeout.
     let check = Some(Duration::from_mins(1));
     let (report, sent) = std::thread::scope(|scope| {
         let work = scope.spawn(|| network.announce(AnnouncePlan { check, ..ONCE }));

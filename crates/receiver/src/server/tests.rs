@@ -24,7 +24,7 @@ struct Fixture {
     socket: std::path::PathBuf,
 }
 
-/// Sends deliveries to the test.
+/// A sink that passes each settled report to the test.
 struct ChannelSink(SyncSender<SettledReport>);
 
 impl ReportSink for ChannelSink {

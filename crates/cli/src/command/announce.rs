@@ -39,7 +39,7 @@ pub(crate) fn run(options: &AnnounceArgs) -> Result<(), CommandError> {
         Format::Json => output::json(&as_json(&report)),
         Format::Table => output::print(&as_table(&report)),
     }
-    verdict(&report)
+    exit_result(&report)
 }
 
 fn failure(error: &AnnounceError) -> CommandError {
@@ -111,7 +111,7 @@ fn as_json(report: &AnnounceReport) -> Value {
 }
 
 /// The exit code: an error if another host holds an address, or if an address was not announced.
-fn verdict(report: &AnnounceReport) -> Result<(), CommandError> {
+fn exit_result(report: &AnnounceReport) -> Result<(), CommandError> {
     if !report.duplicates.is_empty() {
         return Err(CommandError::new(
             ExitStatus::No,

@@ -23,7 +23,7 @@ pub(crate) fn run(options: &StatusArgs) -> Result<(), CommandError> {
             output::print(&answered_problems_text(&answer["problems"]));
         }
     }
-    verdict(&answer["instances"], options.expect)
+    check_expectation(&answer["instances"], options.expect)
 }
 
 fn row(instance: &Value) -> Vec<String> {
@@ -51,7 +51,7 @@ fn row(instance: &Value) -> Vec<String> {
 }
 
 /// The exit code: an error if a namespace could not be entered, or if a role differs from `--expect`.
-fn verdict(instances: &Value, expected: Option<ExpectedRole>) -> Result<(), CommandError> {
+fn check_expectation(instances: &Value, expected: Option<ExpectedRole>) -> Result<(), CommandError> {
     let is_forbidden = |instance: &Value| {
         instance["role"] == "unknown" && text(&instance["reason"]).contains("not permitted")
     };

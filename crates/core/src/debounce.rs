@@ -67,7 +67,7 @@ impl ReportedState {
     }
 
     /// The name of the state in the API of Neutron's server (`ha_state`).
-    pub fn server_name(self) -> &'static str {
+    pub fn neutron_server_name(self) -> &'static str {
         match self {
             Self::Primary => "active",
             Self::Backup | Self::Fault => "standby",
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn states_have_the_names_that_neutrons_server_uses() {
-        let name = ReportedState::server_name;
+        let name = ReportedState::neutron_server_name;
         assert_eq!(name(ReportedState::Primary), "active");
         assert_eq!(name(ReportedState::Backup), "standby");
         assert_eq!(name(ReportedState::Fault), "standby");

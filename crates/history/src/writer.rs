@@ -287,7 +287,7 @@ fn read_only(path: &Path, error: &HistoryError) -> OpenedHistory {
     }
 }
 
-/// Inserts the row of this run. Returns when the previous recorder was last seen, if it was killed.
+/// Inserts the row of this run. Returns the time at which the previous run was last seen, if it was killed.
 fn begin_run(connection: &mut Connection) -> Result<Option<i64>, HistoryError> {
     let transaction = connection.transaction()?;
     let killed = transaction.query_row(

@@ -51,7 +51,10 @@ fn row(instance: &Value) -> Vec<String> {
 }
 
 /// The exit code: an error if a namespace could not be entered, or if a role differs from `--expect`.
-fn check_expectation(instances: &Value, expected: Option<ExpectedRole>) -> Result<(), CommandError> {
+fn check_expectation(
+    instances: &Value,
+    expected: Option<ExpectedRole>,
+) -> Result<(), CommandError> {
     let is_forbidden = |instance: &Value| {
         instance["role"] == "unknown" && text(&instance["reason"]).contains("not permitted")
     };

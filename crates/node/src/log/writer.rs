@@ -48,7 +48,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Notified when the queue is no longer empty, when the thread has written, and at the end.
+    /// Signalled when the queue is no longer empty, when the thread has written a batch, and when the log is closed.
     changed: Condvar,
 }
 

@@ -70,7 +70,7 @@ impl Notification for ReportNotification {
         json!({
             "schema": "vipwatch.report/1", "node": node, "seq": seq, "at": at, "time": time_text(at),
             "id": instance.as_str(), "from": from.map(ReportedState::as_str), "to": reported.as_str(),
-            "state": reported.server_name(),
+            "state": reported.neutron_server_name(),
         })
     }
 }
@@ -307,8 +307,8 @@ impl Wanted<'_> {
 impl ReportSink for ReportNotifier {
     fn deliver(&mut self, settled: &SettledReport) {
         let SettledReport { instance, state: reported, seq, .. } = settled;
-        let (reported, state) = (reported.as_str(), reported.server_name());
-        tracing::info!(%instance, reported, state, seq, "settled");
+        let (reported, state) = (reported.as_str(), reported.neutron_server_name());
+        tracing::info!(%instance, reported, state, seq, "reported state settled");
         let Some(table) = self.table() else { return };
         let notification = ReportNotification { settled: settled.clone(), read_at: clock::now() };
         let notification = Arc::new(notification);

@@ -24,7 +24,7 @@ fn report_json(report: &RouterReport) -> Value {
     let RouterReport { state: reported, at, settled, is_held, reports, acted_seq: _ } = report;
     json!({
         "reported": reported.as_str(), "at": millis(*at), "age_seconds": age(*at),
-        "settled": settled.map(ReportedState::as_str), "state": settled.map(ReportedState::server_name),
+        "settled": settled.map(ReportedState::as_str), "state": settled.map(ReportedState::neutron_server_name),
         "held": is_held, "reports": reports,
     })
 }

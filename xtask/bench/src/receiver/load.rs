@@ -62,7 +62,7 @@ impl Load {
             if !self.report(Instant::now()) {
                 outcome.lost += 1;
             }
-            // Answers are read while reports are sent, so that their latency is not that of the whole burst.
+            // Answers are read while reports are sent, so that the latency of a report does not include the time to send all others.
             if number % 16 == 0 {
                 self.collect(Duration::ZERO, &mut outcome);
             }

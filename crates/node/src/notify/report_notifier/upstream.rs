@@ -181,7 +181,9 @@ impl UpstreamWorker {
     fn body(&self, taken: &[BatchEntry]) -> Value {
         let states: Map<String, Value> = taken
             .iter()
-            .map(|(instance, (state, _))| (instance.to_string(), state.server_name().into()))
+            .map(|(instance, (state, _))| {
+                (instance.to_string(), state.neutron_server_name().into())
+            })
             .collect();
         let at = millis(SystemTime::now());
         let seq = taken.iter().map(|(_, (_, seq))| *seq).max();

@@ -422,5 +422,5 @@ fn report(count: usize, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {
     let target = if all >= 1000 { at_most(300.0) } else { None };
     row(&format!("{all} at once → every state file"), "ms", &|f| f.all_files, target);
     row(&format!("{all} at once → every record on the disk"), "ms", &|f| f.all_records, target);
-    row("events lost → everything asked again", "ms", &|f| f.resync, None);
+    row("events lost → all namespaces read again", "ms", &|f| f.resync, None);
 }

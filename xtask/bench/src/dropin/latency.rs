@@ -88,7 +88,7 @@ pub(super) fn change(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
 
 /// Measures the time from the return of the agent's socket, after 2 s of absence, to the report.
 pub(super) fn agent_returns(paths: &ProgramPaths, count: usize, rows: &mut Vec<Row>) {
-    let mut row = Row::new("agent back after 2 s → told, p50", "ms");
+    let mut row = Row::new("agent back after 2 s → notified, p50", "ms");
     progress("agent returns", Program::Ours);
     let mut setup = setup(paths, Program::Ours);
     let mut samples = Vec::new();

@@ -18,7 +18,7 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::Timespec;
 use vipwatch_core::audit::Finding;
@@ -60,13 +60,15 @@ pub struct DatedFinding {
 pub struct AuditResult {
     /// When the kernel was read.
     pub at: SystemTime,
+    /// The same on the monotonic clock: decides which of two results is newer.
+    taken: Instant,
     /// The sequence number of the instance's last transition at that time.
     seq: i64,
     /// The configuration of the instance at that time.
     instance: Arc<InstanceConfig>,
-    /// The state of each address that does not decide the role, in the order of the configuration; empty if
-    /// the kernel could not be read.
-    pub unwatched: Box<[AddressState]>,
+    /// The state of each address, in the order of the configuration; empty if the kernel could not be read.
+    /// Unlike the instance table, the audit reads all links of the namespace.
+    pub addresses: Box<[AddressState]>,
     /// The findings.
     pub findings: Box<[DatedFinding]>,
 }
@@ -133,8 +135,10 @@ impl Audit {
         for result in comparison.results {
             let id = result.instance.id.clone();
             self.store.amend(&id, |entry| {
-                // A result about an earlier role is dropped: another audit follows each change.
-                if entry.seq == result.seq {
+                // A result about an earlier role is dropped: another audit follows each change. So is a result that
+                // a client's audit took before the published one.
+                let is_newer = entry.audit.as_ref().is_none_or(|known| known.taken <= result.taken);
+                if entry.seq == result.seq && is_newer {
                     entry.audit = Some(Arc::new(result));
                 }
             });
@@ -154,19 +158,24 @@ impl Audit {
         query: &mut Option<NetnsQuery>,
     ) -> Comparison {
         let snapshot = netns_snapshot(query, netns);
-        let at = SystemTime::now();
+        let (at, taken) = (SystemTime::now(), Instant::now());
         let mut comparison = Comparison::default();
         for id in ids {
             // ORDER: the published role is read after the kernel. The other way round, a change between the
             // two would look like a missed one.
             let Some(entry) = self.store.entry(id) else { continue };
+            // The instance has moved to another namespace, and is audited again because of that.
+            if entry.instance.netns.as_ref() != netns {
+                continue;
+            }
             let facts = facts::gather(&entry, &snapshot, &self.receiver_handle);
             comparison.is_role_wrong |= facts.published.is_some();
             comparison.results.push(AuditResult {
                 at,
+                taken,
                 seq: entry.seq,
                 instance: Arc::clone(&entry.instance),
-                unwatched: unwatched(&entry.instance, &snapshot),
+                addresses: address_states(&entry.instance, &snapshot),
                 findings: dated(facts.findings(), entry.audit.as_deref(), at),
             });
         }
@@ -183,9 +192,12 @@ struct Comparison {
     is_role_wrong: bool,
 }
 
-fn unwatched(instance: &InstanceConfig, snapshot: &Result<Snapshot, Role>) -> Box<[AddressState]> {
+fn address_states(
+    instance: &InstanceConfig,
+    snapshot: &Result<Snapshot, Role>,
+) -> Box<[AddressState]> {
     let Ok(snapshot) = snapshot else { return Box::default() };
-    let addresses = instance.vrrp.addresses.iter().filter(|address| !instance.watches(address));
+    let addresses = instance.vrrp.addresses.iter();
     let targets: Vec<_> = addresses.map(|address| (address.link, address.cidr)).collect();
     facts::address_states(snapshot, &targets).into()
 }
@@ -221,8 +233,14 @@ mod tests {
         let findings = || AuditFacts::new(Role::Partial { held: 1, total: 2 }).findings();
         let first = dated(findings(), None, early);
         assert_eq!(first.len(), 1);
-        let (instance, unwatched) = (Arc::new(crate::discovery::example()), Box::default());
-        let mut last = AuditResult { at: early, seq: 1, instance, unwatched, findings: first };
+        let mut last = AuditResult {
+            at: early,
+            taken: Instant::now(),
+            seq: 1,
+            instance: Arc::new(crate::discovery::example()),
+            addresses: Box::default(),
+            findings: first,
+        };
         assert_eq!(dated(findings(), Some(&last), late)[0].since, early);
         last.findings = Box::default();
         assert_eq!(dated(findings(), Some(&last), late)[0].since, late);

@@ -8,7 +8,7 @@ use vipwatch_testkit::monitor::{end_of, output_of};
 use vipwatch_testkit::{Lab, NodeFixture, Routers, wait_for};
 
 use crate::support::{
-    PROGRAM, fixture_with, instance_conf, node_fixture, query_json, role, vi_1_conf,
+    ADD_VIP, PROGRAM, fixture_with, instance_conf, node_fixture, query_json, role, vi_1_conf,
     wait_for_record, wait_for_role, write,
 };
 
@@ -179,6 +179,20 @@ fn doctor_prints_each_finding_with_its_explanation() {
     });
     write(&lab.path().join("ha_confs").join(&stale_file.id).join("state"), "primary");
     wait_for("the finding to end", || (findings().len() == 2).then_some(()));
+}
+
+#[test]
+fn show_names_the_link_of_an_address_that_is_on_another_link() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    netns.add_link("eth1");
+    let _node = fixture.start();
+    wait_for_role(&fixture, "VI_1", "backup");
+    netns.ip(&ADD_VIP.replace("eth0", "eth1"));
+    // The node's table reads the watched links only. The audit reads all of them.
+    fixture.run(&["doctor"]);
+    let shown = query_json(&fixture, &["show", "VI_1"]);
+    assert_eq!(shown["instance"]["addresses"][0]["state"], "held on eth1 instead", "{shown}");
 }
 
 #[test]

@@ -16,10 +16,10 @@ pub(super) const STEP: Duration = Duration::from_secs(10);
 /// their cause.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Instances with findings that wait for another examination. More are left to the periodic audit.
+/// Maximum number of instances with findings that one step examines again. The others follow in the next steps.
 const MAX_RECHECKS: usize = 100;
 
-/// The instances that are examined individually: after a change, and as long as they have findings.
+/// The instances that are examined individually, because they have changed.
 #[derive(Debug, Default)]
 pub(super) struct DueInstances {
     by_id: BTreeMap<InstanceId, Instant>,
@@ -29,13 +29,6 @@ impl DueInstances {
     /// Has an instance examined [`GRACE`] after its change.
     pub(super) fn add_changed(&mut self, id: &InstanceId, now: Instant) {
         self.by_id.insert(id.clone(), now + GRACE);
-    }
-
-    /// Has an instance with findings examined again, unless too many wait already.
-    pub(super) fn add_recheck(&mut self, id: &InstanceId, now: Instant) {
-        if self.by_id.len() < MAX_RECHECKS {
-            self.by_id.entry(id.clone()).or_insert(now + RECHECK_INTERVAL);
-        }
     }
 
     /// When the next instance is due.
@@ -85,6 +78,18 @@ impl PeriodicAudit {
     }
 }
 
+/// The instances with findings that must be examined again: those that were examined the longest time ago first.
+/// `examined` lists every instance with findings, and when it was examined last.
+pub(super) fn rechecks(
+    examined: impl IntoIterator<Item = (Instant, InstanceId)>,
+    now: Instant,
+) -> Vec<InstanceId> {
+    let is_due = |(at, _): &(Instant, InstanceId)| *at + RECHECK_INTERVAL <= now;
+    let mut due: Vec<(Instant, InstanceId)> = examined.into_iter().filter(is_due).collect();
+    due.sort_unstable();
+    due.into_iter().take(MAX_RECHECKS).map(|(_, id)| id).collect()
+}
+
 /// How many of `all` instances each step examines, so that all are examined within `interval`.
 fn share(all: usize, interval: Duration) -> usize {
     let seconds = |span: Duration| usize::try_from(span.as_secs()).unwrap_or(usize::MAX).max(1);
@@ -130,7 +135,6 @@ mod tests {
         let mut due = DueInstances::default();
         due.add_changed(&id(1), now);
         due.add_changed(&id(1), now + GRACE / 2);
-        due.add_recheck(&id(1), now);
         assert_eq!(due.take(now + GRACE), BTreeSet::new());
         assert_eq!(due.next(), Some(now + GRACE / 2 + GRACE));
         assert_eq!(due.take(now + GRACE / 2 + GRACE), BTreeSet::from([id(1)]));
@@ -138,12 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_instances_that_wait_for_a_recheck_is_limited() {
-        let now = Instant::now();
-        let mut due = DueInstances::default();
-        for number in 0..2 * MAX_RECHECKS {
-            due.add_recheck(&id(number), now);
-        }
-        assert_eq!(due.take(now + RECHECK_INTERVAL).len(), MAX_RECHECKS);
+    fn every_instance_with_findings_is_examined_again_however_many_there_are() {
+        let began = Instant::now();
+        let mut examined: BTreeMap<InstanceId, Instant> =
+            (0..=2 * MAX_RECHECKS).map(|number| (id(number), began)).collect();
+        let mut due = |now: Instant| {
+            let due = rechecks(examined.iter().map(|(id, at)| (*at, id.clone())), now);
+            examined.extend(due.iter().map(|id| (id.clone(), now)));
+            due.len()
+        };
+        assert_eq!(due(began + RECHECK_INTERVAL / 2), 0);
+        let steps = [0, 1, 2].map(|step| due(began + RECHECK_INTERVAL + step * STEP));
+        assert_eq!(steps, [MAX_RECHECKS, MAX_RECHECKS, 1]);
+        assert_eq!(due(began + 2 * RECHECK_INTERVAL), MAX_RECHECKS, "the first ones again");
     }
 }

@@ -10,8 +10,9 @@ use vipwatch_core::InstanceId;
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
-use super::schedule::{DueInstances, PeriodicAudit};
+use super::schedule::{DueInstances, PeriodicAudit, rechecks};
 use super::{Audit, DatedFinding};
+use crate::state::PublishedState;
 
 /// The handle to the thread.
 #[derive(Debug)]
@@ -60,11 +61,14 @@ fn run(triggers: &Triggers, audit: &Audit, heartbeat: &Heartbeat) -> ! {
     let mut query = NetnsQuery::open().ok();
     let mut periodic = PeriodicAudit::new(Instant::now());
     loop {
-        let due = triggers.wait(periodic.next_step, heartbeat);
+        let mut due = triggers.wait(periodic.next_step, heartbeat);
         let interval = Duration::from_secs(triggers.interval_secs.load(Ordering::Relaxed));
         let share = {
             let view = audit.store.view();
             logged.retain(|id| view.entries.contains_key(id));
+            if periodic.next_step <= Instant::now() {
+                due.extend(rechecks(with_findings(&view), Instant::now()));
+            }
             periodic.take(&view.entries, interval, Instant::now())
         };
         audit.run(due.iter().cloned(), &mut query, || heartbeat.beat());
@@ -75,11 +79,16 @@ fn run(triggers: &Triggers, audit: &Audit, heartbeat: &Heartbeat) -> ! {
             let Some(entry) = audit.store.entry(id) else { continue };
             let Some(result) = entry.current_audit() else { continue };
             logged.log(id, &result.findings);
-            if !result.findings.is_empty() {
-                triggers.recheck(id);
-            }
         }
     }
+}
+
+/// The instances with findings, and when they were audited. An audit that a client has requested counts too.
+fn with_findings(view: &PublishedState) -> impl Iterator<Item = (Instant, InstanceId)> {
+    view.entries.iter().filter_map(|(id, entry)| {
+        let result = entry.current_audit().filter(|result| !result.findings.is_empty())?;
+        Some((result.taken, id.clone()))
+    })
 }
 
 impl Triggers {
@@ -96,12 +105,6 @@ impl Triggers {
             let pause = until.saturating_duration_since(now).min(beat_every());
             let waited = self.wakeup.wait_timeout(due, pause);
             due = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    fn recheck(&self, id: &InstanceId) {
-        if let Ok(mut due) = self.due.lock() {
-            due.add_recheck(id, Instant::now());
         }
     }
 }

@@ -71,7 +71,8 @@ impl Node {
         listen_source: ListenSource,
     ) {
         let applied = match (&mut self.receiver, config) {
-            (Some(receiver), Some(config)) if receiver.config() == config => return,
+            // Also clears the error of a configuration that was reverted.
+            (Some(receiver), Some(config)) if receiver.config() == config => Ok(()),
             (Some(receiver), Some(config)) => receiver.configure(config),
             (None, Some(_)) if self.closing_receiver.is_some() => {
                 tracing::info!("the new receiver starts when the previous one has shut down");

@@ -225,14 +225,21 @@ fn show(context: &QueryContext, prefix: &str) -> Value {
 }
 
 /// All addresses of an instance with their state: that of the addresses that decide the role from the instance
-/// table, that of the others from the last audit; null if it is not known.
+/// table, that of the others from the last audit; null if it is not known. The table reads the watched links
+/// only, so the audit knows better whether an absent address is on another link.
 fn addresses(entry: &InstanceEntry) -> Value {
-    let unwatched = entry.current_audit().map(|audit| &*audit.unwatched).unwrap_or_default();
+    let audited = entry.current_audit().map(|audit| &*audit.addresses).unwrap_or_default();
     let mut watched = entry.addresses.iter();
-    let mut unwatched = unwatched.iter();
+    let mut audited = audited.iter();
     let each = entry.instance.vrrp.addresses.iter().map(|address| {
-        let is_watched = entry.instance.watches(address);
-        let state = if is_watched { watched.next() } else { unwatched.next() };
+        let audited = audited.next();
+        let state = match entry.instance.watches(address).then(|| watched.next()) {
+            None => audited,
+            Some(Some(AddressState::Absent)) => audited
+                .filter(|state| matches!(state, AddressState::OtherLink(_)))
+                .or(Some(&AddressState::Absent)),
+            Some(state) => state,
+        };
         json!({
             "cidr": address.cidr.to_string(), "link": address.link.to_string(),
             "held": state.map(|state| *state == AddressState::Held),

@@ -223,7 +223,7 @@ pub(crate) fn open_without_writing(path: &Path) -> Option<Connection> {
 
 /// The SQL statement of `query`: ?1 is the earliest time, ?2 the instance id or its beginning, ?3 the
 /// limit. Each kind of query has its own statement, because SQLite does not use the index
-/// `transition_by_instance` for a condition with `OR`.
+/// `change_by_instance` for a condition with `OR`.
 fn transitions_sql(query: &Query) -> &'static str {
     macro_rules! select {
         ($condition:literal) => {
@@ -333,11 +333,11 @@ mod tests {
             rows.collect::<Result<_, _>>().unwrap()
         };
         let one = Query { instance: Some("a".to_owned()), exact: true, ..Query::default() };
-        let expected = "SEARCH transition USING INDEX transition_by_instance (instance=?)";
+        let expected = "SEARCH transition USING INDEX change_by_instance (instance=?)";
         assert_eq!(plan(&one), [expected], "the index has the order: SQLite does not sort");
         let several = plan(&Query { exact: false, ..one });
         let expected =
-            "SEARCH transition USING INDEX transition_by_instance (instance>? AND instance<?)";
+            "SEARCH transition USING INDEX change_by_instance (instance>? AND instance<?)";
         assert_eq!(several[0], expected);
     }
 }

@@ -305,7 +305,7 @@ fn files_set_aside(directory: &Path) -> usize {
 
 #[test]
 fn damage_found_at_the_start_or_by_a_write_replaces_the_file() {
-    for name in ["role", "run", "transition_by_instance"] {
+    for name in ["role", "run", "change_by_instance"] {
         let directory = tempfile::tempdir().unwrap();
         let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
         writer.record(record("a", now(), "primary"), Latencies::default());

@@ -147,7 +147,12 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 /// exists.
 fn take_over_old_file(directory: &Path) -> Result<(), JournalError> {
     let (old, new) = (directory.join(OLD_FILE), directory.join(FILE));
-    if new.exists() || !old.exists() {
+    if !old.exists() {
+        return Ok(());
+    }
+    if new.exists() {
+        // For example after an earlier version of the program ran again.
+        tracing::error!(ignored = %old.display(), used = %new.display(), "two journal files");
         return Ok(());
     }
     // A receiver of the earlier version may still use the file.
@@ -157,10 +162,15 @@ fn take_over_old_file(directory: &Path) -> Result<(), JournalError> {
     let read = Connection::open(&old).and_then(|connection| {
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
     });
+    let is_readable = match read {
+        Ok(()) => true,
+        Err(error) if is_damage(&error) => false,
+        // For example on a full disk. The file and its log stay as they are, and the writer tries again.
+        Err(source) => return Err(JournalError::Open { path: old.display().to_string(), source }),
+    };
     let wal = directory.join(format!("{OLD_FILE}-wal"));
     let has_wal = std::fs::metadata(&wal).is_ok_and(|metadata| metadata.len() > 0);
-    if read.is_ok() && has_wal {
-        // For example on a full disk. The writer tries again.
+    if is_readable && has_wal {
         let reason = format!("cannot write the log of {} into the file", old.display());
         return Err(io::Error::other(reason).into());
     }

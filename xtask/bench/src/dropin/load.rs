@@ -99,7 +99,8 @@ fn until_right(setup: &Setup, began: Instant, word: &str) -> Option<f64> {
 pub(super) fn at_once(paths: &ProgramPaths, count: u32, rows: &mut Vec<Row>) {
     let mut half = Row::new(format!("VIP in {count} namespaces at once → agent, p50"), "ms");
     let mut last = Row::new(format!("VIP in {count} namespaces at once → agent, last"), "ms");
-    let mut missing = Row::new(format!("VIP in {count} namespaces at once: never reported"), "routers");
+    let mut missing =
+        Row::new(format!("VIP in {count} namespaces at once: never reported"), "routers");
     if count >= 40 {
         half.target = (count >= 200).then_some(BenchTarget::TimesLess(20.0));
     }

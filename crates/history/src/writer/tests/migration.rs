@@ -104,14 +104,8 @@ fn a_file_of_format_3_is_migrated_with_its_rows_counters_and_indexes() {
     assert_eq!(read(directory.path()).last(), Some(&transition));
     let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
     assert_eq!(roles["a"].role, "primary");
-    let expected = [
-        "role",
-        "role_by_seq",
-        "run",
-        "transition",
-        "transition_by_instance",
-        "transition_by_time",
-    ];
+    let expected =
+        ["change_by_instance", "change_by_time", "role", "run", "standing_by_seq", "transition"];
     assert_eq!(names(directory.path()), expected);
 }
 

@@ -126,7 +126,7 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
         "hook output: sorry",
         "the program ended with code 7",
         "cannot start the program: Permission denied",
-        "users other than its owner may write to the program",
+        "users other than its owner can write to the program file",
         "cannot start the program: No such file",
     ] {
         wait_for(expected, || fixture.log().contains(expected).then_some(()));

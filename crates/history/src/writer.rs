@@ -105,7 +105,7 @@ struct Health {
     is_outdated: AtomicBool,
 }
 
-/// The handle of the thread that writes the history. Dropping it writes what is queued and ends the thread.
+/// The handle of the thread that writes the history. Dropping it writes the queued rows and ends the thread.
 #[derive(Debug)]
 pub struct Writer {
     sender: Option<SyncSender<Message>>,

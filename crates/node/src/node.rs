@@ -1,4 +1,4 @@
-//! The node's main loop, on one thread: it waits, reads what has changed, publishes it, and does what is due.
+//! The node's main loop, on one thread: it waits, reads changes, publishes them, and runs the timers that are due.
 //!
 //! ```text
 //!   wait ──▶ signals: stop, reload (node/reload.rs)
@@ -178,8 +178,8 @@ impl Node {
         node.watch_agent_sockets();
         let update = node.follower.rediscover();
         node.publish_update(update, clock::now());
-        let agent = node.config.receiver.clone();
-        node.apply_agent(agent.as_ref(), listen_source);
+        let receiver = node.config.receiver.clone();
+        node.apply_receiver(receiver.as_ref(), listen_source);
         release_spare_heap();
         // ORDER: clients are answered only after every role is published.
         node.query_server.serve().map_err(NodeError::StartWorker)?;
@@ -227,7 +227,7 @@ impl Node {
         }
     }
 
-    /// Records the results of deliveries, and does what is due.
+    /// Records the results of deliveries, and runs the timers that are due.
     fn tick(&mut self) {
         let (reports, agents) = self.notifier.tick();
         for report in &reports {

@@ -1,7 +1,7 @@
 //! The published state: the role of every instance, for readers; and the events, for subscribers.
 //!
 //! The main loop and the audit write, all other threads read. A reader takes a [`PublishedState`], which never
-//! changes while the reader holds it. A writer replaces what has changed: it copies only the parts that a
+//! changes while the reader holds it. A writer replaces the changed parts: it copies only the parts that a
 //! reader still holds, and waits for no reader.
 
 mod counters;

@@ -2,7 +2,7 @@
 //!
 //! Only two headers matter, with any method: `X-Neutron-Router-Id` and `X-Neutron-State`. Like Neutron's own
 //! server, the parser accepts lines that end with LF or CRLF, and header names in any case. Unlike Neutron's
-//! server, it waits for the blank line, and names what is wrong.
+//! server, it waits for the blank line, and an error names the invalid part.
 
 use vipwatch_core::InstanceId;
 use vipwatch_core::debounce::ReportedState;

@@ -134,7 +134,7 @@ impl Server {
     /// Serves until [`ControlMessage::Stop`]. Every acknowledged report is on the disk when the server is dropped.
     pub(crate) fn run(mut self, heartbeat: &Heartbeat) -> io::Result<()> {
         let served = self.serve(heartbeat);
-        // Also after an error: the next receiver delivers what is left, and two must not deliver at the same time.
+        // Also after an error: the next receiver makes the remaining deliveries, and two receivers must not deliver at the same time.
         self.sink.close();
         served
     }

@@ -167,3 +167,27 @@ fn a_reload_starts_moves_and_stops_the_receiver_of_a_node() {
     wait_for("the other socket to be removed", || (!other.exists()).then_some(()));
     assert!(node.stop().success());
 }
+
+#[test]
+fn an_error_of_the_receiver_section_ends_when_the_section_is_reverted() {
+    let lab = Lab::new();
+    let fixture = node_fixture(&lab);
+    let valid = "[receiver]\ninterval = \"0s\"\n";
+    fixture.configure(valid);
+    let node = fixture.start();
+    // Another server has the socket of the second configuration.
+    let directory = lab.path().join("other");
+    std::fs::create_dir(&directory).unwrap();
+    let _other =
+        vipwatch_testkit::FakeAgent::listen(&directory, vipwatch_testkit::Behaviour::Threaded);
+    let taken = crate::receiver_process::socket(&directory);
+    fixture.configure(&format!("{valid}socket = \"{}\"\n", taken.display()));
+    node.reload();
+    wait_for("the error", || fixture.run_text(&["doctor"]).contains("node-receiver").then_some(()));
+    fixture.configure(valid);
+    node.reload();
+    wait_for("the end of the error", || {
+        (!fixture.run_text(&["doctor"]).contains("node-receiver")).then_some(())
+    });
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
+}

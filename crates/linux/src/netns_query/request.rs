@@ -115,7 +115,7 @@ impl NetlinkRequest {
 /// The kernel's answer to a request that is not a dump.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NetlinkAnswer {
-    /// The kernel has done what was requested.
+    /// The kernel has carried out the request.
     Done,
     /// The id of a namespace; negative if the namespace has none.
     Id(i32),

@@ -86,7 +86,7 @@ fn is_concluded(entry: &InstanceEntry, stage: Stage) -> bool {
     !entry.must_notify || entry.latencies.of(stage).is_some()
 }
 
-/// Logs what was found when the history was opened, and puts a failure into the published state.
+/// Logs the state of the history when it was opened, and puts a failure into the published state.
 pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore) {
     if let Some(path) = &opened.set_aside {
         log_set_aside(path);

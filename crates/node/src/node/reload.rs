@@ -47,7 +47,7 @@ impl Node {
         if let Err(error) = self.notifier.configure(config.rules.clone()) {
             tracing::error!(%error, "cannot start the announcement worker");
         }
-        self.apply_agent(config.receiver.as_ref(), ListenSource::New);
+        self.apply_receiver(config.receiver.as_ref(), ListenSource::New);
         self.audit_worker.set_interval(config.audit_every);
         self.follower.set_locations(config.locations.clone(), config.instances.clone());
         self.config = Config {
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// Starts, reconfigures or stops the receiver. A failure is reported, and the node runs without it.
-    pub(super) fn apply_agent(
+    pub(super) fn apply_receiver(
         &mut self,
         config: Option<&ReceiverConfig>,
         listen_source: ListenSource,
@@ -107,8 +107,8 @@ impl Node {
     /// Once a receiver has shut down, starts the one that the configuration asks for now.
     pub(super) fn finish_closing_receiver(&mut self) {
         if self.closing_receiver.take_if(|closing| closing.has_ended()).is_some() {
-            let agent = self.config.receiver.clone();
-            self.apply_agent(agent.as_ref(), ListenSource::New);
+            let receiver = self.config.receiver.clone();
+            self.apply_receiver(receiver.as_ref(), ListenSource::New);
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) type Deliveries = BTreeMap<(Arc<str>, InstanceId), i64>;
 /// BOUND: one entry for each target and instance.
 pub(super) type SharedDeliveries = Arc<Mutex<Deliveries>>;
 
-/// Handle for the threads that deliver reports. It may outlive the journal; what is recorded then is lost.
+/// Handle for the threads that deliver reports. It may outlive the journal; deliveries that are recorded then are lost.
 #[derive(Debug, Clone)]
 pub struct DeliveryStore {
     deliveries: SharedDeliveries,

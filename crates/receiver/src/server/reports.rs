@@ -38,7 +38,7 @@ impl Server {
         self.stop_polling(token);
     }
 
-    /// Processes what the journal's writer has done since the last call.
+    /// Processes the completions of the journal's writer since the last call.
     pub(super) fn process_completions(&mut self) {
         for completion in self.journal.take_completions() {
             match completion {

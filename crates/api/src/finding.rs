@@ -1,0 +1,70 @@
+//! Findings: `GET /v1/findings` and `POST /v1/audit`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{AnswerSource, Schema};
+
+/// How serious a finding is; the most serious comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum FindingSeverity {
+    /// Traffic is lost, or will be lost at the next failover.
+    Broken,
+    /// A component has recorded or published a wrong state.
+    Wrong,
+    /// Unusual, but without effect on traffic.
+    Odd,
+}
+
+impl FindingSeverity {
+    /// The severity as it is written in documents.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Broken => "broken",
+            Self::Wrong => "wrong",
+            Self::Odd => "odd",
+        }
+    }
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FindingItem {
+    /// The id of the instance; null for a finding about the node.
+    pub id: Option<String>,
+    /// The stable name, for example `agent-behind`.
+    pub name: String,
+    /// How serious it is.
+    pub severity: FindingSeverity,
+    /// A description with the observed values.
+    pub text: String,
+    /// What to do.
+    pub hint: String,
+    /// When it was found for the first time; null if that is not known.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub since: Option<Timestamp>,
+    /// The end of the silence that covers it; null if there is none.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub silenced_until: Option<Timestamp>,
+}
+
+/// The answer to `GET /v1/findings` and `POST /v1/audit`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FindingList {
+    /// [`Schema::Findings`]
+    pub schema: Schema,
+    /// The name of the node.
+    pub node: String,
+    /// The origin of the answer.
+    pub source: AnswerSource,
+    /// The number of instances that were compared.
+    pub instances: u64,
+    /// The findings, the most serious first.
+    pub items: Vec<FindingItem>,
+    /// The number of findings that are too young to be reported: after a failover, components follow within seconds.
+    pub too_young: u64,
+}

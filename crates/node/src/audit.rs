@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::Timespec;
+use vipwatch_api::FindingState;
 use vipwatch_core::audit::Finding;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::snapshot::Snapshot;
@@ -46,6 +47,22 @@ const SECOND_SNAPSHOT_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_00
 /// BOUND: one entry for each audited namespace with a wrong role. The main loop empties the queue in every turn.
 pub type SnapshotRequests = WakeQueue<Option<NetnsName>>;
 
+/// A finding about an instance that has appeared or gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindingChange {
+    /// The instance.
+    pub instance: InstanceId,
+    /// The finding.
+    pub finding: DatedFinding,
+    /// Whether it has appeared or gone.
+    pub state: FindingState,
+}
+
+/// The findings that have appeared or gone, for the main loop.
+///
+/// BOUND: one entry for each finding that an audit opens or closes. The main loop empties the queue in every turn.
+pub type FindingChanges = WakeQueue<FindingChange>;
+
 /// A finding and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatedFinding {
@@ -53,6 +70,14 @@ pub struct DatedFinding {
     pub finding: Finding,
     /// When the audit found it for the first time.
     pub since: SystemTime,
+}
+
+impl DatedFinding {
+    /// Whether the finding and the role of its instance are younger than [`GRACE`].
+    pub(crate) fn is_young(&self, entry: &InstanceEntry) -> bool {
+        self.since.elapsed().is_ok_and(|age| age < GRACE)
+            && entry.since.elapsed().is_ok_and(|age| age < GRACE)
+    }
 }
 
 /// The result of the last audit of one instance.

@@ -11,6 +11,7 @@
 //! receiver and the query server.
 
 mod delivery;
+mod events;
 mod history;
 mod housekeeping;
 mod publish;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use vipwatch_api::FindingItem;
 use vipwatch_core::Moment;
 use vipwatch_history::{HistoryError, Writer};
 use vipwatch_linux::clock;
@@ -35,13 +37,15 @@ use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
 use vipwatch_linux::signal::{Signal, Signals};
 
 use self::history::LastRunRole;
-use crate::audit::{Audit, AuditWorker, SnapshotRequests};
+use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
 use crate::config::{Config, ConfigError};
+use crate::event::NodeIdentity;
 use crate::notify::notifier::Notifier;
 use crate::query_server::{QueryContext, QueryServer, QuerySource};
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
 use crate::service;
-use crate::state::StateStore;
+use crate::silence::Silences;
+use crate::state::{HealthTopic, StateStore};
 use crate::watch::follower::Follower;
 
 /// Time between two rounds of housekeeping.
@@ -99,6 +103,11 @@ pub struct Node {
     audit_worker: AuditWorker,
     /// The namespaces in which the audit found a wrong role.
     snapshot_requests: SnapshotRequests,
+    /// The findings that the audit has opened or closed.
+    finding_changes: FindingChanges,
+    /// The problems of the node itself that clients know.
+    open_health: BTreeMap<HealthTopic, FindingItem>,
+    silences: Arc<Silences>,
     query_server: QueryServer,
     /// The server to which Neutron's monitors report; `None` without `[receiver]` in the configuration.
     receiver: Option<ReceiverService>,
@@ -107,7 +116,9 @@ pub struct Node {
     receiver_handle: ReceiverHandle,
     /// The name of this node, as it appears in notifications.
     name: Arc<str>,
-    /// The sequence number of the last transition.
+    /// The name and the epoch, as they appear in events.
+    identity: NodeIdentity,
+    /// The sequence number of the last event.
     seq: i64,
     /// The role that the last run stored for each instance id, until this run has read the role itself.
     last_run: BTreeMap<String, LastRunRole>,
@@ -143,8 +154,17 @@ impl Node {
         let snapshot_requests = SnapshotRequests::new().map_err(NodeError::StartWorker)?;
         let requests = Some(snapshot_requests.clone());
         let audit = Arc::new(Audit::new(Arc::clone(&store), receiver_handle.clone(), requests));
-        let audit_worker = AuditWorker::start(Arc::clone(&audit), config.audit_every)
+        let finding_changes = FindingChanges::new().map_err(NodeError::StartWorker)?;
+        let changes = finding_changes.clone();
+        let audit_worker = AuditWorker::start(Arc::clone(&audit), config.audit_every, changes)
             .map_err(NodeError::StartWorker)?;
+        let identity = NodeIdentity {
+            node: Arc::clone(&name),
+            epoch: std::mem::take(&mut opened.epoch).into(),
+        };
+        store.begin_epoch(Arc::clone(&identity.epoch), opened.last_seq);
+        let silences = Silences::new(std::mem::take(&mut opened.silences));
+        let silences = Arc::new(silences.map_err(NodeError::StartWorker)?);
         let context = QueryContext {
             store: Arc::clone(&store),
             audit,
@@ -164,11 +184,15 @@ impl Node {
             history,
             audit_worker,
             snapshot_requests,
+            finding_changes,
+            open_health: BTreeMap::new(),
+            silences,
             query_server,
             receiver: None,
             closing_receiver: None,
             receiver_handle,
             name,
+            identity,
             seq: opened.last_seq,
             last_run,
             next_housekeeping: clock::now(),
@@ -203,6 +227,7 @@ impl Node {
             }
             let update = self.follower.read().map_err(NodeError::Wait)?;
             self.publish_update(update, read_at);
+            self.publish_findings();
             self.tick();
         }
         self.stop();
@@ -211,12 +236,23 @@ impl Node {
 
     /// Waits until a file descriptor is ready or a timer expires; returns the time of that.
     fn wait(&mut self) -> Result<Moment, NodeError> {
-        let timers = [Some(self.follower.due()), self.notifier.due(), self.watchdog.due()];
+        let timers = [
+            Some(self.follower.due()),
+            self.notifier.due(),
+            self.watchdog.due(),
+            self.silence_due(),
+        ];
         let due = timers.into_iter().flatten().chain([self.next_housekeeping]).min();
         let left = due.map_or(HOUSEKEEPING_INTERVAL, |due| due.since(clock::now()));
         let closing = self.closing_receiver.iter().map(ReceiverShutdown::as_fd);
         let sources = self.follower.sources().chain(self.notifier.sources()).chain(closing);
-        let mut polled: Vec<PollFd<'_>> = [self.signals.as_fd(), self.snapshot_requests.as_fd()]
+        let queues = [
+            self.signals.as_fd(),
+            self.snapshot_requests.as_fd(),
+            self.finding_changes.as_fd(),
+            self.silences.as_fd(),
+        ];
+        let mut polled: Vec<PollFd<'_>> = queues
             .into_iter()
             .chain(sources)
             .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
@@ -237,6 +273,7 @@ impl Node {
             self.store.amend(&id, |entry| entry.agent = Some(knowledge));
         }
         self.finish_closing_receiver();
+        self.update_silences();
         let now = clock::now();
         if self.next_housekeeping <= now {
             self.keep_house();

@@ -5,11 +5,12 @@
 //! reader still holds, and waits for no reader.
 
 mod counters;
+mod events;
 mod subscription;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use vipwatch_core::audit::AgentKnowledge;
@@ -18,6 +19,7 @@ use vipwatch_core::{Cause, InstanceId, Role};
 use vipwatch_history::{Latencies, Stage};
 
 pub use self::counters::Counters;
+pub use self::events::{EventBatch, EventRing, EventSubscription, PublishedEvent};
 use self::subscription::Subscribers;
 pub use self::subscription::Subscription;
 use crate::audit::AuditResult;
@@ -137,9 +139,23 @@ pub struct StateStore {
     health_problems: Mutex<BTreeMap<HealthTopic, HealthProblem>>,
     /// A reader of the history has found damage in the file.
     has_history_damage: AtomicBool,
+    /// The events for clients.
+    pub events: Arc<EventRing>,
+    epoch: OnceLock<Arc<str>>,
 }
 
 impl StateStore {
+    /// The epoch of the history, which is the first part of event ids; `0` without a node.
+    pub fn epoch(&self) -> Arc<str> {
+        self.epoch.get().cloned().unwrap_or_else(|| Arc::from("0"))
+    }
+
+    /// Sets the epoch, and the sequence number from which the events continue. Only the first call has an effect.
+    pub(crate) fn begin_epoch(&self, epoch: Arc<str>, last_seq: i64) {
+        let _ = self.epoch.set(epoch);
+        self.events.continue_after(last_seq);
+    }
+
     /// The state at this moment.
     pub fn view(&self) -> Arc<PublishedState> {
         self.view.lock().map(|view| Arc::clone(&view)).unwrap_or_default()

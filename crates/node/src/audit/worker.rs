@@ -1,18 +1,19 @@
-//! The thread that audits: it waits for a trigger, has the instances examined, and logs findings that are new
-//! or over.
+//! The thread that audits: it waits for a trigger, has the instances examined, and reports findings that
+//! are new or over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use vipwatch_api::FindingState;
 use vipwatch_core::InstanceId;
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 use super::schedule::{DueInstances, PeriodicAudit, rechecks};
-use super::{Audit, DatedFinding};
-use crate::state::PublishedState;
+use super::{Audit, DatedFinding, FindingChange, FindingChanges};
+use crate::state::{InstanceEntry, PublishedState};
 
 /// The handle to the thread.
 #[derive(Debug)]
@@ -31,14 +32,19 @@ struct Triggers {
 
 impl AuditWorker {
     /// Starts the thread, which never ends. All instances are audited within `interval`.
-    pub(crate) fn start(audit: Arc<Audit>, interval: Duration) -> std::io::Result<Self> {
+    /// Puts findings that appear or go into `changes`.
+    pub(crate) fn start(
+        audit: Arc<Audit>,
+        interval: Duration,
+        changes: FindingChanges,
+    ) -> std::io::Result<Self> {
         let triggers = Arc::new(Triggers {
             due: Mutex::default(),
             wakeup: Condvar::new(),
             interval_secs: AtomicU64::new(interval.as_secs()),
         });
         let shared = Arc::clone(&triggers);
-        spawn_worker("audit", move |heartbeat| run(&shared, &audit, heartbeat))?;
+        spawn_worker("audit", move |heartbeat| run(&shared, &audit, changes, heartbeat))?;
         Ok(Self { triggers })
     }
 
@@ -56,8 +62,8 @@ impl AuditWorker {
     }
 }
 
-fn run(triggers: &Triggers, audit: &Audit, heartbeat: &Heartbeat) -> ! {
-    let mut logged = LoggedFindings::default();
+fn run(triggers: &Triggers, audit: &Audit, changes: FindingChanges, heartbeat: &Heartbeat) -> ! {
+    let mut open = OpenFindings { by_instance: BTreeMap::new(), changes };
     let mut query = NetnsQuery::open().ok();
     let mut periodic = PeriodicAudit::new(Instant::now());
     loop {
@@ -65,7 +71,7 @@ fn run(triggers: &Triggers, audit: &Audit, heartbeat: &Heartbeat) -> ! {
         let interval = Duration::from_secs(triggers.interval_secs.load(Ordering::Relaxed));
         let share = {
             let view = audit.store.view();
-            logged.retain(|id| view.entries.contains_key(id));
+            open.retain(|id| view.entries.contains_key(id));
             if periodic.next_step <= Instant::now() {
                 due.extend(rechecks(with_findings(&view), Instant::now()));
             }
@@ -78,7 +84,7 @@ fn run(triggers: &Triggers, audit: &Audit, heartbeat: &Heartbeat) -> ! {
             // An instance that has changed meanwhile has no current result, and is audited again soon.
             let Some(entry) = audit.store.entry(id) else { continue };
             let Some(result) = entry.current_audit() else { continue };
-            logged.log(id, &result.findings);
+            open.update(id, &entry, &result.findings);
         }
     }
 }
@@ -109,35 +115,63 @@ impl Triggers {
     }
 }
 
-/// The names of the findings that were logged and are not over, by instance.
-#[derive(Debug, Default)]
-struct LoggedFindings(BTreeMap<InstanceId, Vec<&'static str>>);
+/// The findings that are open, by instance.
+#[derive(Debug)]
+struct OpenFindings {
+    by_instance: BTreeMap<InstanceId, Vec<DatedFinding>>,
+    changes: FindingChanges,
+}
 
-impl LoggedFindings {
+impl OpenFindings {
+    /// Closes the findings of instances that are not followed any more.
     fn retain(&mut self, is_followed: impl Fn(&InstanceId) -> bool) {
-        self.0.retain(|id, _| is_followed(id));
+        let gone: Vec<InstanceId> =
+            self.by_instance.keys().filter(|id| !is_followed(id)).cloned().collect();
+        for id in gone {
+            for finding in self.by_instance.remove(&id).unwrap_or_default() {
+                self.close(&id, finding);
+            }
+        }
     }
 
-    /// Logs the findings that are new, and those that are over.
-    fn log(&mut self, id: &InstanceId, findings: &[DatedFinding]) {
-        let known = self.0.remove(id).unwrap_or_default();
-        let mut names = Vec::new();
-        for DatedFinding { finding, .. } in findings {
-            let (name, severity) = (finding.name, finding.severity.as_str());
-            if names.contains(&name) {
+    /// Opens the findings that are new, and closes those that are over. During a failover, kernel, agent and monitor
+    /// change at different moments: a finding that is too young is left for the next audit.
+    fn update(&mut self, id: &InstanceId, entry: &InstanceEntry, findings: &[DatedFinding]) {
+        let known = self.by_instance.remove(id).unwrap_or_default();
+        let mut open: Vec<DatedFinding> = Vec::new();
+        for dated in findings {
+            let is_named = |other: &DatedFinding| other.finding.name == dated.finding.name;
+            if open.iter().any(is_named) {
                 continue;
             }
-            if !known.contains(&name) {
-                let detail = finding.text.as_str();
-                tracing::warn!(instance = %id, finding = name, severity, detail, "audit finding");
+            if let Some(known) = known.iter().find(|known| is_named(known)) {
+                open.push(known.clone());
+            } else if !dated.is_young(entry) {
+                self.open(id, dated.clone());
+                open.push(dated.clone());
             }
-            names.push(name);
         }
-        for name in known.into_iter().filter(|name| !names.contains(name)) {
-            tracing::info!(instance = %id, finding = name, "audit finding is over");
+        let is_over =
+            |known: &DatedFinding| !open.iter().any(|open| open.finding.name == known.finding.name);
+        for finding in known.into_iter().filter(is_over) {
+            self.close(id, finding);
         }
-        if !names.is_empty() {
-            self.0.insert(id.clone(), names);
+        if !open.is_empty() {
+            self.by_instance.insert(id.clone(), open);
         }
+    }
+
+    fn open(&self, id: &InstanceId, finding: DatedFinding) {
+        let (name, severity) = (finding.finding.name, finding.finding.severity.as_str());
+        let detail = finding.finding.text.as_str();
+        tracing::warn!(instance = %id, finding = name, severity, detail, "audit finding");
+        let (instance, state) = (id.clone(), FindingState::Open);
+        self.changes.push(FindingChange { instance, finding, state });
+    }
+
+    fn close(&self, id: &InstanceId, finding: DatedFinding) {
+        tracing::info!(instance = %id, finding = finding.finding.name, "audit finding is over");
+        let (instance, state) = (id.clone(), FindingState::Closed);
+        self.changes.push(FindingChange { instance, finding, state });
     }
 }

@@ -37,6 +37,7 @@ impl Node {
             }
         }
         self.publish_delivery(report);
+        self.publish_delivery_event(report);
     }
 
     /// `is_complete`: all targets of the stage have received the notification, so the stage has a latency.

@@ -67,6 +67,7 @@ impl Node {
     /// Writes the current state of every instance, because the history has lost transitions or begins with an
     /// empty file. Otherwise the next run would compare with an old state, and repeat or omit deliveries.
     fn restate(&self) {
+        self.history.store_silences(self.silences.rows());
         for (id, entry) in &self.store.view().entries {
             let role = entry.role.as_str().to_owned();
             let mut latencies = entry.latencies;

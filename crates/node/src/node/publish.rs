@@ -134,9 +134,8 @@ impl Node {
         let stored = self.stored_role(&change);
         let reconciled = reconcile(&observed, stored, known.as_ref().map(|known| known.since));
         let addresses = change.addresses;
-        self.seq += 1;
         let transition = Arc::new(Transition {
-            seq: self.seq,
+            seq: self.next_seq(),
             at,
             read_at,
             instance: change.instance,
@@ -151,6 +150,7 @@ impl Node {
         let since = reconciled.since();
         self.store.insert(InstanceEntry { addresses, since, latencies, ..entry });
         self.publish_transition(&transition, &latencies);
+        self.publish_transition_event(&transition, &latencies);
         let counters = &self.store.counters;
         counters.transitions.fetch_add(1, Ordering::Relaxed);
         counters.superseded.fetch_add(superseded as u64, Ordering::Relaxed);

@@ -26,6 +26,7 @@ impl Node {
                 self.store.set_health(HealthTopic::Configuration, Some(error));
             }
         }
+        self.publish_health();
         service::notify("READY=1");
     }
 

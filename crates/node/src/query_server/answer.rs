@@ -16,7 +16,7 @@ use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::process::release_spare_heap;
 
 use super::{QueryContext, QuerySource, RefusalReason, refusal, reports, write_line};
-use crate::audit::{DatedFinding, GRACE};
+use crate::audit::DatedFinding;
 use crate::selection::Selection;
 use crate::state::{HealthProblem, HealthTopic, InstanceEntry, PublishedState};
 use crate::transition::{latencies_json, millis, time_text};
@@ -315,9 +315,7 @@ fn doctor(context: &QueryContext) -> Value {
         let audit = entry.current_audit();
         for aged in audit.map(|audit| &*audit.findings).unwrap_or_default() {
             // During a failover, kernel, agent and monitor change at different moments, so a new finding is no problem.
-            let is_young = aged.since.elapsed().is_ok_and(|age| age < GRACE)
-                && entry.since.elapsed().is_ok_and(|age| age < GRACE);
-            if is_young {
+            if aged.is_young(entry) {
                 young += 1;
             } else {
                 findings.push(finding(Some(id.as_str()), aged));

@@ -1,0 +1,226 @@
+//! Events as documents of the API, made from live transitions, deliveries and findings, and from rows of the history.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use vipwatch_api::{
+    DeliveryEvent, Event, FindingEvent, FindingItem, FindingSeverity, FindingState, LatencyMap,
+    RemovedEvent, Schema, Timestamp, TransitionEvent, VirtualAddress, timestamp_from_millis,
+};
+use vipwatch_core::audit::Severity;
+use vipwatch_history::{HistoryEntry, Latencies, Record, SequenceEntry, Stage};
+use vipwatch_linux::clock::unix_millis;
+
+use crate::audit::DatedFinding;
+use crate::discovery::InstanceConfig;
+use crate::notify::outlet::DeliveryReport;
+use crate::state::{HealthProblem, HealthTopic};
+use crate::transition::Transition;
+
+/// The word for a role that stands for an instance that is no longer configured.
+pub const REMOVED: &str = "removed";
+
+/// The source of the events that the node itself makes.
+const SOURCE: &str = "node";
+
+/// The name of a node and the epoch of its history: the parts that all its events have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeIdentity {
+    /// The name of the node.
+    pub node: Arc<str>,
+    /// The epoch of the history.
+    pub epoch: Arc<str>,
+}
+
+impl NodeIdentity {
+    /// The event of a transition. `stages` deliver it; a notification has none.
+    pub fn transition(
+        &self,
+        transition: &Transition,
+        latencies: &Latencies,
+        stages: &[Stage],
+    ) -> TransitionEvent {
+        let record = transition.record();
+        let mut event = self.recorded_transition(&record, latencies, Some(&transition.instance));
+        event.stages = stages.iter().map(|stage| stage.word().to_owned()).collect();
+        event
+    }
+
+    /// The event of a row of the history. `instance` is its configuration, if it is still configured.
+    pub fn recorded(
+        &self,
+        entry: &SequenceEntry,
+        instance: Option<&InstanceConfig>,
+    ) -> Option<Event> {
+        match entry {
+            SequenceEntry::Transition(row) if row.record.to == REMOVED => {
+                Some(Event::Removed(self.removed(&row.record)))
+            }
+            SequenceEntry::Transition(row) => {
+                let HistoryEntry { record, latencies } = &**row;
+                Some(Event::Transition(Box::new(
+                    self.recorded_transition(record, latencies, instance),
+                )))
+            }
+            // A document of another release may be unreadable; the client then misses it.
+            SequenceEntry::Event(row) => Event::from_data(&row.name, &row.body)?.ok(),
+        }
+    }
+
+    /// The event of an instance that is no longer configured, from its row of the history.
+    pub fn removed(&self, record: &Record) -> RemovedEvent {
+        RemovedEvent {
+            schema: Schema::Removed,
+            node: self.node.to_string(),
+            epoch: self.epoch.to_string(),
+            source: SOURCE.to_owned(),
+            seq: record.seq,
+            at: timestamp_from_millis(record.at),
+            id: record.instance.clone(),
+            netns: record.netns.clone(),
+            from: record.from.clone(),
+        }
+    }
+
+    fn recorded_transition(
+        &self,
+        record: &Record,
+        latencies: &Latencies,
+        instance: Option<&InstanceConfig>,
+    ) -> TransitionEvent {
+        let addresses = instance.map(deciding_addresses);
+        let record = record.clone();
+        TransitionEvent {
+            schema: Schema::Transition,
+            node: self.node.to_string(),
+            epoch: self.epoch.to_string(),
+            source: SOURCE.to_owned(),
+            seq: record.seq,
+            at: timestamp_from_millis(record.at),
+            id: record.instance,
+            netns: record.netns,
+            origin: instance.map_or("", |instance| instance.origin.word()).to_owned(),
+            from: record.from,
+            to: record.to,
+            cause: record.cause,
+            reason: record.reason,
+            addresses: addresses.unwrap_or_default(),
+            latencies: latency_map(latencies),
+            stages: Vec::new(),
+        }
+    }
+
+    /// The event of a delivery.
+    pub(crate) fn delivery(&self, seq: i64, report: &DeliveryReport) -> DeliveryEvent {
+        DeliveryEvent {
+            schema: Schema::Delivery,
+            node: self.node.to_string(),
+            epoch: self.epoch.to_string(),
+            seq,
+            at: time(SystemTime::now()),
+            id: report.instance.to_string(),
+            notification: report.seq,
+            stage: report.stage.word().to_owned(),
+            target: report.target.clone(),
+            micros: report.micros,
+            error: report.outcome.clone().err(),
+            is_final: report.is_final,
+        }
+    }
+
+    /// The event of a finding that has appeared or gone.
+    pub(crate) fn finding(
+        &self,
+        seq: i64,
+        state: FindingState,
+        finding: FindingItem,
+    ) -> FindingEvent {
+        FindingEvent {
+            schema: Schema::Finding,
+            node: self.node.to_string(),
+            epoch: self.epoch.to_string(),
+            source: SOURCE.to_owned(),
+            seq,
+            at: time(SystemTime::now()),
+            id: finding.id.clone(),
+            state,
+            finding,
+        }
+    }
+}
+
+/// A time as the API writes it.
+pub fn time(at: SystemTime) -> Timestamp {
+    timestamp_from_millis(unix_millis(at))
+}
+
+/// The latencies by the words of their stages.
+pub fn latency_map(latencies: &Latencies) -> LatencyMap {
+    let known = Stage::ALL
+        .iter()
+        .filter_map(|stage| Some((stage.word().to_owned(), latencies.of(*stage)?)));
+    known.collect()
+}
+
+/// The addresses that decide the role, without their state.
+fn deciding_addresses(instance: &InstanceConfig) -> Vec<VirtualAddress> {
+    let watched = instance.watched();
+    let addresses = watched.iter().map(|(link, cidr)| VirtualAddress {
+        cidr: cidr.to_string(),
+        link: link.to_string(),
+        held: None,
+        state: None,
+        floating: false,
+    });
+    addresses.collect()
+}
+
+/// The severity as the API writes it.
+pub fn severity(severity: Severity) -> FindingSeverity {
+    match severity {
+        Severity::Broken => FindingSeverity::Broken,
+        Severity::Wrong => FindingSeverity::Wrong,
+        Severity::Odd => FindingSeverity::Odd,
+    }
+}
+
+/// A finding of the audit about the instance `id`.
+pub fn audit_finding(id: &str, dated: &DatedFinding) -> FindingItem {
+    let DatedFinding { finding, since } = dated;
+    FindingItem {
+        id: Some(id.to_owned()),
+        name: finding.name.to_owned(),
+        severity: severity(finding.severity),
+        text: finding.text.clone(),
+        hint: finding.hint.to_owned(),
+        since: Some(time(*since)),
+        silenced_until: None,
+    }
+}
+
+/// A problem of the node itself as a finding.
+pub fn health_finding(problem: &HealthProblem) -> FindingItem {
+    let hint = match problem.topic {
+        HealthTopic::Configuration => {
+            "correct the file and reload; `vipwatch config check` lists its errors"
+        }
+        HealthTopic::Receiver => "correct the cause and reload: monitors cannot report until then",
+        HealthTopic::Socket => "stop the other process and restart the node",
+        HealthTopic::History => {
+            "check that the disk is writable and has free space; the node retries by itself, and \
+             counts the transitions that are not recorded"
+        }
+        HealthTopic::OneSocket => {
+            "the node works, with more sockets; as root on Linux 4.20 or later it needs one"
+        }
+    };
+    FindingItem {
+        id: None,
+        name: format!("node-{}", problem.topic.word()),
+        severity: FindingSeverity::Wrong,
+        text: problem.text.clone(),
+        hint: hint.to_owned(),
+        since: Some(time(problem.since)),
+        silenced_until: None,
+    }
+}

@@ -1,0 +1,113 @@
+//! Publishes events: in the history, to the clients of the event stream, and findings to the targets.
+//!
+//! ORDER: every event of the node takes its sequence number here or in `publish`, on the main loop. So the order of the
+//! numbers is the order in which clients receive the events.
+
+use std::collections::btree_map::Entry;
+use std::time::SystemTime;
+
+use vipwatch_api::{FindingItem, FindingState};
+use vipwatch_core::{InstanceId, Moment};
+use vipwatch_history::{EventRecord, Latencies};
+use vipwatch_linux::clock;
+
+use super::Node;
+use crate::audit::FindingChange;
+use crate::event::{audit_finding, health_finding};
+use crate::notify::outlet::DeliveryReport;
+use crate::transition::{Transition, millis};
+
+impl Node {
+    /// The sequence number of the next event.
+    pub(super) fn next_seq(&mut self) -> i64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    /// Sends a transition to the clients. The history has it as a transition.
+    pub(super) fn publish_transition_event(&self, transition: &Transition, latencies: &Latencies) {
+        let Transition { seq, instance, .. } = transition;
+        self.store.events.publish(*seq, "transition", Some(&instance.id), || {
+            let stages = self.notifier.expected(transition);
+            to_json(&self.identity.transition(transition, latencies, &stages))
+        });
+    }
+
+    /// Records the result of an attempt to deliver, and sends it to the clients.
+    pub(super) fn publish_delivery_event(&mut self, report: &DeliveryReport) {
+        let seq = self.next_seq();
+        let body = to_json(&self.identity.delivery(seq, report));
+        self.publish_recorded("delivery", Some(&report.instance), body);
+    }
+
+    /// Publishes the findings that have appeared or gone: those of the audit, and those about the node itself.
+    pub(super) fn publish_findings(&mut self) {
+        for FindingChange { instance, finding, state } in self.finding_changes.take_all() {
+            let item = audit_finding(instance.as_str(), &finding);
+            self.publish_finding(Some(&instance), item, state);
+        }
+    }
+
+    /// Publishes the problems of the node itself that have appeared or gone.
+    pub(super) fn publish_health(&mut self) {
+        let problems = self.store.health_problems();
+        let is_over = |topic: &_| !problems.iter().any(|problem| problem.topic == *topic);
+        let over: Vec<_> =
+            self.open_health.keys().copied().filter(|topic| is_over(topic)).collect();
+        for topic in over {
+            if let Some(item) = self.open_health.remove(&topic) {
+                self.publish_finding(None, item, FindingState::Closed);
+            }
+        }
+        for problem in problems {
+            if let Entry::Vacant(vacant) = self.open_health.entry(problem.topic) {
+                let item = vacant.insert(health_finding(&problem)).clone();
+                self.publish_finding(None, item, FindingState::Open);
+            }
+        }
+    }
+
+    fn publish_finding(
+        &mut self,
+        instance: Option<&InstanceId>,
+        mut item: FindingItem,
+        state: FindingState,
+    ) {
+        let until = self.silences.until(instance, SystemTime::now());
+        item.silenced_until = until.map(crate::event::time);
+        let seq = self.next_seq();
+        let body = to_json(&self.identity.finding(seq, state, item));
+        self.publish_recorded("finding", instance, body);
+    }
+
+    /// Records the event with the last sequence number, and sends it to the clients.
+    fn publish_recorded(&self, name: &'static str, instance: Option<&InstanceId>, body: String) {
+        let (seq, at) = (self.seq, millis(SystemTime::now()));
+        self.store.events.publish(seq, name, instance, || body.clone());
+        let instance = instance.map(ToString::to_string);
+        self.history.record_event(EventRecord { seq, at, name: name.to_owned(), instance, body });
+    }
+
+    /// When the next silence ends.
+    pub(super) fn silence_due(&self) -> Option<Moment> {
+        let end = self.silences.next_end()?;
+        Some(clock::now() + end.duration_since(SystemTime::now()).unwrap_or_default())
+    }
+
+    /// Stores silences that were added or removed, and ends those that are over.
+    pub(super) fn update_silences(&mut self) {
+        let ended = self.silences.take_ended(SystemTime::now());
+        for silence in &ended {
+            let instance = silence.instance.as_deref().unwrap_or("all");
+            tracing::info!(silence = silence.number, instance, "silence is over");
+        }
+        let is_changed = self.silences.take_changes();
+        if is_changed || !ended.is_empty() {
+            self.history.store_silences(self.silences.rows());
+        }
+    }
+}
+
+fn to_json(document: &impl serde::Serialize) -> String {
+    serde_json::to_string(document).unwrap_or_default()
+}

@@ -1,0 +1,219 @@
+//! Silences: for a limited time, hooks and webhooks are not notified of transitions and findings of one instance, or of
+//! all. State files, agents and announcements do not know silences.
+//!
+//! The HTTP server adds and removes silences, the notifier asks for them, and the main loop stores each change in the
+//! history, so that a restart does not end them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use vipwatch_core::InstanceId;
+use vipwatch_history::SilenceRow;
+use vipwatch_linux::clock::{from_unix_millis, unix_millis};
+use vipwatch_linux::wake_queue::WakeQueue;
+
+/// Maximum number of silences at a time.
+const MAX_SILENCES: usize = 1000;
+
+/// Maximum length of a silence.
+pub const MAX_SILENCE: Duration = Duration::from_hours(24 * 30);
+
+/// Maximum length of the reason, in characters.
+pub const MAX_REASON_CHARS: usize = 500;
+
+/// Why a silence cannot be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SilenceError {
+    /// The reason is empty or too long.
+    #[error("the reason must have 1 to {MAX_REASON_CHARS} characters")]
+    InvalidReason,
+    /// The length is zero or too long.
+    #[error("a silence lasts from 1 second to 30 days")]
+    InvalidLength,
+    /// There are too many silences.
+    #[error("there are {MAX_SILENCES} silences already; remove one first")]
+    TooMany,
+}
+
+/// The silences of this node.
+#[derive(Debug)]
+pub struct Silences {
+    state: Mutex<SilenceState>,
+    /// BOUND: one entry for each request that adds or removes a silence. The main loop empties the queue in every turn.
+    changes: WakeQueue<()>,
+}
+
+#[derive(Debug, Default)]
+struct SilenceState {
+    /// By number.
+    rows: Vec<SilenceRow>,
+    /// The number of the last silence.
+    last_number: i64,
+}
+
+impl Silences {
+    /// The silences that the last run stored.
+    pub fn new(stored: Vec<SilenceRow>) -> io::Result<Self> {
+        let last_number = stored.iter().map(|row| row.number).max().unwrap_or(0);
+        let state = Mutex::new(SilenceState { rows: stored, last_number });
+        Ok(Self { state, changes: WakeQueue::new()? })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SilenceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a silence for `instance`, or for all instances and the node.
+    pub fn add(
+        &self,
+        instance: Option<&InstanceId>,
+        length: Duration,
+        reason: &str,
+        created_by: &str,
+    ) -> Result<SilenceRow, SilenceError> {
+        if reason.trim().is_empty() || reason.chars().count() > MAX_REASON_CHARS {
+            return Err(SilenceError::InvalidReason);
+        }
+        if length < Duration::from_secs(1) || length > MAX_SILENCE {
+            return Err(SilenceError::InvalidLength);
+        }
+        let now = SystemTime::now();
+        let mut state = self.lock();
+        state.rows.retain(|row| row.until > unix_millis(now));
+        if state.rows.len() >= MAX_SILENCES {
+            return Err(SilenceError::TooMany);
+        }
+        state.last_number += 1;
+        let row = SilenceRow {
+            number: state.last_number,
+            instance: instance.map(ToString::to_string),
+            created_at: unix_millis(now),
+            until: unix_millis(now + length),
+            reason: reason.to_owned(),
+            created_by: created_by.to_owned(),
+        };
+        state.rows.push(row.clone());
+        drop(state);
+        self.changes.push(());
+        Ok(row)
+    }
+
+    /// Ends a silence; false if there is none with this number.
+    pub fn remove(&self, number: i64) -> bool {
+        let mut state = self.lock();
+        let before = state.rows.len();
+        state.rows.retain(|row| row.number != number);
+        let is_removed = state.rows.len() < before;
+        drop(state);
+        if is_removed {
+            self.changes.push(());
+        }
+        is_removed
+    }
+
+    /// The silences that are in force at `now`, by number.
+    pub fn in_force(&self, now: SystemTime) -> Vec<SilenceRow> {
+        let now = unix_millis(now);
+        self.lock().rows.iter().filter(|row| row.until > now).cloned().collect()
+    }
+
+    /// Whether a silence covers `instance` at `now`.
+    pub fn covers(&self, instance: &InstanceId, now: SystemTime) -> bool {
+        self.until(Some(instance), now).is_some()
+    }
+
+    /// When the last silence that covers `instance` ends, or that covers the node for `None`; `None` if there is none.
+    pub fn until(&self, instance: Option<&InstanceId>, now: SystemTime) -> Option<SystemTime> {
+        let now = unix_millis(now);
+        let state = self.lock();
+        let in_force = state.rows.iter().filter(|row| row.until > now);
+        let covering = in_force.filter(|row| {
+            let id = row.instance.as_deref();
+            id.is_none() || id == instance.map(InstanceId::as_str)
+        });
+        covering.map(|row| row.until).max().map(from_unix_millis)
+    }
+
+    /// When the next silence ends; `None` if there is none.
+    pub fn next_end(&self) -> Option<SystemTime> {
+        self.lock().rows.iter().map(|row| row.until).min().map(from_unix_millis)
+    }
+
+    /// Removes the silences that have ended, and returns them.
+    pub fn take_ended(&self, now: SystemTime) -> Vec<SilenceRow> {
+        let now = unix_millis(now);
+        self.lock().rows.extract_if(.., |row| row.until <= now).collect()
+    }
+
+    /// Whether silences were added or removed since the last call.
+    pub(crate) fn take_changes(&self) -> bool {
+        !self.changes.take_all().is_empty()
+    }
+
+    /// All silences, to store them.
+    pub(crate) fn rows(&self) -> Vec<SilenceRow> {
+        self.lock().rows.clone()
+    }
+}
+
+impl AsFd for Silences {
+    /// Readable after a change.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.changes.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> InstanceId {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_silence_covers_its_instance_until_it_ends() {
+        let silences = Silences::new(Vec::new()).unwrap();
+        let hour = Duration::from_hours(1);
+        silences.add(Some(&id("a")), hour, "upgrade", "root").unwrap();
+        let now = SystemTime::now();
+        assert!(silences.covers(&id("a"), now) && !silences.covers(&id("b"), now));
+        assert!(silences.until(None, now).is_none(), "the node is not silenced");
+        assert!(silences.take_changes() && !silences.take_changes());
+        let later = now + hour * 2;
+        assert!(!silences.covers(&id("a"), later));
+        assert_eq!(silences.in_force(later), []);
+        assert_eq!(silences.take_ended(later).len(), 1);
+        assert_eq!((silences.take_ended(later), silences.next_end()), (vec![], None));
+    }
+
+    #[test]
+    fn a_silence_for_all_covers_every_instance_and_the_node_and_can_be_removed() {
+        let stored = Silences::new(Vec::new()).unwrap();
+        let row = stored.add(None, Duration::from_mins(1), "reboot", "root").unwrap();
+        let silences = Silences::new(vec![row]).unwrap();
+        let now = SystemTime::now();
+        assert!(silences.covers(&id("a"), now) && silences.until(None, now).is_some());
+        let second = silences.add(Some(&id("a")), Duration::from_mins(2), "x", "root").unwrap();
+        assert_eq!(second.number, 2, "a number of the last run is not used again");
+        assert!(silences.remove(1) && !silences.remove(1));
+        assert!(silences.covers(&id("a"), now) && !silences.covers(&id("b"), now));
+    }
+
+    #[test]
+    fn a_silence_without_a_reason_or_without_a_valid_length_is_refused() {
+        let silences = Silences::new(Vec::new()).unwrap();
+        let add = |length, reason: &str| silences.add(None, length, reason, "root").unwrap_err();
+        let minute = Duration::from_mins(1);
+        assert_eq!(add(minute, " "), SilenceError::InvalidReason);
+        assert_eq!(add(minute, &"x".repeat(501)), SilenceError::InvalidReason);
+        assert_eq!(add(Duration::ZERO, "x"), SilenceError::InvalidLength);
+        assert_eq!(add(MAX_SILENCE + minute, "x"), SilenceError::InvalidLength);
+        for _ in 0..MAX_SILENCES {
+            silences.add(None, minute, "x", "root").unwrap();
+        }
+        assert_eq!(add(minute, "x"), SilenceError::TooMany);
+    }
+}

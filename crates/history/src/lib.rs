@@ -1,14 +1,16 @@
 //! The history: every change of role (a transition), deliveries and findings, stored in SQLite.
 //!
 //! [`writer`] queues records and writes them in batches on its own thread; [`reader`] runs queries at
-//! the same time (SQLite's WAL mode); [`schema`] holds the file's tables, its format number and its
-//! migrations; [`event`] and [`silence`] hold one table each. Delivery of transitions to targets belongs to the node, not to this crate.
+//! the same time (SQLite's WAL mode); [`timeline`] streams transitions and the gaps between them; [`schema`]
+//! holds the file's tables, its format number and its migrations; [`event`] and [`silence`] hold one table each.
+//! Delivery of transitions to targets belongs to the node, not to this crate.
 
 mod event;
 mod schema;
 mod silence;
 
 pub mod reader;
+pub mod timeline;
 pub mod writer;
 
 use std::path::PathBuf;
@@ -16,6 +18,7 @@ use std::path::PathBuf;
 pub use event::{Epoch, EventRecord, SequenceEntry};
 pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader, RecorderRun};
 pub use silence::SilenceRow;
+pub use timeline::{GapReason, HistoryGap, HistoryItem, Timeline};
 pub use writer::{OpenedHistory, Retention, Writer};
 
 /// The name of the history file in the state directory.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
 use crate::{FILE, HistoryError, Latencies, Record, Stage, schema};
 
@@ -13,12 +13,32 @@ use crate::{FILE, HistoryError, Latencies, Record, Stage, schema};
 pub struct Query {
     /// The earliest time, in milliseconds since the Unix epoch; `None` for no limit.
     pub since: Option<i64>,
+    /// The latest time, in milliseconds since the Unix epoch; `None` for no limit.
+    pub until: Option<i64>,
+    /// Only transitions with a higher sequence number; `None` for no limit.
+    pub after: Option<i64>,
     /// The beginning of the instance ids, or one whole id if `exact`; `None` for all instances.
     pub instance: Option<String>,
     /// Whether `instance` is a complete instance id, not only the beginning of one.
     pub exact: bool,
-    /// The maximum number of transitions, counted from the latest; `None` for no limit.
+    /// The maximum number of transitions: the first ones after `after`, or without `after` the latest ones;
+    /// `None` for no limit.
     pub limit: Option<u64>,
+}
+
+impl Query {
+    pub(crate) fn earliest(&self) -> i64 {
+        self.since.unwrap_or(i64::MIN)
+    }
+
+    pub(crate) fn latest(&self) -> i64 {
+        self.until.unwrap_or(i64::MAX)
+    }
+
+    /// The limit for SQLite, which takes -1 for no limit.
+    pub(crate) fn sql_limit(&self) -> i64 {
+        self.limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(-1))
+    }
 }
 
 /// A transition with the latencies of its deliveries.
@@ -101,15 +121,18 @@ impl Reader {
         }
     }
 
-    /// The transitions that `query` selects, oldest first.
+    /// The transitions that `query` selects, oldest first, all in memory: for queries with a small limit.
+    /// [`Timeline`](crate::Timeline) streams them.
     pub fn transitions(&self, query: &Query) -> Result<Vec<HistoryEntry>, HistoryError> {
-        let mut statement = self.connection.prepare(transitions_sql(query))?;
-        let since = query.since.unwrap_or(i64::MIN);
+        let mut statement = self.connection.prepare(&transitions_sql(query))?;
         let instance = query.instance.as_deref().unwrap_or_default();
-        let limit = query.limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(-1));
-        let rows = statement.query_map(params![since, instance, limit], transition_from_row)?;
+        let (since, until) = (query.earliest(), query.latest());
+        let values = params![since, instance, query.sql_limit(), until, query.after.unwrap_or(0)];
+        let rows = statement.query_map(values, transition_from_row)?;
         let mut entries = rows.collect::<Result<Vec<_>, _>>()?;
-        entries.reverse();
+        if query.after.is_none() {
+            entries.reverse();
+        }
         Ok(entries)
     }
 
@@ -148,17 +171,29 @@ impl Reader {
     pub fn runs(&self) -> Result<Vec<RecorderRun>, HistoryError> {
         let mut statement =
             self.connection.prepare("SELECT began, seen, ended, dropped FROM run ORDER BY id")?;
-        let rows = statement.query_map([], |row| {
-            Ok(RecorderRun {
-                began: row.get(0)?,
-                seen: row.get(1)?,
-                ended: row.get(2)?,
-                dropped: row.get(3)?,
-            })
-        })?;
+        let rows = statement.query_map([], run)?;
         Ok(rows.collect::<Result<Vec<_>, _>>()?)
     }
+
+    /// The last run of the recorder; `None` if it has never run.
+    pub(crate) fn last_run(&self) -> Result<Option<RecorderRun>, HistoryError> {
+        let sql = "SELECT began, seen, ended, dropped FROM run ORDER BY id DESC LIMIT 1";
+        Ok(self.connection.query_row(sql, [], run).optional()?)
+    }
 }
+
+fn run(row: &Row<'_>) -> rusqlite::Result<RecorderRun> {
+    Ok(RecorderRun {
+        began: row.get(0)?,
+        seen: row.get(1)?,
+        ended: row.get(2)?,
+        dropped: row.get(3)?,
+    })
+}
+
+/// The columns that [`transition_from_row`] reads.
+pub(crate) const ENTRY_COLUMNS: &str = "seq, at, instance, netns, from_role, to_role, cause, reason, \
+     file_us, announce_us, hook_us, webhook_us, agent_us";
 
 /// A row of `transition` with its columns in the order of the table.
 pub(crate) fn transition_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<HistoryEntry> {
@@ -224,26 +259,24 @@ pub(crate) fn open_without_writing(path: &Path) -> Option<Connection> {
     Some(connection)
 }
 
-/// The SQL statement of `query`: ?1 is the earliest time, ?2 the instance id or its beginning, ?3 the
-/// limit. Each kind of query has its own statement, because SQLite does not use the index
-/// `change_by_instance` for a condition with `OR`.
-fn transitions_sql(query: &Query) -> &'static str {
-    macro_rules! select {
-        ($condition:literal) => {
-            concat!(
-                "SELECT seq, at, instance, netns, from_role, to_role, cause, reason, \
-                 file_us, announce_us, hook_us, webhook_us, agent_us FROM transition WHERE ",
-                $condition,
-                " ORDER BY seq DESC LIMIT ?3"
-            )
-        };
-    }
-    match &query.instance {
-        Some(_) if query.exact => select!("instance = ?2 AND at >= ?1"),
-        // U+10FFFF sorts after every character that an id can contain.
-        Some(_) => select!("instance >= ?2 AND instance < ?2 || char(1114111) AND at >= ?1"),
-        None => select!("at >= ?1 AND ?2 = ''"),
-    }
+/// The SQL statement of `query`: ?1 and ?4 are the earliest and the latest time, ?2 the instance id or its
+/// beginning, ?3 the limit, ?5 the sequence number before the first one. Each kind of query has its own
+/// statement, because SQLite does not use the index `change_by_instance` for a condition with `OR`.
+fn transitions_sql(query: &Query) -> String {
+    let condition = match &query.instance {
+        Some(_) if query.exact => "instance = ?2 AND seq > ?5 AND at >= ?1 AND at <= ?4",
+        // U+10FFFF sorts after every character that an id can contain. The plus signs keep SQLite from using
+        // another index, which would read the rows of all instances.
+        Some(_) => {
+            "instance >= ?2 AND instance < ?2 || char(1114111) \
+             AND +seq > ?5 AND +at >= ?1 AND +at <= ?4"
+        }
+        None => "?2 = '' AND seq > ?5 AND at >= ?1 AND at <= ?4",
+    };
+    let order = if query.after.is_some() { "ASC" } else { "DESC" };
+    format!(
+        "SELECT {ENTRY_COLUMNS} FROM transition WHERE {condition} ORDER BY seq {order} LIMIT ?3"
+    )
 }
 
 #[cfg(test)]
@@ -317,6 +350,9 @@ mod tests {
         };
         assert_eq!(times(Query::default()), [10, 20, 30, 40]);
         assert_eq!(times(Query { since: Some(20), ..Query::default() }), [20, 30, 40]);
+        assert_eq!(times(Query { until: Some(20), ..Query::default() }), [10, 20]);
+        let after = Query { after: Some(10), limit: Some(2), ..Query::default() };
+        assert_eq!(times(after), [20, 30], "the first ones after that number");
         let web = Some("web".to_owned());
         assert_eq!(times(Query { instance: web.clone(), ..Query::default() }), [10, 20, 40]);
         assert_eq!(times(Query { instance: web, limit: Some(2), ..Query::default() }), [20, 40]);
@@ -332,11 +368,12 @@ mod tests {
         let plan = |query: &Query| -> Vec<String> {
             let explain = format!("EXPLAIN QUERY PLAN {}", transitions_sql(query));
             let mut statement = reader.connection.prepare(&explain).unwrap();
-            let rows = statement.query_map(params![0, "a", 20], |row| row.get(3)).unwrap();
+            let values = params![0, "a", 20, 9, 0];
+            let rows = statement.query_map(values, |row| row.get(3)).unwrap();
             rows.collect::<Result<_, _>>().unwrap()
         };
         let one = Query { instance: Some("a".to_owned()), exact: true, ..Query::default() };
-        let expected = "SEARCH transition USING INDEX change_by_instance (instance=?)";
+        let expected = "SEARCH transition USING INDEX change_by_instance (instance=? AND seq>?)";
         assert_eq!(plan(&one), [expected], "the index has the order: SQLite does not sort");
         let several = plan(&Query { exact: false, ..one });
         let expected =

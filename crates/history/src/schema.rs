@@ -2,7 +2,7 @@
 //!
 //! `PRAGMA user_version` holds the format number. [`prepare`] migrates an earlier format in one
 //! transaction and refuses a later one. A reader cannot migrate: [`name_old_tables`] lets it query a
-//! file of the format before.
+//! file of an earlier format.
 
 use std::path::Path;
 
@@ -87,19 +87,32 @@ CREATE INDEX standing_by_seq ON standing (seq);
 /// SQLite renames the row of `change` in `sqlite_sequence` too, so no sequence number is reused. The indexes keep
 /// their names, because SQLite cannot rename an index, and building a million entries anew needs disk space and
 /// time that a node may not have at its start.
-const TO_4: &str = "
+pub(crate) const TO_4: &str = "
 ALTER TABLE change RENAME TO transition;
 ALTER TABLE standing RENAME TO role;
 ";
 
-/// Migrates format 4 to 5: adds events with their epoch, and silences.
-const TO_5: &[&str] = &[crate::event::CREATE, crate::silence::CREATE];
+/// Migrates format 4 to 5: adds events with their epoch, silences, and the places of gaps.
+const TO_5: &[&str] = &[crate::event::CREATE, crate::silence::CREATE, crate::timeline::CREATE];
 
 /// Gives the tables of format 3 the names of format 4, for this connection only.
 const NAMES_OF_3: &str = "
 PRAGMA temp_store = MEMORY;
 CREATE TEMP VIEW transition AS SELECT * FROM main.change;
 CREATE TEMP VIEW role AS SELECT * FROM main.standing;
+";
+
+/// Adds to format 4 the columns and tables of format 5, for this connection only.
+const NAMES_OF_4: &str = "
+PRAGMA temp_store = MEMORY;
+CREATE TEMP VIEW run AS SELECT id, began, seen, ended, dropped, coalesce(
+    (SELECT seq FROM transition WHERE at < began ORDER BY at DESC, seq DESC LIMIT 1), 0) AS after_seq
+    FROM main.run;
+CREATE TEMP VIEW unrecorded AS
+    SELECT id, began AS from_at, seen AS until_at, coalesce(
+        (SELECT after_seq FROM run AS later WHERE later.id > run.id ORDER BY id LIMIT 1),
+        (SELECT max(seq) FROM transition), 0) AS until_seq, dropped AS count
+    FROM run WHERE dropped > 0;
 ";
 
 /// Sets the connection up for writing and migrates the file to the current format.
@@ -131,8 +144,12 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Hi
 /// old for that or later than this program's.
 pub(crate) fn name_old_tables(connection: &Connection, path: &Path) -> Result<(), HistoryError> {
     match version(connection, path)? {
-        WITHOUT_EVENTS | VERSION => Ok(()),
-        OLDEST_READABLE => Ok(connection.execute_batch(NAMES_OF_3)?),
+        VERSION => Ok(()),
+        WITHOUT_EVENTS => Ok(connection.execute_batch(NAMES_OF_4)?),
+        OLDEST_READABLE => {
+            connection.execute_batch(NAMES_OF_3)?;
+            Ok(connection.execute_batch(NAMES_OF_4)?)
+        }
         found => Err(HistoryError::TooOld { path: path.to_owned(), found }),
     }
 }

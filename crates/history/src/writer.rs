@@ -5,6 +5,7 @@
 //! owner of the writer [stores](Writer::store_last_role) the last role of every instance again.
 
 mod damage;
+mod dropped;
 mod recorder;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use vipwatch_linux::clock::unix_millis_now as now;
 use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::spawn_worker;
 
+use self::dropped::DroppedSpan;
 use self::recorder::Recorder;
 use crate::reader::{last_roles, open_without_writing};
 use crate::{
@@ -29,6 +31,9 @@ use crate::{
 
 /// Maximum number of messages that wait for the thread: more than a node has instances.
 const QUEUE_LENGTH: usize = 1 << 13;
+
+/// Time between two updates of `run.seen` in a history without transitions.
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The limits of the history. The recorder deletes the oldest transitions beyond any of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +113,8 @@ struct RoleRow {
 struct Health {
     /// The number of transitions that could not be recorded.
     dropped: AtomicU64,
+    /// The dropped transitions that the file does not mention yet; `None` if there are none.
+    dropped_span: Mutex<Option<DroppedSpan>>,
     /// Why the file cannot be opened or written; `None` if it can.
     failing: Mutex<Option<String>>,
     /// The new names of damaged files, since the last call of [`Writer::take_set_aside`].
@@ -117,6 +124,33 @@ struct Health {
     /// The highest sequence number of a transition or event that was not written, since the floor of the epoch was
     /// last raised; 0 if there is none.
     lost_seq: AtomicI64,
+}
+
+impl Health {
+    /// Counts dropped transitions and remembers when they happened.
+    fn add_dropped(&self, span: DroppedSpan) {
+        self.dropped.fetch_add(span.count, Ordering::Relaxed);
+        self.lost_seq.fetch_max(span.until_seq, Ordering::Relaxed);
+        self.restore_span(span);
+        self.is_outdated.store(true, Ordering::Relaxed);
+    }
+
+    /// Joins `span` with the dropped transitions that the file does not mention yet.
+    fn restore_span(&self, span: DroppedSpan) {
+        if let Ok(mut pending) = self.dropped_span.lock() {
+            *pending = Some(pending.map_or(span, |pending| pending.join(span)));
+        }
+    }
+
+    /// Whether transitions were dropped that the file does not mention yet.
+    fn has_span(&self) -> bool {
+        self.dropped_span.lock().is_ok_and(|span| span.is_some())
+    }
+
+    /// Takes the dropped transitions that the file does not mention yet.
+    fn take_span(&self) -> Option<DroppedSpan> {
+        self.dropped_span.lock().map_or(None, |mut span| span.take())
+    }
 }
 
 /// The handle of the thread that writes the history. Dropping it writes the queued rows and ends the thread.
@@ -148,12 +182,10 @@ impl Writer {
     /// Queues a transition without waiting. If the queue is full, the transition is counted as dropped,
     /// and the history stores that number.
     pub fn record(&self, record: Record, latencies: Latencies) {
-        let seq = record.seq;
+        let span = DroppedSpan::of(&record);
         let entry = Box::new(HistoryEntry { record, latencies });
         if !self.send(Message::InsertTransition(entry)) {
-            self.health.dropped.fetch_add(1, Ordering::Relaxed);
-            self.health.lost_seq.fetch_max(seq, Ordering::Relaxed);
-            self.health.is_outdated.store(true, Ordering::Relaxed);
+            self.health.add_dropped(span);
         }
     }
 
@@ -306,9 +338,7 @@ fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
     let mut connection = Connection::open(path).map_err(failed)?;
     schema::prepare(&mut connection, path)?;
     let roles = last_roles(&connection)?;
-    let killed = begin_run(&mut connection)?;
-    let last_seq = highest_possible_seq(&connection, killed.is_some())?;
-    reserve_seq(&connection, last_seq)?;
+    let (killed, last_seq) = begin_run(&mut connection)?;
     if killed.is_some() {
         // The killed run may have sent events that it had not written yet.
         event::raise_floor(&connection, last_seq)?;
@@ -339,18 +369,21 @@ fn read_only(path: &Path, error: &HistoryError) -> OpenedHistory {
     }
 }
 
-/// Inserts the row of this run. Returns the time at which the previous run was last seen, if it was killed.
-fn begin_run(connection: &mut Connection) -> Result<Option<i64>, HistoryError> {
+/// Inserts the row of this run. Returns the time at which the previous run was last seen, if it was killed, and the
+/// highest sequence number in use.
+fn begin_run(connection: &mut Connection) -> Result<(Option<i64>, i64), HistoryError> {
     let transaction = connection.transaction()?;
     let killed = transaction.query_row(
         "SELECT max(seen) FROM run WHERE id = (SELECT max(id) FROM run) AND ended IS NULL",
         [],
-        |row| row.get(0),
+        |row| row.get::<_, Option<i64>>(0),
     )?;
-    let time = now();
-    transaction.execute("INSERT INTO run (began, seen) VALUES (?1, ?1)", [time])?;
+    let last_seq = highest_possible_seq(&transaction, killed.is_some())?;
+    reserve_seq(&transaction, last_seq)?;
+    let insert = "INSERT INTO run (began, seen, after_seq) VALUES (?1, ?1, ?2)";
+    transaction.execute(insert, [now(), last_seq])?;
     transaction.commit()?;
-    Ok(killed)
+    Ok((killed, last_seq))
 }
 
 #[cfg(test)]

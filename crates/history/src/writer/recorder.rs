@@ -19,16 +19,15 @@ use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::damage::is_damaged;
+use super::dropped::DroppedSpan;
 use super::{
-    Health, Message, OpenedHistory, Retention, RoleRow, StageLatency, now, open_or_replace,
-    reserve_seq,
+    HEARTBEAT_INTERVAL, Health, Message, OpenedHistory, Retention, RoleRow, StageLatency, now,
+    open_or_replace, reserve_seq,
 };
 use crate::{EventRecord, HistoryEntry, HistoryError, Record, Stage, event, silence};
 
 /// Maximum number of messages in one transaction.
 const MAX_BATCH: usize = 1000;
-/// Time between two updates of `run.seen`, each of which also applies the retention limits.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_mins(1);
 /// Maximum number of rows that one statement deletes. The watchdog would take a thread that deletes a
 /// million rows at once for stalled.
 const MAX_DELETED_ROWS: i64 = 10_000;
@@ -113,10 +112,12 @@ impl Recorder {
             outcome = self.write(batch);
         }
         if outcome.is_err() {
-            self.health.dropped.fetch_add(transitions_in(batch), Ordering::Relaxed);
             let lost = batch.iter().map(Message::seq).max().unwrap_or(0);
             self.health.lost_seq.fetch_max(lost, Ordering::Relaxed);
-            self.health.is_outdated.store(true, Ordering::Relaxed);
+            match dropped_span(batch) {
+                Some(span) => self.health.add_dropped(span),
+                None => self.health.is_outdated.store(true, Ordering::Relaxed),
+            }
         }
         self.conclude(outcome);
     }
@@ -197,8 +198,29 @@ impl Recorder {
     }
 
     fn write(&mut self, batch: &[Message]) -> Result<(), HistoryError> {
+        let span = self.health.take_span();
+        let outcome = self.write_with_span(batch, span);
+        // An error keeps the span for the next batch.
+        if let (Err(_), Some(span)) = (&outcome, span) {
+            self.health.restore_span(span);
+        }
+        outcome
+    }
+
+    /// Writes the span of the transitions that were dropped before, and the batch, in one transaction.
+    fn write_with_span(
+        &mut self,
+        batch: &[Message],
+        span: Option<DroppedSpan>,
+    ) -> Result<(), HistoryError> {
         let lost = self.health.lost_seq.load(Ordering::Relaxed);
         let transaction = self.connection()?.transaction()?;
+        if let Some(span) = span {
+            span.insert(&transaction)?;
+        }
+        // The recorder ran at least until now: the bound of the gap if it is killed.
+        let seen = "UPDATE run SET seen = max(seen, ?1) WHERE id = (SELECT max(id) FROM run)";
+        transaction.execute(seen, [now()])?;
         let mut statements = Statements::prepare(&transaction)?;
         for message in batch {
             match message {
@@ -224,6 +246,10 @@ impl Recorder {
 
     /// Updates the row of this run and applies the retention limits.
     fn beat(&mut self, is_end: bool, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
+        if self.health.has_span() {
+            // No batch follows if no transition does.
+            self.write(&[])?;
+        }
         let time = now();
         let dropped =
             i64::try_from(self.health.dropped.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
@@ -248,6 +274,7 @@ impl Recorder {
             "DELETE FROM run WHERE seen < ?1 AND id < (SELECT max(id) FROM run)",
             [oldest],
         )?;
+        connection.execute("DELETE FROM unrecorded WHERE until_at < ?1", [oldest])?;
         let rows = match known {
             Some(rows) => rows.saturating_sub(expired),
             None => count_rows(connection)?,
@@ -281,6 +308,19 @@ impl Message {
 /// The number of transitions in a batch.
 fn transitions_in(batch: &[Message]) -> u64 {
     batch.iter().filter(|message| matches!(message, Message::InsertTransition(_))).count() as u64
+}
+
+/// The transitions of a batch that could not be written; `None` if it has none.
+fn dropped_span(batch: &[Message]) -> Option<DroppedSpan> {
+    let spans = batch.iter().filter_map(|message| match message {
+        Message::InsertTransition(entry) => Some(DroppedSpan::of(&entry.record)),
+        Message::SetLatency(_)
+        | Message::StoreLastRole(_)
+        | Message::InsertEvent(_)
+        | Message::StoreSilences(_)
+        | Message::CheckForDamage => None,
+    });
+    spans.reduce(DroppedSpan::join)
 }
 
 /// Statements that are prepared once for each batch.

@@ -205,10 +205,10 @@ fn show(context: &QueryContext, prefix: &str) -> Value {
     shown["addresses"] = addresses(&entry);
     let id = entry.instance.id.to_string();
     let query = Query {
-        since: None,
         instance: Some(id.clone()),
         exact: true,
         limit: Some(MAX_TIMELINE_ENTRIES),
+        ..Query::default()
     };
     let (timeline, error) = match read_history(context, |reader| reader.transitions(&query)) {
         Ok(changes) => (changes.iter().map(transition_json).collect(), None),
@@ -417,6 +417,7 @@ fn history(context: &QueryContext, question: &Value) -> Value {
             limit: Some(
                 question["limit"].as_u64().unwrap_or(MAX_HISTORY_ENTRIES).min(MAX_HISTORY_ENTRIES),
             ),
+            ..Query::default()
         };
         history_json(reader, &query, &context.node)
     };

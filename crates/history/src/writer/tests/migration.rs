@@ -1,6 +1,7 @@
 //! Tests of files of earlier formats: the writer migrates them, a reader queries them unmigrated.
 
 use super::*;
+use crate::{HistoryItem, Timeline};
 
 #[test]
 fn a_file_of_format_1_is_migrated_with_its_rows() {
@@ -139,8 +140,48 @@ fn a_reader_queries_a_file_of_format_3_without_modifying_it() {
     assert_eq!(std::fs::read(directory.path().join(FILE)).unwrap(), before);
 }
 
+/// Creates a file of format 4: the second run was killed, and the first one has dropped five transitions.
+fn create_format_4(directory: &Path) {
+    let connection = Connection::open(directory.join(FILE)).unwrap();
+    let steps = [schema::TO_1, schema::TO_2, schema::TO_3, schema::TO_4].concat();
+    connection.execute_batch(&steps).unwrap();
+    connection.pragma_update(None, "user_version", 4).unwrap();
+    let rows = "
+        INSERT INTO transition (seq, at, instance, to_role, cause) VALUES
+            (7, 11, 'a', 'backup', 'start'), (8, 29, 'a', 'primary', 'address'),
+            (20, 41, 'a', 'backup', 'start');
+        INSERT INTO run (began, seen, ended, dropped) VALUES
+            (10, 30, 30, 5), (40, 50, NULL, 0), (60, 70, 70, 0);";
+    connection.execute_batch(rows).unwrap();
+}
+
+/// The sequence numbers of the transitions and the bounds of the gaps between them.
+fn timeline(directory: &Path) -> Vec<String> {
+    let reader = Reader::open(directory).unwrap();
+    let items = Timeline::new(reader, Query { until: Some(65), ..Query::default() }).unwrap();
+    let text = |item: HistoryItem| match item {
+        HistoryItem::Transition(entry) => entry.record.seq.to_string(),
+        HistoryItem::Gap(gap) => {
+            format!("{} {}-{}", gap.reason.word(), gap.from, gap.until.unwrap_or(0))
+        }
+    };
+    items.map(|item| text(item.unwrap())).collect()
+}
+
 #[test]
-fn a_reader_that_cannot_create_files_queries_formats_3_and_4() {
+fn gaps_of_format_4_are_found_before_and_after_the_migration() {
+    let directory = tempfile::tempdir().unwrap();
+    create_format_4(directory.path());
+    let expected = ["7", "8", "dropped 10-30", "stopped 30-40", "20", "killed 50-60"];
+    assert_eq!(timeline(directory.path()), expected);
+    let keep = Retention { age: Duration::MAX, ..Retention::default() };
+    let (_writer, opened) = Writer::open(directory.path(), keep).unwrap();
+    assert_eq!(opened.open_error, None);
+    assert_eq!(timeline(directory.path()), expected);
+}
+
+#[test]
+fn a_reader_that_cannot_create_files_queries_earlier_formats_and_the_current_one() {
     for is_migrated in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         create_format_3(directory.path());

@@ -4,9 +4,12 @@ use std::fmt::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use ipnet::IpNet;
 use rustix::fs::Access;
-use vipwatch_core::{ErrorChain, Observation, SnapshotReason};
-use vipwatch_linux::monitor::{Monitor, MonitorEvent};
+use vipwatch_core::snapshot::{AddressFacts, Snapshot};
+use vipwatch_core::tracker::Tracker;
+use vipwatch_core::{ErrorChain, Observation, SnapshotReason, WatchedAddress};
+use vipwatch_linux::monitor::{Monitor, MonitorEvent, Scope};
 use vipwatch_linux::privilege::Identity;
 use vipwatch_outlets::advert_interval::advert_interval;
 
@@ -19,8 +22,9 @@ use crate::setup::{EnteredNetns, Setup};
 pub(crate) fn report(args: Args) -> Result<(), Failure> {
     let mut setup = Setup::resolve(args)?;
     let entered = setup.enter()?;
-    let problems = problems(&setup, entered);
-    let mut text = describe(&setup);
+    let snapshot = setup.watch.and_then(|watch| read_snapshot(watch.vip));
+    let problems = problems(&setup, &entered, snapshot.as_ref());
+    let mut text = describe(&setup, snapshot.as_ref());
     for problem in &problems {
         let _ = writeln!(text, "problem: {problem}");
     }
@@ -34,7 +38,7 @@ pub(crate) fn report(args: Args) -> Result<(), Failure> {
     Err(Failure::new(Code::No, format!("--check found {count} problem{plural}")))
 }
 
-fn describe(setup: &Setup) -> String {
+fn describe(setup: &Setup, snapshot: Option<&Snapshot>) -> String {
     let words = setup.word.words();
     let primary = words(vipwatch_core::NeutronState::Primary);
     let window = advert_interval(&setup.conf_dir.join("keepalived.conf"));
@@ -43,6 +47,7 @@ fn describe(setup: &Setup) -> String {
         ("router", setup.instance.to_string()),
         ("namespace", setup.netns.to_string()),
         ("watches", format!("{} on {}", setup.cidr, setup.link)),
+        ("state now", describe_state(setup, snapshot)),
         ("writes", setup.conf_dir.join("state").display().to_string()),
         ("tells", setup.socket.display().to_string()),
         ("word", format!("{primary} ({})", setup.word_source)),
@@ -67,6 +72,17 @@ fn describe(setup: &Setup) -> String {
     text
 }
 
+/// The state that a monitor would report now, in the word that the agent gets.
+fn describe_state(setup: &Setup, snapshot: Option<&Snapshot>) -> String {
+    match (setup.watch, snapshot) {
+        (None, _) => "backup (there is no valid address to watch)".to_owned(),
+        (Some(_), None) => "unknown: the kernel did not answer".to_owned(),
+        (Some(watch), Some(snapshot)) => {
+            setup.word.words()(Tracker::new(watch).state_in(snapshot)).to_owned()
+        }
+    }
+}
+
 fn describe_announcements(setup: &Setup) -> String {
     let Some((_, plan)) = setup.announce_plan else {
         return format!("nothing ({})", setup.announce.name());
@@ -85,22 +101,18 @@ fn describe_announcements(setup: &Setup) -> String {
     text
 }
 
-fn problems(setup: &Setup, entered: EnteredNetns) -> Vec<String> {
+fn problems(setup: &Setup, entered: &EnteredNetns, snapshot: Option<&Snapshot>) -> Vec<String> {
     let mut problems = Vec::new();
-    let EnteredNetns { monitor, announcer, .. } = entered;
-    if setup.watch.is_none() {
-        problems.push(format!(
+    match (setup.watch, snapshot) {
+        (None, _) => problems.push(format!(
             "--monitor_cidr {:?} is not an address with a prefix length; the state would always be backup",
             setup.cidr
-        ));
-    } else if let Some(false) = has_link(setup, monitor) {
-        problems.push(format!(
-            "there is no link {} in {} yet; the monitor would wait for it",
-            setup.link, setup.netns
-        ));
+        )),
+        (Some(watch), Some(snapshot)) => problems.extend(address_problem(setup, watch, snapshot)),
+        (Some(_), None) => problems.push("the kernel did not list the addresses".to_owned()),
     }
-    if let Err(error) = announcer {
-        problems.push(format!("nothing would be announced: {}", ErrorChain(&error)));
+    if let Err(error) = &entered.announcer {
+        problems.push(format!("nothing would be announced: {}", ErrorChain(error)));
     }
     let running = pid_file::running_monitor(&setup.pid_file, &setup.instance, &setup.started_by);
     if let Some(pid) = running {
@@ -122,9 +134,31 @@ fn problems(setup: &Setup, entered: EnteredNetns) -> Vec<String> {
     problems
 }
 
-/// Whether the watched link exists; `None` if the kernel did not answer.
-fn has_link(setup: &Setup, monitor: Option<Monitor>) -> Option<bool> {
-    let mut monitor = monitor?;
+/// Why the watched link cannot hold the watched address as it is now; `None` if it holds it, or has no such address.
+fn address_problem(setup: &Setup, watch: WatchedAddress, snapshot: &Snapshot) -> Option<String> {
+    let Setup { link: name, netns, .. } = setup;
+    let Some(link) = snapshot.links.iter().find(|link| link.name == watch.link) else {
+        return Some(format!(
+            "there is no link {name} in {netns} yet; the monitor would wait for it"
+        ));
+    };
+    let is_same_ip = |address: &&AddressFacts| {
+        address.target.link == link.link && address.target.ip == watch.vip.addr()
+    };
+    let mut held = snapshot.addresses.iter().filter(is_same_ip).map(|address| address.prefix);
+    let other = held.clone().next()?;
+    let is_held = held.any(|prefix| prefix == watch.vip.prefix_len());
+    (!is_held).then(|| {
+        format!(
+            "{name} holds {}/{other}, and --monitor_cidr is {}: with another prefix length the state is backup",
+            watch.vip.addr(), watch.vip
+        )
+    })
+}
+
+/// Reads all links and addresses of the namespace; `None` if the kernel did not answer.
+fn read_snapshot(vip: IpNet) -> Option<Snapshot> {
+    let mut monitor = Monitor::open(vip, Scope::All).ok()?;
     let mut events = Vec::new();
     monitor.request_snapshot(SnapshotReason::First).ok()?;
     // The kernel produces a dump while it is read. 64 reads are enough for a large namespace.
@@ -134,10 +168,8 @@ fn has_link(setup: &Setup, monitor: Option<Monitor>) -> Option<bool> {
             break;
         }
     }
-    events.iter().find_map(|event| match event {
-        MonitorEvent::Observed(Observation::Snapshot { snapshot, .. }) => {
-            Some(snapshot.links.iter().any(|link| link.name == setup.link))
-        }
+    events.into_iter().find_map(|event| match event {
+        MonitorEvent::Observed(Observation::Snapshot { snapshot, .. }) => Some(snapshot),
         _ => None,
     })
 }

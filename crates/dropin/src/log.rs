@@ -1,9 +1,10 @@
-//! Writes log lines in oslo.log's format, to a file and to syslog.
+//! Writes log lines in oslo.log's format, to a file and to syslog; in the foreground to standard error as well.
 //!
 //! The lines also go to syslog because the file is in the router's directory, which is deleted with the router
 //! (Neutron bug 1635629). This module escapes control characters, so that one message is one line.
 
 mod file;
+mod stderr;
 
 use std::fmt;
 use std::os::unix::net::UnixDatagram;
@@ -15,6 +16,7 @@ use vipwatch_linux::clock::{LocalTime, local_time, local_time_of};
 
 use self::file::LogFile;
 use crate::args::PROGRAM;
+use crate::daemon::RunMode;
 
 /// The name of the logger in each line, as in Neutron's Python monitors.
 const LOGGER: &str = "neutron.agent.l3.keepalived_state_change";
@@ -100,7 +102,7 @@ struct Line {
     text: String,
 }
 
-/// The log of a monitor: a file and syslog.
+/// The log of a monitor: a file, syslog, and standard error in the foreground.
 ///
 /// ORDER: [`MonitorLog::line`] only buffers a line and [`MonitorLog::flush`] writes it, so that the monitor acts on an
 /// event before it spends time on the log.
@@ -110,6 +112,8 @@ pub(crate) struct MonitorLog {
     /// `None` while the file cannot be opened.
     file: Option<LogFile>,
     syslog: Option<Syslog>,
+    /// A monitor in the foreground writes its lines to standard error, too.
+    mode: RunMode,
     is_debug: bool,
     pending: Vec<Line>,
     /// How many lines were dropped since the last flush because `pending` was full.
@@ -119,9 +123,15 @@ pub(crate) struct MonitorLog {
 impl MonitorLog {
     /// Opens the log. It must be called after the process has become the user that writes the file. If the file cannot
     /// be opened, the error goes to syslog and every flush tries again; the monitor runs without the file.
-    pub(crate) fn open(path: PathBuf, syslog: Option<Facility>, is_debug: bool) -> Self {
+    pub(crate) fn open(
+        path: PathBuf,
+        syslog: Option<Facility>,
+        mode: RunMode,
+        is_debug: bool,
+    ) -> Self {
         let syslog = syslog.and_then(Syslog::open);
-        let mut log = Self { path, file: None, syslog, is_debug, pending: Vec::new(), dropped: 0 };
+        let pending = Vec::new();
+        let mut log = Self { path, file: None, syslog, mode, is_debug, pending, dropped: 0 };
         log.reopen();
         log
     }
@@ -136,6 +146,11 @@ impl MonitorLog {
                 let message = format!("cannot open log file {}: {error}", self.path.display());
                 if let Some(syslog) = &self.syslog {
                     syslog.send(Level::Error, local_time(), &one_line(&message));
+                }
+                if self.mode == RunMode::Foreground {
+                    let text = one_line(&message);
+                    let line = file_line(local_time(), std::process::id(), Level::Error, &text);
+                    stderr::write_line(&line);
                 }
             }
         }
@@ -173,7 +188,11 @@ impl MonitorLog {
             if let Some(syslog) = &self.syslog {
                 syslog.send(level, time, &text);
             }
-            lines.push_str(&file_line(time, std::process::id(), level, &text));
+            let line = file_line(time, std::process::id(), level, &text);
+            if self.mode == RunMode::Foreground {
+                stderr::write_line(&line);
+            }
+            lines.push_str(&line);
         }
         if let Some(file) = &mut self.file {
             // A write error, such as a full disk, must not stop the monitor, and there is no other file to log it to.
@@ -282,7 +301,7 @@ mod tests {
     fn lines_are_written_at_the_flush_and_dropped_lines_are_counted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let mut log = MonitorLog::open(path.clone(), None, false);
+        let mut log = MonitorLog::open(path.clone(), None, RunMode::Daemon, false);
         for number in 0..MAX_PENDING_LINES + 3 {
             log.line(Level::Info, format_args!("line {number}"));
         }

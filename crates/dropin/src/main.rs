@@ -55,5 +55,5 @@ fn start(args: Args, mode: RunMode) -> Result<(), Failure> {
     }
     let mut setup = Setup::resolve(args)?;
     let entered = setup.enter()?;
-    daemon::launch(mode, || RouterMonitor::prepare(&setup, entered), RouterMonitor::run)
+    daemon::launch(mode, || RouterMonitor::prepare(&setup, mode, entered), RouterMonitor::run)
 }

@@ -162,9 +162,13 @@ const OPERATOR: &[Opt] = &[
     switch(
         "foreground",
         OptionKind::Foreground,
-        "stay in the foreground, for containers and systemd",
+        "stay in the foreground and log to standard error as well, for containers and systemd",
     ),
-    switch("check", OptionKind::Check, "print the settings and any problems, and exit"),
+    switch(
+        "check",
+        OptionKind::Check,
+        "print the settings, the current state and any problems, and exit",
+    ),
     short('h', switch("help", OptionKind::Help, "print this and exit")),
     switch("version", OptionKind::Version, "print the version and exit"),
 ];

@@ -16,6 +16,7 @@ use vipwatch_linux::signal::{Signal, Signals};
 use vipwatch_outlets::agent::AgentSettings;
 
 use crate::args::PROGRAM;
+use crate::daemon::RunMode;
 use crate::event_log::RouterEventLog;
 use crate::failure::{Code, Failure};
 use crate::instance_lock::InstanceLock;
@@ -47,7 +48,11 @@ impl RouterMonitor {
     /// ORDER: the lock comes first, so that no file of a running monitor is changed. The helper is forked while this
     /// process is root. Then root is dropped, so that the user creates every file with that user's rights and becomes
     /// its owner. The pid file comes last, because a process that reads it may send a signal.
-    pub(crate) fn prepare(setup: &Setup, entered: EnteredNetns) -> Result<Box<Self>, Failure> {
+    pub(crate) fn prepare(
+        setup: &Setup,
+        mode: RunMode,
+        entered: EnteredNetns,
+    ) -> Result<Box<Self>, Failure> {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let signals = Signals::block().map_err(|error| {
             Failure::new(Code::Environment, format!("cannot receive signals: {error}"))
@@ -60,7 +65,7 @@ impl RouterMonitor {
             privilege::drop_privileges(setup.identity, monitor_capabilities(setup.identity))
                 .map_err(not_permitted)?;
         check_conf_dir(setup)?;
-        let output = MonitorLog::open(setup.log_file.clone(), setup.syslog, setup.is_debug);
+        let output = MonitorLog::open(setup.log_file.clone(), setup.syslog, mode, setup.is_debug);
         let mut log = RouterEventLog::new(output, setup);
         log_start(&mut log.output, setup);
         log_privileges(&mut log.output, setup, retained, permitted);

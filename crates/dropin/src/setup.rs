@@ -72,17 +72,13 @@ pub(crate) struct EnteredNetns {
 impl Setup {
     /// Checks all options and fills in the defaults. Returns the first failure.
     pub(crate) fn resolve(args: Args) -> Result<Self, Failure> {
-        let instance: InstanceId =
-            parse_name(required(args.router_id.as_deref(), "router_id")?, "router_id")?;
-        let netns: NetnsName =
-            parse_name(required(args.namespace.as_deref(), "namespace")?, "namespace")?;
-        let link: LinkName = parse_name(
-            required(args.monitor_interface.as_deref(), "monitor_interface")?,
-            "monitor_interface",
-        )?;
-        let cidr = required(args.monitor_cidr.as_deref(), "monitor_cidr")?.to_owned();
-        let conf_dir = directory(required(args.conf_dir.as_deref(), "conf_dir")?, "conf_dir")?;
-        let own_pid_file = absolute(required(args.pid_file.as_deref(), "pid_file")?, "pid_file")?;
+        let required = RequiredOptions::of(&args)?;
+        let instance: InstanceId = parse_name(required.router_id, "router_id")?;
+        let netns: NetnsName = parse_name(required.namespace, "namespace")?;
+        let link: LinkName = parse_name(required.monitor_interface, "monitor_interface")?;
+        let cidr = required.monitor_cidr.to_owned();
+        let conf_dir = directory(required.conf_dir, "conf_dir")?;
+        let own_pid_file = absolute(required.pid_file, "pid_file")?;
         let identity = identity(&args)?;
         let config = NeutronConfig::load(&args, identity)?;
         let handle = Netns::open(&netns).map_err(|error| netns_failure(&error))?;
@@ -153,11 +149,43 @@ impl Setup {
     }
 }
 
-fn required<'a>(value: Option<&'a str>, name: &str) -> Result<&'a str, Failure> {
-    value.filter(|value| !value.is_empty()).ok_or_else(|| {
-        Failure::new(Code::Usage, format!("missing option --{name}"))
-            .hint(format!("`{PROGRAM} --help` explains the options"))
-    })
+/// The values of the options without a default.
+struct RequiredOptions<'a> {
+    router_id: &'a str,
+    namespace: &'a str,
+    conf_dir: &'a str,
+    monitor_interface: &'a str,
+    monitor_cidr: &'a str,
+    pid_file: &'a str,
+}
+
+impl<'a> RequiredOptions<'a> {
+    /// Fails if options are missing or empty; the message names all of them.
+    fn of(args: &'a Args) -> Result<Self, Failure> {
+        let mut missing = Vec::new();
+        let mut value = |name: &str, value: &'a Option<String>| {
+            let value = value.as_deref().unwrap_or_default();
+            if value.is_empty() {
+                missing.push(format!("--{name}"));
+            }
+            value
+        };
+        let required = Self {
+            router_id: value("router_id", &args.router_id),
+            namespace: value("namespace", &args.namespace),
+            conf_dir: value("conf_dir", &args.conf_dir),
+            monitor_interface: value("monitor_interface", &args.monitor_interface),
+            monitor_cidr: value("monitor_cidr", &args.monitor_cidr),
+            pid_file: value("pid_file", &args.pid_file),
+        };
+        if missing.is_empty() {
+            return Ok(required);
+        }
+        let plural = if missing.len() == 1 { "" } else { "s" };
+        let message = format!("missing option{plural} {}", missing.join(", "));
+        Err(Failure::new(Code::Usage, message)
+            .hint(format!("`{PROGRAM} --help` explains the options")))
+    }
 }
 
 fn parse_name<T: std::str::FromStr<Err = NameError>>(

@@ -52,6 +52,18 @@ fn a_missing_option_is_named_in_the_message() {
 }
 
 #[test]
+fn all_missing_options_are_named_in_one_message() {
+    let names = ["--router_id", "--conf_dir", "--monitor_cidr", "--pid_file"];
+    let expected = format!("missing options {}", names.join(", "));
+    refuses(2, &[&expected], |_, arguments| {
+        for option in names {
+            let at = arguments.iter().position(|argument| argument == option).unwrap();
+            arguments.drain(at..=at + 1);
+        }
+    });
+}
+
+#[test]
 fn an_unknown_option_is_named_in_the_message() {
     refuses(2, &["unknown option --rooter_id", "--router_id"], |_, arguments| {
         arguments.push("--rooter_id=x".to_owned());
@@ -196,6 +208,32 @@ fn check_prints_settings_and_problems_and_changes_nothing() {
         stdout.contains("there is no link") && stdout.contains("the agent's socket"),
         "{stdout}"
     );
+}
+
+#[test]
+fn check_prints_the_current_state_and_an_address_with_another_prefix_length() {
+    let (_lab, router, _agent) = fixture(Release::V29);
+    let check = || {
+        let output = router.attempt(&subject(), |arguments| arguments.push("--check".to_owned()));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let is_state = |text: &str, state: &str| {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("state now"));
+        lines.next().is_some_and(|found| found.trim() == state)
+    };
+    let text = check();
+    assert!(is_state(&text, "backup") && text.ends_with("ok\n"), "{text}");
+    router.take_vip();
+    let text = check();
+    assert!(is_state(&text, "primary") && text.ends_with("\nok\n"), "{text}");
+    router.drop_vip();
+    router.netns.ip(&format!("addr add 169.254.0.1/32 dev {}", router.link));
+    let text = check();
+    let problem = format!("problem: {} holds 169.254.0.1/32, and --monitor_cidr is", router.link);
+    assert!(is_state(&text, "backup") && text.contains(&problem), "{text}");
+    router.take_vip();
+    let text = check();
+    assert!(is_state(&text, "primary") && !text.contains("problem"), "both are held: {text}");
 }
 
 #[test]

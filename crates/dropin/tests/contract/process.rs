@@ -1,5 +1,6 @@
 //! The process: its start, its name, its end, and the pid file.
 
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -65,6 +66,40 @@ fn in_foreground_mode_the_monitor_stays_and_exits_with_0() {
     crate::reap(child);
     assert_eq!(status.and_then(|status| status.code()), Some(0));
     assert!(!router.pid_file().exists());
+}
+
+#[test]
+fn in_foreground_mode_log_lines_go_to_the_file_and_to_standard_error() {
+    let (_lab, router, agent) = fixture(Release::V29);
+    let mut child =
+        router.command(&subject()).arg("--foreground").stderr(Stdio::piped()).spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    end_of(&mut child);
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    crate::reap(child);
+    assert!(stderr.contains(" INFO ") && stderr.contains("primary"), "{stderr}");
+    assert_eq!(stderr, router.log());
+}
+
+#[test]
+fn a_standard_error_that_is_not_read_does_not_delay_a_monitor_in_the_foreground() {
+    let (_lab, router, agent) = fixture(Release::V29);
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let size = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
+    (&writer).write_all(&vec![0; size]).unwrap();
+    let mut child = router.command(&subject()).arg("--foreground").stderr(writer).spawn().unwrap();
+    agent.wait_for_words(&["backup"]);
+    router.take_vip();
+    agent.wait_for_words(&["backup", "primary"]);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    let status = end_of(&mut child);
+    crate::reap(child);
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
+    assert!(router.log().contains("primary"), "the file has the lines");
 }
 
 #[test]

@@ -211,15 +211,20 @@ fn a_killed_recorder_was_seen_when_it_wrote_its_last_transition() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
     let file = Connection::open(directory.path().join(FILE)).unwrap();
-    let began = Reader::open(directory.path()).unwrap().runs().unwrap()[0].began;
-    while now() == began {
+    let record_and_wait = |seq: i64, at: i64| {
+        writer.record(record(seq, at), Latencies::default());
+        while items(directory.path(), Query::default()).len() < usize::try_from(seq).unwrap() {
+            std::thread::yield_now();
+        }
+    };
+    // The first heartbeat is before the first transition, and the next one a minute later.
+    record_and_wait(1, now());
+    let before = now();
+    while now() == before {
         std::thread::yield_now();
     }
     let at = now();
-    writer.record(record(1, at), Latencies::default());
-    while items(directory.path(), Query::default()).is_empty() {
-        std::thread::yield_now();
-    }
+    record_and_wait(2, at);
     let seen: i64 = file.query_row("SELECT seen FROM run", [], |row| row.get(0)).unwrap();
     assert!(seen >= at, "the gap after a kill begins after the last recorded transition");
 }

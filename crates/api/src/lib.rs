@@ -7,7 +7,10 @@
 //!
 //! All times are RFC 3339 in UTC.
 
+#[cfg(feature = "client")]
+pub mod client;
 mod event;
+mod filter;
 mod finding;
 mod history;
 mod instance;
@@ -24,6 +27,7 @@ pub use self::event::{
     DeliveryEvent, DroppedEvent, Event, EventId, FindingEvent, FindingState, InvalidEventId,
     RemovedEvent, ResetEvent, ResetReason, TransitionEvent,
 };
+pub use self::filter::{EventFilter, HistoryFilter, InstanceFilter, escape};
 pub use self::finding::{FindingItem, FindingList, FindingSeverity};
 pub use self::history::{GapItem, GapReason, HistoryDocument, TimelineItem, TransitionItem};
 pub use self::instance::{

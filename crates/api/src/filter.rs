@@ -30,7 +30,7 @@ pub struct InstanceFilter {
 pub struct HistoryFilter {
     /// The earliest time: `since`.
     pub since: Option<Timestamp>,
-    /// The time before which entries are selected: `until`.
+    /// The latest time: `until`.
     pub until: Option<Timestamp>,
     /// Only entries after this event: `after`. With `limit`, the oldest of them are selected.
     pub after: Option<EventId>,

@@ -29,6 +29,7 @@ use vipwatch_core::{InstanceId, NetnsName, Role};
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 
+pub use self::worker::AuditRequests;
 pub(crate) use self::worker::AuditWorker;
 use crate::discovery::InstanceConfig;
 use crate::receiver::ReceiverHandle;

@@ -12,6 +12,7 @@ mod notify;
 mod receiver;
 mod renamed;
 mod sections;
+mod summary;
 mod targets;
 
 use std::io;
@@ -85,6 +86,8 @@ pub enum LogFormat {
 /// The validated settings of a node.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// The file that was read; `None` without one.
+    pub file: Option<PathBuf>,
     /// The directory of the history and of the receiver's journal.
     pub state_dir: PathBuf,
     /// The path of the node's socket.
@@ -114,6 +117,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            file: None,
             state_dir: PathBuf::from(STATE_DIR),
             socket: PathBuf::from(SOCKET),
             group: None,
@@ -196,7 +200,8 @@ impl Config {
         if !is_owner_trusted || file.metadata.mode() & 0o022 != 0 {
             return Err(ConfigError::Exposed(path.to_owned()));
         }
-        let config = Self::parse(path, &file.text).map_err(ConfigError::Invalid)?;
+        let mut config = Self::parse(path, &file.text).map_err(ConfigError::Invalid)?;
+        config.file = Some(path.to_owned());
         if file.metadata.mode() & 0o004 != 0 && config.has_credentials() {
             return Err(ConfigError::Readable(path.to_owned()));
         }

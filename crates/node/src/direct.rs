@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use vipwatch_api::AnswerSource;
 use vipwatch_core::{Fault, Role, RoleKind};
 use vipwatch_history::{LastRole, Reader};
 
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::discovery::{ConfigScanner, DiscoveryResult};
-use crate::query_server::{QueryContext, QuerySource};
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, StateStore};
 use crate::transition::time_from_millis;
+use crate::view::{ApiContext, ServiceInfo, ServiceKind};
 use crate::watch::look::{InstanceReading, read_roles};
 
 /// Reads the role of every instance once, and answers all queries of the command from these roles.
-pub fn context(config: &Config) -> QueryContext {
+pub fn context(config: &Config) -> ApiContext {
     let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
     let DiscoveryResult { instances, problems, .. } = scanner.scan();
     let stored = Reader::open(&config.state_dir).and_then(|reader| reader.last_roles());
@@ -31,16 +32,18 @@ pub fn context(config: &Config) -> QueryContext {
 }
 
 /// Reads neither files nor the kernel, and can only answer queries of the history.
-pub fn history_context(config: &Config) -> QueryContext {
+pub fn history_context(config: &Config) -> ApiContext {
     let store = Arc::new(StateStore::default());
     let audit = Audit::new(Arc::clone(&store), ReceiverHandle::default(), None);
-    QueryContext {
+    ApiContext {
         store,
         audit: Arc::new(audit),
+        audit_requests: None,
         state_dir: config.state_dir.clone(),
         node: crate::name(),
-        source: QuerySource::Kernel,
+        source: AnswerSource::Kernel,
         receiver_handle: ReceiverHandle::default(),
+        service: Arc::new(ServiceInfo::new(ServiceKind::Node, config)),
     }
 }
 

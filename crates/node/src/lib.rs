@@ -28,6 +28,7 @@ pub mod service;
 pub mod silence;
 pub mod state;
 pub mod transition;
+pub mod view;
 pub mod watch;
 
 pub use config::Config;

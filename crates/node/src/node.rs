@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vipwatch_api::FindingItem;
+use vipwatch_api::{AnswerSource, FindingItem};
 use vipwatch_core::Moment;
 use vipwatch_history::{HistoryError, Writer};
 use vipwatch_linux::clock;
@@ -41,11 +41,12 @@ use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
 use crate::config::{Config, ConfigError};
 use crate::event::NodeIdentity;
 use crate::notify::notifier::Notifier;
-use crate::query_server::{QueryContext, QueryServer, QuerySource};
+use crate::query_server::QueryServer;
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
 use crate::service;
 use crate::silence::Silences;
 use crate::state::{HealthTopic, StateStore};
+use crate::view::{ApiContext, ServiceInfo, ServiceKind};
 use crate::watch::follower::Follower;
 
 /// Time between two rounds of housekeeping.
@@ -114,6 +115,8 @@ pub struct Node {
     /// A receiver that is shutting down on a thread of its own.
     closing_receiver: Option<ReceiverShutdown>,
     receiver_handle: ReceiverHandle,
+    /// This process and its configuration, for the API.
+    service_info: Arc<ServiceInfo>,
     /// The name of this node, as it appears in notifications.
     name: Arc<str>,
     /// The name and the epoch, as they appear in events.
@@ -165,13 +168,16 @@ impl Node {
         store.begin_epoch(Arc::clone(&identity.epoch), opened.last_seq);
         let silences = Silences::new(std::mem::take(&mut opened.silences));
         let silences = Arc::new(silences.map_err(NodeError::StartWorker)?);
-        let context = QueryContext {
+        let service_info = Arc::new(ServiceInfo::new(ServiceKind::Node, &config));
+        let context = ApiContext {
             store: Arc::clone(&store),
             audit,
+            audit_requests: Some(audit_worker.requests()),
             state_dir: config.state_dir.clone(),
             node: Arc::clone(&name),
-            source: QuerySource::Node,
+            source: AnswerSource::Node,
             receiver_handle: receiver_handle.clone(),
+            service: Arc::clone(&service_info),
         };
         let query_server = QueryServer::open(&config.socket, config.group, context)?;
         let mut node = Self {
@@ -191,6 +197,7 @@ impl Node {
             receiver: None,
             closing_receiver: None,
             receiver_handle,
+            service_info,
             name,
             identity,
             seq: opened.last_seq,

@@ -2,14 +2,14 @@
 //!
 //! The socket has mode 0660 from its creation on, and the server also checks the user and groups of each client, which
 //! the kernel reports. Each connection has a thread, a deadline and a limit. No client can delay the main loop, because
-//! the threads read only the [`StateStore`].
+//! the threads read only the published state.
 
 mod answer;
 mod reports;
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -23,9 +23,7 @@ use vipwatch_linux::peer;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 pub use self::answer::{answer_once, problems_json};
-use crate::audit::Audit;
-use crate::receiver::ReceiverHandle;
-use crate::state::StateStore;
+use crate::view::ApiContext;
 
 /// Maximum number of connections at a time.
 const MAX_CONNECTIONS: usize = 64;
@@ -33,32 +31,6 @@ const MAX_CONNECTIONS: usize = 64;
 const MAX_QUESTION_BYTES: usize = 64 << 10;
 /// Maximum time to read the whole question, and for each write of the answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The sources of all answers.
-#[derive(Debug, Clone)]
-pub struct QueryContext {
-    /// The published state.
-    pub store: Arc<StateStore>,
-    /// The audit, with its findings.
-    pub audit: Arc<Audit>,
-    /// The directory of the history.
-    pub state_dir: PathBuf,
-    /// The name of this node.
-    pub node: Arc<str>,
-    /// Whether a running node answers, or the command itself.
-    pub source: QuerySource,
-    /// The states that monitors have reported, if a receiver runs in this process.
-    pub receiver_handle: ReceiverHandle,
-}
-
-/// The origin of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuerySource {
-    /// A running node.
-    Node,
-    /// The kernel, read by the command without a node.
-    Kernel,
-}
 
 /// Why a question is refused; the numbers are exit codes of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,16 +46,12 @@ pub struct QueryServer {
     file: SocketFile,
     listener: Option<UnixListener>,
     group: Option<u32>,
-    context: QueryContext,
+    context: ApiContext,
 }
 
 impl QueryServer {
     /// Creates the socket. A stale socket file is replaced; it is an error if another process listens on it.
-    pub fn open(
-        path: &Path,
-        group: Option<u32>,
-        context: QueryContext,
-    ) -> Result<Self, ListenError> {
+    pub fn open(path: &Path, group: Option<u32>, context: ApiContext) -> Result<Self, ListenError> {
         let options = SocketOptions { mode: 0o660, user: None, group, backlog: 128 };
         let BoundSocket { listener, file } = listen_at(path, options)?;
         Ok(Self { file, listener: Some(UnixListener::from(listener)), group, context })
@@ -117,7 +85,7 @@ impl Drop for QueryServer {
 fn accept_clients(
     listener: &UnixListener,
     group: Option<u32>,
-    context: &QueryContext,
+    context: &ApiContext,
     heartbeat: &Heartbeat,
 ) -> ! {
     let count = Arc::new(AtomicUsize::new(0));
@@ -164,7 +132,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-fn serve_client(stream: &UnixStream, group: Option<u32>, context: &QueryContext) -> io::Result<()> {
+fn serve_client(stream: &UnixStream, group: Option<u32>, context: &ApiContext) -> io::Result<()> {
     stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     if !is_trusted(stream, group)? {
         let text = "not permitted: only root and members of the socket's group may query";

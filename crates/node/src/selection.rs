@@ -1,7 +1,11 @@
-//! Selects the instances of a query by their ids or by the beginnings of ids.
+//! Selects the instances of a query by their ids, by the beginnings of ids, or by their addresses.
 //!
 //! An exact match has precedence: `VI_1` selects the instance `VI_1` if it exists, and otherwise every id that
 //! begins with `VI_1`, such as `VI_10`.
+
+use std::net::IpAddr;
+
+use crate::state::{InstanceEntry, PublishedState};
 
 /// The selected instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +31,39 @@ impl Selection {
             ids.into_iter().for_each(|id| selection.notice(id));
         }
         selection
+    }
+
+    /// Selects by `texts`, each an id, the beginning of ids or an address, and by `addresses`. An address selects the
+    /// instances that have it now; one that no instance has is [missing](Self::missing).
+    pub fn of_instances(texts: &[String], addresses: &[IpAddr], view: &PublishedState) -> Self {
+        let mut selection = Self { patterns: Vec::new() };
+        for text in texts {
+            let is_id = || view.entries.keys().any(|id| id.as_str() == text);
+            match text.parse() {
+                Ok(address) if !is_id() => selection.add_address(address, view),
+                _ => {
+                    let is_exact = is_id();
+                    selection.patterns.push(Pattern { text: text.clone(), is_exact });
+                }
+            }
+        }
+        for address in addresses {
+            selection.add_address(*address, view);
+        }
+        selection
+    }
+
+    fn add_address(&mut self, address: IpAddr, view: &PublishedState) {
+        let has_address = |entry: &InstanceEntry| {
+            entry.instance.vrrp.addresses.iter().any(|one| one.cidr.addr() == address)
+        };
+        let holders = view.entries.iter().filter(|(_, entry)| has_address(entry));
+        let count = self.patterns.len();
+        self.patterns
+            .extend(holders.map(|(id, _)| Pattern { text: id.to_string(), is_exact: true }));
+        if self.patterns.len() == count {
+            self.patterns.push(Pattern { text: address.to_string(), is_exact: true });
+        }
     }
 
     /// Reports that the instance `id` exists: a text that equals the id selects only this instance from now on.
@@ -61,6 +98,21 @@ mod tests {
     fn select(texts: &[&str], ids: &[&str]) -> Selection {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
         Selection::new(&texts, ids.iter().copied())
+    }
+
+    #[test]
+    fn an_address_selects_the_instance_that_has_it_and_an_unknown_one_is_missing() {
+        let store = crate::state::StateStore::default();
+        let config = std::sync::Arc::new(crate::discovery::example());
+        let id = config.id.to_string();
+        let entry = InstanceEntry::new(config, vipwatch_core::Role::Backup, [].into());
+        store.insert(entry);
+        let view = store.view();
+        let known = Selection::of_instances(&["192.0.2.1".to_owned()], &[], &view);
+        assert!(known.covers(&id) && !known.covers("other"));
+        let missing = ["192.0.2.2".parse().unwrap()];
+        let unknown = Selection::of_instances(&[], &missing, &view);
+        assert_eq!(unknown.missing(&[id.as_str()].into_iter()), Some("192.0.2.2"));
     }
 
     #[test]

@@ -21,10 +21,39 @@ pub(crate) struct AuditWorker {
     triggers: Arc<Triggers>,
 }
 
+/// Requests of clients that all instances are audited now.
+#[derive(Debug, Clone)]
+pub struct AuditRequests(Arc<Triggers>);
+
+impl AuditRequests {
+    /// Has all instances audited as soon as possible, and then calls `completed` on the thread that audits. Requests
+    /// that wait for the thread share one audit.
+    pub fn submit(&self, completed: impl FnOnce() + Send + 'static) {
+        let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.push(CompletionCallback(Box::new(completed)));
+        drop(requests);
+        // ORDER: the thread reads the requests while it holds this lock, so the wakeup cannot be lost between its
+        // check and its wait.
+        drop(self.0.due.lock());
+        self.0.wakeup.notify_one();
+    }
+}
+
+/// What a request calls when its audit has ended.
+struct CompletionCallback(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for CompletionCallback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CompletionCallback")
+    }
+}
+
 /// What the main loop shares with the thread.
 #[derive(Debug)]
 struct Triggers {
     due: Mutex<DueInstances>,
+    /// LIMIT: each connection of the API has at most one request.
+    requests: Mutex<Vec<CompletionCallback>>,
     wakeup: Condvar,
     /// All instances are audited within so many seconds.
     interval_secs: AtomicU64,
@@ -40,12 +69,18 @@ impl AuditWorker {
     ) -> std::io::Result<Self> {
         let triggers = Arc::new(Triggers {
             due: Mutex::default(),
+            requests: Mutex::default(),
             wakeup: Condvar::new(),
             interval_secs: AtomicU64::new(interval.as_secs()),
         });
         let shared = Arc::clone(&triggers);
         spawn_worker("audit", move |heartbeat| run(&shared, &audit, changes, heartbeat))?;
         Ok(Self { triggers })
+    }
+
+    /// A handle for requests of clients.
+    pub(crate) fn requests(&self) -> AuditRequests {
+        AuditRequests(Arc::clone(&self.triggers))
     }
 
     /// From now on, all instances are audited within `interval`.
@@ -68,10 +103,15 @@ fn run(triggers: &Triggers, audit: &Audit, changes: FindingChanges, heartbeat: &
     let mut periodic = PeriodicAudit::new(Instant::now());
     loop {
         let mut due = triggers.wait(periodic.next_step, heartbeat);
+        // ORDER: the requests are taken before the audit reads the kernel, so that each gets an audit that began later.
+        let requests = triggers.take_requests();
         let interval = Duration::from_secs(triggers.interval_secs.load(Ordering::Relaxed));
         let share = {
             let view = audit.store.view();
             open.retain(|id| view.entries.contains_key(id));
+            if !requests.is_empty() {
+                due.extend(view.entries.keys().cloned());
+            }
             if periodic.next_step <= Instant::now() {
                 due.extend(rechecks(with_findings(&view), Instant::now()));
             }
@@ -86,6 +126,9 @@ fn run(triggers: &Triggers, audit: &Audit, changes: FindingChanges, heartbeat: &
             let Some(result) = entry.current_audit() else { continue };
             open.update(id, &entry, &result.findings);
         }
+        for CompletionCallback(completed) in requests {
+            completed();
+        }
     }
 }
 
@@ -98,6 +141,14 @@ fn with_findings(view: &PublishedState) -> impl Iterator<Item = (Instant, Instan
 }
 
 impl Triggers {
+    fn has_requests(&self) -> bool {
+        !self.requests.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn take_requests(&self) -> Vec<CompletionCallback> {
+        std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Waits until an instance is due, or until `next_step`; returns the instances that are due.
     fn wait(&self, next_step: Instant, heartbeat: &Heartbeat) -> BTreeSet<InstanceId> {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +156,7 @@ impl Triggers {
             heartbeat.beat();
             let now = Instant::now();
             let until = due.next().map_or(next_step, |next| next.min(next_step));
-            if until <= now {
+            if until <= now || self.has_requests() {
                 return due.take(now);
             }
             let pause = until.saturating_duration_since(now).min(beat_every());

@@ -23,6 +23,7 @@ impl Node {
             Err(error) => {
                 let error = ErrorChain(&error).to_string();
                 tracing::error!(error, "configuration rejected; the previous one stays in use");
+                self.service_info.record_failed_reload(error.clone());
                 self.store.set_health(HealthTopic::Configuration, Some(error));
             }
         }
@@ -56,6 +57,7 @@ impl Node {
             socket: self.config.socket.clone(),
             ..config
         };
+        self.service_info.record_reload(&self.config);
         self.watch_agent_sockets();
         let update = self.follower.rediscover();
         // All instances, because the targets of an instance that has not changed may have changed.

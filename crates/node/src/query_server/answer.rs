@@ -9,17 +9,19 @@ use std::time::{Duration, SystemTime};
 
 use crate::discovery::ConfigProblem;
 use serde_json::{Value, json};
+use vipwatch_api::AnswerSource;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::{InstanceId, NeutronState, Role};
 use vipwatch_history::{HistoryEntry as Recorded, HistoryError, Query, Reader, RecorderRun};
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::process::release_spare_heap;
 
-use super::{QueryContext, QuerySource, RefusalReason, refusal, reports, write_line};
+use super::{RefusalReason, refusal, reports, write_line};
 use crate::audit::DatedFinding;
 use crate::selection::Selection;
 use crate::state::{HealthProblem, HealthTopic, InstanceEntry, PublishedState};
 use crate::transition::{latencies_json, millis, time_text};
+use crate::view::ApiContext;
 
 /// With more instances than this, an answer is large, and spare heap is released after it.
 const LARGE_ANSWER_INSTANCES: usize = 500;
@@ -41,7 +43,7 @@ const MIN_FLAPS: i64 = 6;
 /// Writes the answer to `question`.
 pub(super) fn answer(
     question: &Value,
-    context: &QueryContext,
+    context: &ApiContext,
     stream: &UnixStream,
 ) -> io::Result<()> {
     if question["ask"] == "watch" {
@@ -55,7 +57,7 @@ pub(super) fn answer(
 }
 
 /// Answers a question that has an answer of one line.
-pub fn answer_once(question: &Value, context: &QueryContext) -> Value {
+pub fn answer_once(question: &Value, context: &ApiContext) -> Value {
     match question["ask"].as_str().unwrap_or_default() {
         "ids" => ids(context),
         "status" => status(context, &wanted_ids(question)),
@@ -85,13 +87,13 @@ fn selected<'v>(
     each.filter(|(id, _)| selection.covers(id.as_str())).map(|(_, entry)| entry)
 }
 
-fn ids(context: &QueryContext) -> Value {
+fn ids(context: &ApiContext) -> Value {
     let view = context.store.view();
     let ids: Vec<&str> = view.entries.keys().map(InstanceId::as_str).collect();
     json!({ "schema": "vipwatch.ids/1", "ids": ids })
 }
 
-fn status(context: &QueryContext, wanted: &[String]) -> Value {
+fn status(context: &ApiContext, wanted: &[String]) -> Value {
     let view = context.store.view();
     let selection = selection(&view, wanted);
     if let Some(missing) = selection.missing(&view.entries.keys().map(InstanceId::as_str)) {
@@ -105,12 +107,12 @@ fn status(context: &QueryContext, wanted: &[String]) -> Value {
         metrics.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
     json!({
         "schema": "vipwatch.status/1", "node": &*context.node,
-        "source": match context.source { QuerySource::Node => "node", QuerySource::Kernel => "kernel" },
+        "source": match context.source { AnswerSource::Node => "node", AnswerSource::Kernel => "kernel" },
         "instances": instances, "problems": problems_json(&view.problems), "metrics": metrics,
     })
 }
 
-fn instance_json(context: &QueryContext, entry: &InstanceEntry) -> Value {
+fn instance_json(context: &ApiContext, entry: &InstanceEntry) -> Value {
     let InstanceEntry {
         instance: config,
         role,
@@ -171,7 +173,7 @@ pub fn problems_json(problems: &[ConfigProblem]) -> Value {
 }
 
 /// One instance with its findings and its last transitions. Without a node, it is audited now.
-fn show(context: &QueryContext, prefix: &str) -> Value {
+fn show(context: &ApiContext, prefix: &str) -> Value {
     let view = context.store.view();
     let selection = selection(&view, &[prefix.to_owned()]);
     let matches: Vec<&Arc<InstanceEntry>> = selected(&view, &selection).collect();
@@ -192,7 +194,7 @@ fn show(context: &QueryContext, prefix: &str) -> Value {
     };
     let id = entry.instance.id.clone();
     drop(view);
-    if context.source == QuerySource::Kernel {
+    if context.source == AnswerSource::Kernel {
         context.audit.run([id.clone()], &mut NetnsQuery::open().ok(), || {});
     }
     let Some(entry) = context.store.entry(&id) else {
@@ -260,10 +262,10 @@ fn finding(id: Option<&str>, aged: &DatedFinding) -> Value {
 }
 
 /// Everything that is wrong on this node. All instances are audited now.
-fn doctor(context: &QueryContext) -> Value {
+fn doctor(context: &ApiContext) -> Value {
     let view = context.store.view();
     let mut findings = Vec::new();
-    if context.source == QuerySource::Kernel {
+    if context.source == AnswerSource::Kernel {
         findings.push(json!({
             "id": null, "name": "node-not-running", "severity": "odd",
             "text": "no vipwatch node runs here", "since": null, "age_seconds": null,
@@ -377,7 +379,7 @@ fn clashes(view: &PublishedState) -> Vec<Value> {
     findings
 }
 
-fn flapping(context: &QueryContext) -> Vec<Value> {
+fn flapping(context: &ApiContext) -> Vec<Value> {
     let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
     let flaps = read_history(context, |reader| reader.flaps(millis(since)));
     let often =
@@ -396,7 +398,7 @@ fn flapping(context: &QueryContext) -> Vec<Value> {
 
 /// Reads the history. A damaged file is reported to the node, which renames it and begins a new one.
 fn read_history<T>(
-    context: &QueryContext,
+    context: &ApiContext,
     read: impl FnOnce(&Reader) -> Result<T, HistoryError>,
 ) -> Result<T, HistoryError> {
     let read = Reader::open(&context.state_dir).and_then(|reader| read(&reader));
@@ -406,7 +408,7 @@ fn read_history<T>(
     read
 }
 
-fn history(context: &QueryContext, question: &Value) -> Value {
+fn history(context: &ApiContext, question: &Value) -> Value {
     let read = |reader: &Reader| {
         let instance = question["id"].as_str().map(str::to_owned);
         let query = Query {
@@ -430,7 +432,7 @@ fn history(context: &QueryContext, question: &Value) -> Value {
 }
 
 /// Whether an instance has exactly this id, now or in the history.
-fn is_known(context: &QueryContext, reader: &Reader, id: &str) -> bool {
+fn is_known(context: &ApiContext, reader: &Reader, id: &str) -> bool {
     let is_followed =
         id.parse().is_ok_and(|id: InstanceId| context.store.view().entries.contains_key(&id));
     is_followed || reader.has_instance(id).unwrap_or(false)
@@ -478,7 +480,7 @@ fn transition_json(entry: &Recorded) -> Value {
 }
 
 /// Writes all selected instances, and then each event, until the client closes the connection.
-fn watch(context: &QueryContext, wanted: &[String], mut stream: &UnixStream) -> io::Result<()> {
+fn watch(context: &ApiContext, wanted: &[String], mut stream: &UnixStream) -> io::Result<()> {
     let (view, subscription) = context.store.subscribe();
     let mut selection = selection(&view, wanted);
     let mut text = String::new();

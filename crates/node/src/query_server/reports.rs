@@ -7,16 +7,17 @@ use vipwatch_core::InstanceId;
 use vipwatch_core::debounce::ReportedState;
 use vipwatch_receiver::RouterReport;
 
-use super::{QueryContext, RefusalReason, refusal};
+use super::{RefusalReason, refusal};
 use crate::notify::report_notifier::ReportTargetView;
 use crate::state::PublishedState;
 use crate::transition::millis;
+use crate::view::ApiContext;
 
 /// Maximum number of entries of one kind in an answer.
 const MAX_LISTED: usize = 20;
 
 /// The reported state of one instance; `None` without a receiver, or without a report.
-pub(super) fn of(context: &QueryContext, id: &InstanceId) -> Option<Value> {
+pub(super) fn of(context: &ApiContext, id: &InstanceId) -> Option<Value> {
     context.receiver_handle.router_report(id).map(|report| report_json(&report))
 }
 
@@ -34,7 +35,7 @@ fn age(at: SystemTime) -> u64 {
 }
 
 /// All reported states, the counters, and the deliveries to each target: `vipwatch.receiver/1`.
-pub(super) fn answer(context: &QueryContext) -> Value {
+pub(super) fn answer(context: &ApiContext) -> Value {
     let status = context.receiver_handle.status();
     let view = status.as_ref().and_then(|status| Some(status.view.lock().ok()?.clone()));
     let (Some(status), Some(view)) = (status, view) else {
@@ -70,7 +71,7 @@ fn target_json(name: &str, target: &ReportTargetView) -> Value {
 }
 
 /// Problems of the receiver, reports about unknown instances, and failed deliveries.
-pub(super) fn findings(context: &QueryContext, view: &PublishedState) -> Vec<Value> {
+pub(super) fn findings(context: &ApiContext, view: &PublishedState) -> Vec<Value> {
     let Some(status) = context.receiver_handle.status() else { return Vec::new() };
     let mut findings = Vec::new();
     let problems = status.view.lock().map(|view| view.problems.clone()).unwrap_or_default();

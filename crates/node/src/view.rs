@@ -1,0 +1,141 @@
+//! Builds the documents of the API from the published state, the history and the receiver's state.
+//!
+//! The HTTP server and the commands that run without a node (`--direct`) call the same functions, so both give the
+//! same documents. Functions that read files or the kernel say so: the server calls them on other threads.
+
+mod context;
+mod findings;
+mod history;
+mod instances;
+mod receiver;
+mod targets;
+
+use std::time::SystemTime;
+
+use vipwatch_api::{
+    ConfigDocument, ErrorCode, NodeStatus, Problem, RoleSummary, Schema, SeveritySummary,
+    SilenceItem, SilenceList, Timestamp, VersionDocument, timestamp_from_millis,
+};
+use vipwatch_core::Role;
+use vipwatch_history::{HistoryError, Reader};
+
+pub use self::context::{ApiContext, ReloadState, ServiceInfo, ServiceKind};
+pub use self::findings::{audit_now, findings};
+pub use self::history::{HistoryPages, latency_map};
+pub use self::instances::{SelectedInstances, config_problems, instance, instances, select};
+pub use self::receiver::{report_of, reports};
+pub use self::targets::targets;
+use crate::transition::millis;
+
+/// The node itself.
+pub fn status(context: &ApiContext) -> NodeStatus {
+    let view = context.store.view();
+    let mut roles = RoleSummary::default();
+    let mut known = SeveritySummary::default();
+    for entry in view.entries.values() {
+        roles.instances += 1;
+        *match entry.role {
+            Role::Primary => &mut roles.primary,
+            Role::Partial { .. } => &mut roles.partial,
+            Role::Backup => &mut roles.backup,
+            Role::Fault(_) => &mut roles.fault,
+            Role::Unknown(_) => &mut roles.unknown,
+        } += 1;
+        let audited = entry.current_audit().map(|audit| &*audit.findings).unwrap_or_default();
+        for dated in audited {
+            findings::count(&mut known, findings::severity(dated.finding.severity));
+        }
+    }
+    let metrics = context.store.counters.metrics();
+    NodeStatus {
+        schema: Schema::Status,
+        node: context.node.to_string(),
+        source: context.source,
+        epoch: context.store.epoch(),
+        seq: context.store.last_seq(),
+        roles,
+        findings: known,
+        health: findings::health(context),
+        problems: config_problems(&view.problems),
+        silences: silences(context).items,
+        metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+    }
+}
+
+/// The program, its process and its last reload.
+pub fn version(context: &ApiContext) -> VersionDocument {
+    let reload = context.service.reload_state();
+    VersionDocument {
+        schema: Schema::Version,
+        node: context.node.to_string(),
+        service: context.service.kind.word().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: option_env!("VIPWATCH_COMMIT").filter(|text| !text.is_empty()).map(str::to_owned),
+        pid: std::process::id(),
+        started_at: timestamp(context.service.started_at),
+        config_file: reload.config_file.map(|file| file.display().to_string()),
+        last_reload: reload.last_reload,
+    }
+}
+
+/// The settings in force.
+pub fn config(context: &ApiContext) -> ConfigDocument {
+    let reload = context.service.reload_state();
+    ConfigDocument {
+        schema: Schema::Config,
+        node: context.node.to_string(),
+        file: reload.config_file.map(|file| file.display().to_string()),
+        loaded_at: timestamp(reload.loaded_at),
+        settings: reload.settings,
+    }
+}
+
+/// The silences in force.
+pub fn silences(context: &ApiContext) -> SilenceList {
+    let items: Vec<SilenceItem> = Vec::new();
+    SilenceList { schema: Schema::Silences, node: context.node.to_string(), items }
+}
+
+/// The end of the silence that covers an instance, or the node if `id` is `None`; `None` if there is none.
+pub(crate) fn silenced_until(context: &ApiContext, id: Option<&str>) -> Option<Timestamp> {
+    let silences = silences(context).items;
+    let covers = |silence: &&SilenceItem| silence.id.is_none() || silence.id.as_deref() == id;
+    silences.iter().filter(covers).map(|silence| silence.until).max()
+}
+
+/// A time as the API writes it.
+pub(crate) fn timestamp(at: SystemTime) -> Timestamp {
+    timestamp_from_millis(millis(at))
+}
+
+/// A time as the API writes it; `None` for the Unix epoch, which stands for an unknown time.
+fn known_timestamp(at: SystemTime) -> Option<Timestamp> {
+    Some(millis(at)).filter(|millis| *millis > 0).map(timestamp_from_millis)
+}
+
+/// Reads the history. A damaged file is reported to the node, which renames it and begins a new one.
+pub(crate) fn read_history<T>(
+    context: &ApiContext,
+    read: impl FnOnce(Reader) -> Result<T, HistoryError>,
+) -> Result<T, HistoryError> {
+    let read = Reader::open(&context.state_dir).and_then(read);
+    if read.as_ref().is_err_and(HistoryError::is_damage) {
+        context.store.report_history_damage();
+    }
+    read
+}
+
+/// The problem document for a history that cannot be read.
+pub fn history_problem(error: &HistoryError) -> Problem {
+    let (code, hint) = match error {
+        HistoryError::Missing(_) => (
+            ErrorCode::NoHistory,
+            "`vipwatch node` records the history; --state-dir sets its directory",
+        ),
+        HistoryError::TooOld { .. } => {
+            (ErrorCode::HistoryOutdated, "start `vipwatch node`, which migrates the file")
+        }
+        _ => (ErrorCode::HistoryUnavailable, "check the file and its disk; the log has details"),
+    };
+    Problem::new(code, vipwatch_core::ErrorChain(error).to_string()).with_hint(hint)
+}

@@ -1,0 +1,114 @@
+//! The sources of all documents.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use vipwatch_api::{AnswerSource, ReloadOutcome};
+
+use crate::audit::{Audit, AuditRequests};
+use crate::config::Config;
+use crate::receiver::ReceiverHandle;
+use crate::state::StateStore;
+use crate::view::timestamp;
+
+/// The sources of all documents.
+#[derive(Debug, Clone)]
+pub struct ApiContext {
+    /// The published state.
+    pub store: Arc<StateStore>,
+    /// The audit, with its findings.
+    pub audit: Arc<Audit>,
+    /// Requests to the thread that audits; `None` in a process without that thread.
+    pub audit_requests: Option<AuditRequests>,
+    /// The directory of the history.
+    pub state_dir: PathBuf,
+    /// The name of this node.
+    pub node: Arc<str>,
+    /// Whether a running node answers, or the command itself.
+    pub source: AnswerSource,
+    /// The states that monitors have reported, if a receiver runs in this process.
+    pub receiver_handle: ReceiverHandle,
+    /// This process and its configuration.
+    pub service: Arc<ServiceInfo>,
+}
+
+/// The service that a process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// `vipwatch node`, or a command that answers in its place.
+    Node,
+    /// `vipwatch receiver`
+    Receiver,
+}
+
+impl ServiceKind {
+    /// The kind as it is written in documents.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Receiver => "receiver",
+        }
+    }
+}
+
+/// This process and its configuration.
+#[derive(Debug)]
+pub struct ServiceInfo {
+    /// The service.
+    pub kind: ServiceKind,
+    /// When the process started.
+    pub started_at: SystemTime,
+    reload: Mutex<ReloadState>,
+}
+
+/// The configuration in force, and how the last reload ended.
+#[derive(Debug, Clone)]
+pub struct ReloadState {
+    /// The configuration file; `None` without one.
+    pub config_file: Option<PathBuf>,
+    /// When the configuration in force was read.
+    pub loaded_at: SystemTime,
+    /// The settings in force, without secrets.
+    pub settings: serde_json::Map<String, serde_json::Value>,
+    /// The last reload; `None` if there was none.
+    pub last_reload: Option<ReloadOutcome>,
+}
+
+impl ReloadState {
+    fn new(config: &Config, last_reload: Option<ReloadOutcome>) -> Self {
+        Self {
+            config_file: config.file.clone(),
+            loaded_at: SystemTime::now(),
+            settings: config.settings(),
+            last_reload,
+        }
+    }
+}
+
+impl ServiceInfo {
+    /// The service of a process that starts now with `config`.
+    pub fn new(kind: ServiceKind, config: &Config) -> Self {
+        let reload = Mutex::new(ReloadState::new(config, None));
+        Self { kind, started_at: SystemTime::now(), reload }
+    }
+
+    /// The configuration in force, and how the last reload ended.
+    pub fn reload_state(&self) -> ReloadState {
+        self.reload.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records that `config` is in force since now.
+    pub fn record_reload(&self, config: &Config) {
+        let outcome = ReloadOutcome { at: timestamp(SystemTime::now()), error: None };
+        let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        *reload = ReloadState::new(config, Some(outcome));
+    }
+
+    /// Records that a reload failed, and the configuration in force did not change.
+    pub fn record_failed_reload(&self, error: String) {
+        let outcome = ReloadOutcome { at: timestamp(SystemTime::now()), error: Some(error) };
+        let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        reload.last_reload = Some(outcome);
+    }
+}

@@ -1,0 +1,124 @@
+//! The history as documents, read in pages.
+
+use std::net::IpAddr;
+
+use vipwatch_api::{
+    ErrorCode, GapItem, GapReason, HistoryFilter, LatencyMap, Problem, TimelineItem, Timestamp,
+    TransitionItem, timestamp_from_millis,
+};
+use vipwatch_core::InstanceId;
+use vipwatch_history::{
+    GapReason as RecordedReason, HistoryEntry, HistoryError, HistoryGap, HistoryItem, Latencies,
+    Query, Reader, Stage, Timeline,
+};
+use vipwatch_linux::clock::unix_millis_now;
+
+use super::{ApiContext, history_problem, read_history};
+use crate::selection::Selection;
+
+/// Maximum number of entries of one page.
+const PAGE_ENTRIES: usize = 200;
+
+/// The selected entries of the history, oldest first. Every call reads the file.
+#[derive(Debug)]
+pub struct HistoryPages {
+    timeline: Timeline,
+    context: ApiContext,
+}
+
+impl HistoryPages {
+    /// Opens the history.
+    pub fn open(context: &ApiContext, filter: &HistoryFilter) -> Result<Self, Problem> {
+        if let Some(after) = filter.after.as_ref().filter(|id| id.epoch != context.store.epoch()) {
+            let detail =
+                format!("the event id {after} does not belong to the epoch of this history");
+            return Err(Problem::new(ErrorCode::InvalidRequest, detail));
+        }
+        let open = |reader: Reader| {
+            let (instance, exact) = match &filter.id {
+                Some(text) => {
+                    let (id, exact) = meant_instance(context, &reader, text);
+                    (Some(id), exact)
+                }
+                None => (None, false),
+            };
+            let query = Query {
+                since: filter.since.map(Timestamp::as_millisecond),
+                until: filter.until.map(Timestamp::as_millisecond),
+                after: filter.after.as_ref().map(|id| id.seq),
+                instance,
+                exact,
+                limit: filter.limit,
+            };
+            Timeline::new(reader, query)
+        };
+        let timeline = read_history(context, open).map_err(|error| history_problem(&error))?;
+        Ok(Self { timeline, context: context.clone() })
+    }
+
+    /// The next entries; empty at the end.
+    pub fn next_page(&mut self) -> Result<Vec<TimelineItem>, HistoryError> {
+        let page: Result<Vec<HistoryItem>, _> = self.timeline.by_ref().take(PAGE_ENTRIES).collect();
+        if page.as_ref().is_err_and(HistoryError::is_damage) {
+            self.context.store.report_history_damage();
+        }
+        Ok(page?.into_iter().map(timeline_item).collect())
+    }
+}
+
+/// The id that a text means, and whether it is a whole id: an id that exists now or in the history, the id of the
+/// instance that has this address now, or the beginning of ids.
+fn meant_instance(context: &ApiContext, reader: &Reader, text: &str) -> (String, bool) {
+    let view = context.store.view();
+    let is_followed = text.parse().is_ok_and(|id: InstanceId| view.entries.contains_key(&id));
+    if is_followed || reader.has_instance(text).unwrap_or(false) {
+        return (text.to_owned(), true);
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        let selection = Selection::of_instances(&[text.to_owned()], &[], &view);
+        let id = view.entries.keys().find(|id| selection.covers(id.as_str()));
+        return (id.map_or_else(|| text.to_owned(), ToString::to_string), true);
+    }
+    (text.to_owned(), false)
+}
+
+fn timeline_item(item: HistoryItem) -> TimelineItem {
+    match item {
+        HistoryItem::Transition(entry) => TimelineItem::Transition(transition_item(*entry)),
+        HistoryItem::Gap(gap) => TimelineItem::Gap(gap_item(gap)),
+    }
+}
+
+fn gap_item(gap: HistoryGap) -> GapItem {
+    GapItem {
+        from: timestamp_from_millis(gap.from),
+        until: timestamp_from_millis(gap.until.unwrap_or_else(unix_millis_now)),
+        reason: match gap.reason {
+            RecordedReason::Stopped => GapReason::Stopped,
+            RecordedReason::Killed => GapReason::Killed,
+            RecordedReason::Dropped => GapReason::NotWritten,
+        },
+        count: gap.count.and_then(|count| u64::try_from(count).ok()),
+    }
+}
+
+pub(super) fn transition_item(entry: HistoryEntry) -> TransitionItem {
+    let HistoryEntry { record, latencies } = entry;
+    TransitionItem {
+        seq: record.seq,
+        at: timestamp_from_millis(record.at),
+        id: record.instance,
+        netns: record.netns,
+        from: record.from,
+        to: record.to,
+        cause: record.cause,
+        reason: record.reason,
+        latencies: latency_map(&latencies),
+    }
+}
+
+/// The latency of each stage that has delivered.
+pub fn latency_map(latencies: &Latencies) -> LatencyMap {
+    let known = |stage: &Stage| Some((stage.word().to_owned(), latencies.of(*stage)?));
+    Stage::ALL.iter().filter_map(known).collect()
+}

@@ -47,6 +47,15 @@ pub fn history_context(config: &Config) -> ApiContext {
     }
 }
 
+/// The context of a receiver process, which has no instances.
+pub fn receiver_context(config: &Config) -> ApiContext {
+    ApiContext {
+        source: AnswerSource::Node,
+        service: Arc::new(ServiceInfo::new(ServiceKind::Receiver, config)),
+        ..history_context(config)
+    }
+}
+
 /// The time in the history, if the instance still has the role that the history has; else the Unix epoch,
 /// which stands for an unknown time.
 fn since(role: &Role, stored: Option<&LastRole>) -> SystemTime {

@@ -11,6 +11,7 @@
 //! [`node`] is the main loop, on one thread. Work that can block has a thread of its own and reports back
 //! through a queue. [`direct`] answers the same queries without a node.
 
+pub mod api_server;
 pub mod audit;
 pub mod config;
 pub mod direct;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Work that can block has a thread of its own: the audit, the history, hooks, webhooks, announcements, the
-//! receiver and the query server.
+//! receiver and the API server.
 
 mod delivery;
 mod events;
@@ -37,11 +37,11 @@ use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
 use vipwatch_linux::signal::{Signal, Signals};
 
 use self::history::LastRunRole;
+use crate::api_server::{ApiServer, OpenApiServer};
 use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
 use crate::config::{Config, ConfigError};
 use crate::event::NodeIdentity;
 use crate::notify::notifier::Notifier;
-use crate::query_server::QueryServer;
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
 use crate::service;
 use crate::silence::Silences;
@@ -78,9 +78,9 @@ pub enum NodeError {
     /// A later version of vipwatch has written the history.
     #[error(transparent)]
     History(#[from] HistoryError),
-    /// The socket for commands cannot be opened.
+    /// The socket of the API cannot be opened.
     #[error(transparent)]
-    QueryServer(#[from] ListenError),
+    ApiServer(#[from] ListenError),
     /// A worker thread or its queue cannot be created.
     #[error("cannot start a worker")]
     StartWorker(#[source] io::Error),
@@ -109,7 +109,7 @@ pub struct Node {
     /// The problems of the node itself that clients know.
     open_health: BTreeMap<HealthTopic, FindingItem>,
     silences: Arc<Silences>,
-    query_server: QueryServer,
+    api_server: Box<dyn ApiServer>,
     /// The server to which Neutron's monitors report; `None` without `[receiver]` in the configuration.
     receiver: Option<ReceiverService>,
     /// A receiver that is shutting down on a thread of its own.
@@ -137,6 +137,7 @@ impl Node {
         config: Config,
         load_config: ConfigLoader,
         startup_fds: service::StartupFds,
+        open_api_server: OpenApiServer,
     ) -> Result<Self, NodeError> {
         let service::StartupFds { listen_source, signals } = startup_fds;
         // Announcements need some file descriptors for each instance, for some seconds.
@@ -179,7 +180,7 @@ impl Node {
             receiver_handle: receiver_handle.clone(),
             service: Arc::clone(&service_info),
         };
-        let query_server = QueryServer::open(&config.socket, config.group, context)?;
+        let api_server = open_api_server(&config, context)?;
         let mut node = Self {
             config,
             load_config,
@@ -193,7 +194,7 @@ impl Node {
             finding_changes,
             open_health: BTreeMap::new(),
             silences,
-            query_server,
+            api_server,
             receiver: None,
             closing_receiver: None,
             receiver_handle,
@@ -213,7 +214,7 @@ impl Node {
         node.apply_receiver(receiver.as_ref(), listen_source);
         release_spare_heap();
         // ORDER: clients are answered only after every role is published.
-        node.query_server.serve().map_err(NodeError::StartWorker)?;
+        node.api_server.serve().map_err(NodeError::StartWorker)?;
         Ok(node)
     }
 
@@ -223,6 +224,7 @@ impl Node {
         let count = self.store.view().entries.len();
         tracing::info!(instances = count, socket = %self.config.socket.display(), "ready");
         loop {
+            self.store.record_turn();
             let read_at = self.wait()?;
             match self.signals.read() {
                 Some(Signal::Stop) => break,

@@ -1,6 +1,10 @@
-//! A panic in any thread ends the process with a message. A node without its audit, announcements, history or
+//! A panic in a thread of the service ends the process with a message. A node without its audit, announcements, history or
 //! socket would look healthy. systemd restarts the process, which reads its state from the kernel and its files.
+//!
+//! A panic in a handler of the API is the exception: [`caught`] returns it as an error, so that no request can end the
+//! node.
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
 use std::time::Duration;
@@ -15,9 +19,33 @@ pub const EXIT_CODE: i32 = 101;
 /// Maximum time to wait until the message can be written to standard error.
 const STDERR_TIMEOUT: Duration = Duration::from_secs(1);
 
+thread_local! {
+    /// Whether this thread is inside [`caught`].
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A panic that [`caught`] has stopped; the log has its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a handler panicked")]
+pub struct CaughtPanic;
+
+/// Runs `work`. If it panics, the panic is logged, and the process goes on.
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
+    let before = IS_CAUGHT.replace(true);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    IS_CAUGHT.set(before);
+    result.or(Err(CaughtPanic))
+}
+
 /// Installs the panic hook that ends the process.
 pub fn exit_on_panic() {
     std::panic::set_hook(Box::new(|info| {
+        if IS_CAUGHT.get() {
+            let message = info.payload_as_str().unwrap_or("no message");
+            let place = info.location().map(ToString::to_string).unwrap_or_default();
+            tracing::error!(place, message, "an API handler panicked");
+            return;
+        }
         report(info);
         std::process::exit(EXIT_CODE);
     }));

@@ -11,7 +11,7 @@ mod subscription;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::role::AddressState;
@@ -142,6 +142,8 @@ pub struct StateStore {
     /// The events for clients.
     pub events: Arc<EventRing>,
     epoch: OnceLock<Arc<str>>,
+    /// When the main loop last began a turn; `None` before the first one.
+    last_turn: Mutex<Option<Instant>>,
 }
 
 impl StateStore {
@@ -237,6 +239,18 @@ impl StateStore {
     pub fn health_problems(&self) -> Vec<HealthProblem> {
         let problems = self.health_problems.lock();
         problems.map(|problems| problems.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Records that the main loop begins a turn.
+    pub fn record_turn(&self) {
+        if let Ok(mut last) = self.last_turn.lock() {
+            *last = Some(Instant::now());
+        }
+    }
+
+    /// The time since the main loop last began a turn; `None` before the first one.
+    pub fn time_since_turn(&self) -> Option<Duration> {
+        self.last_turn.lock().ok()?.map(|last| last.elapsed())
     }
 
     /// Reports that a reader of the history has found damage; the main loop has the file examined.

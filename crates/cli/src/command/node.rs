@@ -25,7 +25,8 @@ pub(crate) fn run(options: &NodeArgs) -> Result<(), CommandError> {
     let _log =
         log::open(config.log, level).map_err(|error| failure(&NodeError::StartWorker(error)))?;
     let reload = Box::new(move || overrides.load());
-    let node = vipwatch_node::Node::start(config, reload, startup_fds);
+    let node =
+        vipwatch_node::Node::start(config, reload, startup_fds, vipwatch_web::Server::opener());
     let node = node.map_err(|error| failure(&error))?;
     node.run().map_err(|error| failure(&error))
 }
@@ -82,11 +83,11 @@ fn failure(error: &NodeError) -> CommandError {
     use std::io::ErrorKind::PermissionDenied;
     let message = ErrorChain(error);
     match error {
-        NodeError::StateDirInUse(_) | NodeError::QueryServer(ListenError::Taken(_)) => {
+        NodeError::StateDirInUse(_) | NodeError::ApiServer(ListenError::Taken(_)) => {
             CommandError::new(ExitStatus::No, message).hint("run one node process on a machine")
         }
         NodeError::StateDir { source, .. }
-        | NodeError::QueryServer(ListenError::Listen { source, .. })
+        | NodeError::ApiServer(ListenError::Listen { source, .. })
             if source.kind() == PermissionDenied =>
         {
             CommandError::new(ExitStatus::NotPermitted, message)
@@ -97,7 +98,7 @@ fn failure(error: &NodeError) -> CommandError {
         NodeError::Listen(_) => {
             CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
         }
-        NodeError::QueryServer(ListenError::NotASocket(_)) => {
+        NodeError::ApiServer(ListenError::NotASocket(_)) => {
             CommandError::new(ExitStatus::Missing, message)
                 .hint("remove it, or set another path with --socket")
         }
@@ -107,7 +108,7 @@ fn failure(error: &NodeError) -> CommandError {
         }
         NodeError::Signals(_)
         | NodeError::History(_)
-        | NodeError::QueryServer(ListenError::Listen { .. } | ListenError::Lost(_))
+        | NodeError::ApiServer(ListenError::Listen { .. } | ListenError::Lost(_))
         | NodeError::StartWorker(_)
         | NodeError::Wait(_) => CommandError::new(ExitStatus::Missing, message),
     }

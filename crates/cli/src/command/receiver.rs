@@ -15,15 +15,17 @@ use vipwatch_linux::file::is_storage_error;
 use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::{raise_file_limit, share_heaps};
 use vipwatch_linux::signal::{Signal, Signals};
+use vipwatch_node::api_server::ApiServer;
 use vipwatch_node::config::ReceiverConfig;
 use vipwatch_node::log::{self, LogLevel};
-use vipwatch_node::query_server::QueryServer;
 use vipwatch_node::receiver::{ReceiverService, ServiceContext};
 use vipwatch_node::service::StartupFds;
+use vipwatch_node::state::StateStore;
 use vipwatch_node::{Config, direct, service};
 use vipwatch_receiver::ReceiverError;
 use vipwatch_receiver::journal::JournalError;
 use vipwatch_receiver::simulate::{self, Behaviour};
+use vipwatch_web::Server;
 
 use crate::args::{ReceiverArgs, ReceiverCommand, ServeArgs, config_error};
 use crate::failure::{CommandError, ExitStatus};
@@ -102,18 +104,19 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
         node: vipwatch_node::name(),
         hooks_at_once: config.hooks_at_once,
     };
-    let context = direct::history_context(&config);
+    let context = direct::receiver_context(&config);
+    let store = Arc::clone(&context.store);
     let receiver_handle = context.receiver_handle.clone();
-    // ORDER: the query server before the receiver, so that a process that can report can also query.
-    let mut query_server = QueryServer::open(&options.status_socket, config.group, context)
+    // ORDER: the API server before the receiver, so that a process that can report can also query.
+    let mut api_server = Server::open(&options.status_socket, config.group, context)
         .map_err(|error| failure(&ReceiverError::Listen(error)))?;
     let opened = ReceiverService::open(&settings, &service_context, listen_source);
     let receiver = opened.map_err(|error| failure(&error))?;
     receiver_handle.set(Some(receiver.status()));
-    query_server.serve().map_err(failed)?;
+    api_server.serve().map_err(failed)?;
     tracing::info!(socket = %receiver.socket().display(), "ready");
     service::notify("READY=1");
-    run_until_stopped(options, &config.state_dir, &signals, &query_server, receiver)
+    run_until_stopped(options, &config.state_dir, &signals, &api_server, &store, receiver)
 }
 
 fn create_state_dir(directory: &Path) -> Result<(), CommandError> {
@@ -148,17 +151,19 @@ fn run_until_stopped(
     options: &ServeArgs,
     state_dir: &Path,
     signals: &Signals,
-    query_server: &QueryServer,
+    api_server: &Server,
+    store: &StateStore,
     mut receiver: ReceiverService,
 ) -> Result<(), CommandError> {
     let mut watchdog = service::Watchdog::from_environment();
     let mut status_socket_lost = None;
     while receiver.is_alive() {
+        store.record_turn();
         wait(signals, &watchdog);
         watchdog.tick(vipwatch_linux::clock::now());
         receiver.forget_old_routers(|_| false);
         receiver.check_socket();
-        let lost = query_server.check_socket().err();
+        let lost = api_server.check_socket().err();
         if let Some(problem) = lost.as_ref().filter(|_| lost != status_socket_lost) {
             tracing::error!(%problem, "the status socket was lost");
         }

@@ -115,12 +115,12 @@ mod tests {
 
     #[test]
     fn the_settings_contain_no_secret() {
-        let text = "[[notify]]\nwebhook = [{ url = \"https://user:pw@h.example/p?token=t0k\", \
+        let text = "[[notify]]\nwebhook = [{ url = \"https://user:s3cr3t@h.example/p?token=t0k\", \
                     headers = { Authorization = \"Bearer b34r\" } }]\n";
         let config = Config::parse(Path::new("f"), text).unwrap();
         let shown = serde_json::to_string(&config.settings()).unwrap();
         assert!(shown.contains("https://h.example/p"), "{shown}");
-        for secret in ["pw", "t0k", "b34r"] {
+        for secret in ["s3cr3t", "t0k", "b34r"] {
             assert!(!shown.contains(secret), "{secret} in {shown}");
         }
     }

@@ -44,7 +44,7 @@ impl Node {
     /// Checks that the socket file is still the one that this node created. Another process may have replaced
     /// or removed it, and then no client reaches this node.
     fn check_socket(&self) {
-        let problem = self.query_server.check_socket().err().map(|lost| lost.to_string());
+        let problem = self.api_server.check_socket().err().map(|lost| lost.to_string());
         let known = self.store.health_problem(HealthTopic::Socket);
         if let Some(problem) = problem.as_ref().filter(|problem| Some(*problem) != known.as_ref()) {
             tracing::error!(problem, "clients cannot reach this node");

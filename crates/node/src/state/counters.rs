@@ -31,11 +31,19 @@ pub struct Counters {
     pub history_up: AtomicU64,
     /// Lines that slow subscribers have missed.
     pub feed_missed: AtomicU64,
+    /// Open connections of the API, without event streams.
+    pub api_connections: AtomicU64,
+    /// Open event streams of the API.
+    pub api_streams: AtomicU64,
+    /// Connections that the API has refused: foreign users, and connections over the limit.
+    pub api_refused: AtomicU64,
+    /// Handlers of the API that panicked.
+    pub api_panics: AtomicU64,
 }
 
 impl Counters {
     /// The name and the value of every metric.
-    pub fn metrics(&self) -> [(&'static str, u64); 13] {
+    pub fn metrics(&self) -> [(&'static str, u64); 17] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("vipwatch_transitions_total", of(&self.transitions)),
@@ -51,6 +59,10 @@ impl Counters {
             ("vipwatch_history_dropped_total", of(&self.history_dropped)),
             ("vipwatch_history_up", of(&self.history_up)),
             ("vipwatch_feed_missed_total", of(&self.feed_missed)),
+            ("vipwatch_api_connections", of(&self.api_connections)),
+            ("vipwatch_api_streams", of(&self.api_streams)),
+            ("vipwatch_api_refused_total", of(&self.api_refused)),
+            ("vipwatch_api_panics_total", of(&self.api_panics)),
         ]
     }
 }

@@ -1,0 +1,21 @@
+//! The node's view of the API server. The crate `web` implements it; the command line connects both.
+
+use std::io;
+
+use vipwatch_linux::listen::{ListenError, SocketFileLost};
+
+use crate::config::Config;
+use crate::view::ApiContext;
+
+/// The API server of this process. Dropping it removes the socket file.
+pub trait ApiServer {
+    /// Starts to answer requests. Clients that have connected before wait until then.
+    fn serve(&mut self) -> io::Result<()>;
+
+    /// Whether the socket's file is still the one that this process has made.
+    fn check_socket(&self) -> Result<(), SocketFileLost>;
+}
+
+/// Opens the socket of the API server, as the configuration says.
+pub type OpenApiServer =
+    Box<dyn FnOnce(&Config, ApiContext) -> Result<Box<dyn ApiServer>, ListenError>>;

@@ -1,0 +1,99 @@
+//! Accepts connections: checks the user of each client, and applies the limits.
+
+use std::io;
+use std::os::unix::net::UnixListener as StdListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{sleep, timeout};
+use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_linux::peer;
+use vipwatch_linux::worker::{Heartbeat, beat_every};
+use vipwatch_node::view::ApiContext;
+
+use crate::connection::{self, ConnectionTable};
+use crate::routes;
+
+/// Pause after a failed `accept`, for example because all file descriptors are in use.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Maximum number of refused connections that are being answered. Others are closed without an answer.
+const MAX_REFUSALS: usize = 16;
+
+/// Accepts and serves connections; never returns.
+pub(crate) async fn run(
+    listener: StdListener,
+    group: Option<u32>,
+    context: ApiContext,
+    heartbeat: &Heartbeat,
+) {
+    let listener = UnixListener::from_std(listener).expect("the runtime has an I/O driver");
+    let table = Arc::new(ConnectionTable::new(Arc::clone(&context.store)));
+    tokio::spawn(Arc::clone(&table).close_overdue());
+    let router = routes::router(&context, &table);
+    let refusals = Arc::new(AtomicUsize::new(0));
+    loop {
+        heartbeat.beat();
+        let accepted = match timeout(beat_every(), listener.accept()).await {
+            Ok(Ok((stream, _))) => stream,
+            Ok(Err(_)) => {
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+            Err(_) => continue,
+        };
+        match admit(&accepted, group, &table) {
+            Ok(place) => {
+                tokio::spawn(connection::serve(accepted, place, router.clone(), context.clone()));
+            }
+            Err(problem) => {
+                context.store.counters.api_refused.fetch_add(1, Ordering::Relaxed);
+                refuse(accepted, problem, &refusals);
+            }
+        }
+    }
+}
+
+/// Takes a place in the table, or says why the client cannot have one.
+fn admit(
+    stream: &UnixStream,
+    group: Option<u32>,
+    table: &Arc<ConnectionTable>,
+) -> Result<connection::Place, Problem> {
+    let user = trusted_user(stream, group).ok().flatten().ok_or_else(|| {
+        let detail =
+            "only root, the user of the process and members of the socket's group may use it";
+        let hint = "run it as root, or as a member of the group of the socket";
+        Problem::new(ErrorCode::NotPermitted, detail).with_hint(hint)
+    })?;
+    table.admit(user).ok_or_else(|| {
+        let detail = "too many connections are open, and none of them is idle";
+        Problem::new(ErrorCode::TooManyConnections, detail).with_hint("try again")
+    })
+}
+
+/// The user of the client, if it may use the API: root, the user of this process, and members of the socket's group.
+fn trusted_user(stream: &UnixStream, group: Option<u32>) -> io::Result<Option<u32>> {
+    let user = peer::credentials(stream)?.user;
+    let is_own = user == 0 || user == rustix::process::geteuid().as_raw();
+    let is_member = match group {
+        Some(group) if !is_own => peer::is_member(stream, group)?,
+        _ => false,
+    };
+    Ok(Some(user).filter(|_| is_own || is_member))
+}
+
+/// Answers the first request with `problem` and closes the connection.
+fn refuse(stream: UnixStream, problem: Problem, refusals: &Arc<AtomicUsize>) {
+    if refusals.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSALS {
+        refusals.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let refusals = Arc::clone(refusals);
+    tokio::spawn(async move {
+        connection::refuse(stream, problem).await;
+        refusals.fetch_sub(1, Ordering::Relaxed);
+    });
+}

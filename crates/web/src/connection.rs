@@ -1,0 +1,154 @@
+//! One connection: HTTP/1.1 by hyper, with the deadlines and problem documents that hyper does not have.
+//!
+//! ```text
+//!            first byte               request complete
+//!   Idle ───────────────▶ Head ───────────────────────▶ Serving
+//!    ▲ │ 30 s: closed      │ 10 s: 408                    │ blocked for 10 s (stream: 60 s): closed
+//!    └─┼───────────────────┼──────────────────────────────┘ answer sent
+//!      ▼                   ▼
+//!            closed
+//! ```
+
+mod io;
+mod table;
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, body::Incoming};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use tower_service::Service;
+use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_node::view::ApiContext;
+
+use self::io::ConnectionIo;
+use self::table::{CloseReason, TrackedBody};
+pub(crate) use self::table::{ConnectionTable, Peer, Place};
+use crate::reply;
+use crate::work::CatchPanic;
+
+/// Maximum size of the head of a request in bytes; also the size of hyper's buffers.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+
+/// Maximum time that the client of a refused connection has for its request.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// After an error, so many bytes that the client still sends are read and ignored: if the socket were closed with
+/// unread bytes, the kernel could report a reset to the client before it has read the answer.
+const MAX_DISCARDED_BYTES: usize = 1 << 20;
+
+/// Maximum time for [`MAX_DISCARDED_BYTES`].
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Serves the requests of one connection until it ends.
+pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, context: ApiContext) {
+    if is_line_protocol(&stream, &place).await {
+        place.begin_request();
+        if let Ok(stream) = stream.into_std() {
+            vipwatch_node::query_server::answer_connection(stream, context, place);
+        }
+        return;
+    }
+    let io = ConnectionIo::new(stream, place.clone());
+    let store = context.store;
+    let service = service_fn(|mut request: Request<Incoming>| {
+        let (mut router, place, store) = (router.clone(), place.clone(), store.clone());
+        Box::pin(async move {
+            place.begin_request();
+            request.extensions_mut().insert(Peer::of(&place));
+            let answer = CatchPanic(router.call(request.map(Body::new))).await;
+            let answer = match answer {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(never)) => match never {},
+                Err(panic) => {
+                    store.counters.api_panics.fetch_add(1, Ordering::Relaxed);
+                    reply::problem(&Problem::new(ErrorCode::Internal, panic.to_string()))
+                }
+            };
+            Ok::<_, Infallible>(answer.map(|body| TrackedBody::new(body, place)))
+        })
+    });
+    let mut connection = http1::Builder::new()
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(io), service);
+    let reason = tokio::select! {
+        ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
+            // An error means that the client has gone, or has sent something that is not HTTP, and has its answer.
+            ended.err().map(|_| CloseReason::ClientError)
+        }
+        reason = place.closed() => Some(reason),
+    };
+    let mut io = connection.into_parts().io.into_inner();
+    match reason {
+        Some(CloseReason::HeadTimeout) => {
+            let problem =
+                Problem::new(ErrorCode::RequestTimeout, "the request was not complete within 10 s");
+            let _ = io.stream().try_write(&reply::raw_problem(&problem));
+            finish(io.stream()).await;
+        }
+        Some(CloseReason::ClientError) => finish(io.stream()).await,
+        Some(CloseReason::Idle | CloseReason::Stalled | CloseReason::Evicted) | None => {}
+    }
+}
+
+/// Whether the client uses the line protocol of earlier releases, whose questions begin with a brace.
+async fn is_line_protocol(stream: &UnixStream, place: &Place) -> bool {
+    loop {
+        let ready = tokio::select! {
+            ready = stream.readable() => ready,
+            _ = place.closed() => return false,
+        };
+        let peek = || {
+            let mut first = [0];
+            let length = rustix::net::recv(stream, &mut first, rustix::net::RecvFlags::PEEK)?.0;
+            Ok(length == 1 && first == *b"{")
+        };
+        match ready.and_then(|()| stream.try_io(tokio::io::Interest::READABLE, peek)) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            result => return result.unwrap_or(false),
+        }
+    }
+}
+
+/// Answers the first request with `problem`, and closes the connection.
+pub(crate) async fn refuse(mut stream: UnixStream, problem: Problem) {
+    // ORDER: the request is read first; see [`MAX_DISCARDED_BYTES`].
+    let read_head = async {
+        let mut head = Vec::new();
+        let mut buffer = [0; 1024];
+        while head.len() < MAX_HEAD_BYTES && !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read(&mut buffer).await {
+                Ok(0) | Err(_) => break,
+                Ok(length) => head.extend_from_slice(&buffer[..length]),
+            }
+        }
+    };
+    let _ = timeout(REFUSAL_TIMEOUT, read_head).await;
+    let _ = stream.try_write(&reply::raw_problem(&problem));
+    finish(&mut stream).await;
+}
+
+/// Ends the answer, and ignores what the client still sends.
+async fn finish(stream: &mut UnixStream) {
+    let _ = stream.shutdown().await;
+    let discard = async {
+        let mut buffer = [0; 4096];
+        let mut left = MAX_DISCARDED_BYTES;
+        while left > 0 {
+            match stream.read(&mut buffer).await {
+                Ok(0) | Err(_) => break,
+                Ok(length) => left = left.saturating_sub(length),
+            }
+        }
+    };
+    let _ = timeout(DISCARD_TIMEOUT, discard).await;
+}

@@ -1,0 +1,414 @@
+//! All open connections: their limits, their deadlines, and which one is closed when there are too many.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::Notify;
+use vipwatch_node::state::StateStore;
+
+/// Maximum number of connections without an event stream.
+const MAX_CONNECTIONS: usize = 64;
+/// So many of [`MAX_CONNECTIONS`] are for root only, so that an operator can always look.
+const RESERVED_FOR_ROOT: usize = 4;
+
+/// Maximum number of event streams.
+const MAX_STREAMS: usize = 512;
+/// So many of [`MAX_STREAMS`] are for root only.
+const STREAMS_FOR_ROOT: usize = 8;
+
+/// A connection without a request is closed after this time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The head of a request must be complete within this time.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client must read a part of its answer within this time.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client must read a part of its event stream within this time. Longer than [`WRITE_TIMEOUT`]: a client that reads
+/// again in time gets the number of events that it has missed.
+const STREAM_WRITE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Time between two checks of the deadlines, while connections are open.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why the server closes a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CloseReason {
+    /// No request within [`IDLE_TIMEOUT`].
+    Idle,
+    /// The head of a request was not complete within [`HEAD_TIMEOUT`].
+    HeadTimeout,
+    /// The client does not read its answer.
+    Stalled,
+    /// It was idle, and a new client needed its place.
+    Evicted,
+    /// The client has sent something that is not HTTP/1.1, or has gone.
+    ClientError,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waits for a request.
+    Idle,
+    /// A request has begun.
+    Head,
+    /// A request is being answered.
+    Serving,
+}
+
+#[derive(Debug)]
+struct ConnectionState {
+    phase: Phase,
+    /// When the phase began.
+    since: Instant,
+    /// When the client last stopped reading; `None` while it reads.
+    blocked_since: Option<Instant>,
+    is_stream: bool,
+    /// Set once; the connection then no longer counts.
+    close_reason: Option<CloseReason>,
+}
+
+#[derive(Debug)]
+struct ConnectionSlot {
+    number: u64,
+    /// The user of the client.
+    user: u32,
+    state: Mutex<ConnectionState>,
+    close_requested: Notify,
+    table: Arc<ConnectionTable>,
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.table.remove(self.number);
+    }
+}
+
+/// The place of one connection in the table. The last clone that is dropped frees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Place(Arc<ConnectionSlot>);
+
+/// The client of a request, for routes.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    /// The user of the client.
+    pub(crate) user: u32,
+    slot: std::sync::Weak<ConnectionSlot>,
+}
+
+impl Peer {
+    pub(super) fn of(place: &Place) -> Self {
+        Self { user: place.0.user, slot: Arc::downgrade(&place.0) }
+    }
+
+    /// Turns the connection into an event stream; false if there are too many.
+    pub(crate) fn become_stream(&self) -> bool {
+        self.slot.upgrade().is_some_and(|slot| slot.table.become_stream(&slot))
+    }
+}
+
+/// All open connections.
+#[derive(Debug)]
+pub(crate) struct ConnectionTable {
+    slots: Mutex<TableContent>,
+    /// A connection was added to the empty table.
+    is_used: Notify,
+    store: Arc<StateStore>,
+}
+
+#[derive(Debug, Default)]
+struct TableContent {
+    by_number: BTreeMap<u64, std::sync::Weak<ConnectionSlot>>,
+    next_number: u64,
+}
+
+impl ConnectionTable {
+    pub(crate) fn new(store: Arc<StateStore>) -> Self {
+        Self { slots: Mutex::default(), is_used: Notify::new(), store }
+    }
+
+    /// A place for a connection of this user. If all are taken, the oldest idle connection is closed; `None` if none is
+    /// idle.
+    pub(crate) fn admit(self: &Arc<Self>, user: u32) -> Option<Place> {
+        let open = self.open_slots();
+        let requests: Vec<_> = open.iter().filter(|slot| !slot.lock().is_stream).collect();
+        if requests.len() >= request_limit(user) {
+            // A connection of root makes room for root only.
+            let can_evict = |slot: &&&Arc<ConnectionSlot>| {
+                (user == 0 || slot.user != 0) && slot.lock().phase == Phase::Idle
+            };
+            let oldest = requests.iter().filter(can_evict).min_by_key(|slot| slot.lock().since)?;
+            oldest.close(CloseReason::Evicted);
+        }
+        let mut slots = self.lock();
+        let number = slots.next_number;
+        slots.next_number += 1;
+        let slot = Arc::new(ConnectionSlot {
+            number,
+            user,
+            state: Mutex::new(ConnectionState {
+                phase: Phase::Idle,
+                since: Instant::now(),
+                blocked_since: None,
+                is_stream: false,
+                close_reason: None,
+            }),
+            close_requested: Notify::new(),
+            table: Arc::clone(self),
+        });
+        slots.by_number.insert(number, Arc::downgrade(&slot));
+        drop(slots);
+        self.is_used.notify_one();
+        self.publish_counts();
+        Some(Place(slot))
+    }
+
+    fn become_stream(&self, slot: &ConnectionSlot) -> bool {
+        let open = self.open_slots();
+        let streams = open.iter().filter(|slot| slot.lock().is_stream).count();
+        if streams >= stream_limit(slot.user) {
+            return false;
+        }
+        slot.lock().is_stream = true;
+        self.publish_counts();
+        true
+    }
+
+    /// Closes connections whose deadline is over; never returns.
+    pub(crate) async fn close_overdue(self: Arc<Self>) {
+        loop {
+            let open = self.open_slots();
+            if open.is_empty() {
+                self.is_used.notified().await;
+            }
+            let now = Instant::now();
+            for slot in open {
+                let overdue = slot.lock().overdue(now);
+                if let Some(reason) = overdue {
+                    slot.close(reason);
+                }
+            }
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    }
+
+    /// The connections that count: those that are not being closed.
+    fn open_slots(&self) -> Vec<Arc<ConnectionSlot>> {
+        // The table is not locked while a slot is dropped, which locks it.
+        let slots: Vec<_> =
+            self.lock().by_number.values().filter_map(std::sync::Weak::upgrade).collect();
+        slots.into_iter().filter(|slot| slot.lock().close_reason.is_none()).collect()
+    }
+
+    fn remove(&self, number: u64) {
+        self.lock().by_number.remove(&number);
+        self.publish_counts();
+    }
+
+    fn publish_counts(&self) {
+        let open = self.open_slots();
+        let streams = open.iter().filter(|slot| slot.lock().is_stream).count();
+        let counters = &self.store.counters;
+        counters.api_streams.store(streams as u64, Ordering::Relaxed);
+        counters.api_connections.store((open.len() - streams) as u64, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TableContent> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn request_limit(user: u32) -> usize {
+    if user == 0 { MAX_CONNECTIONS } else { MAX_CONNECTIONS - RESERVED_FOR_ROOT }
+}
+
+fn stream_limit(user: u32) -> usize {
+    if user == 0 { MAX_STREAMS } else { MAX_STREAMS - STREAMS_FOR_ROOT }
+}
+
+impl ConnectionSlot {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self, reason: CloseReason) {
+        self.lock().close_reason.get_or_insert(reason);
+        self.close_requested.notify_one();
+    }
+}
+
+impl ConnectionState {
+    fn set_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.since = Instant::now();
+    }
+
+    /// Why the connection must be closed now.
+    fn overdue(&self, now: Instant) -> Option<CloseReason> {
+        let since = |at: Instant| now.saturating_duration_since(at);
+        let limit = if self.is_stream { STREAM_WRITE_TIMEOUT } else { WRITE_TIMEOUT };
+        if self.blocked_since.is_some_and(|at| since(at) >= limit) {
+            return Some(CloseReason::Stalled);
+        }
+        match self.phase {
+            Phase::Idle if since(self.since) >= IDLE_TIMEOUT => Some(CloseReason::Idle),
+            Phase::Head if since(self.since) >= HEAD_TIMEOUT => Some(CloseReason::HeadTimeout),
+            _ => None,
+        }
+    }
+}
+
+impl Place {
+    /// The client has sent something.
+    pub(super) fn received_bytes(&self) {
+        let mut state = self.0.lock();
+        if state.phase == Phase::Idle {
+            state.set_phase(Phase::Head);
+        }
+    }
+
+    /// The head of a request is complete.
+    pub(super) fn begin_request(&self) {
+        self.0.lock().set_phase(Phase::Serving);
+    }
+
+    /// The answer is complete.
+    fn end_request(&self) {
+        self.0.lock().set_phase(Phase::Idle);
+    }
+
+    /// Whether the last attempt to write had to wait for the client.
+    pub(super) fn set_blocked(&self, is_blocked: bool) {
+        let mut state = self.0.lock();
+        if !is_blocked {
+            state.blocked_since = None;
+        } else if state.blocked_since.is_none() {
+            state.blocked_since = Some(Instant::now());
+        }
+    }
+
+    /// Waits until the connection must be closed.
+    pub(super) async fn closed(&self) -> CloseReason {
+        loop {
+            if let Some(reason) = self.0.lock().close_reason {
+                return reason;
+            }
+            self.0.close_requested.notified().await;
+        }
+    }
+}
+
+/// The body of an answer, which notices its end.
+#[derive(Debug)]
+pub(super) struct TrackedBody {
+    body: Body,
+    place: Place,
+}
+
+impl TrackedBody {
+    pub(super) fn new(body: Body, place: Place) -> Self {
+        Self { body, place }
+    }
+}
+
+impl Drop for TrackedBody {
+    fn drop(&mut self) {
+        self.place.end_request();
+    }
+}
+
+impl hyper::body::Body for TrackedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Arc<ConnectionTable> {
+        Arc::new(ConnectionTable::new(Arc::default()))
+    }
+
+    fn is_closed(place: &Place) -> bool {
+        place.0.lock().close_reason.is_some()
+    }
+
+    #[test]
+    fn the_oldest_idle_connection_makes_room_and_root_has_reserved_places() {
+        let table = table();
+        let limit = MAX_CONNECTIONS - RESERVED_FOR_ROOT;
+        let places: Vec<Place> = (0..limit).map(|_| table.admit(1000).unwrap()).collect();
+        places[0].begin_request();
+        let newest = table.admit(1000).unwrap();
+        let closed: Vec<usize> = (0..limit).filter(|at| is_closed(&places[*at])).collect();
+        assert_eq!(closed, [1], "the first one is answering a request");
+        places.iter().for_each(Place::begin_request);
+        newest.begin_request();
+        assert!(table.admit(1000).is_none(), "all are busy");
+        let of_root: Vec<Place> = (0..RESERVED_FOR_ROOT).map(|_| table.admit(0).unwrap()).collect();
+        of_root.iter().for_each(Place::begin_request);
+        assert!(table.admit(0).is_none());
+        drop(newest);
+        assert!(table.admit(0).is_some());
+    }
+
+    #[test]
+    fn a_stream_takes_no_place_of_a_request_and_streams_have_a_limit() {
+        let table = table();
+        let mut streams = Vec::new();
+        for _ in 0..MAX_STREAMS {
+            let place = table.admit(0).unwrap();
+            place.begin_request();
+            assert!(Peer::of(&place).become_stream());
+            streams.push(place);
+        }
+        let one_more = table.admit(0).unwrap();
+        assert!(!Peer::of(&one_more).become_stream());
+        let counters = &table.store.counters;
+        assert_eq!(counters.api_streams.load(Ordering::Relaxed), MAX_STREAMS as u64);
+        assert_eq!(counters.api_connections.load(Ordering::Relaxed), 1);
+        drop(streams);
+        assert!(Peer::of(&one_more).become_stream());
+    }
+
+    #[test]
+    fn each_phase_has_its_deadline() {
+        let table = table();
+        let place = table.admit(0).unwrap();
+        let overdue = |after: Duration| place.0.lock().overdue(Instant::now() + after);
+        assert_eq!(overdue(IDLE_TIMEOUT / 2), None);
+        assert_eq!(overdue(IDLE_TIMEOUT), Some(CloseReason::Idle));
+        place.received_bytes();
+        assert_eq!(overdue(HEAD_TIMEOUT), Some(CloseReason::HeadTimeout));
+        place.begin_request();
+        assert_eq!(overdue(IDLE_TIMEOUT), None, "an answer may take long");
+        place.set_blocked(true);
+        assert_eq!(overdue(WRITE_TIMEOUT), Some(CloseReason::Stalled));
+        assert!(Peer::of(&place).become_stream());
+        assert_eq!(overdue(WRITE_TIMEOUT), None);
+        assert_eq!(overdue(STREAM_WRITE_TIMEOUT), Some(CloseReason::Stalled));
+        place.set_blocked(false);
+        assert_eq!(overdue(STREAM_WRITE_TIMEOUT), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! The routes of the API. Each builds a document with a function of `vipwatch_node::view`.
+
+mod audit;
+mod history;
+mod instances;
+mod process;
+mod silences;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{delete, get, post};
+use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_node::view::{ApiContext, ServiceKind};
+
+use crate::connection::ConnectionTable;
+use crate::parameters::{MAX_BODY_BYTES, too_large};
+use crate::reply::{self, RouteResult};
+
+/// The state that all routes share.
+pub(crate) type SharedContext = Arc<ApiContext>;
+
+/// The routes of this process.
+pub(crate) fn router(context: &ApiContext, _table: &Arc<ConnectionTable>) -> Router {
+    let mut router = Router::new()
+        .route("/healthz", get(process::healthz))
+        .route("/readyz", get(process::readyz))
+        .route("/v1/version", get(process::version))
+        .route("/v1/config", get(process::config))
+        .route("/v1/reports", get(process::reports))
+        .route("/v1/targets", get(process::targets));
+    if context.service.kind == ServiceKind::Node {
+        router = router
+            .route("/v1/status", get(process::status))
+            .route("/v1/instances", get(instances::list))
+            .route("/v1/instances/{id}", get(instances::detail))
+            .route("/v1/history", get(history::list))
+            .route("/v1/findings", get(audit::findings))
+            .route("/v1/audit", post(audit::audit))
+            .route("/v1/silences", get(silences::list).post(silences::create))
+            .route("/v1/silences/{number}", delete(silences::end));
+    }
+    let kind = context.service.kind;
+    router
+        .fallback(move |request: Request| async move { unknown_route(kind, &request) })
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn(check_length))
+        .with_state(Arc::new(context.clone()))
+}
+
+/// Turns the result of a route into its answer.
+pub(crate) fn answer(result: RouteResult) -> Response {
+    result.unwrap_or_else(|problem| reply::problem(&problem))
+}
+
+fn unknown_route(kind: ServiceKind, request: &Request) -> Response {
+    let path: String = request.uri().path().chars().take(80).collect();
+    let problem = Problem::new(ErrorCode::UnknownRoute, format!("there is no route {path:?}"));
+    reply::problem(&match kind {
+        ServiceKind::Node => problem,
+        ServiceKind::Receiver => {
+            problem.with_hint("a receiver has no instances: query the node's socket")
+        }
+    })
+}
+
+async fn method_not_allowed(request: Request) -> Response {
+    let method = request.method().as_str().chars().take(20).collect::<String>();
+    let detail = format!("{} does not support {method}", request.uri().path());
+    reply::problem(&Problem::new(ErrorCode::MethodNotAllowed, detail))
+}
+
+/// Refuses a body that announces to be too large, on every route.
+async fn check_length(request: Request, next: Next) -> Response {
+    inject_panic(&request);
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
+        return reply::problem(&too_large());
+    }
+    next.run(request).await
+}
+
+/// Panics on the route that an environment variable names, for tests of the whole program. Release builds do not
+/// contain it.
+#[cfg(debug_assertions)]
+fn inject_panic(request: &Request) {
+    let wanted = std::env::var("VIPWATCH_TEST_PANIC_ROUTE");
+    assert!(wanted.as_deref() != Ok(request.uri().path()), "a panic that a test has asked for");
+}
+
+#[cfg(not(debug_assertions))]
+fn inject_panic(_request: &Request) {}
+
+/// The status of an answer that creates something.
+pub(crate) const CREATED: StatusCode = StatusCode::CREATED;

@@ -1,0 +1,75 @@
+//! `GET /v1/findings` and `POST /v1/audit`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_node::view;
+
+use super::{SharedContext, answer};
+use crate::parameters::{Parameters, check_accept, empty_body};
+use crate::reply::{self, RouteResult};
+use crate::work::on_file_thread;
+
+/// Maximum time for an audit of all instances, with the wait for an audit that runs already.
+const AUDIT_TIMEOUT: Duration = Duration::from_mins(1);
+
+pub(super) async fn findings(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let findings = async || -> RouteResult {
+        Parameters::read(&uri, &[])?;
+        check_accept(&headers, "application/json")?;
+        known_findings(&context).await
+    };
+    answer(findings().await)
+}
+
+pub(super) async fn audit(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let audit = async || -> RouteResult {
+        Parameters::read(&uri, &[])?;
+        check_accept(&headers, "application/json")?;
+        empty_body(body).await?;
+        run_audit(&context).await?;
+        known_findings(&context).await
+    };
+    answer(audit().await)
+}
+
+async fn known_findings(context: &SharedContext) -> RouteResult {
+    let context = Arc::clone(context);
+    let document = on_file_thread(move || view::findings(&context)).await?;
+    Ok(reply::document(&document))
+}
+
+/// Has all instances audited in the node's audit thread.
+async fn run_audit(context: &SharedContext) -> Result<(), Problem> {
+    let Some(requests) = &context.audit_requests else {
+        let problem = Problem::new(ErrorCode::Internal, "this process has no audit thread");
+        return Err(problem);
+    };
+    let (sender, ended) = oneshot::channel();
+    requests.submit(move || {
+        // The client may have gone.
+        let _ = sender.send(());
+    });
+    if let Ok(Ok(())) = timeout(AUDIT_TIMEOUT, ended).await {
+        return Ok(());
+    }
+    let detail = format!("the audit did not end within {} s", AUDIT_TIMEOUT.as_secs());
+    let hint = "GET /v1/findings has the findings of the last audit";
+    Err(Problem::new(ErrorCode::AuditTimeout, detail).with_hint(hint))
+}

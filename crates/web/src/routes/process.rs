@@ -1,0 +1,101 @@
+//! The process itself: health, version, configuration, status, reports and targets.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use serde::Serialize;
+use vipwatch_api::{ErrorCode, HealthDocument, Problem, Schema};
+use vipwatch_node::view::{self, ApiContext};
+
+use super::{SharedContext, answer};
+use crate::parameters::{Parameters, check_accept};
+use crate::reply::{self, RouteResult};
+
+/// The main loop runs at least every 10 s. After this time without a turn it hangs.
+const MAX_TURN: Duration = Duration::from_secs(30);
+
+/// `GET /healthz`: the process works.
+pub(super) async fn healthz(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(health(&context, &uri, &headers))
+}
+
+/// `GET /readyz`: the process works, and has published the role of every instance. It answers no request before that,
+/// so this is the same as `healthz`.
+pub(super) async fn readyz(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(health(&context, &uri, &headers))
+}
+
+fn health(context: &ApiContext, uri: &Uri, headers: &HeaderMap) -> RouteResult {
+    if let Some(since) = context.store.time_since_turn().filter(|since| *since > MAX_TURN) {
+        let detail = format!("the main loop has not run for {} s", since.as_secs());
+        return Err(Problem::new(ErrorCode::NotReady, detail));
+    }
+    let document = HealthDocument { schema: Schema::Health, status: "ok".to_owned() };
+    plain(uri, headers, || Ok(document))
+}
+
+/// `GET /v1/version`
+pub(super) async fn version(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(plain(&uri, &headers, || Ok(view::version(&context))))
+}
+
+/// `GET /v1/config`
+pub(super) async fn config(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(plain(&uri, &headers, || Ok(view::config(&context))))
+}
+
+/// `GET /v1/status`
+pub(super) async fn status(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(plain(&uri, &headers, || Ok(view::status(&context))))
+}
+
+/// `GET /v1/reports`
+pub(super) async fn reports(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(plain(&uri, &headers, || view::reports(&context)))
+}
+
+/// `GET /v1/targets`
+pub(super) async fn targets(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(plain(&uri, &headers, || Ok(view::targets(&context))))
+}
+
+/// A document of a route without parameters.
+pub(super) fn plain<T: Serialize>(
+    uri: &Uri,
+    headers: &HeaderMap,
+    document: impl FnOnce() -> Result<T, Problem>,
+) -> RouteResult {
+    Parameters::read(uri, &[])?;
+    check_accept(headers, "application/json")?;
+    Ok(reply::document(&document()?))
+}

@@ -1,18 +1,24 @@
 //! The error of a command: a message, an optional hint and an exit code.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::process::ExitCode;
 
-use vipwatch_core::escape_untrusted;
+use vipwatch_api::client::ClientError;
+use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_core::{ErrorChain, escape_untrusted};
+
+use crate::args::OutputOptions;
 
 /// The documented exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitStatus {
     /// The answer is no.
     No = 1,
+    /// The options are wrong.
+    Usage = 2,
     /// The user has not the needed permission.
     NotPermitted = 3,
-    /// Something needed is missing.
+    /// There is no answer: something is missing, no node is listening, or it does not answer.
     Missing = 4,
 }
 
@@ -20,6 +26,13 @@ pub(crate) enum ExitStatus {
 #[expect(clippy::print_stderr, reason = "errors and warnings are printed here only")]
 pub(crate) fn warn(text: &str) {
     eprintln!("vipwatch: {}", escape_lines(text));
+}
+
+/// Prints a remark about the answer to standard error, unless the command is quiet.
+pub(crate) fn note(options: &OutputOptions, text: &str) {
+    if !options.quiet {
+        warn(text);
+    }
 }
 
 /// Escapes each line of a message, which may quote a file or another program.
@@ -46,16 +59,172 @@ impl CommandError {
         self
     }
 
+    /// The message and the hint, as they are printed.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        if !self.message.is_empty() {
+            let _ = writeln!(text, "vipwatch: {}", escape_lines(&self.message));
+        }
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(text, "  hint: {}", escape_lines(hint));
+        }
+        text
+    }
+
     /// Prints the message and the hint, and returns the exit code.
     // LIMIT: waits if standard error is a full pipe that no process reads.
     #[expect(clippy::print_stderr, reason = "errors and warnings are printed here only")]
     pub(crate) fn report(&self) -> ExitCode {
-        if !self.message.is_empty() {
-            eprintln!("vipwatch: {}", escape_lines(&self.message));
-        }
-        if let Some(hint) = &self.hint {
-            eprintln!("  hint: {}", escape_lines(hint));
-        }
+        eprint!("{}", self.text());
         ExitCode::from(self.code as u8)
+    }
+}
+
+impl From<&ClientError> for CommandError {
+    fn from(error: &ClientError) -> Self {
+        let missing = |hint: &str| Self::new(ExitStatus::Missing, ErrorChain(error)).hint(hint);
+        match error {
+            ClientError::NotPermitted(_) => Self::new(ExitStatus::NotPermitted, error)
+                .hint("run it as root, or as a member of the group of the socket"),
+            ClientError::NotListening(_) => {
+                missing("start `vipwatch node`, or give its socket with --socket")
+            }
+            ClientError::TimedOut { .. } => missing(
+                "the process hangs or is overloaded: see `systemctl status vipwatch-node`; \
+                 --direct queries the kernel instead",
+            ),
+            ClientError::Io { .. } | ClientError::Closed(_) => {
+                missing("see `systemctl status vipwatch-node`; --direct queries the kernel instead")
+            }
+            ClientError::InvalidAnswer { .. } => {
+                missing("another program, or a node of another version, listens on the socket")
+            }
+            ClientError::Problem(problem) => Self::from(&**problem),
+        }
+    }
+}
+
+impl From<ClientError> for CommandError {
+    fn from(error: ClientError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&Problem> for CommandError {
+    fn from(problem: &Problem) -> Self {
+        let failure = Self::new(exit_status(problem.code), &problem.detail);
+        match problem.hint.as_deref().or(hint(problem.code)) {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+/// The exit code for a problem.
+fn exit_status(code: ErrorCode) -> ExitStatus {
+    match code {
+        ErrorCode::InvalidRequest
+        | ErrorCode::TooLarge
+        | ErrorCode::UnsupportedMediaType
+        | ErrorCode::NotAcceptable => ExitStatus::Usage,
+        ErrorCode::NotPermitted => ExitStatus::NotPermitted,
+        ErrorCode::UnknownRoute
+        | ErrorCode::UnknownInstance
+        | ErrorCode::UnknownSilence
+        | ErrorCode::NoReceiver
+        | ErrorCode::NoHistory
+        | ErrorCode::MethodNotAllowed
+        | ErrorCode::RequestTimeout
+        | ErrorCode::AmbiguousId
+        | ErrorCode::Internal
+        | ErrorCode::NotReady
+        | ErrorCode::TooManyConnections
+        | ErrorCode::HistoryUnavailable
+        | ErrorCode::HistoryOutdated
+        | ErrorCode::AuditTimeout
+        | ErrorCode::Other => ExitStatus::Missing,
+    }
+}
+
+/// What to do about a problem; `None` if its text says everything.
+fn hint(code: ErrorCode) -> Option<&'static str> {
+    Some(match code {
+        ErrorCode::NotPermitted => "run it as root, or as a member of the group of the socket",
+        ErrorCode::UnknownRoute | ErrorCode::MethodNotAllowed => {
+            "the process may have another version: see `vipwatch version`"
+        }
+        ErrorCode::UnknownInstance => "`vipwatch discover` lists the instances of this node",
+        ErrorCode::UnknownSilence => "`vipwatch silence list` lists the silences in force",
+        ErrorCode::NoReceiver => {
+            "run `vipwatch receiver`, or a node with [receiver] in its configuration"
+        }
+        ErrorCode::NoHistory => {
+            "`vipwatch node` records the history; --state-dir sets its directory"
+        }
+        ErrorCode::AmbiguousId => "give more characters of the id",
+        ErrorCode::NotReady | ErrorCode::TooManyConnections => "try again in a few seconds",
+        ErrorCode::HistoryOutdated => "start `vipwatch node`, which migrates the file",
+        ErrorCode::HistoryUnavailable => "see the log of the node",
+        ErrorCode::AuditTimeout => "`vipwatch findings` shows the result of the last audit",
+        ErrorCode::Internal => "this is a defect: see the log of the node, and report it",
+        ErrorCode::InvalidRequest
+        | ErrorCode::NotAcceptable
+        | ErrorCode::RequestTimeout
+        | ErrorCode::TooLarge
+        | ErrorCode::UnsupportedMediaType
+        | ErrorCode::Other => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Every error as it is printed, with its exit code.
+    fn printed(errors: impl IntoIterator<Item = CommandError>) -> String {
+        let each =
+            errors.into_iter().map(|error| format!("{}exit {}", error.text(), error.code as u8));
+        each.collect::<Vec<_>>().join("\n\n")
+    }
+
+    #[test]
+    fn errors_of_the_connection_name_the_socket_and_what_to_do() {
+        let path = || "/run/vipwatch/node.sock".into();
+        let errors = [
+            ClientError::NotListening(path()),
+            ClientError::NotPermitted(path()),
+            ClientError::TimedOut { path: path(), after: Duration::from_secs(3) },
+            ClientError::Io { path: path(), source: std::io::ErrorKind::ConnectionReset.into() },
+            ClientError::Closed(path()),
+            ClientError::InvalidAnswer { path: path(), reason: "expected value".to_owned() },
+        ];
+        insta::assert_snapshot!(printed(errors.into_iter().map(CommandError::from)));
+    }
+
+    #[test]
+    fn exit_code_and_hint_of_a_problem_follow_from_its_code() {
+        let codes = [
+            ErrorCode::InvalidRequest,
+            ErrorCode::NotPermitted,
+            ErrorCode::UnknownRoute,
+            ErrorCode::UnknownInstance,
+            ErrorCode::UnknownSilence,
+            ErrorCode::NoReceiver,
+            ErrorCode::NoHistory,
+            ErrorCode::AmbiguousId,
+            ErrorCode::Internal,
+            ErrorCode::NotReady,
+            ErrorCode::TooManyConnections,
+            ErrorCode::HistoryUnavailable,
+            ErrorCode::HistoryOutdated,
+            ErrorCode::AuditTimeout,
+            ErrorCode::Other,
+        ];
+        let problems = codes.map(|code| CommandError::from(&Problem::new(code, code.word())));
+        insta::assert_snapshot!(printed(problems));
+        let own = Problem::new(ErrorCode::Internal, "text").with_hint("the server's hint");
+        assert_eq!(CommandError::from(&own).hint.as_deref(), Some("the server's hint"));
     }
 }

@@ -1,14 +1,17 @@
 //! `vipwatch`: the command line program.
 //!
-//! Each command is a file in `command/`. [`output`] prints results, [`failure`] prints errors and sets the exit
-//! code.
+//! Each command is a file in `command/`. [`source`] queries the node or the kernel, [`output`] prints results,
+//! [`failure`] prints errors and sets the exit code.
 
 mod args;
-mod ask;
 mod command;
 mod complete;
 mod failure;
+mod kernel;
 mod output;
+#[cfg(test)]
+mod samples;
+mod source;
 
 use std::process::ExitCode;
 
@@ -25,6 +28,10 @@ fn main() -> ExitCode {
         Command::Status(options) => command::status::run(options),
         Command::Show(options) => command::show::run(options),
         Command::Doctor(options) => command::doctor::run(options),
+        Command::Findings(options) => command::doctor::findings(options),
+        Command::Targets(options) => command::targets::run(options),
+        Command::Silence(options) => command::silence::run(options),
+        Command::Version(options) => command::version::run(options),
         Command::Node(options) => command::node::run(options),
         Command::Config(command) => command::config::run(command),
         Command::History(options) => command::history::run(options),

@@ -1,10 +1,65 @@
-//! Prints tables for people and JSON for scripts. Text from other programs, files and hosts is escaped.
+//! Prints answers: tables for people, JSON and YAML for scripts. Text from other programs, files and hosts is
+//! escaped.
+
+mod style;
+mod table;
 
 use std::io::Write;
 
-use serde_json::Value;
+use serde::Serialize;
 pub(crate) use vipwatch_core::escape_untrusted;
 use vipwatch_core::escape_untrusted_json;
+
+pub(crate) use self::style::{Style, count, latencies, severity_counts};
+pub(crate) use self::table::Table;
+use crate::args::{Format, OutputOptions};
+
+/// An answer that can be printed in every format.
+pub(crate) trait Page: Serialize {
+    /// The answer for people. It ends with a line break.
+    fn text(&self, style: &Style) -> String;
+    /// The names of its items, for `-o name`.
+    fn names(&self) -> Vec<String>;
+}
+
+/// Prints `page` in the format that the options choose.
+pub(crate) fn show(options: &OutputOptions, page: &impl Page) {
+    show_value(options, page, |style| page.text(style), || page.names());
+}
+
+/// Prints `value` in the format that the options choose. `text` is the form for people, `names` that of `-o name`.
+pub(crate) fn show_value(
+    options: &OutputOptions,
+    value: &impl Serialize,
+    text: impl FnOnce(&Style) -> String,
+    names: impl FnOnce() -> Vec<String>,
+) {
+    if options.quiet {
+        return;
+    }
+    print(&match options.format() {
+        Format::Table => text(&Style::new()),
+        Format::Wide => text(&Style { is_wide: true, ..Style::new() }),
+        Format::Json => format!("{}\n", pretty_json(value)),
+        Format::Yaml => yaml(value),
+        Format::Name => name_lines(&names()),
+    });
+}
+
+/// A table of any width.
+pub(crate) fn table(head: &[&'static str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new(head);
+    for row in rows {
+        table.row(row.clone());
+    }
+    table.text(&Style { is_wide: true, ..Style::new() })
+}
+
+/// Adds a line to a page. The line may contain text of other programs.
+pub(crate) fn push_line(page: &mut String, line: &str) {
+    page.push_str(&escape_untrusted(line));
+    page.push('\n');
+}
 
 /// Prints `text`. A closed pipe is not an error.
 pub(crate) fn print(text: &str) {
@@ -17,65 +72,61 @@ pub(crate) fn print_or_closed(text: &str) -> bool {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }
 
-/// Prints a value as JSON in several lines.
-pub(crate) fn json(value: &Value) {
-    let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    print(&format!("{}\n", escape_untrusted_json(&text)));
+fn pretty_json(value: &impl Serialize) -> String {
+    // The keys of all documents are strings, so this cannot fail.
+    escape_untrusted_json(&serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
 /// A value as JSON in one line.
-pub(crate) fn json_line(value: &Value) -> String {
-    escape_untrusted_json(&value.to_string())
+pub(crate) fn json_line(value: &impl Serialize) -> String {
+    escape_untrusted_json(&serde_json::to_string(value).unwrap_or_default())
 }
 
-/// A table; each column is as wide as its longest cell.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| cell_text(cell)).collect()).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).chain([head[column].len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |cells: Vec<&str>| {
-        let padded: Vec<String> =
-            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        format!("{}\n", padded.join("  ").trim_end())
-    };
-    let mut text = line(head.to_vec());
-    for row in &rows {
-        text.push_str(&line(row.iter().map(String::as_str).collect()));
+/// A value as YAML. The writer escapes control characters, but not invisible characters and those that reorder text:
+/// with such characters the value is written as JSON, which is valid YAML and can escape them.
+pub(crate) fn yaml(value: &impl Serialize) -> String {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    match serde_saphyr::to_string_with_options(value, options) {
+        Ok(text) if text.lines().all(|line| escape_untrusted(line) == line) => text,
+        Ok(_) | Err(_) => format!("{}\n", pretty_json(value)),
     }
-    text
 }
 
-/// The text of a cell: `-` for an empty one, otherwise escaped.
-fn cell_text(cell: &str) -> String {
-    if cell.is_empty() { "-".to_owned() } else { escape_untrusted(cell) }
+/// The names, one in each line.
+fn name_lines(names: &[String]) -> String {
+    let mut lines = String::new();
+    for name in names {
+        push_line(&mut lines, name);
+    }
+    lines
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
     fn json_is_escaped_for_the_terminal_and_keeps_its_value() {
-        let value = serde_json::json!({ "a": "x\u{202e}y\u{e0041}\n\u{9b}é" });
+        let value = json!({ "a": "x\u{202e}y\u{e0041}\n\u{9b}é" });
         let line = json_line(&value);
         assert_eq!(line, r#"{"a":"x\u202ey\udb40\udc41\n\u009bé"}"#);
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
     }
 
     #[test]
-    fn columns_are_aligned_and_control_characters_are_escaped() {
-        let rows = [
-            vec!["a".to_owned(), "primary".to_owned(), String::new()],
-            vec!["longer\u{1b}[2J\u{202e}".to_owned(), "backup".to_owned(), "why".to_owned()],
-        ];
-        let text = table(&["ID", "ROLE", "REASON"], &rows);
-        let expected = "ID                       ROLE     REASON\n\
-                        a                        primary  -\n\
-                        longer\\u{1b}[2J\\u{202e}  backup   why\n";
-        assert_eq!(text, expected);
+    fn yaml_quotes_what_is_not_a_string_and_escapes_harmful_characters() {
+        let value = json!({ "a": "true", "b": ["x: y", "12", "\u{1b}[2J"], "c": null });
+        insta::assert_snapshot!(yaml(&value), @r#"
+        a: "true"
+        b:
+        - "x: y"
+        - "12"
+        - "\e[2J"
+        c: null
+        "#);
+        let reordered = yaml(&json!({ "a": "x\u{202e}y" }));
+        assert_eq!(reordered, "{\n  \"a\": \"x\\u202ey\"\n}\n");
     }
 }

@@ -11,7 +11,7 @@ use vipwatch_outlets::announce::once::{
 };
 
 use super::node_name;
-use crate::args::{AnnounceArgs, Format};
+use crate::args::AnnounceArgs;
 use crate::failure::{CommandError, ExitStatus};
 use crate::output;
 
@@ -35,10 +35,8 @@ pub(crate) fn run(options: &AnnounceArgs) -> Result<(), CommandError> {
         },
     };
     let report = announce(&request).map_err(|error| failure(&error))?;
-    match options.format {
-        Format::Json => output::json(&as_json(&report)),
-        Format::Table => output::print(&as_table(&report)),
-    }
+    let names = || report.announced.iter().map(|address| address.ip.to_string()).collect();
+    output::show_value(&options.output, &as_json(&report), |_| as_table(&report), names);
     exit_result(&report)
 }
 

@@ -54,18 +54,19 @@ fn show(query: &QueryOptions) -> Result<(), CommandError> {
     let targets = instances
         .iter()
         .map(|instance| (instance.id.to_string(), describe(instance, &config.rules)));
-    match query.format {
-        Format::Json => {
+    match query.output().format() {
+        Format::Json | Format::Yaml | Format::Name => {
             let settings: serde_json::Map<String, Value> =
                 settings.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
             let targets: serde_json::Map<String, Value> =
                 targets.map(|(id, targets)| (id, targets.into())).collect();
-            output::json(&json!({
+            let document = json!({
                 "schema": "vipwatch.config/1", "node": node_name(), "settings": settings,
                 "targets": targets,
-            }));
+            });
+            output::show_value(query.output(), &document, |_| String::new(), Vec::new);
         }
-        Format::Table => {
+        Format::Table | Format::Wide => {
             let rows: Vec<Vec<String>> =
                 settings.into_iter().map(|(key, value)| vec![key.to_owned(), value]).collect();
             output::print(&output::table(&["KEY", "VALUE"], &rows));

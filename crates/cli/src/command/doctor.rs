@@ -1,62 +1,125 @@
-//! `vipwatch doctor`: prints the findings of the audit, each with a hint.
+//! `vipwatch doctor` and `vipwatch findings`: print everything that is wrong, each with a hint.
 
-use std::fmt::Write;
+use vipwatch_api::client::Client;
+use vipwatch_api::{FindingItem, FindingList, FindingSeverity};
 
-use serde_json::{Value, json};
-
-use super::{each, text};
-use crate::args::{DoctorArgs, Format};
-use crate::ask::ask;
+use crate::args::{DoctorArgs, FailOn, FindingsArgs};
 use crate::failure::{CommandError, ExitStatus};
-use crate::output;
+use crate::output::{self, Page, Style, count, push_line, severity_counts};
+use crate::source::{query, query_node};
 
+/// Audits all instances now.
 pub(crate) fn run(options: &DoctorArgs) -> Result<(), CommandError> {
-    let answer = ask(&options.query, &json!({ "ask": "doctor" }))?;
-    match options.query.format {
-        Format::Json => output::json(&answer),
-        Format::Table => output::print(&page(&answer)),
-    }
-    let serious = each(&answer["findings"]).filter(|one| one["severity"] != "odd").count();
-    match serious {
+    let answer = query(&options.query, Client::audit, |kernel| Ok(kernel.audit()))?;
+    output::show(options.query.output(), &answer);
+    check(&answer, options.fail_on)
+}
+
+/// Prints the findings that the node knows.
+pub(crate) fn findings(options: &FindingsArgs) -> Result<(), CommandError> {
+    let answer = query_node(&options.node, Client::findings)?;
+    output::show(&options.node.output, &answer);
+    check(&answer, options.fail_on)
+}
+
+/// An error if there are findings of the severity in `fail_on`, or more serious ones.
+fn check(answer: &FindingList, fail_on: FailOn) -> Result<(), CommandError> {
+    // The most serious severity is the smallest.
+    let is_serious = |finding: &&FindingItem| finding.severity <= fail_on.severity();
+    match answer.items.iter().filter(is_serious).count() {
         0 => Ok(()),
-        1 => Err(CommandError::new(ExitStatus::No, "one thing is wrong")),
-        count => Err(CommandError::new(ExitStatus::No, format!("{count} things are wrong"))),
+        number => Err(CommandError::new(ExitStatus::No, count(number, "finding"))),
     }
 }
 
-fn page(answer: &Value) -> String {
-    let mut page = String::new();
-    let mut findings: Vec<&Value> = each(&answer["findings"]).collect();
-    let order = |finding: &&Value| match finding["severity"].as_str() {
-        Some("broken") => 0,
-        Some("wrong") => 1,
-        _ => 2,
-    };
-    findings.sort_by_key(order);
-    for finding in &findings {
-        let id = text(&finding["id"]);
-        let prefix = if id.is_empty() { String::new() } else { format!("{id}: ") };
-        let what = output::escape_untrusted(&format!("{prefix}{}", text(&finding["text"])));
-        let of = |key: &str| output::escape_untrusted(&text(&finding[key]));
-        let (severity, name, hint) = (of("severity"), of("name"), of("hint"));
-        let _ = writeln!(page, "{severity:<7} {name:<28} {what}{}", age(finding));
-        let _ = writeln!(page, "{:<37}{}", "", hint);
+impl Page for FindingList {
+    fn text(&self, style: &Style) -> String {
+        let instances = count(usize::try_from(self.instances).unwrap_or(usize::MAX), "instance");
+        let mut page = String::new();
+        for severity in [FindingSeverity::Broken, FindingSeverity::Wrong, FindingSeverity::Odd] {
+            let findings: Vec<_> =
+                self.items.iter().filter(|item| item.severity == severity).collect();
+            if !findings.is_empty() {
+                push_line(&mut page, &format!("{}: {}", severity.word(), meaning(severity)));
+                for finding in findings {
+                    push_finding(&mut page, finding, "  ", style);
+                }
+                page.push('\n');
+            }
+        }
+        match self.items.len() {
+            0 => push_line(&mut page, &format!("no findings, {instances}")),
+            number => {
+                let severities = severity_counts(&self.items);
+                let findings = count(number, "finding");
+                push_line(&mut page, &format!("{findings} ({severities}), {instances}"));
+            }
+        }
+        if self.too_young > 0 {
+            let number = usize::try_from(self.too_young).unwrap_or(usize::MAX);
+            let findings = count(number, "new finding");
+            push_line(&mut page, &format!("{findings} left out: a failover may still be going on"));
+        }
+        page
     }
-    let count = text(&answer["instances"]);
-    if findings.is_empty() {
-        let _ = writeln!(page, "nothing is wrong with the {count} instances of this node");
-    } else {
-        let _ = writeln!(page, "{} findings, {count} instances", findings.len());
+
+    fn names(&self) -> Vec<String> {
+        let name = |item: &FindingItem| match &item.id {
+            Some(id) => format!("{id}/{}", item.name),
+            None => item.name.clone(),
+        };
+        self.items.iter().map(name).collect()
     }
-    page
 }
 
-/// The age of a finding, for people; empty if it is not known.
-pub(super) fn age(finding: &Value) -> String {
-    let Some(seconds) = finding["age_seconds"].as_u64() else { return String::new() };
-    match seconds {
-        0..60 => format!(" (for {seconds} s)"),
-        60..3600 => format!(" (for {} min)", seconds / 60),
-        _ => format!(" (for {} h)", seconds / 3600),
+fn meaning(severity: FindingSeverity) -> &'static str {
+    match severity {
+        FindingSeverity::Broken => "traffic is lost, or will be lost at the next failover",
+        FindingSeverity::Wrong => "a component has recorded or published a wrong state",
+        FindingSeverity::Odd => "unusual, but without effect on traffic",
+    }
+}
+
+/// Adds a finding in three lines: name, text and hint.
+pub(super) fn push_finding(page: &mut String, finding: &FindingItem, indent: &str, style: &Style) {
+    let id = finding.id.as_deref().unwrap_or("node");
+    let age = finding.since.map(|since| format!(", for {}", style.age(since))).unwrap_or_default();
+    let until = finding.silenced_until.map(|until| style.time(until));
+    let silenced = until.map(|until| format!(", silenced until {until}")).unwrap_or_default();
+    push_line(page, &format!("{indent}{id}: {}{age}{silenced}", finding.name));
+    push_line(page, &format!("{indent}  {}", finding.text));
+    push_line(page, &format!("{indent}  hint: {}", finding.hint));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn findings_are_grouped_by_severity_with_hints() {
+        insta::assert_snapshot!(samples::findings().text(&Style::of_tests()));
+    }
+
+    #[test]
+    fn one_finding_is_singular_and_none_is_a_sentence() {
+        let mut list = samples::findings();
+        list.items.truncate(1);
+        list.too_young = 0;
+        assert!(list.text(&Style::of_tests()).ends_with("\n1 finding (1 broken), 4 instances\n"));
+        list.items.clear();
+        assert_eq!(list.text(&Style::of_tests()), "no findings, 4 instances\n");
+    }
+
+    #[test]
+    fn fail_on_decides_which_findings_make_the_command_fail() {
+        let mut list = samples::findings();
+        let code =
+            |list: &FindingList, fail_on| check(list, fail_on).err().map(|error| error.message);
+        assert_eq!(code(&list, FailOn::Broken).as_deref(), Some("1 finding"));
+        assert_eq!(code(&list, FailOn::Wrong).as_deref(), Some("2 findings"));
+        assert_eq!(code(&list, FailOn::Odd).as_deref(), Some("3 findings"));
+        list.items.retain(|item| item.severity == FindingSeverity::Odd);
+        assert_eq!(code(&list, FailOn::Wrong), None);
     }
 }

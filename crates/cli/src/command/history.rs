@@ -1,98 +1,223 @@
-//! `vipwatch history`: prints recorded transitions.
+//! `vipwatch history`: prints recorded transitions, and the gaps between them.
 
-use std::fmt::Write;
-use std::time::SystemTime;
+mod flaps;
 
-use serde_json::{Value, json};
-use vipwatch_node::transition::{millis, time_text};
+use std::collections::VecDeque;
 
-use super::show::latencies;
-use super::{each, text};
-use crate::args::{Format, HistoryArgs};
-use crate::ask::{ask, ask_directly};
+use vipwatch_api::{
+    EventId, GapItem, GapReason, HistoryDocument, HistoryFilter, TimelineItem, TransitionItem,
+};
+
+use self::flaps::FlapCounter;
+use crate::args::{After, HistoryArgs};
 use crate::failure::CommandError;
-use crate::output;
-
-/// The columns of [`row`].
-pub(super) const HEAD: [&str; 8] =
-    ["SEQ", "TIME", "ID", "FROM", "TO", "CAUSE", "REASON", "TOLD AFTER"];
+use crate::kernel::KernelSource;
+use crate::output::{self, Page, Style, Table, latencies};
+use crate::source::query;
 
 pub(crate) fn run(options: &HistoryArgs) -> Result<(), CommandError> {
-    let since = options
-        .since
-        .map(|span| millis(SystemTime::now().checked_sub(span).unwrap_or(SystemTime::UNIX_EPOCH)));
-    let question = json!({
-        "ask": "history", "since": since, "id": options.id, "limit": options.limit,
-    });
-    let answer = match &options.state_dir {
-        Some(directory) => {
-            let mut config = options.query.settings()?;
-            config.state_dir.clone_from(directory);
-            ask_directly(&config, &question)?
-        }
-        None => ask(&options.query, &question)?,
-    };
-    match options.query.format {
-        Format::Json => output::json(&answer),
-        Format::Table if options.flaps => output::print(&flaps(&answer)),
-        Format::Table => {
-            let rows: Vec<Vec<String>> = each(&answer["transitions"]).map(row).collect();
-            if rows.is_empty() {
-                output::print("nothing of that is recorded\n");
-            } else {
-                output::print(&output::table(&HEAD, &rows));
-            }
-            output::print(&gaps(&answer["runs"]));
-        }
+    let output = options.query.output();
+    if options.flaps {
+        let mut flaps = FlapCounter::default();
+        let head = read(options, &mut |item| flaps.add(&item))?;
+        output::show(output, &flaps.list(head.node));
+        return Ok(());
     }
+    let mut items = LimitedItems::new(options);
+    let head = read(options, &mut |item| items.add(item))?;
+    output::show(output, &HistoryDocument { items: items.items.into(), ..head });
     Ok(())
 }
 
-/// The cells of a transition.
-pub(super) fn row(transition: &Value) -> Vec<String> {
-    let time = text(&transition["time"]).replace('T', " ");
-    let mut row = vec![text(&transition["seq"]), time];
-    row.extend(["id", "from", "to", "cause", "reason"].map(|key| text(&transition[key])));
-    row.push(latencies(&transition["latencies"]));
-    row
+/// The entries that are printed: the newest transitions, or with `--after` the oldest, and the gaps between them.
+struct LimitedItems {
+    items: VecDeque<TimelineItem>,
+    /// The number of transitions in `items`.
+    transitions: u64,
+    limit: u64,
+    keeps_oldest: bool,
 }
 
-fn flaps(answer: &Value) -> String {
-    let rows: Vec<Vec<String>> = each(&answer["flaps"])
-        .map(|flaps| {
-            let time = |key: &str| time_text(flaps[key].as_i64().unwrap_or(0)).replace('T', " ");
-            vec![
-                text(&flaps["id"]),
-                text(&flaps["transitions"]),
-                text(&flaps["primary"]),
-                time("first"),
-                time("last"),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
-        return "nothing has changed\n".to_owned();
+impl LimitedItems {
+    fn new(options: &HistoryArgs) -> Self {
+        let keeps_oldest = options.after.is_some();
+        Self { items: VecDeque::new(), transitions: 0, limit: options.limit, keeps_oldest }
     }
-    output::table(&["ID", "CHANGES", "PRIMARY", "FIRST", "LAST"], &rows)
+
+    fn add(&mut self, item: TimelineItem) {
+        let is_transition = matches!(item, TimelineItem::Transition(_));
+        if self.keeps_oldest && self.transitions == self.limit {
+            return;
+        }
+        self.items.push_back(item);
+        self.transitions += u64::from(is_transition);
+        while self.transitions > self.limit {
+            let first = self.items.pop_front();
+            self.transitions -= u64::from(matches!(first, Some(TimelineItem::Transition(_))));
+        }
+    }
 }
 
-/// The periods in which no recorder ran, and the number of transitions that could not be recorded.
-fn gaps(runs: &Value) -> String {
-    let mut page = String::new();
-    let runs: Vec<&Value> = each(runs).collect();
-    let time = |value: &Value| time_text(value.as_i64().unwrap_or(0)).replace('T', " ");
-    for pair in runs.windows(2) {
-        let (run, next) = (pair[0], pair[1]);
-        let (until, how) = match &run["ended"] {
-            Value::Null => (&run["seen"], "killed"),
-            ended => (ended, "stopped"),
-        };
-        let (until, again) = (time(until), time(&next["began"]));
-        let _ = writeln!(page, "not recorded: {until} to {again} ({how})");
+/// Passes the selected entries to `take`, oldest first, and returns the document without entries.
+fn read(
+    options: &HistoryArgs,
+    take: &mut dyn FnMut(TimelineItem),
+) -> Result<HistoryDocument, CommandError> {
+    let mut take = |item: TimelineItem| {
+        if is_wanted(&item, options) {
+            take(item);
+        }
+    };
+    if let Some(directory) = &options.state_dir {
+        let mut config = options.query.settings()?;
+        config.state_dir.clone_from(directory);
+        let kernel = KernelSource::new(config);
+        let filter = filter(options, || Ok(kernel.epoch()));
+        let head = filter.and_then(|filter| kernel.history(&filter, &mut take));
+        return head.map_err(|problem| CommandError::from(&problem));
     }
-    let dropped: i64 = runs.iter().filter_map(|run| run["dropped"].as_i64()).sum();
-    if dropped > 0 {
-        let _ = writeln!(page, "not recorded: {dropped} changes, the disk was too slow or full");
+    let take = std::cell::RefCell::new(take);
+    query(
+        &options.query,
+        |node| {
+            let mut stream = node.history(&filter(options, || Ok(node.status()?.epoch))?)?;
+            for item in &mut stream {
+                take.borrow_mut()(item?);
+            }
+            Ok(stream.head)
+        },
+        |kernel| kernel.history(&filter(options, || Ok(kernel.epoch()))?, &mut *take.borrow_mut()),
+    )
+}
+
+/// The filter of the query. A sequence number needs the epoch of the history.
+fn filter<E>(
+    options: &HistoryArgs,
+    epoch: impl FnOnce() -> Result<String, E>,
+) -> Result<HistoryFilter, E> {
+    let after = match &options.after {
+        Some(After::Event(id)) => Some(id.clone()),
+        Some(After::Seq(seq)) => Some(EventId { epoch: epoch()?, seq: *seq }),
+        None => None,
+    };
+    // A limit before the other filters would leave out transitions that they select.
+    let is_filtered = options.flaps || !options.role.is_empty() || options.netns.is_some();
+    Ok(HistoryFilter {
+        since: options.since,
+        until: options.until,
+        after,
+        id: options.wanted().map(str::to_owned),
+        limit: (!is_filtered).then_some(options.limit),
+    })
+}
+
+/// Whether the options that the node does not know select an entry. Gaps are always shown.
+fn is_wanted(item: &TimelineItem, options: &HistoryArgs) -> bool {
+    let TimelineItem::Transition(item) = item else { return true };
+    let is_role = options.role.is_empty() || options.role.iter().any(|role| role.word() == item.to);
+    let netns = item.netns.as_deref().unwrap_or_default();
+    is_role && options.netns.as_ref().is_none_or(|wanted| wanted == netns)
+}
+
+impl Page for HistoryDocument {
+    fn text(&self, style: &Style) -> String {
+        let mut table = timeline_table(style);
+        for item in &self.items {
+            match item {
+                TimelineItem::Transition(item) => table.transition(item, style),
+                TimelineItem::Gap(gap) => table.line(&gap_text(gap, style)),
+            }
+        }
+        if table.is_empty() { "no transition is recorded\n".to_owned() } else { table.text(style) }
     }
-    page
+
+    fn names(&self) -> Vec<String> {
+        let transitions = self.items.iter().filter_map(|item| match item {
+            TimelineItem::Transition(item) => {
+                Some(EventId { epoch: self.epoch.clone(), seq: item.seq })
+            }
+            TimelineItem::Gap(_) => None,
+        });
+        transitions.map(|id| id.to_string()).collect()
+    }
+}
+
+/// An empty table for transitions.
+pub(super) fn timeline_table(style: &Style) -> Table {
+    if style.is_wide {
+        let head = ["SEQ", "TIME", "ID", "NETNS", "FROM", "TO", "CAUSE", "REASON", "DELIVERED IN"];
+        return Table::new(&head);
+    }
+    Table::new(&["TIME", "ID", "CHANGE", "CAUSE"]).shrink(&[("CAUSE", 12)])
+}
+
+impl Table {
+    /// Adds a transition to a table of [`timeline_table`].
+    pub(super) fn transition(&mut self, item: &TransitionItem, style: &Style) {
+        let some = |text: &Option<String>| text.clone().unwrap_or_default();
+        if style.is_wide {
+            self.row(vec![
+                item.seq.to_string(),
+                style.precise_time(item.at),
+                item.id.clone(),
+                some(&item.netns),
+                some(&item.from),
+                item.to.clone(),
+                item.cause.clone(),
+                some(&item.reason),
+                latencies(&item.latencies),
+            ]);
+            return;
+        }
+        let reason = item.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        self.row(vec![
+            style.time(item.at),
+            item.id.clone(),
+            change_text(item.from.as_deref(), &item.to),
+            format!("{}{reason}", item.cause),
+        ]);
+    }
+}
+
+/// `FROM → TO`, or `TO` if the role before is not known.
+pub(super) fn change_text(from: Option<&str>, to: &str) -> String {
+    from.map_or_else(|| to.to_owned(), |from| format!("{from} → {to}"))
+}
+
+/// A gap in one line.
+fn gap_text(gap: &GapItem, style: &Style) -> String {
+    let reason = match gap.reason {
+        GapReason::Stopped => "no node ran",
+        GapReason::Killed => "the node was killed",
+        GapReason::NotWritten => "not written",
+        GapReason::Retention => "deleted by retention",
+    };
+    let missing = gap.count.map(|count| format!(", {count} missing")).unwrap_or_default();
+    let (from, until) = (style.time(gap.from), style.time(gap.until));
+    format!("-- gap {from} to {until}: {reason}{missing}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn the_table_shows_gaps_where_they_happened_and_fits_100_columns() {
+        let text = samples::history().text(&Style::of_tests());
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn the_wide_table_has_sequence_numbers_and_latencies() {
+        insta::assert_snapshot!(
+            samples::history().text(&Style { is_wide: true, ..Style::of_tests() })
+        );
+    }
+
+    #[test]
+    fn names_are_event_ids() {
+        assert_eq!(samples::history().names(), ["5f3a9c21-41", "5f3a9c21-42", "5f3a9c21-44"]);
+    }
 }

@@ -1,115 +1,137 @@
 //! `vipwatch show ID`: prints everything about one instance.
 
-use std::fmt::Write;
+use vipwatch_api::{InstanceDetail, InstanceItem, ReportItem};
 
-use serde_json::{Value, json};
-use vipwatch_history::Stage;
-
-use super::doctor::age;
-use super::{each, text};
-use crate::args::{Format, ShowArgs};
-use crate::ask::ask;
+use super::doctor::push_finding;
+use super::history::timeline_table;
+use crate::args::ShowArgs;
 use crate::failure::CommandError;
-use crate::output;
+use crate::output::{self, Page, Style, latencies, push_line};
+use crate::source::query;
+
+/// The width of the names at the beginning of the lines.
+const NAME_WIDTH: usize = 15;
 
 pub(crate) fn run(options: &ShowArgs) -> Result<(), CommandError> {
-    let answer = ask(&options.query, &json!({ "ask": "show", "id": options.id }))?;
-    match options.query.format {
-        Format::Json => output::json(&answer),
-        Format::Table => output::print(&page(&answer)),
-    }
+    let id = &options.id;
+    let answer = query(&options.query, |node| node.instance(id), |kernel| kernel.instance(id))?;
+    output::show(options.query.output(), &answer);
     Ok(())
 }
 
-fn page(answer: &Value) -> String {
-    let instance = &answer["instance"];
-    let of = |key: &str| text(&instance[key]);
-    let mut page = String::new();
-    let mut line = |name: &str, what: String| {
-        if !what.is_empty() {
-            let _ = writeln!(page, "{name:<10} {}", output::escape_untrusted(&what));
+impl Page for InstanceDetail {
+    fn text(&self, style: &Style) -> String {
+        let mut lines = NamedLines::default();
+        add_instance(&mut lines, &self.instance, style);
+        add_deliveries(&mut lines, &self.instance, style);
+        let mut page = lines.0;
+        if !self.findings.is_empty() {
+            page.push('\n');
+            for finding in &self.findings {
+                push_finding(&mut page, finding, "", style);
+            }
         }
-    };
-    line("id", of("id"));
-    let reason = Some(of("reason")).filter(|reason| !reason.is_empty());
-    line(
-        "role",
-        format!("{}{}", of("role"), reason.map(|why| format!(": {why}")).unwrap_or_default()),
-    );
-    line("since", of("since_time").replace('T', " "));
-    line("told by", of("cause"));
-    line("origin", format!("{}, {}:{}", of("origin"), of("file"), of("line")));
-    line(
-        "namespace",
-        Some(of("netns"))
-            .filter(|netns| !netns.is_empty())
-            .unwrap_or_else(|| "the node's own".to_owned()),
-    );
-    let vrrp = [("vrid", of("vrid")), ("priority", of("priority")), ("interface", of("interface"))];
-    let vrrp = vrrp.iter().filter(|(_, value)| !value.is_empty());
-    line(
-        "vrrp",
-        vrrp.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "),
-    );
-    for address in each(&instance["addresses"]) {
-        let mark = if address["excluded"] == true { ", floating" } else { "" };
-        let state = text(&address["state"]);
-        line(
-            "address",
-            format!("{} on {}: {state}{mark}", text(&address["cidr"]), text(&address["link"])),
-        );
-    }
-    line("outlets", each(&instance["stages"]).map(text).collect::<Vec<_>>().join(", "));
-    line("told after", latencies(&instance["latencies"]));
-    for failure in each(&instance["failures"]) {
-        let of = |key: &str| text(&failure[key]);
-        line("not told", format!("{} {}: {}", of("stage"), of("target"), of("error")));
-    }
-    if !instance["agent"].is_null() {
-        let known = text(&instance["agent"]["acknowledged"]);
-        line(
-            "agent",
-            format!("has acknowledged {}", if known.is_empty() { "nothing" } else { &known }),
-        );
-    }
-    if !instance["report"].is_null() {
-        let of = |key: &str| text(&instance["report"][key]);
-        line(
-            "claimed",
-            format!(
-                "{}, {} s ago; settled as {}",
-                of("reported"),
-                of("age_seconds"),
-                of("settled")
-            ),
-        );
-    }
-    for finding in each(&answer["findings"]) {
-        let (name, what) = (text(&finding["name"]), text(&finding["text"]));
-        line("finding", format!("{name}: {what}{}", age(finding)));
-        line("", format!("  {}", text(&finding["hint"])));
-    }
-    let rows: Vec<Vec<String>> = each(&answer["timeline"]).map(super::history::row).collect();
-    if rows.is_empty() {
-        let why = text(&answer["history_error"]);
-        line("past", if why.is_empty() { "nothing is recorded".to_owned() } else { why });
-    } else {
         page.push('\n');
-        page.push_str(&output::table(&super::history::HEAD, &rows));
+        match &self.history_error {
+            Some(error) => push_line(&mut page, &format!("history: {error}")),
+            None if self.timeline.is_empty() => page.push_str("no transition is recorded\n"),
+            None => {
+                let mut table = timeline_table(style);
+                self.timeline.iter().for_each(|item| table.transition(item, style));
+                page.push_str(&table.text(style));
+            }
+        }
+        page
     }
-    page
+
+    fn names(&self) -> Vec<String> {
+        vec![self.instance.id.clone()]
+    }
 }
 
-/// The latencies of the stages, in the order of delivery, for people.
-pub(super) fn latencies(latencies: &Value) -> String {
-    let known = Stage::ALL.iter().filter_map(|stage| {
-        let micros = latencies[stage.word()].as_f64()?;
-        Some(format!("{} {}", stage.word(), span(micros)))
-    });
-    known.collect::<Vec<_>>().join(", ")
+/// Lines that begin with a name.
+#[derive(Default)]
+struct NamedLines(String);
+
+impl NamedLines {
+    /// Adds a line; nothing for an empty text.
+    fn add(&mut self, name: &str, text: &str) {
+        if !text.is_empty() {
+            push_line(&mut self.0, &format!("{name:<NAME_WIDTH$} {text}"));
+        }
+    }
 }
 
-/// A number of microseconds with a unit, for people.
-fn span(micros: f64) -> String {
-    if micros < 1e6 { format!("{:.2} ms", micros / 1e3) } else { format!("{:.1} s", micros / 1e6) }
+fn add_instance(lines: &mut NamedLines, instance: &InstanceItem, style: &Style) {
+    lines.add("id", &instance.id);
+    let reason = instance.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    lines.add("role", &format!("{}{reason}", instance.role.word()));
+    if let Some(since) = instance.since {
+        lines.add("since", &format!("{} ({})", style.time(since), style.age(since)));
+    }
+    lines.add("cause", &instance.cause);
+    if let Some(until) = instance.silenced_until {
+        lines.add("silenced", &format!("until {}", style.time(until)));
+    }
+    lines.add("origin", &format!("{}, {}:{}", instance.origin, instance.file, instance.line));
+    lines.add("namespace", instance.netns.as_deref().unwrap_or("the node's own"));
+    let number = |name: &str, number: Option<u8>| number.map(|number| format!("{name} {number}"));
+    let interface = format!("interface {}", instance.interface);
+    let vrrp =
+        [number("vrid", instance.vrid), number("priority", instance.priority), Some(interface)];
+    lines.add("vrrp", &vrrp.into_iter().flatten().collect::<Vec<_>>().join(", "));
+    for address in &instance.addresses {
+        let kind = if address.floating { "floating" } else { "address" };
+        let state = match (&address.state, address.held) {
+            (Some(state), _) => state.as_str(),
+            (None, Some(true)) => "held",
+            (None, Some(false)) => "not held",
+            (None, None) => "unknown",
+        };
+        lines.add(kind, &format!("{} on {}: {state}", address.cidr, address.link));
+    }
+}
+
+fn add_deliveries(lines: &mut NamedLines, instance: &InstanceItem, style: &Style) {
+    lines.add("notifies", &instance.stages.join(", "));
+    lines.add("delivered in", &latencies(&instance.latencies));
+    for failure in &instance.failures {
+        let text = format!("{} {}: {}", failure.stage, failure.target, failure.error);
+        lines.add("failed delivery", &text);
+    }
+    if let Some(agent) = &instance.agent {
+        let known = agent.acknowledged.as_deref().unwrap_or("nothing");
+        let failing = agent.failing.as_ref().map(|error| format!("; last attempt: {error}"));
+        lines.add("agent", &format!("has acknowledged {known}{}", failing.unwrap_or_default()));
+    }
+    if let Some(report) = &instance.report {
+        lines.add("reported", &report_text(report, style));
+    }
+}
+
+/// The last report of a monitor in one line.
+fn report_text(report: &ReportItem, style: &Style) -> String {
+    let settled = report.settled.as_deref().unwrap_or("nothing yet");
+    let time = style.time(report.at);
+    format!("{} at {time} ({} ago), settled: {settled}", report.reported, style.age(report.at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn a_page_has_addresses_deliveries_findings_and_transitions() {
+        insta::assert_snapshot!(samples::instance_detail().text(&Style::of_tests()));
+    }
+
+    #[test]
+    fn an_instance_without_history_says_why() {
+        let mut detail = samples::instance_detail();
+        detail.timeline.clear();
+        assert!(detail.text(&Style::of_tests()).ends_with("\nno transition is recorded\n"));
+        detail.history_error = Some("the disk is full".to_owned());
+        assert!(detail.text(&Style::of_tests()).ends_with("\nhistory: the disk is full\n"));
+    }
 }

@@ -1,77 +1,247 @@
 //! `vipwatch status`: prints the role of every instance.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use vipwatch_api::{
+    AnswerSource, ConfigProblemItem, InstanceFilter, InstanceItem, InstanceRole, NodeStatus,
+    SilenceItem,
+};
 
-use super::{answered_problems_text, each, text};
-use crate::args::{ExpectedRole, Format, StatusArgs};
-use crate::ask::ask;
+use crate::args::StatusArgs;
 use crate::failure::{CommandError, ExitStatus};
-use crate::output;
+use crate::output::{self, Page, Style, Table, push_line};
+use crate::source::query;
 
 pub(crate) fn run(options: &StatusArgs) -> Result<(), CommandError> {
-    let answer = ask(&options.query, &json!({ "ask": "status", "ids": options.ids }))?;
-    match options.query.format {
-        Format::Json => output::json(&answer),
-        Format::Table => {
-            let rows: Vec<Vec<String>> = each(&answer["instances"]).map(row).collect();
-            if rows.is_empty() {
-                output::print("nothing to watch on this node\n");
-            } else {
-                let head = ["ID", "ROLE", "SINCE", "ORIGIN", "NETNS", "ADDRESSES", "REASON"];
-                output::print(&output::table(&head, &rows));
-            }
-            output::print(&answered_problems_text(&answer["problems"]));
-        }
-    }
-    check_expectation(&answer["instances"], options.expect)
+    let filter = InstanceFilter {
+        ids: options.ids.clone(),
+        roles: options.role.clone(),
+        netns: options.netns.iter().cloned().collect(),
+        origins: options.origin.iter().cloned().collect(),
+        ..InstanceFilter::default()
+    };
+    let document = query(
+        &options.query,
+        |node| {
+            let instances = node.instances(&filter)?.items;
+            Ok(StatusDocument { status: node.status()?, instances })
+        },
+        |kernel| {
+            let instances = kernel.instances(&filter)?.items;
+            Ok(StatusDocument { status: kernel.status(), instances })
+        },
+    )?;
+    output::show(options.query.output(), &document);
+    check_permission(&document)?;
+    options.expect.map_or(Ok(()), |expected| check_expectation(&document.instances, expected))
 }
 
-fn row(instance: &Value) -> Vec<String> {
-    let first = text(&instance["addresses"][0]["cidr"]);
-    let more = match each(&instance["addresses"]).count() {
+/// `GET /v1/status` together with the selected instances.
+#[derive(Debug, Serialize)]
+struct StatusDocument {
+    #[serde(flatten)]
+    status: NodeStatus,
+    instances: Vec<InstanceItem>,
+}
+
+impl Page for StatusDocument {
+    fn text(&self, style: &Style) -> String {
+        let mut instances: Vec<&InstanceItem> = self.instances.iter().collect();
+        let order = |role| InstanceRole::ALL.iter().position(|other| *other == role);
+        instances.sort_by_key(|instance| order(instance.role));
+        let mut page = String::new();
+        if instances.is_empty() {
+            page.push_str(match self.status.roles.instances {
+                0 => "there are no instances on this node\n",
+                _ => "no instance matches the filter\n",
+            });
+        } else {
+            page.push_str(&table(&instances, style));
+            push_line(&mut page, &role_counts(&instances));
+        }
+        for silence in &self.status.silences {
+            push_line(&mut page, &silence_text(silence, style));
+        }
+        for finding in &self.status.health {
+            push_line(&mut page, &format!("node: {}: {}", finding.name, finding.text));
+        }
+        for problem in &self.status.problems {
+            push_line(&mut page, &problem_text(problem));
+        }
+        page
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.instances.iter().map(|instance| instance.id.clone()).collect()
+    }
+}
+
+fn table(instances: &[&InstanceItem], style: &Style) -> String {
+    let mut table = if style.is_wide {
+        Table::new(&[
+            "ID",
+            "ROLE",
+            "SINCE",
+            "CAUSE",
+            "ORIGIN",
+            "NETNS",
+            "INTERFACE",
+            "VRID",
+            "PRIORITY",
+            "ADDRESSES",
+            "DETAILS",
+        ])
+    } else {
+        Table::new(&["ID", "ROLE", "AGE", "ADDRESSES", "DETAILS"]).shrink(&[
+            ("DETAILS", 30),
+            ("ADDRESSES", 18),
+            ("DETAILS", 12),
+        ])
+    };
+    for instance in instances {
+        table.row(if style.is_wide { wide_row(instance, style) } else { row(instance, style) });
+    }
+    table.text(style)
+}
+
+fn row(instance: &InstanceItem, style: &Style) -> Vec<String> {
+    let first = instance.addresses.first().map(|address| address.cidr.clone());
+    let more = match instance.addresses.len() {
         0 | 1 => String::new(),
         count => format!(" (+{})", count - 1),
     };
-    let failures = each(&instance["failures"]).count();
-    let reason = match (text(&instance["reason"]), failures) {
-        (reason, 0) => reason,
-        (reason, _) if reason.is_empty() => "a target could not be notified".to_owned(),
-        (reason, _) => format!("{reason}; a target could not be notified"),
-    };
-    let since = text(&instance["since_time"]).replace('T', " ");
     vec![
-        text(&instance["id"]),
-        text(&instance["role"]),
-        since.split('.').next().unwrap_or_default().to_owned(),
-        text(&instance["origin"]),
-        text(&instance["netns"]),
-        format!("{first}{more}"),
-        reason,
+        instance.id.clone(),
+        instance.role.word().to_owned(),
+        instance.since.map(|since| style.age(since)).unwrap_or_default(),
+        format!("{}{more}", first.unwrap_or_default()),
+        details(instance),
     ]
 }
 
-/// The exit code: an error if a namespace could not be entered, or if a role differs from `--expect`.
-fn check_expectation(
-    instances: &Value,
-    expected: Option<ExpectedRole>,
-) -> Result<(), CommandError> {
-    let is_forbidden = |instance: &Value| {
-        instance["role"] == "unknown" && text(&instance["reason"]).contains("not permitted")
-    };
-    if each(instances).any(is_forbidden) {
-        let message = "some namespaces could not be entered";
-        return Err(CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root"));
+fn wide_row(instance: &InstanceItem, style: &Style) -> Vec<String> {
+    let number = |number: Option<u8>| number.map(|number| number.to_string()).unwrap_or_default();
+    let addresses = instance.addresses.iter().map(|address| address.cidr.as_str());
+    vec![
+        instance.id.clone(),
+        instance.role.word().to_owned(),
+        instance.since.map(|since| style.time(since)).unwrap_or_default(),
+        instance.cause.clone(),
+        instance.origin.clone(),
+        instance.netns.clone().unwrap_or_default(),
+        instance.interface.clone(),
+        number(instance.vrid),
+        number(instance.priority),
+        addresses.collect::<Vec<_>>().join(","),
+        details(instance),
+    ]
+}
+
+/// The reason of the role, a silence and failed deliveries.
+fn details(instance: &InstanceItem) -> String {
+    let failures = instance
+        .failures
+        .iter()
+        .map(|failure| format!("failed delivery to {} {}", failure.stage, failure.target));
+    let silenced = instance.silenced_until.map(|_| "silenced".to_owned());
+    let all = instance.reason.clone().into_iter().chain(silenced).chain(failures);
+    all.collect::<Vec<_>>().join("; ")
+}
+
+/// The number of instances with each role, without zeros: `1 fault, 3 primary, 2 backup`.
+fn role_counts(instances: &[&InstanceItem]) -> String {
+    use InstanceRole::{Backup, Fault, Partial, Primary, Unknown};
+    let roles = [Primary, Backup, Partial, Fault, Unknown];
+    let count = |role| instances.iter().filter(|instance| instance.role == role).count();
+    let counts = roles.map(|role| (count(role), role.word()));
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    counts.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A silence in one line.
+pub(super) fn silence_text(silence: &SilenceItem, style: &Style) -> String {
+    let of = silence.id.as_deref().unwrap_or("all instances");
+    format!("silenced: {of} until {}: {}", style.time(silence.until), silence.reason)
+}
+
+/// A problem in a file of keepalived in one line.
+pub(super) fn problem_text(problem: &ConfigProblemItem) -> String {
+    let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
+    format!("problem: {}{line}: {}", problem.file, problem.text)
+}
+
+/// An error if the kernel was read without permission to enter a namespace.
+fn check_permission(document: &StatusDocument) -> Result<(), CommandError> {
+    let is_unknown = |instance: &InstanceItem| instance.role == InstanceRole::Unknown;
+    let is_root = rustix::process::geteuid().is_root();
+    if document.status.source == AnswerSource::Node
+        || is_root
+        || !document.instances.iter().any(is_unknown)
+    {
+        return Ok(());
     }
-    let Some(expected) = expected else { return Ok(()) };
-    let others = each(instances).filter(|one| one["role"] != expected.word()).count();
-    match (each(instances).count(), others) {
-        (0, _) => {
-            Err(CommandError::new(ExitStatus::No, "there is nothing that could be as expected"))
-        }
-        (_, 0) => Ok(()),
-        (all, others) => {
-            let message = format!("{others} of {all} are not {}", expected.word());
-            Err(CommandError::new(ExitStatus::No, message))
-        }
+    let message = "some namespaces could not be entered";
+    Err(CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root"))
+}
+
+/// An error if a role differs from `--expect`.
+fn check_expectation(
+    instances: &[InstanceItem],
+    expected: InstanceRole,
+) -> Result<(), CommandError> {
+    let others = instances.iter().filter(|instance| instance.role != expected).count();
+    let message = match (instances.len(), others) {
+        (0, _) => "there is no instance to compare with --expect".to_owned(),
+        (_, 0) => return Ok(()),
+        (all, others) => format!("{others} of {all} are not {}", expected.word()),
+    };
+    Err(CommandError::new(ExitStatus::No, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    fn document() -> StatusDocument {
+        StatusDocument { status: samples::node_status(), instances: samples::instances() }
+    }
+
+    #[test]
+    fn the_table_has_faults_first_and_a_summary_and_fits_100_columns() {
+        let text = document().text(&Style::of_tests());
+        assert!(text.lines().take(6).all(|line| line.chars().count() <= 100), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn the_wide_table_has_all_addresses_and_times_with_their_zone() {
+        insta::assert_snapshot!(document().text(&Style { is_wide: true, ..Style::of_tests() }));
+    }
+
+    #[test]
+    fn json_yaml_and_names_have_the_same_instances() {
+        let document = document();
+        insta::assert_snapshot!("json", output::json_line(&document));
+        insta::assert_snapshot!("yaml", output::yaml(&document));
+        assert_eq!(document.names().len(), document.instances.len());
+    }
+
+    #[test]
+    fn an_empty_answer_says_whether_the_filter_or_the_node_has_nothing() {
+        let mut document = document();
+        document.instances.clear();
+        assert!(document.text(&Style::of_tests()).starts_with("no instance matches the filter\n"));
+        document.status.roles = vipwatch_api::RoleSummary::default();
+        assert!(document.text(&Style::of_tests()).starts_with("there are no instances"));
+    }
+
+    #[test]
+    fn an_expectation_counts_the_instances_that_differ() {
+        let error = check_expectation(&samples::instances(), InstanceRole::Primary).unwrap_err();
+        assert_eq!(
+            (error.code, error.message.as_str()),
+            (ExitStatus::No, "3 of 4 are not primary")
+        );
+        assert!(check_expectation(&[], InstanceRole::Primary).is_err());
     }
 }

@@ -1,255 +1,173 @@
-//! `vipwatch watch`: prints every transition as it happens, one line for each, with the latencies of its
-//! deliveries.
+//! `vipwatch watch`: prints every event as it happens, one line for each.
+//!
+//! The command reads the events of the node. If the connection is lost, it connects again and continues after the last
+//! event. Without a node it follows the kernel itself.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant, SystemTime};
+mod direct;
+mod printer;
 
-use serde_json::{Value, json};
-use vipwatch_history::Latencies;
-use vipwatch_linux::clock;
-use vipwatch_node::config::Listen;
-use vipwatch_node::query_client::{QueryError, QueryStream};
-use vipwatch_node::selection::Selection;
-use vipwatch_node::transition::Transition;
-use vipwatch_node::watch::follower::Follower;
+use std::time::{Duration, Instant};
 
-use super::show::latencies;
-use super::{each, node_name, problems_text, text};
-use crate::args::{Format, WatchArgs};
-use crate::ask::failure;
-use crate::failure::{CommandError, ExitStatus};
-use crate::output;
+use vipwatch_api::client::{Client, ClientError, EventStream};
+use vipwatch_api::{ErrorCode, Event, EventFilter, EventId, InstanceFilter, ResetReason};
 
-/// Maximum time that a line waits for the latencies of its deliveries.
-const DELIVERY_WAIT: Duration = Duration::from_secs(1);
+use self::printer::{Flow, Printer};
+use crate::args::{After, WatchArgs};
+use crate::failure::{CommandError, note};
+use crate::source::namespace_text;
+
+/// Maximum time that the command waits for an event before it looks for lines to print.
+const IDLE_WAIT: Duration = Duration::from_mins(1);
+/// The waits between two attempts to connect: doubled from the first value up to the second.
+const FIRST_RETRY_WAIT: Duration = Duration::from_millis(250);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(options: &WatchArgs) -> Result<(), CommandError> {
+    let output = options.query.output();
     let printer = Printer::new(options);
     if options.query.is_direct() {
-        return follow(options, printer);
+        note(output, &format!("reading events from the kernel; {}", namespace_text()));
+        return direct::follow(options, printer);
     }
-    let node = options.query.node_settings()?;
-    let question = json!({ "ask": "watch", "ids": options.ids });
-    match QueryStream::ask(&node.config.socket, &question) {
-        Ok(line) => print_answers(line, printer),
-        Err(QueryError::NotListening(_)) => match node.unread() {
-            Some(failure) => Err(failure),
-            None => follow(options, printer),
-        },
-        Err(error) => Err(failure(&error)),
+    let node = options.query.node.settings()?;
+    let mut session = Session { client: Client::new(&node.config.socket), options, printer };
+    match session.begin() {
+        Ok(stream) => session.print_events(stream),
+        Err(error @ ClientError::NotListening(_)) => {
+            node.check_read()?;
+            let text = format!("{error}; reading events from the kernel; {}", namespace_text());
+            note(output, &text);
+            direct::follow(options, session.printer)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Prints transitions in order.
-struct Printer {
-    format: Format,
-    /// The number of transitions until the command ends; `None` for no limit.
-    left: Option<u64>,
-    /// Transitions that are not printed yet, oldest first.
-    waiting: VecDeque<WaitingLine>,
+/// A watch of the node, over one or more connections.
+struct Session<'a> {
+    client: Client,
+    options: &'a WatchArgs,
+    printer: Printer,
 }
 
-/// A transition that is printed when its deliveries have ended.
-struct WaitingLine {
-    transition: Value,
-    /// Stages with deliveries that have not ended.
-    pending: Vec<String>,
-    /// When the line is printed anyway.
-    deadline: Instant,
-}
-
-/// Whether the command continues.
-#[derive(PartialEq, Eq)]
-enum Flow {
-    Continue,
-    Stop,
-}
-
-impl Printer {
-    fn new(options: &WatchArgs) -> Self {
-        Self { format: options.query.format, left: options.transitions, waiting: VecDeque::new() }
-    }
-
-    /// Prints or stores one line of the node's answer.
-    fn take(&mut self, line: Value) -> Flow {
-        let schema = text(&line["schema"]);
-        match (self.format, schema.as_str()) {
-            (_, "vipwatch.pulse/1" | "vipwatch.live/1") => Flow::Continue,
-            (Format::Json, "vipwatch.transition/1") => self.print_transition(&line),
-            (Format::Json, _) => print(&output::json_line(&line)),
-            (Format::Table, "vipwatch.instance/1") => print(&role_line(&line)),
-            (Format::Table, "vipwatch.gap/1") => {
-                print(&format!("({} lines were missed)", line["missed"]))
-            }
-            (Format::Table, "vipwatch.stage/1") => {
-                self.set_latency(&line);
-                self.flush(Instant::now())
-            }
-            (Format::Table, "vipwatch.transition/1") => {
-                let known = line["latencies"].as_object();
-                let stages = each(&line["stages"]).map(text);
-                let is_pending =
-                    |stage: &String| known.is_none_or(|known| !known.contains_key(stage));
-                // Only a primary announces its addresses.
-                let is_due = |stage: &String| stage != "announce" || line["to"] == "primary";
-                let pending = stages.filter(is_pending).filter(is_due).collect();
-                let deadline = Instant::now() + DELIVERY_WAIT;
-                self.waiting.push_back(WaitingLine { transition: line, pending, deadline });
-                self.flush(Instant::now())
-            }
-            (Format::Table, _) => Flow::Continue,
-        }
-    }
-
-    /// Adds the latency of a delivery to the line that waits for it.
-    fn set_latency(&mut self, stage: &Value) {
-        let is_same = |line: &&mut WaitingLine| line.transition["seq"] == stage["seq"];
-        let Some(line) = self.waiting.iter_mut().find(is_same) else { return };
-        let name = text(&stage["stage"]);
-        if stage["error"].is_null() {
-            line.transition["latencies"][&name] = stage["micros"].clone();
-        }
-        if stage["final"] == true {
-            line.pending.retain(|pending| *pending != name);
-        }
-    }
-
-    /// Prints, in order, the lines with no pending delivery or with a deadline that has passed.
-    fn flush(&mut self, now: Instant) -> Flow {
-        let is_ready = |line: &mut WaitingLine| line.pending.is_empty() || line.deadline <= now;
-        while let Some(line) = self.waiting.pop_front_if(is_ready) {
-            let WaitingLine { mut transition, pending, .. } = line;
-            if !pending.is_empty() {
-                transition["open"] = pending.into();
-            }
-            if self.print_transition(&transition) == Flow::Stop {
-                return Flow::Stop;
-            }
-        }
-        Flow::Continue
-    }
-
-    fn print_transition(&mut self, transition: &Value) -> Flow {
-        let line = match self.format {
-            Format::Json => output::json_line(transition),
-            Format::Table => transition_line(transition),
-        };
-        if print(&line) == Flow::Stop {
-            return Flow::Stop;
-        }
-        if let Some(left) = &mut self.left {
-            *left -= 1;
-            if *left == 0 {
-                return Flow::Stop;
-            }
-        }
-        Flow::Continue
-    }
-}
-
-/// Prints a line. The command stops when the reader has closed the pipe.
-fn print(line: &str) -> Flow {
-    if output::print_or_closed(&format!("{line}\n")) { Flow::Continue } else { Flow::Stop }
-}
-
-/// Prints the answers of the node until it stops or enough transitions are printed.
-fn print_answers(mut line: QueryStream, mut printer: Printer) -> Result<(), CommandError> {
-    loop {
-        let answer = match printer.waiting.front() {
-            None => line.next_within(None),
-            Some(waiting) => {
-                let left = waiting.deadline.saturating_duration_since(Instant::now());
-                line.next_within(Some(left.max(Duration::from_millis(1))))
+impl Session<'_> {
+    /// Prints the current roles, and opens the stream of the events after them.
+    fn begin(&mut self) -> Result<EventStream, ClientError> {
+        // ORDER: the position before the roles, so that no transition between the two is lost.
+        let status = self.client.status()?;
+        let after = match &self.options.after {
+            Some(After::Event(id)) => id.clone(),
+            Some(After::Seq(seq)) => EventId { epoch: status.epoch, seq: *seq },
+            None => {
+                self.print_roles()?;
+                EventId { epoch: status.epoch, seq: status.seq }
             }
         };
-        let flow = match answer.map_err(|error| failure(&error))? {
-            Some(Some(value)) => printer.take(value),
-            Some(None) => {
-                let message = "the node has stopped";
-                return Err(CommandError::new(ExitStatus::Missing, message));
-            }
-            None => printer.flush(Instant::now()),
-        };
-        if flow == Flow::Stop {
-            return Ok(());
-        }
+        self.open(Some(after))
     }
-}
 
-/// Follows the instances without a node.
-fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), CommandError> {
-    let config = options.query.settings()?;
-    let failed = |error: std::io::Error| {
-        let message = format!("cannot listen to all namespaces: {error}");
-        CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
-    };
-    let mut follower =
-        Follower::open(config.locations, config.instances, Listen::Auto).map_err(failed)?;
-    let mut update = follower.rediscover();
-    let ids = follower.instances().iter().map(|instance| instance.id.as_str());
-    let mut selection = Selection::new(&options.ids, ids);
-    let mut seq = 0;
-    loop {
-        if let Some(problems) = update.problems.filter(|_| printer.format == Format::Table) {
-            output::print(&problems_text(&problems));
-        }
-        for change in update.changes_before_scan.into_iter().chain(update.changes) {
-            selection.notice(change.instance.id.as_str());
-            if !selection.covers(change.instance.id.as_str()) {
-                continue;
-            }
-            // The role at the start is not a transition.
-            let is_initial = change.from.is_none();
-            seq += i64::from(!is_initial);
-            let transition = Transition {
-                seq,
-                at: SystemTime::now(),
-                read_at: clock::now(),
-                instance: change.instance,
-                from: change.from.map(|from| from.kind()),
-                to: change.to,
-                cause: change.cause,
-                must_notify: !is_initial,
-            };
-            let line = transition.json(&node_name(), &Latencies::default());
-            let flow = match (is_initial, printer.format) {
-                (true, Format::Json) => print(&output::json_line(&line)),
-                (true, Format::Table) => print(&transition_line(&line)),
-                (false, _) => printer.print_transition(&line),
-            };
+    fn open(&self, after: Option<EventId>) -> Result<EventStream, ClientError> {
+        self.client.events(&EventFilter { ids: self.options.ids.clone(), after })
+    }
+
+    /// Prints the current roles. An id that matches no instance is an error.
+    fn print_roles(&mut self) -> Result<(), ClientError> {
+        let ids = self.options.ids.clone();
+        let list = self.client.instances(&InstanceFilter { ids, ..InstanceFilter::default() })?;
+        list.items.iter().for_each(|instance| self.printer.role(instance));
+        Ok(())
+    }
+
+    /// Prints events until the reader of the output has gone, or enough transitions are printed.
+    fn print_events(&mut self, mut stream: EventStream) -> Result<(), CommandError> {
+        loop {
+            let flow =
+                match stream.next_within(self.printer.wait(Instant::now()).unwrap_or(IDLE_WAIT)) {
+                    Ok(Some(event)) => match self.take(&event) {
+                        Ok(flow) => flow,
+                        Err(error) => {
+                            stream = self.reconnect(&error, stream.last_id().cloned())?;
+                            Flow::Continue
+                        }
+                    },
+                    Ok(None) => self.printer.flush(Instant::now()),
+                    Err(error) => {
+                        stream = self.reconnect(&error, stream.last_id().cloned())?;
+                        Flow::Continue
+                    }
+                };
             if flow == Flow::Stop {
                 return Ok(());
             }
         }
-        update = follower.wait().map_err(|error| {
-            CommandError::new(ExitStatus::Missing, format!("cannot wait for events: {error}"))
-        })?;
+    }
+
+    /// Prints an event. After a reset, the roles are read again.
+    fn take(&mut self, event: &Event) -> Result<Flow, ClientError> {
+        let flow = self.printer.take(event);
+        if let Event::Reset(reset) = event {
+            let reason = reset_text(reset.reason);
+            let text = format!("events are missing: {reason}; the current roles follow");
+            note(self.options.query.output(), &text);
+            self.print_roles()?;
+        }
+        Ok(flow)
+    }
+
+    /// Connects again after `error`, and continues after the event `last`. It waits for a node that restarts.
+    fn reconnect(
+        &self,
+        error: &ClientError,
+        last: Option<EventId>,
+    ) -> Result<EventStream, CommandError> {
+        let output = self.options.query.output();
+        if !is_temporary(error) {
+            return Err(error.into());
+        }
+        note(output, &format!("{error}; connecting again"));
+        let mut wait = FIRST_RETRY_WAIT;
+        loop {
+            match self.open(last.clone()) {
+                Ok(stream) => {
+                    let after = last.map(|last| format!(", continuing after {last}"));
+                    note(output, &format!("connected again{}", after.unwrap_or_default()));
+                    return Ok(stream);
+                }
+                Err(error) if is_temporary(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+            pause(wait);
+            wait = (wait * 2).min(MAX_RETRY_WAIT);
+        }
     }
 }
 
-/// A transition in one line, for people.
-fn transition_line(transition: &Value) -> String {
-    let time = text(&transition["time"]);
-    let time = time.split('T').nth(1).unwrap_or_default();
-    let from = Some(text(&transition["from"])).filter(|from| !from.is_empty());
-    let from = from.map(|from| format!("{from} → ")).unwrap_or_default();
-    let reason = Some(text(&transition["reason"])).filter(|reason| !reason.is_empty());
-    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-    let (id, to, cause) =
-        (text(&transition["id"]), text(&transition["to"]), text(&transition["cause"]));
-    let delivered = Some(latencies(&transition["latencies"])).filter(|text| !text.is_empty());
-    let pending = each(&transition["open"]).map(|stage| format!("{} …", text(stage)));
-    let deliveries = delivered.into_iter().chain(pending).collect::<Vec<_>>().join(", ");
-    let deliveries =
-        if deliveries.is_empty() { String::new() } else { format!("  [{deliveries}]") };
-    output::escape_untrusted(&format!("{time}  {id}  {from}{to}  ({cause}{reason}){deliveries}"))
+/// Whether the node may answer a later attempt.
+fn is_temporary(error: &ClientError) -> bool {
+    match error {
+        ClientError::NotListening(_)
+        | ClientError::TimedOut { .. }
+        | ClientError::Io { .. }
+        | ClientError::Closed(_) => true,
+        ClientError::Problem(problem) => {
+            matches!(problem.code, ErrorCode::NotReady | ErrorCode::TooManyConnections)
+        }
+        ClientError::NotPermitted(_) | ClientError::InvalidAnswer { .. } => false,
+    }
 }
 
-/// The role of an instance in one line, for people.
-fn role_line(instance: &Value) -> String {
-    let since = text(&instance["since_time"]).replace('T', " ");
-    let reason = Some(text(&instance["reason"])).filter(|reason| !reason.is_empty());
-    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-    let (id, role) = (text(&instance["id"]), text(&instance["role"]));
-    output::escape_untrusted(&format!("{:<12}  {id}  {role}{reason}  (since {since})", ""))
+fn reset_text(reason: ResetReason) -> &'static str {
+    match reason {
+        ResetReason::OtherEpoch => "the history was begun anew",
+        ResetReason::Expired => "the retention has deleted them",
+        ResetReason::Future => "the node has no event of this number yet",
+        ResetReason::HistoryUnavailable => "the history cannot be read",
+    }
+}
+
+/// Waits for a time.
+fn pause(time: Duration) {
+    let limit = rustix::event::Timespec::try_from(time).ok();
+    // A signal may end the wait early, which is harmless.
+    let _ = rustix::event::poll(&mut [], limit.as_ref());
 }

@@ -2,105 +2,102 @@
 
 use std::fmt::Write;
 
-use serde_json::{Value, json};
+use vipwatch_api::client::{Client, ClientError};
+use vipwatch_api::{ReportItem, ReportList, TargetItem};
 use vipwatch_core::ErrorChain;
+use vipwatch_linux::clock;
 use vipwatch_node::Config;
 use vipwatch_node::config::SOCKET;
-use vipwatch_node::query_client::{self, QueryError};
 
-use super::super::{each, text};
-use crate::args::{Format, RECEIVER_SOCKET, ReceiverStatusArgs};
+use super::super::targets::target_table;
+use crate::args::{RECEIVER_SOCKET, ReceiverStatusArgs};
 use crate::failure::{CommandError, ExitStatus};
-use crate::output;
+use crate::output::{self, Page, Style, Table, escape_untrusted};
 
 pub(super) fn run(options: &ReceiverStatusArgs) -> Result<(), CommandError> {
-    let answer = ask(options)?;
-    match options.format {
-        _ if options.metrics => output::print(&metrics(&answer)),
-        Format::Json => output::json(&answer),
-        Format::Table => output::print(&page(&answer)),
+    let answer = read(options)?;
+    if options.metrics {
+        output::print(&metrics(&answer, clock::unix_millis_now()));
+    } else {
+        output::show(&options.output, &answer);
     }
     Ok(())
 }
 
 /// Queries the receiver process, or the node if no receiver process is listening.
-fn ask(options: &ReceiverStatusArgs) -> Result<Value, CommandError> {
-    let question = json!({ "ask": "receiver" });
+fn read(options: &ReceiverStatusArgs) -> Result<ReportList, CommandError> {
     let answer = match &options.status_socket {
-        Some(socket) => query_client::ask(socket, &question),
-        None => match query_client::ask(RECEIVER_SOCKET.as_ref(), &question) {
-            Err(QueryError::NotListening(_)) => {
+        Some(socket) => Client::new(socket).reports(),
+        None => match Client::new(RECEIVER_SOCKET).reports() {
+            Err(ClientError::NotListening(_)) => {
                 // If the file cannot be read, the default socket is used.
                 let configured = Config::load_lenient(options.config.as_deref());
                 let configured = configured.map(|(config, _)| config.socket);
                 let default = || configured.unwrap_or_else(|_| SOCKET.into());
-                let socket = options.socket.clone().unwrap_or_else(default);
-                query_client::ask(&socket, &question)
+                Client::new(options.socket.clone().unwrap_or_else(default)).reports()
             }
             answer => answer,
         },
     };
     answer.map_err(|error| match error {
-        QueryError::NotListening(_) | QueryError::Io { .. } => {
-            CommandError::new(ExitStatus::Missing, ErrorChain(&error)).hint(
+        ClientError::NotListening(_) => CommandError::new(ExitStatus::Missing, ErrorChain(&error))
+            .hint(
                 "run `vipwatch receiver`, or a node with [receiver] in its configuration; \
                  --status-socket sets the socket",
-            )
-        }
-        error => crate::ask::failure(&error),
+            ),
+        error => error.into(),
     })
 }
 
-fn page(answer: &Value) -> String {
-    let rows: Vec<Vec<String>> = each(&answer["routers"]).map(row).collect();
-    let mut page = if rows.is_empty() {
-        "no monitor has reported yet\n".to_owned()
-    } else {
-        output::table(&["ID", "REPORTED", "AGE", "SETTLED", "STATE", "REPORTS"], &rows)
-    };
-    for problem in each(&answer["problems"]) {
-        let line = format!("{}: {}", text(&problem["name"]), text(&problem["text"]));
-        let _ = writeln!(page, "problem: {}", output::escape_untrusted(&line));
-    }
-    let of = |key: &str| text(&answer[key]);
-    let _ = writeln!(
-        page,
-        "{} accepted, {} coalesced, {} pending, {} could not be promised",
-        of("accepted"),
-        of("coalesced"),
-        of("pending"),
-        of("unavailable")
-    );
-    for (reason, count) in answer["rejected"].as_object().into_iter().flatten() {
-        let _ = writeln!(page, "rejected: {} {count}", output::escape_untrusted(reason));
-    }
-    for target in each(&answer["targets"]) {
-        let of = |key: &str| text(&target[key]);
-        let name = output::escape_untrusted(&of("target"));
-        let (told, pending, failures) = (of("delivered"), of("pending"), of("failures"));
-        let _ = writeln!(page, "{name}: told {told}, {pending} pending, {failures} failures");
-        for failing in each(&target["failing"]) {
-            let line = format!("{}: {}", text(&failing["id"]), text(&failing["error"]));
-            let _ = writeln!(page, "  {}", output::escape_untrusted(&line));
+impl Page for ReportList {
+    fn text(&self, style: &Style) -> String {
+        let mut page = if self.items.is_empty() {
+            "no monitor has reported yet\n".to_owned()
+        } else {
+            let mut table = Table::new(&["ID", "REPORTED", "AGE", "SETTLED", "STATE", "REPORTS"]);
+            self.items.iter().for_each(|item| table.row(row(item, style)));
+            table.text(style)
+        };
+        let mut line = |text: &str| {
+            page.push_str(&escape_untrusted(text));
+            page.push('\n');
+        };
+        for problem in &self.problems {
+            line(&format!("problem: {}: {}", problem.name, problem.text));
         }
+        line(&format!(
+            "{} accepted, {} coalesced, {} pending, {} refused because the journal could not be written",
+            self.accepted, self.coalesced, self.pending, self.unavailable
+        ));
+        for (reason, number) in &self.rejected {
+            line(&format!("rejected: {reason} {number}"));
+        }
+        if !self.targets.is_empty() {
+            page.push('\n');
+            page.push_str(&target_table(&self.targets, style));
+        }
+        page
     }
-    page
+
+    fn names(&self) -> Vec<String> {
+        self.items.iter().map(|item| item.id.clone()).collect()
+    }
 }
 
-fn row(router: &Value) -> Vec<String> {
-    let held = if router["held"] == true { " (held back)" } else { "" };
+fn row(item: &ReportItem, style: &Style) -> Vec<String> {
+    let held = if item.held { " (held back)" } else { "" };
     vec![
-        text(&router["id"]),
-        format!("{}{held}", text(&router["reported"])),
-        format!("{} s", text(&router["age_seconds"])),
-        text(&router["settled"]),
-        text(&router["state"]),
-        text(&router["reports"]),
+        item.id.clone(),
+        format!("{}{held}", item.reported),
+        style.age(item.at),
+        item.settled.clone().unwrap_or_default(),
+        item.state.clone().unwrap_or_default(),
+        item.reports.to_string(),
     ]
 }
 
-/// The answer as metrics in the text format of Prometheus.
-fn metrics(answer: &Value) -> String {
+/// The answer as metrics in the text format of Prometheus. `now` is in milliseconds since the Unix epoch.
+fn metrics(answer: &ReportList, now: i64) -> String {
     let mut text = String::new();
     let mut add = |name: &str, kind: &str, samples: Vec<(String, u64)>| {
         let _ = writeln!(text, "# TYPE vipwatch_receiver_{name} {kind}");
@@ -108,44 +105,36 @@ fn metrics(answer: &Value) -> String {
             let _ = writeln!(text, "vipwatch_receiver_{name}{labels} {value}");
         }
     };
-    let one = |key: &str| vec![(String::new(), answer[key].as_u64().unwrap_or(0))];
-    let routers: Vec<&Value> = each(&answer["routers"]).collect();
-    let with =
-        |state: &str| routers.iter().filter(|router| router["state"] == state).count() as u64;
-    let states = ["active", "standby", "unknown"];
-    let states = states.map(|state| (label("state", state), with(state))).to_vec();
-    add("routers", "gauge", states);
-    let held = routers.iter().filter(|router| router["held"] == true).count() as u64;
-    add("held", "gauge", vec![(String::new(), held)]);
-    let age = |router: &&Value| {
-        let id = router["id"].as_str().unwrap_or_default();
-        (label("id", id), router["age_seconds"].as_u64().unwrap_or(0))
+    let one = |value: u64| vec![(String::new(), value)];
+    let with = |state: &str| {
+        let items = answer.items.iter();
+        items.filter(|item| item.state.as_deref() == Some(state)).count() as u64
     };
-    add("report_age_seconds", "gauge", routers.iter().map(age).collect());
-    add("reports_total", "counter", one("accepted"));
-    add("coalesced_total", "counter", one("coalesced"));
-    add("unavailable_total", "counter", one("unavailable"));
-    add("pending", "gauge", one("pending"));
-    add("connections", "gauge", one("connections"));
-    let problems = each(&answer["problems"]);
-    let problems = problems.map(|one| (label("name", one["name"].as_str().unwrap_or_default()), 1));
+    let states = ["active", "standby", "unknown"];
+    add("routers", "gauge", states.map(|state| (label("state", state), with(state))).to_vec());
+    add("held", "gauge", one(answer.items.iter().filter(|item| item.held).count() as u64));
+    let age = |item: &ReportItem| {
+        let seconds = (now - item.at.as_millisecond()).max(0) / 1000;
+        (label("id", &item.id), seconds.unsigned_abs())
+    };
+    add("report_age_seconds", "gauge", answer.items.iter().map(age).collect());
+    add("reports_total", "counter", one(answer.accepted));
+    add("coalesced_total", "counter", one(answer.coalesced));
+    add("unavailable_total", "counter", one(answer.unavailable));
+    add("pending", "gauge", one(answer.pending));
+    add("connections", "gauge", one(answer.connections));
+    let problems = answer.problems.iter().map(|problem| (label("name", &problem.name), 1));
     add("problem", "gauge", problems.collect());
-    let rejected = answer["rejected"].as_object().into_iter().flatten();
-    let rejected = rejected
-        .map(|(reason, count)| (label("reason", reason), count.as_u64().unwrap_or(0)))
-        .collect();
-    add("rejected_total", "counter", rejected);
-    for (name, kind, key) in [
-        ("target_pending", "gauge", "pending"),
-        ("deliveries_total", "counter", "delivered"),
-        ("delivery_failures_total", "counter", "failures"),
-    ] {
-        let of = |target: &Value| {
-            let name = target["target"].as_str().unwrap_or_default();
-            (label("target", name), target[key].as_u64().unwrap_or(0))
-        };
-        add(name, kind, each(&answer["targets"]).map(of).collect());
-    }
+    let rejected = answer.rejected.iter();
+    let rejected = rejected.map(|(reason, number)| (label("reason", reason), *number));
+    add("rejected_total", "counter", rejected.collect());
+    let of_targets = |value: fn(&TargetItem) -> u64| {
+        let targets = answer.targets.iter();
+        targets.map(|target| (label("target", &target.name), value(target))).collect()
+    };
+    add("target_pending", "gauge", of_targets(|target| target.pending));
+    add("deliveries_total", "counter", of_targets(|target| target.delivered));
+    add("delivery_failures_total", "counter", of_targets(|target| target.failures));
     text
 }
 
@@ -158,24 +147,18 @@ fn label(name: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
+
+    #[test]
+    fn the_table_shows_reports_counters_and_targets() {
+        insta::assert_snapshot!(samples::reports().text(&Style::of_tests()));
+    }
 
     #[test]
     fn every_number_is_a_metric_and_label_values_are_escaped() {
-        let answer = json!({
-            "accepted": 7, "rejected": { "no_id": 2 }, "problems": [{ "name": "socket" }],
-            "routers": [{ "id": "a", "state": "active", "age_seconds": 3, "held": false }],
-            "targets": [{ "target": "hook /a \"b\\\n", "pending": 1, "delivered": 2, "failures": 3 }],
-        });
-        let text = metrics(&answer);
-        for line in [
-            "vipwatch_receiver_reports_total 7",
-            "vipwatch_receiver_routers{state=\"active\"} 1",
-            "vipwatch_receiver_report_age_seconds{id=\"a\"} 3",
-            "vipwatch_receiver_rejected_total{reason=\"no_id\"} 2",
-            "vipwatch_receiver_problem{name=\"socket\"} 1",
-            r#"vipwatch_receiver_target_pending{target="hook /a \"b\\\n"} 1"#,
-        ] {
-            assert!(text.lines().any(|one| one == line), "{line}\n{text}");
-        }
+        let now = Style::of_tests().now.as_millisecond();
+        let text = metrics(&samples::reports(), now);
+        insta::assert_snapshot!(text);
+        assert_eq!(label("target", "hook /a \"b\\\n"), r#"{target="hook /a \"b\\\n"}"#);
     }
 }

@@ -1,0 +1,269 @@
+//! The arguments of the commands that print answers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser;
+use clap::{Args as Arguments, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
+use vipwatch_api::{FindingSeverity, InstanceRole, Timestamp};
+use vipwatch_node::config::span;
+
+use super::time::{After, after, time};
+use super::{NodeOptions, OutputOptions, QueryOptions};
+use crate::complete::live_ids;
+
+/// The values of `--origin`.
+const ORIGINS: [&str; 3] = ["neutron", "keepalived", "vipwatch"];
+
+/// Parses the name of a role.
+fn role() -> impl TypedValueParser<Value = InstanceRole> {
+    let words = PossibleValuesParser::new(InstanceRole::ALL.map(InstanceRole::word));
+    // The parser accepts words of roles only.
+    words.map(|word| InstanceRole::from_word(&word).unwrap_or(InstanceRole::Unknown))
+}
+
+/// `vipwatch status`.
+#[derive(Debug, Arguments)]
+pub(crate) struct StatusArgs {
+    /// Show only these instances: an id, the beginning of ids, or an address
+    #[arg(value_name = "ID|ADDRESS", add = ArgValueCompleter::new(live_ids))]
+    pub(crate) ids: Vec<String>,
+    /// Show only instances with this role; can be repeated
+    #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
+    pub(crate) role: Vec<InstanceRole>,
+    /// Show only instances in this network namespace; '' for the node's own
+    #[arg(long, value_name = "NAME")]
+    pub(crate) netns: Option<String>,
+    /// Show only instances from this kind of configuration
+    #[arg(long, value_name = "ORIGIN", value_parser = PossibleValuesParser::new(ORIGINS))]
+    pub(crate) origin: Option<String>,
+    /// Exit with 1 unless every instance shown has this role
+    #[arg(long, value_name = "ROLE", value_parser = role())]
+    pub(crate) expect: Option<InstanceRole>,
+    #[command(flatten)]
+    pub(crate) query: QueryOptions,
+}
+
+/// `vipwatch show`.
+#[derive(Debug, Arguments)]
+pub(crate) struct ShowArgs {
+    /// Show this instance: its id, the beginning of its id, or one of its addresses
+    #[arg(value_name = "ID|ADDRESS", add = ArgValueCompleter::new(live_ids))]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) query: QueryOptions,
+}
+
+/// `vipwatch watch`.
+#[derive(Debug, Arguments)]
+pub(crate) struct WatchArgs {
+    /// Show only these instances: an id, the beginning of ids, or an address
+    #[arg(value_name = "ID|ADDRESS", add = ArgValueCompleter::new(live_ids))]
+    pub(crate) ids: Vec<String>,
+    /// Exit after this number of transitions
+    #[arg(short = 'n', long, value_name = "N", aliases = ["transitions", "changes"],
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Begin after this event, EPOCH-SEQ or SEQ, and print what has happened since
+    #[arg(long, value_name = "EVENT", value_parser = after)]
+    pub(crate) after: Option<After>,
+    #[command(flatten)]
+    pub(crate) query: QueryOptions,
+}
+
+/// `vipwatch history`.
+#[derive(Debug, Arguments)]
+pub(crate) struct HistoryArgs {
+    /// Show only this instance: its id, the beginning of ids, or an address
+    #[arg(value_name = "ID|ADDRESS", add = ArgValueCompleter::new(live_ids))]
+    pub(crate) id: Option<String>,
+    /// The earlier form of ID
+    #[arg(long = "id", value_name = "ID", hide = true, conflicts_with = "id")]
+    pub(crate) id_option: Option<String>,
+    /// Show transitions from this time on: 90s, 15m, 2h or 7d ago, today, yesterday, '2026-11-16 15:00', or RFC 3339
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) since: Option<Timestamp>,
+    /// Show transitions before this time, in the same forms
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) until: Option<Timestamp>,
+    /// Show transitions after this event: SEQ, or EPOCH-SEQ
+    #[arg(long, value_name = "EVENT", value_parser = after)]
+    pub(crate) after: Option<After>,
+    /// Show only transitions to this role; can be repeated
+    #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
+    pub(crate) role: Vec<InstanceRole>,
+    /// Show only instances in this network namespace; '' for the node's own
+    #[arg(long, value_name = "NAME")]
+    pub(crate) netns: Option<String>,
+    /// Show at most this number of transitions, the latest ones
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
+    pub(crate) limit: u64,
+    /// Show the number of transitions of each instance instead
+    #[arg(long)]
+    pub(crate) flaps: bool,
+    /// Read the history in this directory; does not query the node
+    #[arg(long, value_name = "DIR", help_heading = "Source")]
+    pub(crate) state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) query: QueryOptions,
+}
+
+impl HistoryArgs {
+    /// The id or address, in either form.
+    pub(crate) fn wanted(&self) -> Option<&str> {
+        self.id.as_deref().or(self.id_option.as_deref())
+    }
+}
+
+/// The values of `--fail-on`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    /// Traffic is lost, or will be lost at the next failover
+    Broken,
+    /// Also wrong states and failed deliveries
+    Wrong,
+    /// All findings
+    Odd,
+}
+
+impl FailOn {
+    /// The least serious finding that makes the command fail.
+    pub(crate) fn severity(self) -> FindingSeverity {
+        match self {
+            Self::Broken => FindingSeverity::Broken,
+            Self::Wrong => FindingSeverity::Wrong,
+            Self::Odd => FindingSeverity::Odd,
+        }
+    }
+}
+
+/// `vipwatch doctor`.
+#[derive(Debug, Arguments)]
+pub(crate) struct DoctorArgs {
+    /// Exit with 1 if there is a finding of this severity or a more serious one
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "wrong")]
+    pub(crate) fail_on: FailOn,
+    #[command(flatten)]
+    pub(crate) query: QueryOptions,
+}
+
+/// `vipwatch findings`.
+#[derive(Debug, Arguments)]
+pub(crate) struct FindingsArgs {
+    /// Exit with 1 if there is a finding of this severity or a more serious one
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "wrong")]
+    pub(crate) fail_on: FailOn,
+    #[command(flatten)]
+    pub(crate) node: NodeOptions,
+}
+
+/// `vipwatch targets`.
+#[derive(Debug, Arguments)]
+pub(crate) struct TargetsArgs {
+    #[command(flatten)]
+    pub(crate) node: NodeOptions,
+}
+
+/// `vipwatch silence`.
+#[derive(Debug, Arguments)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct SilenceArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<SilenceCommand>,
+    #[command(flatten)]
+    pub(crate) add: Option<SilenceAdd>,
+}
+
+/// The subcommands of `vipwatch silence`; without one, it adds a silence.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SilenceCommand {
+    /// Add a silence; `vipwatch silence ID` is short for this
+    #[command(after_help = "Examples:
+  vipwatch silence add VI_1 --for 2h --reason 'switch replacement'
+  vipwatch silence add --all --for 30m --reason 'kernel update'")]
+    Add(SilenceAdd),
+    /// List the silences in force
+    #[command(after_help = "Examples:\n  vipwatch silence list\n  vipwatch silence list -o json")]
+    List {
+        #[command(flatten)]
+        node: NodeOptions,
+    },
+    /// End a silence before its time
+    #[command(after_help = "Example:\n  vipwatch silence remove 3")]
+    Remove {
+        /// The number of the silence, as `vipwatch silence list` shows it
+        #[arg(value_name = "NUMBER")]
+        number: i64,
+        #[command(flatten)]
+        node: NodeOptions,
+    },
+}
+
+/// `vipwatch silence add`.
+#[derive(Debug, Arguments)]
+pub(crate) struct SilenceAdd {
+    /// Silence this instance: its id, the beginning of its id, or one of its addresses
+    #[arg(value_name = "ID|ADDRESS", required_unless_present = "all", add = ArgValueCompleter::new(live_ids))]
+    pub(crate) id: Option<String>,
+    /// Silence all instances and the node
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) all: bool,
+    /// How long: 90s, 15m, 2h or 7d; at most 30d
+    #[arg(long = "for", value_name = "SPAN", value_parser = span)]
+    pub(crate) span: Duration,
+    /// Why, for colleagues who see the silence
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) node: NodeOptions,
+}
+
+/// `vipwatch discover`.
+#[derive(Debug, Arguments)]
+pub(crate) struct DiscoverArgs {
+    #[command(flatten)]
+    pub(crate) query: QueryOptions,
+}
+
+/// `vipwatch version`.
+#[derive(Debug, Arguments)]
+pub(crate) struct VersionArgs {
+    /// Show only the version of this program; does not query the node
+    #[arg(long)]
+    pub(crate) client: bool,
+    #[command(flatten)]
+    pub(crate) node: NodeOptions,
+}
+
+/// `vipwatch receiver status`.
+#[derive(Debug, Arguments)]
+pub(crate) struct ReceiverStatusArgs {
+    /// Connect to this socket [default: that of `vipwatch receiver`, otherwise that of the node]
+    #[arg(long, value_name = "PATH", help_heading = "Source")]
+    pub(crate) status_socket: Option<PathBuf>,
+    /// Read the node's configuration from this file
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "VIPWATCH_CONFIG",
+        hide_env_values = true,
+        help_heading = "Source"
+    )]
+    pub(crate) config: Option<PathBuf>,
+    /// Connect to the node on this socket
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "VIPWATCH_SOCKET",
+        hide_env_values = true,
+        help_heading = "Source"
+    )]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print metrics in the text format of Prometheus instead
+    #[arg(long, conflicts_with_all = ["format", "json"])]
+    pub(crate) metrics: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}

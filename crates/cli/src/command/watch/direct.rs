@@ -1,0 +1,112 @@
+//! Follows the instances without a node: reads the events of the kernel.
+
+use std::net::IpAddr;
+
+use vipwatch_api::{
+    ErrorCode, Event, LatencyMap, Problem, Schema, Timestamp, TransitionEvent, VirtualAddress,
+};
+use vipwatch_core::role::AddressState;
+use vipwatch_node::config::Listen;
+use vipwatch_node::selection::Selection;
+use vipwatch_node::view::config_problems;
+use vipwatch_node::watch::follower::Follower;
+use vipwatch_node::watch::instance_table::RoleChange;
+
+use super::super::node_name;
+use super::super::status::problem_text;
+use super::printer::{Flow, Printer};
+use crate::args::WatchArgs;
+use crate::failure::{CommandError, ExitStatus, note};
+
+/// The epoch of events that no history has.
+const EPOCH: &str = "0";
+
+/// Prints the current roles as transitions, and then each transition.
+pub(super) fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), CommandError> {
+    let config = options.query.settings()?;
+    let opened = Follower::open(config.locations, config.instances, Listen::Auto);
+    let mut follower = opened.map_err(|error| {
+        let message = format!("cannot listen to all namespaces: {error}");
+        CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
+    })?;
+    let mut update = follower.rediscover();
+    let mut selection = selection(options, &follower)?;
+    let mut seq = 0;
+    loop {
+        for problem in update.problems.iter().flat_map(|problems| config_problems(problems)) {
+            note(options.query.output(), &problem_text(&problem));
+        }
+        for change in update.changes_before_scan.into_iter().chain(update.changes) {
+            selection.notice(change.instance.id.as_str());
+            if !selection.covers(change.instance.id.as_str()) {
+                continue;
+            }
+            // The role at the start is not a transition.
+            let is_initial = change.from.is_none();
+            seq += i64::from(!is_initial);
+            let event = Event::Transition(Box::new(transition(&change, seq)));
+            let flow = if is_initial { printer.initial(&event) } else { printer.take(&event) };
+            if flow == Flow::Stop {
+                return Ok(());
+            }
+        }
+        update = follower.wait().map_err(|error| {
+            CommandError::new(ExitStatus::Missing, format!("cannot wait for events: {error}"))
+        })?;
+    }
+}
+
+/// The selected instances. An address stands for the instances that have it now.
+fn selection(options: &WatchArgs, follower: &Follower) -> Result<Selection, CommandError> {
+    let mut texts = Vec::new();
+    for text in &options.ids {
+        let address: Option<IpAddr> = text.parse().ok();
+        let Some(address) = address else {
+            texts.push(text.clone());
+            continue;
+        };
+        let count = texts.len();
+        let instances = follower.instances().iter();
+        let holders = instances.filter(|instance| {
+            instance.vrrp.addresses.iter().any(|known| known.cidr.addr() == address)
+        });
+        texts.extend(holders.map(|instance| instance.id.to_string()));
+        if texts.len() == count {
+            let detail = format!("no instance has the address {address}");
+            return Err(CommandError::from(&Problem::new(ErrorCode::UnknownInstance, detail)));
+        }
+    }
+    let ids = follower.instances().iter().map(|instance| instance.id.as_str());
+    Ok(Selection::new(&texts, ids))
+}
+
+fn transition(change: &RoleChange, seq: i64) -> TransitionEvent {
+    let instance = &change.instance;
+    let reason = change.to.reason();
+    let addresses = instance.watched().into_iter().enumerate();
+    let addresses = addresses.map(|(at, (link, cidr))| VirtualAddress {
+        cidr: cidr.to_string(),
+        link: link.to_string(),
+        held: change.addresses.get(at).map(|state| *state == AddressState::Held),
+        state: None,
+        floating: false,
+    });
+    TransitionEvent {
+        schema: Schema::Transition,
+        node: node_name(),
+        epoch: EPOCH.to_owned(),
+        source: "kernel".to_owned(),
+        seq,
+        at: Timestamp::now(),
+        id: instance.id.to_string(),
+        netns: instance.netns.as_ref().map(ToString::to_string),
+        origin: instance.origin.word().to_owned(),
+        from: change.from.as_ref().map(|from| from.as_str().to_owned()),
+        to: change.to.as_str().to_owned(),
+        cause: change.cause.as_str().to_owned(),
+        reason: (!reason.is_empty()).then_some(reason),
+        addresses: addresses.collect(),
+        latencies: LatencyMap::new(),
+        stages: Vec::new(),
+    }
+}

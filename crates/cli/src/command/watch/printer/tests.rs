@@ -1,0 +1,148 @@
+use clap::Parser;
+use vipwatch_api::{DroppedEvent, LatencyMap, Schema};
+
+use super::*;
+use crate::args::{CliArgs, Command};
+use crate::samples::{self, at};
+
+fn printer(args: &[&str]) -> Printer {
+    let args = CliArgs::try_parse_from(["vipwatch", "watch"].iter().chain(args)).unwrap();
+    let Command::Watch(options) = args.command else { panic!("not watch") };
+    Printer { style: Style::of_tests(), ..Printer::new(&options) }
+}
+
+fn transition(seq: i64, stages: &[&str]) -> TransitionEvent {
+    TransitionEvent {
+        schema: Schema::Transition,
+        node: "node-1".to_owned(),
+        epoch: "5f3a9c21".to_owned(),
+        source: "node".to_owned(),
+        seq,
+        at: at("15:00:00.25"),
+        id: "VI_1".to_owned(),
+        netns: None,
+        origin: "keepalived".to_owned(),
+        from: Some("backup".to_owned()),
+        to: "primary".to_owned(),
+        cause: "address".to_owned(),
+        reason: None,
+        addresses: Vec::new(),
+        latencies: LatencyMap::from([("file".to_owned(), 310)]),
+        stages: stages.iter().map(|stage| (*stage).to_owned()).collect(),
+    }
+}
+
+fn delivery(notification: i64, error: Option<&str>, is_final: bool) -> DeliveryEvent {
+    DeliveryEvent {
+        schema: Schema::Delivery,
+        node: "node-1".to_owned(),
+        epoch: "5f3a9c21".to_owned(),
+        seq: 100,
+        at: at("15:00:01"),
+        id: "VI_1".to_owned(),
+        notification,
+        stage: "hook".to_owned(),
+        target: "mail".to_owned(),
+        micros: 20_000,
+        error: error.map(str::to_owned),
+        is_final,
+    }
+}
+
+#[test]
+fn a_line_has_the_latencies_and_failures_of_its_deliveries() {
+    let style = Style::of_tests();
+    let mut line = WaitingLine::new(&transition(5, &["file", "hook"]));
+    assert_eq!(line.pending, ["hook"]);
+    assert_eq!(
+        line.text(&style),
+        "2026-11-16 16:00:00.250+01:00  VI_1  backup → primary  (address)  [file 0.31 ms, hook pending]"
+    );
+    line.add(&delivery(5, None, true));
+    assert!(line.text(&style).ends_with("[file 0.31 ms, hook 20.00 ms]"), "{}", line.text(&style));
+    let mut line = WaitingLine::new(&transition(5, &["hook"]));
+    line.add(&delivery(5, Some("exit code 1"), false));
+    assert_eq!(line.pending, [""; 0], "the line is printed with its first failure");
+    assert!(line.text(&style).ends_with("[file 0.31 ms, hook mail failed: exit code 1]"));
+}
+
+#[test]
+fn a_backup_does_not_wait_for_announcements() {
+    let event = TransitionEvent { to: "backup".to_owned(), ..transition(5, &["announce"]) };
+    assert_eq!(WaitingLine::new(&event).pending, [""; 0]);
+    assert_eq!(WaitingLine::new(&transition(5, &["announce"])).pending, ["announce"]);
+}
+
+#[test]
+fn failed_deliveries_are_printed_once_for_each_error_and_so_is_their_end() {
+    let mut printer = printer(&[]);
+    let first = printer.delivery(&delivery(5, Some("exit code 1"), false)).unwrap();
+    assert_eq!(
+        first,
+        "2026-11-16 16:00:01.000+01:00  VI_1  delivery of 5 to hook mail failed: exit code 1; the node retries"
+    );
+    assert_eq!(printer.delivery(&delivery(5, Some("exit code 1"), false)), None);
+    assert!(printer.delivery(&delivery(5, Some("exit code 2"), false)).is_some());
+    assert!(printer.delivery(&delivery(5, None, true)).unwrap().ends_with("hook mail succeeded"));
+    assert_eq!(printer.delivery(&delivery(6, None, true)), None, "a success without a failure");
+    let given_up = printer.delivery(&delivery(7, Some("exit code 3"), true)).unwrap();
+    assert!(given_up.ends_with("was given up: exit code 3"), "{given_up}");
+}
+
+#[test]
+fn a_transition_that_the_printed_role_includes_is_left_out() {
+    let mut printer = printer(&["-n", "1"]);
+    printer.role(&samples::instances()[1]);
+    assert_eq!(printer.take(&Event::Transition(Box::new(transition(41, &[])))), Flow::Continue);
+    assert_eq!(printer.take(&Event::Transition(Box::new(transition(42, &[])))), Flow::Stop);
+}
+
+#[test]
+fn only_transitions_count() {
+    for format in ["json", "yaml", "name", "table"] {
+        let mut printer = printer(&["-n", "2", "-o", format, "-q"]);
+        let transition = Event::Transition(Box::new(transition(5, &[])));
+        assert_eq!(printer.initial(&transition), Flow::Continue);
+        assert_eq!(printer.take(&transition), Flow::Continue);
+        assert_eq!(printer.take(&Event::Delivery(delivery(5, None, true))), Flow::Continue);
+        assert_eq!(
+            printer.take(&Event::Dropped(DroppedEvent { schema: Schema::Dropped, count: 1 })),
+            Flow::Continue
+        );
+        assert_eq!(printer.take(&transition), Flow::Stop);
+    }
+}
+
+#[test]
+fn removed_instances_and_findings_are_lines() {
+    let style = Style::of_tests();
+    let removed = RemovedEvent {
+        schema: Schema::Removed,
+        node: "node-1".to_owned(),
+        epoch: "5f3a9c21".to_owned(),
+        source: "node".to_owned(),
+        seq: 6,
+        at: at("15:00:00"),
+        id: "VI_1".to_owned(),
+        netns: None,
+        from: Some("primary".to_owned()),
+    };
+    let finding = |state| FindingEvent {
+        schema: Schema::Finding,
+        node: "node-1".to_owned(),
+        epoch: "5f3a9c21".to_owned(),
+        source: "node".to_owned(),
+        seq: 7,
+        at: at("15:00:00"),
+        id: Some("web".to_owned()),
+        state,
+        finding: samples::findings().items.remove(0),
+    };
+    let lines = [
+        removed_line(&removed, &style),
+        finding_line(&finding(FindingState::Open), &style),
+        finding_line(&finding(FindingState::Closed), &style),
+        role_line(&samples::instances()[3], &style),
+    ];
+    insta::assert_snapshot!(lines.join("\n"));
+}

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 pub use event::{Epoch, EventRecord, SequenceEntry};
 pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader, RecorderRun};
 pub use silence::SilenceRow;
-pub use timeline::{GapReason, HistoryGap, HistoryItem, Timeline};
+pub use timeline::{GapCause, HistoryGap, HistoryItem, Timeline};
 pub use writer::{OpenedHistory, Retention, Writer};
 
 /// The name of the history file in the state directory.

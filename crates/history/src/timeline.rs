@@ -63,14 +63,14 @@ pub struct HistoryGap {
     /// The start of the next run, or the time of the last dropped transition; `None` if the gap has not ended.
     pub until: Option<i64>,
     /// Why nothing was recorded.
-    pub reason: GapReason,
+    pub reason: GapCause,
     /// The number of missing transitions; `None` if it is not known, because no node observed them.
     pub count: Option<i64>,
 }
 
 /// Why transitions were not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GapReason {
+pub enum GapCause {
     /// The recorder was stopped in order.
     Stopped,
     /// The recorder was killed, or could not write its end.
@@ -79,7 +79,7 @@ pub enum GapReason {
     Dropped,
 }
 
-impl GapReason {
+impl GapCause {
     /// The name of the reason in JSON and in tables.
     pub fn word(self) -> &'static str {
         match self {
@@ -198,8 +198,8 @@ fn unfinished_gap(run: &RecorderRun, now: i64) -> Option<HistoryGap> {
     let gap = |from, reason| HistoryGap { from, until: None, reason, count: None };
     let stalled = 2 * i64::try_from(HEARTBEAT_INTERVAL.as_millis()).unwrap_or(i64::MAX / 2);
     match run.ended {
-        Some(ended) => Some(gap(ended, GapReason::Stopped)),
-        None if now.saturating_sub(run.seen) > stalled => Some(gap(run.seen, GapReason::Killed)),
+        Some(ended) => Some(gap(ended, GapCause::Stopped)),
+        None if now.saturating_sub(run.seen) > stalled => Some(gap(run.seen, GapCause::Killed)),
         None => None,
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use rusqlite::{Connection, params};
 
-use super::{GapReason, HistoryGap};
+use super::{GapCause, HistoryGap};
 use crate::HistoryError;
 use crate::reader::{ENTRY_COLUMNS, HistoryEntry, Query, transition_from_row};
 
@@ -155,7 +155,7 @@ pub(super) trait GapTable: Debug {
     const SQL: &'static str;
 
     /// The reason of a row.
-    fn reason(has_ended: bool) -> GapReason;
+    fn reason(has_ended: bool) -> GapCause;
 }
 
 /// The time between two runs of the recorder.
@@ -172,8 +172,8 @@ impl GapTable for RunPages {
               AND next.after_seq >= ?4 \
         ORDER BY next.id LIMIT ?5";
 
-    fn reason(has_ended: bool) -> GapReason {
-        if has_ended { GapReason::Stopped } else { GapReason::Killed }
+    fn reason(has_ended: bool) -> GapCause {
+        if has_ended { GapCause::Stopped } else { GapCause::Killed }
     }
 }
 
@@ -187,8 +187,8 @@ impl GapTable for DroppedPages {
         WHERE id > ?1 AND until_at >= ?2 AND from_at <= ?3 AND until_seq >= ?4 \
         ORDER BY id LIMIT ?5";
 
-    fn reason(_has_ended: bool) -> GapReason {
-        GapReason::Dropped
+    fn reason(_has_ended: bool) -> GapCause {
+        GapCause::Dropped
     }
 }
 

@@ -48,6 +48,17 @@ fn find(text: &str, name: &str) -> Option<u32> {
     })
 }
 
+/// The name of the user with this id; `None` if it is unknown.
+pub fn name(user: u32) -> Option<String> {
+    let text = std::fs::read(AccountKind::User.file()).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(user)).then(|| name.to_owned())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +69,12 @@ mod tests {
         assert_eq!(id("root", AccountKind::Group), Some(0));
         assert_eq!(find("a:x:1:2::/:/bin/sh\nneutron:x:64050:64050::/:", "neutron"), Some(64050));
         assert_eq!(find("broken\nneutron:x\n", "neutron"), None);
+    }
+
+    #[test]
+    fn a_user_has_a_name() {
+        assert_eq!(name(0).as_deref(), Some("root"));
+        assert_eq!(name(u32::MAX), None);
     }
 
     #[test]

@@ -43,6 +43,7 @@ pub fn history_context(config: &Config) -> ApiContext {
         node: crate::name(),
         source: AnswerSource::Kernel,
         receiver_handle: ReceiverHandle::default(),
+        silences: None,
         service: Arc::new(ServiceInfo::new(ServiceKind::Node, config)),
     }
 }

@@ -178,6 +178,7 @@ impl Node {
             node: Arc::clone(&name),
             source: AnswerSource::Node,
             receiver_handle: receiver_handle.clone(),
+            silences: Some(Arc::clone(&silences)),
             service: Arc::clone(&service_info),
         };
         let api_server = open_api_server(&config, context)?;

@@ -78,6 +78,11 @@ impl Selection {
         self.patterns.is_empty() || self.patterns.iter().any(|pattern| pattern.covers(id))
     }
 
+    /// Whether all instances are selected.
+    pub fn covers_all(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
     /// The first text that selects none of `ids`.
     pub fn missing<'a>(&self, ids: &(impl Iterator<Item = &'a str> + Clone)) -> Option<&str> {
         let is_missing = |pattern: &&Pattern| !ids.clone().any(|id| pattern.covers(id));

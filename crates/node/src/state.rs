@@ -193,16 +193,6 @@ impl StateStore {
         });
     }
 
-    /// The epoch of the history, which is the first part of event ids.
-    pub fn epoch(&self) -> String {
-        "0".to_owned()
-    }
-
-    /// The sequence number of the last event; 0 if there was none.
-    pub fn last_seq(&self) -> i64 {
-        self.view().entries.values().map(|entry| entry.seq).max().unwrap_or(0)
-    }
-
     /// Subscribes to all lines that are sent from now on, and returns the state at this moment.
     pub fn subscribe(self: &Arc<Self>) -> (Arc<PublishedState>, Subscription) {
         // ORDER: subscribe, then take the view. A change between the two is then seen twice, with the same

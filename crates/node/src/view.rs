@@ -4,27 +4,34 @@
 //! same documents. Functions that read files or the kernel say so: the server calls them on other threads.
 
 mod context;
+mod events;
 mod findings;
 mod history;
 mod instances;
 mod receiver;
+mod silences;
 mod targets;
 
 use std::time::SystemTime;
 
 use vipwatch_api::{
     ConfigDocument, ErrorCode, NodeStatus, Problem, RoleSummary, Schema, SeveritySummary,
-    SilenceItem, SilenceList, Timestamp, VersionDocument, timestamp_from_millis,
+    Timestamp, VersionDocument, timestamp_from_millis,
 };
 use vipwatch_core::Role;
 use vipwatch_history::{HistoryError, Reader};
 
 pub use self::context::{ApiContext, ReloadState, ServiceInfo, ServiceKind};
+pub use self::events::{EventBackfill, RecordedEvent};
 pub use self::findings::{audit_now, findings};
-pub use self::history::{HistoryPages, latency_map};
+pub use self::history::HistoryPages;
 pub use self::instances::{SelectedInstances, config_problems, instance, instances, select};
 pub use self::receiver::{report_of, reports};
+pub(crate) use self::silences::silenced_until;
+pub use self::silences::{create_silence, end_silence, silences};
 pub use self::targets::targets;
+use crate::event::severity;
+pub(crate) use crate::event::time as timestamp;
 use crate::transition::millis;
 
 /// The node itself.
@@ -43,7 +50,7 @@ pub fn status(context: &ApiContext) -> NodeStatus {
         } += 1;
         let audited = entry.current_audit().map(|audit| &*audit.findings).unwrap_or_default();
         for dated in audited {
-            findings::count(&mut known, findings::severity(dated.finding.severity));
+            findings::count(&mut known, severity(dated.finding.severity));
         }
     }
     let metrics = context.store.counters.metrics();
@@ -51,8 +58,8 @@ pub fn status(context: &ApiContext) -> NodeStatus {
         schema: Schema::Status,
         node: context.node.to_string(),
         source: context.source,
-        epoch: context.store.epoch(),
-        seq: context.store.last_seq(),
+        epoch: context.store.epoch().to_string(),
+        seq: context.store.events.last_seq(),
         roles,
         findings: known,
         health: findings::health(context),
@@ -88,24 +95,6 @@ pub fn config(context: &ApiContext) -> ConfigDocument {
         loaded_at: timestamp(reload.loaded_at),
         settings: reload.settings,
     }
-}
-
-/// The silences in force.
-pub fn silences(context: &ApiContext) -> SilenceList {
-    let items: Vec<SilenceItem> = Vec::new();
-    SilenceList { schema: Schema::Silences, node: context.node.to_string(), items }
-}
-
-/// The end of the silence that covers an instance, or the node if `id` is `None`; `None` if there is none.
-pub(crate) fn silenced_until(context: &ApiContext, id: Option<&str>) -> Option<Timestamp> {
-    let silences = silences(context).items;
-    let covers = |silence: &&SilenceItem| silence.id.is_none() || silence.id.as_deref() == id;
-    silences.iter().filter(covers).map(|silence| silence.until).max()
-}
-
-/// A time as the API writes it.
-pub(crate) fn timestamp(at: SystemTime) -> Timestamp {
-    timestamp_from_millis(millis(at))
 }
 
 /// A time as the API writes it; `None` for the Unix epoch, which stands for an unknown time.

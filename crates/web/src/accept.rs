@@ -32,7 +32,7 @@ pub(crate) async fn run(
     let listener = UnixListener::from_std(listener).expect("the runtime has an I/O driver");
     let table = Arc::new(ConnectionTable::new(Arc::clone(&context.store)));
     tokio::spawn(Arc::clone(&table).close_overdue());
-    let router = routes::router(&context, &table);
+    let router = routes::router(&context);
     let refusals = Arc::new(AtomicUsize::new(0));
     loop {
         heartbeat.beat();

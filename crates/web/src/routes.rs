@@ -1,6 +1,7 @@
 //! The routes of the API. Each builds a document with a function of `vipwatch_node::view`.
 
 mod audit;
+mod events;
 mod history;
 mod instances;
 mod process;
@@ -9,15 +10,14 @@ mod silences;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::extract::{Extension, Request};
+use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use vipwatch_api::{ErrorCode, Problem};
 use vipwatch_node::view::{ApiContext, ServiceKind};
 
-use crate::connection::ConnectionTable;
 use crate::parameters::{MAX_BODY_BYTES, too_large};
 use crate::reply::{self, RouteResult};
 
@@ -25,7 +25,8 @@ use crate::reply::{self, RouteResult};
 pub(crate) type SharedContext = Arc<ApiContext>;
 
 /// The routes of this process.
-pub(crate) fn router(context: &ApiContext, _table: &Arc<ConnectionTable>) -> Router {
+pub(crate) fn router(context: &ApiContext) -> Router {
+    let shared: SharedContext = Arc::new(context.clone());
     let mut router = Router::new()
         .route("/healthz", get(process::healthz))
         .route("/readyz", get(process::readyz))
@@ -34,11 +35,13 @@ pub(crate) fn router(context: &ApiContext, _table: &Arc<ConnectionTable>) -> Rou
         .route("/v1/reports", get(process::reports))
         .route("/v1/targets", get(process::targets));
     if context.service.kind == ServiceKind::Node {
+        let ring_end = events::RingEnd::follow(&shared);
         router = router
             .route("/v1/status", get(process::status))
             .route("/v1/instances", get(instances::list))
             .route("/v1/instances/{id}", get(instances::detail))
             .route("/v1/history", get(history::list))
+            .route("/v1/events", get(events::stream).layer(Extension(ring_end)))
             .route("/v1/findings", get(audit::findings))
             .route("/v1/audit", post(audit::audit))
             .route("/v1/silences", get(silences::list).post(silences::create))
@@ -49,7 +52,7 @@ pub(crate) fn router(context: &ApiContext, _table: &Arc<ConnectionTable>) -> Rou
         .fallback(move |request: Request| async move { unknown_route(kind, &request) })
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn(check_length))
-        .with_state(Arc::new(context.clone()))
+        .with_state(shared)
 }
 
 /// Turns the result of a route into its answer.
@@ -95,6 +98,3 @@ fn inject_panic(request: &Request) {
 
 #[cfg(not(debug_assertions))]
 fn inject_panic(_request: &Request) {}
-
-/// The status of an answer that creates something.
-pub(crate) const CREATED: StatusCode = StatusCode::CREATED;

@@ -39,7 +39,13 @@ impl EventStream {
         let end = Instant::now() + limit;
         loop {
             if let Some(event) = self.parser.events.pop_front() {
-                return self.read(&event).map(Some);
+                if let Some(id) = &event.id {
+                    self.last_id = id.parse().ok().or(self.last_id.take());
+                }
+                if !event.data.is_empty() {
+                    return self.read(&event).map(Some);
+                }
+                continue;
             }
             let left = end.saturating_duration_since(Instant::now());
             let silence = self.last_byte + SILENCE_TIMEOUT;
@@ -65,8 +71,6 @@ impl EventStream {
         let event = event.map_err(|error| self.connection.invalid(error.to_string()))?;
         if let Event::Reset(reset) = &event {
             self.last_id = reset.next_after.parse().ok();
-        } else if let Some(id) = event.id() {
-            self.last_id = Some(id);
         }
         Ok(event)
     }
@@ -75,6 +79,8 @@ impl EventStream {
 /// One event of the stream, not interpreted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct RawEvent {
+    /// `None` if the event has none.
+    id: Option<String>,
     name: String,
     data: String,
 }
@@ -109,8 +115,11 @@ impl EventParser {
         if line.is_empty() {
             let event = std::mem::take(&mut self.current);
             let is_known = Event::from_data(&event.name, "{}").is_some();
-            if !event.data.is_empty() && is_known {
+            if is_known && !event.data.is_empty() {
                 self.events.push_back(event);
+            } else if event.id.is_some() {
+                // Without data it is no event, but its id counts: the server sends the position of a quiet stream.
+                self.events.push_back(RawEvent { data: String::new(), ..event });
             }
             return;
         }
@@ -118,6 +127,7 @@ impl EventParser {
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
+            "id" => self.current.id = Some(value.to_owned()),
             "event" => value.clone_into(&mut self.current.name),
             "data" => {
                 if !self.current.data.is_empty() {
@@ -137,9 +147,17 @@ mod tests {
     #[test]
     fn events_are_found_wherever_the_parts_are_cut() {
         let text = ": pulse\n\nid: a-1\nevent: dropped\ndata: {\"x\":1}\n\nevent: later\ndata: {}\n\n\
-                    event: reset\r\ndata: {\ndata: }\r\n\r\n";
-        let event = |name: &str, data: &str| RawEvent { name: name.into(), data: data.into() };
-        let expected = [event("dropped", "{\"x\":1}"), event("reset", "{\n}")];
+                    event: reset\r\ndata: {\ndata: }\r\n\r\n:\nid: a-7\n\n";
+        let event = |name: &str, data: &str, id: Option<&str>| RawEvent {
+            id: id.map(str::to_owned),
+            name: name.to_owned(),
+            data: data.to_owned(),
+        };
+        let expected = [
+            event("dropped", "{\"x\":1}", Some("a-1")),
+            event("reset", "{\n}", None),
+            event("", "", Some("a-7")),
+        ];
         for cut in 0..text.len() {
             let mut parser = EventParser::default();
             parser.add(&text.as_bytes()[..cut]).unwrap();

@@ -9,6 +9,7 @@ use vipwatch_api::{AnswerSource, ReloadOutcome};
 use crate::audit::{Audit, AuditRequests};
 use crate::config::Config;
 use crate::receiver::ReceiverHandle;
+use crate::silence::Silences;
 use crate::state::StateStore;
 use crate::view::timestamp;
 
@@ -29,6 +30,8 @@ pub struct ApiContext {
     pub source: AnswerSource,
     /// The states that monitors have reported, if a receiver runs in this process.
     pub receiver_handle: ReceiverHandle,
+    /// The silences; `None` without a node.
+    pub silences: Option<Arc<Silences>>,
     /// This process and its configuration.
     pub service: Arc<ServiceInfo>,
 }

@@ -8,12 +8,12 @@ use vipwatch_api::{
     timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
-use vipwatch_core::audit::Severity;
 use vipwatch_linux::netns_query::NetnsQuery;
 
-use super::{ApiContext, known_timestamp, read_history, silenced_until, timestamp};
-use crate::audit::{DatedFinding, GRACE};
-use crate::state::{HealthProblem, HealthTopic, InstanceEntry, PublishedState};
+use super::{ApiContext, known_timestamp, read_history, silenced_until};
+use crate::audit::DatedFinding;
+use crate::event::{audit_finding, health_finding};
+use crate::state::{InstanceEntry, PublishedState};
 use crate::transition::millis;
 
 /// An instance is flapping if it has at least [`MIN_FLAPS`] transitions within this time.
@@ -53,7 +53,7 @@ pub fn findings(context: &ApiContext) -> FindingList {
     for (id, entry) in &view.entries {
         let audit = entry.current_audit();
         for dated in audit.map(|audit| &*audit.findings).unwrap_or_default() {
-            if is_young(entry, dated) {
+            if dated.is_young(entry) {
                 too_young += 1;
             } else {
                 items.push(item(context, id, dated));
@@ -75,32 +75,10 @@ pub fn findings(context: &ApiContext) -> FindingList {
     }
 }
 
-/// During a failover, kernel, agent and monitor change at different moments, so a new finding is no problem.
-fn is_young(entry: &InstanceEntry, dated: &DatedFinding) -> bool {
-    dated.since.elapsed().is_ok_and(|age| age < GRACE)
-        && entry.since.elapsed().is_ok_and(|age| age < GRACE)
-}
-
 /// One finding of the audit.
 pub(super) fn item(context: &ApiContext, id: &InstanceId, dated: &DatedFinding) -> FindingItem {
-    let DatedFinding { finding, since } = dated;
-    FindingItem {
-        id: Some(id.to_string()),
-        name: finding.name.to_owned(),
-        severity: severity(finding.severity),
-        text: finding.text.clone(),
-        hint: finding.hint.to_string(),
-        since: Some(timestamp(*since)),
-        silenced_until: silenced_until(context, Some(id.as_str())),
-    }
-}
-
-pub(super) fn severity(severity: Severity) -> FindingSeverity {
-    match severity {
-        Severity::Broken => FindingSeverity::Broken,
-        Severity::Wrong => FindingSeverity::Wrong,
-        Severity::Odd => FindingSeverity::Odd,
-    }
+    let silenced_until = silenced_until(context, Some(id.as_str()));
+    FindingItem { silenced_until, ..audit_finding(id.as_str(), dated) }
 }
 
 /// Adds one finding to a summary.
@@ -133,33 +111,10 @@ fn new(
 
 /// What is wrong with the node itself.
 pub(super) fn health(context: &ApiContext) -> Vec<FindingItem> {
+    let silenced_until = silenced_until(context, None);
     let problems = context.store.health_problems();
-    let item = |HealthProblem { topic, since, text }: HealthProblem| {
-        let name = format!("node-{}", topic.word());
-        FindingItem {
-            since: Some(timestamp(since)),
-            silenced_until: silenced_until(context, None),
-            ..new(None, &name, FindingSeverity::Wrong, text, health_hint(topic))
-        }
-    };
+    let item = |problem| FindingItem { silenced_until, ..health_finding(&problem) };
     problems.into_iter().map(item).collect()
-}
-
-fn health_hint(topic: HealthTopic) -> &'static str {
-    match topic {
-        HealthTopic::Configuration => {
-            "correct the file and reload; `vipwatch config check` lists its errors"
-        }
-        HealthTopic::Receiver => "correct the cause and reload: monitors cannot report until then",
-        HealthTopic::Socket => "stop the other process and restart the node",
-        HealthTopic::History => {
-            "check that the disk is writable and has free space; the node retries by itself, \
-             and counts the transitions that are not recorded"
-        }
-        HealthTopic::OneSocket => {
-            "the node works, with more sockets; as root on Linux 4.20 or later it needs one"
-        }
-    }
 }
 
 fn configuration_problems(view: &PublishedState) -> Vec<FindingItem> {

@@ -3,17 +3,18 @@
 use std::net::IpAddr;
 
 use vipwatch_api::{
-    ErrorCode, GapItem, GapReason, HistoryFilter, LatencyMap, Problem, TimelineItem, Timestamp,
-    TransitionItem, timestamp_from_millis,
+    ErrorCode, GapItem, GapReason, HistoryFilter, Problem, TimelineItem, Timestamp, TransitionItem,
+    timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
 use vipwatch_history::{
-    GapReason as RecordedReason, HistoryEntry, HistoryError, HistoryGap, HistoryItem, Latencies,
-    Query, Reader, Stage, Timeline,
+    GapReason as RecordedReason, HistoryEntry, HistoryError, HistoryGap, HistoryItem, Query,
+    Reader, Timeline,
 };
 use vipwatch_linux::clock::unix_millis_now;
 
 use super::{ApiContext, history_problem, read_history};
+use crate::event::latency_map;
 use crate::selection::Selection;
 
 /// Maximum number of entries of one page.
@@ -29,7 +30,8 @@ pub struct HistoryPages {
 impl HistoryPages {
     /// Opens the history.
     pub fn open(context: &ApiContext, filter: &HistoryFilter) -> Result<Self, Problem> {
-        if let Some(after) = filter.after.as_ref().filter(|id| id.epoch != context.store.epoch()) {
+        if let Some(after) = filter.after.as_ref().filter(|id| *id.epoch != *context.store.epoch())
+        {
             let detail =
                 format!("the event id {after} does not belong to the epoch of this history");
             return Err(Problem::new(ErrorCode::InvalidRequest, detail));
@@ -115,10 +117,4 @@ pub(super) fn transition_item(entry: HistoryEntry) -> TransitionItem {
         reason: record.reason,
         latencies: latency_map(&latencies),
     }
-}
-
-/// The latency of each stage that has delivered.
-pub fn latency_map(latencies: &Latencies) -> LatencyMap {
-    let known = |stage: &Stage| Some((stage.word().to_owned(), latencies.of(*stage)?));
-    Stage::ALL.iter().filter_map(known).collect()
 }

@@ -12,11 +12,12 @@ use vipwatch_core::{InstanceId, NeutronState, Role};
 use vipwatch_history::Query;
 use vipwatch_linux::netns_query::NetnsQuery;
 
-use super::history::{latency_map, transition_item};
+use super::history::transition_item;
 use super::{
     ApiContext, findings, known_timestamp, read_history, report_of, silenced_until, timestamp,
 };
 use crate::discovery::{ConfigProblem, InstanceConfig};
+use crate::event::latency_map;
 use crate::selection::Selection;
 use crate::state::{InstanceEntry, PublishedState};
 
@@ -105,7 +106,7 @@ pub fn instance(context: &ApiContext, text: &str) -> Result<InstanceDetail, Prob
 }
 
 /// The one instance that a text means.
-fn find(view: &PublishedState, text: &str) -> Result<InstanceId, Problem> {
+pub(super) fn find(view: &PublishedState, text: &str) -> Result<InstanceId, Problem> {
     let selection = Selection::of_instances(&[text.to_owned()], &[], view);
     let mut ids = view.entries.keys().filter(|id| selection.covers(id.as_str()));
     let first = ids.next().ok_or_else(|| unknown_instance(text))?;

@@ -41,7 +41,7 @@ async fn open(context: &SharedContext, uri: &Uri, headers: &HeaderMap) -> RouteR
     let head = HistoryDocument {
         schema: Schema::History,
         node: context.node.to_string(),
-        epoch: context.store.epoch(),
+        epoch: context.store.epoch().to_string(),
         items: Vec::new(),
     };
     let mut text = reply::list_prefix(&head);

@@ -2,22 +2,19 @@
 
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, Uri};
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use vipwatch_api::{ErrorCode, Problem, SilenceRequest};
+use vipwatch_api::SilenceRequest;
+use vipwatch_linux::account;
 use vipwatch_node::view;
 
 use super::process::plain;
 use super::{SharedContext, answer};
+use crate::connection::Peer;
 use crate::parameters::{Parameters, check_accept, invalid, json_body};
-use crate::reply::RouteResult;
-
-/// Maximum length of a silence in seconds: 30 days.
-const MAX_SECONDS: u64 = 30 * 86_400;
-
-/// Maximum length of a reason in characters.
-const MAX_REASON_CHARS: usize = 500;
+use crate::reply::{self, RouteResult};
+use crate::work::on_file_thread;
 
 pub(super) async fn list(
     State(context): State<SharedContext>,
@@ -28,7 +25,8 @@ pub(super) async fn list(
 }
 
 pub(super) async fn create(
-    State(_context): State<SharedContext>,
+    State(context): State<SharedContext>,
+    Extension(peer): Extension<Peer>,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
@@ -37,38 +35,27 @@ pub(super) async fn create(
         Parameters::read(&uri, &[])?;
         check_accept(&headers, "application/json")?;
         let request: SilenceRequest = json_body(&headers, body).await?;
-        check(&request)?;
-        Err(Problem::new(ErrorCode::Internal, "silences are not available yet"))
+        let created = on_file_thread(move || {
+            let user = account::name(peer.user).unwrap_or_else(|| peer.user.to_string());
+            view::create_silence(&context, &request, &user)
+        });
+        Ok(reply::with_status(StatusCode::CREATED, &created.await??))
     };
     answer(create().await)
 }
 
-fn check(request: &SilenceRequest) -> Result<(), Problem> {
-    if !(1..=MAX_SECONDS).contains(&request.seconds) {
-        return Err(invalid(format!(
-            "seconds={} is not within 1 and {MAX_SECONDS}",
-            request.seconds
-        )));
-    }
-    let length = request.reason.chars().count();
-    if !(1..=MAX_REASON_CHARS).contains(&length) {
-        return Err(invalid(format!(
-            "the reason has {length} characters, not 1 to {MAX_REASON_CHARS}"
-        )));
-    }
-    Ok(())
-}
-
 pub(super) async fn end(
-    State(_context): State<SharedContext>,
-    number: Result<Path<i64>, PathRejection>,
+    State(context): State<SharedContext>,
+    number: Result<Path<String>, PathRejection>,
     uri: Uri,
+    headers: HeaderMap,
 ) -> Response {
     let end = || -> RouteResult {
         Parameters::read(&uri, &[])?;
-        let Path(number) = number.map_err(|error| invalid(format!("the number: {error}")))?;
-        let detail = format!("there is no silence {number}");
-        Err(Problem::new(ErrorCode::UnknownSilence, detail))
+        check_accept(&headers, "application/json")?;
+        let Path(text) = number.map_err(|error| invalid(format!("the number: {error}")))?;
+        let number = text.parse().map_err(|error| invalid(format!("silence {text:?}: {error}")))?;
+        Ok(reply::document(&view::end_silence(&context, number)?))
     };
     answer(end())
 }

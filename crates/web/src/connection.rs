@@ -95,8 +95,8 @@ pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, cont
             let _ = io.stream().try_write(&reply::raw_problem(&problem));
             finish(io.stream()).await;
         }
-        Some(CloseReason::ClientError) => finish(io.stream()).await,
-        Some(CloseReason::Idle | CloseReason::Stalled | CloseReason::Evicted) | None => {}
+        Some(CloseReason::ClientError) | None => finish(io.stream()).await,
+        Some(CloseReason::Idle | CloseReason::Stalled | CloseReason::Evicted) => {}
     }
 }
 

@@ -18,7 +18,7 @@ fn a_panic_in_any_thread_ends_the_node_with_a_message() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     fixture.configure("[receiver]\n[[notify]]\nannounce = true\n");
-    for thread in ["history", "announce", "audit", "query", "journal", "receiver"] {
+    for thread in ["history", "announce", "audit", "api", "journal", "receiver"] {
         let output = output_of(fixture.node_command().env("VIPWATCH_TEST_PANIC", thread));
         assert_eq!(output.status.code(), Some(PANIC_EXIT_CODE), "{thread}: {output:?}");
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -34,7 +34,7 @@ fn a_panic_in_any_thread_ends_the_node_with_a_message() {
 fn a_panic_in_any_thread_ends_the_receiver_with_a_message() {
     let lab = Lab::new();
     configure(lab.path(), None);
-    for thread in ["query", "journal", "receiver"] {
+    for thread in ["api", "journal", "receiver"] {
         let output =
             output_of(receiver_command(lab.path(), &[]).env("VIPWATCH_TEST_PANIC", thread));
         assert_eq!(output.status.code(), Some(PANIC_EXIT_CODE), "{thread}: {output:?}");
@@ -82,7 +82,7 @@ fn the_watchdog_is_not_fed_while_a_thread_makes_no_progress() {
     let fixture = fixture.with_watchdog(period);
     let node = fixture.start();
     let is_fed = || node.notices().iter().any(|notice| notice == "WATCHDOG=1");
-    for thread in ["history", "announce", "audit", "query", "journal", "receiver"] {
+    for thread in ["history", "announce", "audit", "api", "journal", "receiver"] {
         wait_for("the watchdog to be fed", || is_fed().then_some(()));
         let mut tracer = stop_thread(&node, thread);
         let line = format!("the watchdog is not fed thread=\"{thread}\"");

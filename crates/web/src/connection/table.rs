@@ -279,7 +279,11 @@ impl Place {
 
     /// The answer is complete.
     fn end_request(&self) {
-        self.0.lock().set_phase(Phase::Idle);
+        let mut state = self.0.lock();
+        state.set_phase(Phase::Idle);
+        state.is_stream = false;
+        drop(state);
+        self.0.table.publish_counts();
     }
 
     /// Whether the last attempt to write had to wait for the client.

@@ -48,7 +48,7 @@ impl KernelSource {
 
     /// The epoch of the history.
     pub(crate) fn epoch(&self) -> String {
-        direct::history_context(&self.config).store.epoch()
+        direct::history_context(&self.config).store.epoch().to_string()
     }
 
     /// As `GET /v1/history`: passes the entries to `take`, and returns the document without them. Does not read the
@@ -75,7 +75,7 @@ impl KernelSource {
         Ok(HistoryDocument {
             schema: Schema::History,
             node: context.node.to_string(),
-            epoch: context.store.epoch(),
+            epoch: context.store.epoch().to_string(),
             items: Vec::new(),
         })
     }

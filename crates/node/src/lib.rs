@@ -3,7 +3,7 @@
 //! ```text
 //!   watch (discovery, netns events) ──▶ RoleChange ──▶ node ──┬──▶ notify   ──▶ targets of the instance
 //!     ▲                                                       ├──▶ history  (vipwatch-history)
-//!     │                                                       └──▶ state ──┬──▶ query_server ──▶ clients
+//!     │                                                       └──▶ state ──┬──▶ view ──▶ vipwatch-web ──▶ clients
 //!     └── snapshot request, if a published role is wrong ──── audit ◀──────┘
 //!                                                               └──▶ findings: state, log
 //! ```
@@ -21,8 +21,6 @@ pub mod log;
 pub mod node;
 pub mod notify;
 pub mod panic;
-pub mod query_client;
-pub mod query_server;
 pub mod receiver;
 pub mod selection;
 pub mod service;

@@ -6,7 +6,6 @@
 
 mod counters;
 mod events;
-mod subscription;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +19,6 @@ use vipwatch_history::{Latencies, Stage};
 
 pub use self::counters::Counters;
 pub use self::events::{EventBatch, EventRing, EventSubscription, PublishedEvent};
-use self::subscription::Subscribers;
-pub use self::subscription::Subscription;
 use crate::audit::AuditResult;
 use crate::discovery::{ConfigProblem, InstanceConfig};
 
@@ -129,11 +126,10 @@ pub struct HealthProblem {
     pub text: String,
 }
 
-/// Holds the published state, the subscribers and the counters of a node.
+/// Holds the published state, the events and the counters of a node.
 #[derive(Debug, Default)]
 pub struct StateStore {
     view: Mutex<Arc<PublishedState>>,
-    subscribers: Subscribers,
     /// The counters behind the metrics.
     pub counters: Counters,
     health_problems: Mutex<BTreeMap<HealthTopic, HealthProblem>>,
@@ -191,20 +187,6 @@ impl StateStore {
                 change(Arc::make_mut(entry));
             }
         });
-    }
-
-    /// Subscribes to all lines that are sent from now on, and returns the state at this moment.
-    pub fn subscribe(self: &Arc<Self>) -> (Arc<PublishedState>, Subscription) {
-        // ORDER: subscribe, then take the view. A change between the two is then seen twice, with the same
-        // sequence number; the other way round it would be missed.
-        let subscription = Subscription::new(Arc::clone(self));
-        (self.view(), subscription)
-    }
-
-    /// Sends a line to all subscribers, without waiting for any of them. The line is made only if there is
-    /// a subscriber.
-    pub(crate) fn send(&self, line: impl FnOnce() -> Arc<str>) {
-        self.subscribers.send(line, &self.counters.feed_missed);
     }
 
     /// Sets the problem of a part of the node; `None` if the part works. The time at which the problem began

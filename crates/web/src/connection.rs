@@ -51,13 +51,6 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves the requests of one connection until it ends.
 pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, context: ApiContext) {
-    if is_line_protocol(&stream, &place).await {
-        place.begin_request();
-        if let Ok(stream) = stream.into_std() {
-            vipwatch_node::query_server::answer_connection(stream, context, place);
-        }
-        return;
-    }
     let io = ConnectionIo::new(stream, place.clone());
     let store = context.store;
     let service = service_fn(|mut request: Request<Incoming>| {
@@ -97,25 +90,6 @@ pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, cont
         }
         Some(CloseReason::ClientError) | None => finish(io.stream()).await,
         Some(CloseReason::Idle | CloseReason::Stalled | CloseReason::Evicted) => {}
-    }
-}
-
-/// Whether the client uses the line protocol of earlier releases, whose questions begin with a brace.
-async fn is_line_protocol(stream: &UnixStream, place: &Place) -> bool {
-    loop {
-        let ready = tokio::select! {
-            ready = stream.readable() => ready,
-            _ = place.closed() => return false,
-        };
-        let peek = || {
-            let mut first = [0];
-            let length = rustix::net::recv(stream, &mut first, rustix::net::RecvFlags::PEEK)?.0;
-            Ok(length == 1 && first == *b"{")
-        };
-        match ready.and_then(|()| stream.try_io(tokio::io::Interest::READABLE, peek)) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            result => return result.unwrap_or(false),
-        }
     }
 }
 

@@ -36,7 +36,6 @@ impl Node {
                 });
             }
         }
-        self.publish_delivery(report);
         self.publish_delivery_event(report);
     }
 
@@ -52,18 +51,6 @@ impl Node {
             if is_complete && is_first {
                 entry.latencies.set(*stage, *micros);
             }
-        });
-    }
-
-    fn publish_delivery(&self, report: &DeliveryReport) {
-        let DeliveryReport { instance, seq, stage, target, micros, outcome, is_final } = report;
-        self.store.send(|| {
-            let line = serde_json::json!({
-                "schema": "vipwatch.stage/1", "node": &*self.name, "seq": seq,
-                "id": instance.as_str(), "stage": stage.word(), "target": target,
-                "micros": micros, "error": outcome.as_ref().err(), "final": is_final,
-            });
-            line.to_string().into()
         });
     }
 }

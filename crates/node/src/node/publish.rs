@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::reconcile::{ObservedRole, StoredRole, reconcile};
 use vipwatch_core::{Cause, InstanceId, Moment, RoleKind};
-use vipwatch_history::{Latencies, Stage};
+use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 
 use super::Node;
@@ -149,7 +149,6 @@ impl Node {
         let entry = self.entry(&transition, known.as_deref());
         let since = reconciled.since();
         self.store.insert(InstanceEntry { addresses, since, latencies, ..entry });
-        self.publish_transition(&transition, &latencies);
         self.publish_transition_event(&transition, &latencies);
         let counters = &self.store.counters;
         counters.transitions.fetch_add(1, Ordering::Relaxed);
@@ -192,17 +191,6 @@ impl Node {
             audit: known.and_then(|known| known.audit.clone()),
             ..InstanceEntry::new(instance, transition.to.clone(), Arc::from([]))
         }
-    }
-
-    /// Sends the transition to subscribers, with the stages that are still to deliver it.
-    fn publish_transition(&self, transition: &Transition, latencies: &Latencies) {
-        self.store.send(|| {
-            let mut line = transition.json(&self.name, latencies);
-            let expected = self.notifier.expected(transition);
-            let expected: Vec<&str> = expected.into_iter().map(Stage::word).collect();
-            line["stages"] = expected.into();
-            line.to_string().into()
-        });
     }
 }
 

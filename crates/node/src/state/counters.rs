@@ -29,7 +29,7 @@ pub struct Counters {
     pub history_dropped: AtomicU64,
     /// 1 if the history can be written, else 0.
     pub history_up: AtomicU64,
-    /// Lines that slow subscribers have missed.
+    /// Events that slow clients of the event stream have missed.
     pub feed_missed: AtomicU64,
     /// Open connections of the API, without event streams.
     pub api_connections: AtomicU64,

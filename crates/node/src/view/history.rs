@@ -8,8 +8,7 @@ use vipwatch_api::{
 };
 use vipwatch_core::InstanceId;
 use vipwatch_history::{
-    GapReason as RecordedReason, HistoryEntry, HistoryError, HistoryGap, HistoryItem, Query,
-    Reader, Timeline,
+    GapCause, HistoryEntry, HistoryError, HistoryGap, HistoryItem, Query, Reader, Timeline,
 };
 use vipwatch_linux::clock::unix_millis_now;
 
@@ -96,9 +95,9 @@ fn gap_item(gap: HistoryGap) -> GapItem {
         from: timestamp_from_millis(gap.from),
         until: timestamp_from_millis(gap.until.unwrap_or_else(unix_millis_now)),
         reason: match gap.reason {
-            RecordedReason::Stopped => GapReason::Stopped,
-            RecordedReason::Killed => GapReason::Killed,
-            RecordedReason::Dropped => GapReason::NotWritten,
+            GapCause::Stopped => GapReason::Stopped,
+            GapCause::Killed => GapReason::Killed,
+            GapCause::Dropped => GapReason::NotWritten,
         },
         count: gap.count.and_then(|count| u64::try_from(count).ok()),
     }

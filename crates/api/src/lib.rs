@@ -9,6 +9,7 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+mod config_check;
 mod event;
 mod filter;
 mod finding;
@@ -23,6 +24,7 @@ mod target;
 
 pub use jiff::Timestamp;
 
+pub use self::config_check::{ConfigCheckDocument, ConfigErrorItem};
 pub use self::event::{
     DeliveryEvent, DroppedEvent, Event, EventId, FindingEvent, FindingState, InvalidEventId,
     RemovedEvent, ResetEvent, ResetReason, TransitionEvent,

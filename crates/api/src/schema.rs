@@ -39,6 +39,8 @@ schemas! {
     Silences = "vipwatch.silences/1",
     /// `GET /v1/config`
     Config = "vipwatch.config/2",
+    /// `vipwatch config check`
+    ConfigCheck = "vipwatch.config-check/1",
     /// `GET /v1/version`
     Version = "vipwatch.version/1",
     /// `GET /healthz` and `GET /readyz`

@@ -1,5 +1,6 @@
 //! The command line: commands, options and help texts.
 
+mod config;
 mod output;
 mod query;
 mod source;
@@ -15,6 +16,7 @@ use vipwatch_core::{LinkName, NetnsName};
 use vipwatch_node::config::{octal, span};
 use vipwatch_receiver::simulate::Behaviour;
 
+pub(crate) use self::config::ConfigCommand;
 pub(crate) use self::output::{Format, OutputOptions};
 pub(crate) use self::query::{
     DiscoverArgs, DoctorArgs, FailOn, FindingsArgs, HistoryArgs, ReceiverStatusArgs, ShowArgs,
@@ -167,42 +169,6 @@ pub(crate) enum LogTo {
     Json,
     /// Journald with fields
     Journald,
-}
-
-/// `vipwatch config`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ConfigCommand {
-    /// Check the file and list every error
-    #[command(after_help = "Examples:
-  vipwatch config check
-  vipwatch config check ./vipwatch.toml")]
-    Check {
-        /// Check this file [default: /etc/vipwatch/vipwatch.toml]
-        #[arg(value_name = "FILE", env = "VIPWATCH_CONFIG", hide_env_values = true)]
-        file: Option<PathBuf>,
-    },
-    /// Show the settings in use, and the targets of each instance
-    #[command(after_help = "Examples:
-  vipwatch config show
-  vipwatch config show -o json")]
-    Show {
-        #[command(flatten)]
-        query: QueryOptions,
-    },
-    /// Rewrite a file that uses old names of keys; comments and formatting stay
-    #[command(after_help = "Examples:\n  vipwatch config migrate --check\n  \
-                            vipwatch config migrate /etc/vipwatch/vipwatch.toml")]
-    Migrate {
-        /// Rewrite this file [default: /etc/vipwatch/vipwatch.toml]
-        #[arg(value_name = "FILE", env = "VIPWATCH_CONFIG", hide_env_values = true)]
-        file: Option<PathBuf>,
-        /// Print the changes without writing; exit with 1 if there are any
-        #[arg(long)]
-        check: bool,
-    },
-    /// Print an example with every key and its explanation
-    #[command(after_help = "Example:\n  vipwatch config example > vipwatch.toml")]
-    Example,
 }
 
 /// `vipwatch receiver`.

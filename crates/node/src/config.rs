@@ -7,12 +7,13 @@
 
 mod credentials;
 mod document;
+mod effective;
 pub mod migrate;
 mod notify;
+mod programs;
 mod receiver;
 mod renamed;
 mod sections;
-mod summary;
 mod targets;
 
 use std::io;
@@ -22,7 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::discovery::{ConfigLocations, InstanceConfig};
-use vipwatch_core::ErrorChain;
 use vipwatch_history::Retention;
 use vipwatch_linux::file::TextFile;
 use vipwatch_linux::listen::{ListenError, check_path};
@@ -32,7 +32,6 @@ pub use self::notify::{AgentRule, DeliveryMode, Hook, Rule, Target, Template, We
 pub use self::receiver::{
     AllowedAccounts, REPORTED_STATES, ReceiverConfig, UnknownAccount, Upstream, octal,
 };
-use crate::notify::hook::examine;
 
 /// The default path of the configuration file, which need not exist.
 pub const FILE: &str = "/etc/vipwatch/vipwatch.toml";
@@ -191,7 +190,9 @@ impl Config {
     }
 
     /// As [`Self::load`], for a process that runs the programs and sends the credentials of the file.
-    /// Fails if other users can write to the file, or can read credentials in it.
+    /// Fails if other users can write to the file, or can read credentials in it, or if a hook's program is missing,
+    /// not executable, or can be changed by other users. The node's start, a reload and `vipwatch config check` call
+    /// this function, so that they refuse the same files.
     pub fn load_trusted(file: Option<&Path>) -> Result<Self, ConfigError> {
         let path = file.unwrap_or(Path::new(FILE));
         let Some(file) = read_file(file)? else { return Ok(Self::default()) };
@@ -205,7 +206,8 @@ impl Config {
         if file.metadata.mode() & 0o004 != 0 && config.has_credentials() {
             return Err(ConfigError::Readable(path.to_owned()));
         }
-        Ok(config)
+        let errors = programs::examine_programs(path, &file.text);
+        if errors.is_empty() { Ok(config) } else { Err(ConfigError::Invalid(errors)) }
     }
 
     /// As [`Self::load`], for a command that only queries the node: returns the valid settings of the file
@@ -226,21 +228,22 @@ impl Config {
         Ok(())
     }
 
-    /// Reasons why a target cannot be reached now. They are not errors, because a hook may be installed
+    /// Settings that have no effect with these instances. They are not errors, because an instance may be configured
     /// later.
-    pub fn warnings(&self) -> Vec<String> {
-        let of_rules = self.rules.iter().flat_map(|rule| &rule.hooks);
-        let of_receiver = self.receiver.iter().flat_map(|receiver| &receiver.hooks);
-        let hooks = of_rules.chain(of_receiver).filter_map(|hook| {
-            let error = examine(Path::new(&hook.program[0])).err()?;
-            Some(format!("hook {}: {}", hook.program[0], ErrorChain(&error)))
+    pub fn warnings(&self, instances: &[Arc<InstanceConfig>]) -> Vec<String> {
+        let rules = (1..).zip(&self.rules);
+        let unmatched = rules.flat_map(|(number, rule): (usize, &Rule)| {
+            let patterns = rule.unmatched_patterns(instances);
+            patterns.into_iter().map(move |pattern| {
+                format!("[[notify]] number {number}: the pattern {pattern:?} matches no instance")
+            })
         });
-        hooks.collect()
+        unmatched.collect()
     }
 
     /// Logs the [`Self::warnings`].
-    pub(crate) fn log_warnings(&self) {
-        for warning in self.warnings() {
+    pub(crate) fn log_warnings(&self, instances: &[Arc<InstanceConfig>]) {
+        for warning in self.warnings(instances) {
             tracing::warn!(warning, "configuration warning");
         }
     }

@@ -143,7 +143,6 @@ impl Node {
         // Announcements need some file descriptors for each instance, for some seconds.
         raise_file_limit();
         let lock = state_dir::lock_if_usable(&config.state_dir)?;
-        config.log_warnings();
         let name = crate::name();
         let locations = config.locations.clone();
         let mut follower = Follower::open(locations, config.instances.clone(), config.listen)
@@ -211,6 +210,7 @@ impl Node {
         node.watch_agent_sockets();
         let update = node.follower.rediscover();
         node.publish_update(update, clock::now());
+        node.config.log_warnings(node.follower.instances());
         let receiver = node.config.receiver.clone();
         node.apply_receiver(receiver.as_ref(), listen_source);
         release_spare_heap();

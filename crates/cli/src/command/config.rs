@@ -1,114 +1,107 @@
 //! `vipwatch config`: checks, shows, migrates or explains the configuration.
 
+mod check;
 mod migrate;
 
-use std::path::Path;
-
-use serde_json::{Value, json};
-use vipwatch_node::config::{EXAMPLE, FILE, ReceiverConfig};
-use vipwatch_node::discovery::ConfigScanner;
-use vipwatch_node::notify::report_notifier::target_names;
-use vipwatch_node::{Config, describe};
+use serde::Serialize;
+use serde_json::Value;
+use vipwatch_api::client::{Client, ClientError};
+use vipwatch_api::{ConfigDocument, Schema, Timestamp};
+use vipwatch_node::Config;
+use vipwatch_node::config::EXAMPLE;
 
 use super::node_name;
-use crate::args::{ConfigCommand, Format, QueryOptions, config_error};
-use crate::failure::CommandError;
-use crate::output;
+use crate::args::{ConfigCommand, QueryOptions};
+use crate::failure::{CommandError, note};
+use crate::output::{self, Page, Style};
 
 pub(crate) fn run(command: &ConfigCommand) -> Result<(), CommandError> {
     match command {
         ConfigCommand::Example => output::print(EXAMPLE),
-        ConfigCommand::Check { file } => check(file.as_deref())?,
+        ConfigCommand::Check { file, output } => check::run(file.as_deref(), output)?,
         ConfigCommand::Migrate { file, check } => migrate::run(file.as_deref(), *check)?,
         ConfigCommand::Show { query } => show(query)?,
     }
     Ok(())
 }
 
-fn check(file: Option<&Path>) -> Result<(), CommandError> {
-    let config = Config::load_trusted(file).map_err(|error| config_error(&error))?;
-    config.check_paths().map_err(|error| config_error(&error))?;
-    for warning in config.warnings() {
-        crate::failure::warn(&format!("warning: {warning}"));
-    }
-    let name = file.unwrap_or(Path::new(FILE)).display();
-    if file.is_none() && !Path::new(FILE).exists() {
-        output::print(&format!("there is no {name}: the defaults are used\n"));
-        return Ok(());
-    }
-    let (instances, rules) = (config.instances.len(), config.rules.len());
-    let receiver = match &config.receiver {
-        Some(receiver) => format!(", monitors report to {}", receiver.socket.display()),
-        None => String::new(),
-    };
-    let text = format!("{instances} instances of its own, {rules} notify rules{receiver}");
-    output::print(&format!("{name} is fine: {text}\n"));
-    Ok(())
-}
-
+/// Shows the settings of the running node; of the file, if no node is listening.
 fn show(query: &QueryOptions) -> Result<(), CommandError> {
-    let config = query.settings()?;
-    let settings: Vec<(&str, String)> = settings(&config);
-    let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
-    let instances = scanner.scan().instances;
-    let targets = instances
-        .iter()
-        .map(|instance| (instance.id.to_string(), describe(instance, &config.rules)));
-    match query.output().format() {
-        Format::Json | Format::Yaml | Format::Name => {
-            let settings: serde_json::Map<String, Value> =
-                settings.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
-            let targets: serde_json::Map<String, Value> =
-                targets.map(|(id, targets)| (id, targets.into())).collect();
-            let document = json!({
-                "schema": "vipwatch.config/1", "node": node_name(), "settings": settings,
-                "targets": targets,
-            });
-            output::show_value(query.output(), &document, |_| String::new(), Vec::new);
-        }
-        Format::Table | Format::Wide => {
-            let rows: Vec<Vec<String>> =
-                settings.into_iter().map(|(key, value)| vec![key.to_owned(), value]).collect();
-            output::print(&output::table(&["KEY", "VALUE"], &rows));
-            let rows: Vec<Vec<String>> = targets
-                .map(|(id, targets)| {
-                    let targets = targets.join("; ");
-                    let is_none = targets.is_empty();
-                    vec![id, if is_none { "no target: only observed".to_owned() } else { targets }]
-                })
-                .collect();
-            output::print(&format!("\n{}", output::table(&["ID", "TARGETS"], &rows)));
-        }
-    }
+    let document =
+        if query.is_direct() { document(&query.settings()?) } else { query_node(query)? };
+    output::show(query.output(), &SettingsPage(document));
     Ok(())
 }
 
-/// Every setting in use, with its key.
-fn settings(config: &Config) -> Vec<(&'static str, String)> {
-    let mut settings = vec![
-        ("node.state_dir", config.state_dir.display().to_string()),
-        ("node.socket", config.socket.display().to_string()),
-        ("node.socket_group", config.group.map(|group| group.to_string()).unwrap_or_default()),
-        ("node.listen", config.listen.word().to_owned()),
-        ("node.log", format!("{:?}", config.log).to_lowercase()),
-        ("node.audit_every", format!("{}s", config.audit_every.as_secs())),
-        ("node.hooks_at_once", config.hooks_at_once.to_string()),
-        ("find.neutron_state_path", config.locations.neutron.display().to_string()),
-        ("find.keepalived_conf", config.locations.keepalived.display().to_string()),
-        ("find.config_id", config.locations.config_id()),
-        ("history.keep_days", (config.keep.age.as_secs() / 86_400).to_string()),
-        ("history.keep_transitions", config.keep.transitions.to_string()),
-        ("history.keep_megabytes", (config.keep.bytes >> 20).to_string()),
-    ];
-    settings.extend(config.receiver.iter().flat_map(receiver_settings));
-    settings
+fn query_node(query: &QueryOptions) -> Result<ConfigDocument, CommandError> {
+    let node = query.node.settings()?;
+    match Client::new(&node.config.socket).config() {
+        Err(error @ ClientError::NotListening(_)) => {
+            node.check_read()?;
+            note(query.output(), &format!("{error}; these are the settings of the file"));
+            Ok(document(&node.config))
+        }
+        answer => answer.map_err(CommandError::from),
+    }
 }
 
-fn receiver_settings(receiver: &ReceiverConfig) -> [(&'static str, String); 4] {
-    [
-        ("receiver.socket", receiver.socket.display().to_string()),
-        ("receiver.mode", format!("{:o}", receiver.options.mode)),
-        ("receiver.interval", format!("{}ms", receiver.interval.as_millis())),
-        ("receiver targets", target_names(receiver).join("; ")),
-    ]
+/// The settings of the file.
+fn document(config: &Config) -> ConfigDocument {
+    ConfigDocument {
+        schema: Schema::Config,
+        node: node_name(),
+        file: config.file.as_ref().map(|file| file.display().to_string()),
+        loaded_at: Timestamp::now(),
+        settings: config.settings(),
+    }
+}
+
+/// The settings in force.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct SettingsPage(ConfigDocument);
+
+impl Page for SettingsPage {
+    fn text(&self, _style: &Style) -> String {
+        let mut rows = Vec::new();
+        for (name, value) in &self.0.settings {
+            flatten(name, value, &mut rows);
+        }
+        let file = self.0.file.as_deref().unwrap_or("defaults, without a file");
+        let file = output::escape_untrusted(file);
+        format!("{}\n{file}\n", output::table(&["KEY", "VALUE"], &rows))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.settings.keys().cloned().collect()
+    }
+}
+
+/// One row for each value: `notify.1.webhook.1.url` is the URL of the first webhook of the first rule.
+fn flatten(name: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
+    let key = |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };
+    match value {
+        Value::Object(table) => {
+            table.iter().for_each(|(part, value)| flatten(&key(part), value, rows));
+        }
+        Value::Array(list) if list.iter().any(Value::is_object) => {
+            for (number, value) in (1..).zip(list) {
+                flatten(&key(&number.to_string()), value, rows);
+            }
+        }
+        Value::Array(list) => {
+            let each: Vec<String> = list.iter().map(text).collect();
+            rows.push(vec![name.to_owned(), each.join(" ")]);
+        }
+        value => rows.push(vec![name.to_owned(), text(value)]),
+    }
+}
+
+/// A JSON value as text; null is an empty text.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }

@@ -195,6 +195,10 @@ fn config_check_refuses_every_file_that_a_node_refuses() {
         ("a file at the socket's name", format!("[node]\nsocket = \"{file}\"\n"), 0o640),
         ("a long name", format!("[node]\nsocket = \"/run/{}\"\n", "x".repeat(110)), 0o640),
         ("no such group", node("socket_group = \"no-such-group\"\n"), 0o640),
+        ("no hook", "[[notify]]\nhook = { program = \"/no/such/hook\" }\n".to_owned(), 0o640),
+        ("a relative hook", "[[notify]]\nhook = { program = \"bin/true\" }\n".to_owned(), 0o640),
+        ("no {id}", "[[notify]]\nstate_file = \"/run/same\"\n".to_owned(), 0o640),
+        ("single brackets", "[notify]\nannounce = true\n".to_owned(), 0o640),
         ("no URL", "[[notify]]\nwebhook = { url = \"http://a b/\" }\n".to_owned(), 0o640),
     ];
     let state_dir = lab.path().join("state");
@@ -219,17 +223,38 @@ fn config_check_refuses_every_file_that_a_node_refuses() {
 }
 
 #[test]
-fn config_check_and_the_log_warn_of_a_hook_that_cannot_run() {
+fn a_reload_refuses_a_hook_that_cannot_run() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node = fixture.start();
     fixture.configure("[[notify]]\nhook = { program = \"/no/such/hook\" }\n");
+    node.reload();
+    fixture.wait_for_log("/no/such/hook");
+    assert!(fixture.run_text(&["doctor"]).contains("node-configuration"));
+}
+
+#[test]
+fn config_check_and_the_log_warn_of_a_pattern_that_matches_no_instance() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let rule = "[[notify]]\ninstances = [\"VI_1\", \"VI_2*\"]\nannounce = true\n";
+    let keepalived = fixture.keepalived_conf();
+    fixture.configure(&format!("[find]\nkeepalived_conf = {keepalived:?}\n{rule}"));
     let _node = fixture.start();
-    let mut command = Command::new(PROGRAM);
-    let checked = output_of(command.args(["config", "check"]).arg(fixture.config()));
-    assert!(checked.status.success(), "{checked:?}");
-    let warning = "hook /no/such/hook: ";
-    assert!(text(&checked).contains(&format!("warning: {warning}")), "{}", text(&checked));
-    fixture.wait_for_log(&format!("configuration warning warning=\"{warning}"));
+    let check = |format: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["config", "check", "--format", format]);
+        output_of(command.env("VIPWATCH_CONFIG", fixture.config()))
+    };
+    let (table, json) = (check("table"), check("json"));
+    assert!(table.status.success() && json.status.success(), "{table:?} {json:?}");
+    let warning = "[[notify]] number 1: the pattern \"VI_2*\" matches no instance";
+    let stderr = String::from_utf8_lossy(&table.stderr).into_owned();
+    assert_eq!(stderr, format!("vipwatch: warning: {warning}\n"));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["schema"], "vipwatch.config-check/1");
+    assert_eq!((&json["is_valid"], &json["warnings"]), (&true.into(), &[warning].into()));
+    fixture.wait_for_log("configuration warning");
 }
 
 #[test]

@@ -103,10 +103,9 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
     write_hook(&directory.join("hangs"), &hang);
     write_hook(&directory.join("floods"), "yes flood | head -c 1000000");
     write_hook(&directory.join("fails"), "echo sorry; exit 7");
-    write(&directory.join("not-executable"), "#!/bin/sh\n");
-    write_hook(&directory.join("exposed"), "true");
-    let exposed = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(directory.join("exposed"), exposed).unwrap();
+    for name in ["not-executable", "exposed", "missing"] {
+        write_hook(&directory.join(name), "true");
+    }
     let names = ["hangs", "floods", "fails", "not-executable", "exposed", "missing"];
     let hook = |name: &&str| {
         let path = directory.join(name);
@@ -118,6 +117,14 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
     fixture
         .configure(&format!("[[notify]]\nstate_file = \"{}/{{id}}\"\n{hooks}", states.display()));
     let mut node = fixture.start();
+    // The node refuses a file with such hooks, so they change while it runs.
+    let set_mode = |name: &str, mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(directory.join(name), permissions).unwrap();
+    };
+    set_mode("not-executable", 0o644);
+    set_mode("exposed", 0o777);
+    std::fs::remove_file(directory.join("missing")).unwrap();
     netns.ip(ADD_VIP);
     wait_for_content(&states.join("VI_1/state"), "primary");
     for expected in [
@@ -125,7 +132,7 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
         "hook output too long",
         "hook output: sorry",
         "the program ended with code 7",
-        "cannot start the program: Permission denied",
+        "the program file is not executable",
         "users other than its owner can write to the program file",
         "cannot start the program: No such file",
     ] {

@@ -316,7 +316,7 @@ fn a_hook_that_is_terminated_with_the_receiver_runs_again_after_the_restart() {
 }
 
 #[test]
-fn config_show_lists_all_targets_and_config_check_refuses_the_own_socket_as_a_target() {
+fn config_show_lists_all_settings_and_config_check_refuses_the_own_socket_as_a_target() {
     let lab = Lab::new();
     let text = "[receiver]\n[[receiver.hook]]\nprogram = [\"/bin/true\"]\n\
                 [receiver.upstream]\nurl = \"http://127.0.0.1:9/s?token=x\"\n";
@@ -328,7 +328,13 @@ fn config_show_lists_all_targets_and_config_check_refuses_the_own_socket_as_a_ta
         String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     };
     let shown = config_command(&["show", "--config"]);
-    assert!(shown.contains("hook /bin/true; upstream http://127.0.0.1:9/s ~"), "{shown}");
+    let value = |key: &str| {
+        let mut lines = shown.lines().filter_map(|line| line.strip_prefix(key));
+        lines.next().unwrap_or_default().trim().to_owned()
+    };
+    assert_eq!(value("receiver.hook.1.program "), "/bin/true");
+    let url = value("receiver.upstream.url ");
+    assert!(url.starts_with("http://127.0.0.1:9/s ~") && !shown.contains("token"), "{shown}");
     let checked = config_command(&["check"]);
     assert!(checked.contains("monitors report to /var/lib/neutron/keepalived"), "{checked}");
     let socket = "/var/lib/neutron/keepalived-state-change";

@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::renamed;
+
+/// Maximum number of characters of a line that is shown with an error.
+const MAX_SOURCE_CHARACTERS: usize = 160;
 
 /// An error in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,10 +20,28 @@ pub struct SettingError {
     pub file: PathBuf,
     /// The line number; the first line is 1.
     pub line: u32,
+    /// The number of the character in the line; the first character is 1.
+    pub column: u32,
+    /// The line of the file.
+    pub source_line: String,
     /// The message.
     pub text: String,
     /// Whether `vipwatch config migrate` corrects this error.
     pub is_renamed_key: bool,
+}
+
+impl SettingError {
+    /// The message with its column, and below it the line of the file with a mark below the column.
+    pub fn with_source_line(&self) -> String {
+        let Self { file, line, column, source_line, text, .. } = self;
+        let number = line.to_string();
+        let margin = " ".repeat(number.len());
+        let indent = " ".repeat(usize::try_from(column.saturating_sub(1)).unwrap_or(0));
+        format!(
+            "{}:{line}:{column}: {text}\n  {number} | {source_line}\n  {margin} | {indent}^",
+            file.display()
+        )
+    }
 }
 
 /// Collects the errors of one file.
@@ -50,8 +71,23 @@ impl<'a> SettingErrors<'a> {
     }
 
     fn push(&mut self, offset: usize, text: String, is_renamed_key: bool) {
-        let (file, line) = (self.file.to_owned(), self.line(offset));
-        self.list.push(SettingError { file, line, text, is_renamed_key });
+        let before = self.text.get(..offset).unwrap_or_default();
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let characters = before[start..].chars().count();
+        let source_line = self.text[start..].lines().next().unwrap_or_default();
+        self.list.push(SettingError {
+            file: self.file.to_owned(),
+            line: self.line(offset),
+            column: u32::try_from(characters).unwrap_or(u32::MAX).saturating_add(1),
+            // A tab would move the mark.
+            source_line: source_line
+                .chars()
+                .take(MAX_SOURCE_CHARACTERS)
+                .collect::<String>()
+                .replace('\t', " "),
+            text,
+            is_renamed_key,
+        });
     }
 }
 
@@ -102,6 +138,15 @@ impl<'t, 'a> Table<'t, 'a> {
         self.find(key).or_else(|| self.find(renamed::by_new_key(&self.name, key)?.old))
     }
 
+    /// The name in the file, which may be the old one, and the value of `key`.
+    fn entry(&self, key: &str) -> Option<(&'t Spanned<DeString<'a>>, &'t Value<'a>)> {
+        let old = renamed::by_new_key(&self.name, key).map(|renamed| renamed.old);
+        self.keys.iter().find(|(name, _)| {
+            let name: &str = name.get_ref();
+            name == key || Some(name) == old
+        })
+    }
+
     fn find(&self, key: &str) -> Option<&'t Value<'a>> {
         self.keys.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
@@ -114,6 +159,21 @@ impl<'t, 'a> Table<'t, 'a> {
     ) -> Option<Table<'t, 'a>> {
         let value = self.take(key)?;
         Table::of(key, value, errors)
+    }
+
+    /// The tables with the name `key`, each written `[[key]]`. `[key]` is an error, because a second one would not be
+    /// valid TOML.
+    pub(super) fn table_array(
+        &mut self,
+        key: &'static str,
+        errors: &mut SettingErrors<'_>,
+    ) -> Vec<Table<'t, 'a>> {
+        if let Some((name, value)) = self.entry(key)
+            && matches!(value.get_ref(), DeValue::Table(_))
+        {
+            errors.add(name.span().start, single_table_message(name.get_ref(), key));
+        }
+        self.tables(key, errors)
     }
 
     /// The tables with the name `key`: one table or an array of tables.
@@ -236,6 +296,25 @@ impl<'t, 'a> Table<'t, 'a> {
             errors.add(name.span().start, format!("there is no key {key}{table}{hint}"));
         }
     }
+}
+
+/// The error for `[name]` where `[[key]]` is needed.
+fn single_table_message(name: &str, key: &str) -> String {
+    format!("write [[{key}]] instead of [{name}]: the file may have several of them")
+}
+
+/// The message of a TOML syntax error at `offset` of `text`. "duplicate key" at `[notify]` means that the second
+/// table needs double brackets.
+pub(super) fn syntax_message(message: &str, text: &str, offset: usize) -> String {
+    let message = message.replace('\n', ", ");
+    let rest = text.get(offset..).unwrap_or_default().trim_start_matches(['[', ' ']);
+    let word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let name = &rest[..rest.find(|character| !word(character)).unwrap_or(rest.len())];
+    let key = renamed::by_old_key("", name).map_or(name, |renamed| renamed.new);
+    if message.contains("duplicate key") && ["notify", "instance"].contains(&key) {
+        return format!("{message}: {}", single_table_message(name, key));
+    }
+    message
 }
 
 /// `value` as a string; an error if it has another type.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use toml_parser::parser::{Event, EventKind, parse_document};
 use toml_parser::{Source, Span};
 
-use super::document::{SettingError, SettingErrors, line_of};
+use super::document::{SettingError, SettingErrors, line_of, syntax_message};
 use super::{MAX_FILE_SIZE, renamed};
 
 /// The result of a migration.
@@ -106,7 +106,7 @@ fn syntax_errors(file: &Path, text: &str) -> Vec<SettingError> {
     let mut errors = SettingErrors::new(file, text);
     for error in toml::de::DeTable::parse_recoverable(text).1 {
         let offset = error.span().map_or(0, |span| span.start);
-        errors.add(offset, error.message().replace('\n', ", "));
+        errors.add(offset, syntax_message(error.message(), text, offset));
     }
     errors.list
 }

@@ -28,8 +28,8 @@ const MIN_ANNOUNCE_GAP: Duration = Duration::from_millis(10);
 /// One `[[notify]]`.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    patterns: Vec<glob::Pattern>,
-    origins: Vec<Origin>,
+    pub(super) patterns: Vec<glob::Pattern>,
+    pub(super) origins: Vec<Origin>,
     /// The directory of the file `state`, which contains the role; `None` for no state file.
     pub state_file: Option<Template>,
     /// How addresses are announced when an instance becomes primary; `None` for no announcements.
@@ -44,7 +44,7 @@ pub struct Rule {
 
 /// A path that contains `{id}`, and may contain `{netns}` and `{name}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(String);
+pub struct Template(pub(super) String);
 
 /// An L3 agent of Neutron as a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +63,17 @@ impl Rule {
         let id = instance.id.as_str();
         self.origins.contains(&instance.origin)
             && self.patterns.iter().any(|pattern| pattern.matches(id))
+    }
+
+    /// The patterns of `instances` that match none of these instances. `*` is not one of them.
+    pub fn unmatched_patterns(&self, instances: &[Arc<InstanceConfig>]) -> Vec<&str> {
+        let is_matched = |pattern: &glob::Pattern| {
+            let mut candidates =
+                instances.iter().filter(|instance| self.origins.contains(&instance.origin));
+            candidates.any(|instance| pattern.matches(instance.id.as_str()))
+        };
+        let patterns = self.patterns.iter().filter(|pattern| !is_matched(pattern));
+        patterns.map(glob::Pattern::as_str).filter(|pattern| *pattern != "*").collect()
     }
 
     pub(super) fn read(mut table: Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Self {

@@ -12,7 +12,7 @@ use vipwatch_core::keepalived::{FilePosition, VirtualAddress, VrrpInstance};
 use vipwatch_core::{InstanceId, LinkName, NetnsName};
 use vipwatch_linux::account::{AccountKind, id};
 
-use super::document::{SettingError, SettingErrors, Table, span};
+use super::document::{SettingError, SettingErrors, Table, span, syntax_message};
 use super::{Config, Listen, LogFormat, ReceiverConfig, Rule};
 use crate::discovery::{InstanceConfig, Origin};
 
@@ -29,7 +29,7 @@ impl Config {
         let (document, syntax_errors) = toml::de::DeTable::parse_recoverable(text);
         for error in syntax_errors {
             let offset = error.span().map_or(0, |span| span.start);
-            errors.add(offset, error.message().replace('\n', ", "));
+            errors.add(offset, syntax_message(error.message(), text, offset));
         }
         let syntax_error_count = errors.list.len();
         let mut config = Self::default();
@@ -43,10 +43,10 @@ impl Config {
         if let Some(table) = root.table("history", &mut errors) {
             config.read_history(table, &mut errors);
         }
-        for table in root.tables("instance", &mut errors) {
+        for table in root.table_array("instance", &mut errors) {
             config.read_instance(file, table, &mut errors);
         }
-        for table in root.tables("notify", &mut errors) {
+        for table in root.table_array("notify", &mut errors) {
             config.rules.push(Rule::read(table, &mut errors));
         }
         if let Some(table) = root.table("receiver", &mut errors) {
@@ -194,7 +194,7 @@ fn read_addresses(
     for (offset, text) in &texts {
         match parse_address(text, link) {
             Ok(address) => addresses.push(address),
-            Err(error) => errors.add(*offset, error),
+            Err(error) => errors.add(*offset, format!("addresses: {error}")),
         }
     }
     addresses
@@ -239,7 +239,7 @@ fn parse_cidr(text: &str) -> Result<IpNet, String> {
     let range = match ip.parse() {
         Ok(IpAddr::V4(_)) => "an IPv4 address has a prefix length of 0 to 32",
         Ok(IpAddr::V6(_)) => "an IPv6 address has a prefix length of 0 to 128",
-        Err(_) => return Err(format!("{ip:?} is not an address")),
+        Err(_) => return Err(format!("{ip:?} is not an IP address")),
     };
     Err(format!("{text}: {range}, not {length:?}"))
 }

@@ -2,7 +2,7 @@
 //! the upstream.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,13 +125,16 @@ impl Hook {
         let deadline = table.parsed("deadline", errors, parse_limit).unwrap_or(HOOK_DEADLINE);
         let deliver = read_deliver(&mut table, errors).unwrap_or(DeliveryMode::Every);
         table.finish(errors);
-        let program: Vec<String> =
-            program.into_iter().flatten().map(|(_, word)| word.to_owned()).collect();
-        let is_absolute = program.first().is_some_and(|first| Path::new(first).is_absolute());
-        if !is_absolute {
+        let program = program.unwrap_or_default();
+        let Some((program_offset, first)) = program.first() else {
             errors.add(offset, "a hook needs program = [\"/ABSOLUTE/PATH\", …]");
             return None;
+        };
+        if let Err(error) = absolute(first) {
+            errors.add(*program_offset, format!("program: {error}"));
+            return None;
         }
+        let program: Vec<String> = program.into_iter().map(|(_, word)| word.to_owned()).collect();
         Some(Self { program, on, deadline, deliver })
     }
 }

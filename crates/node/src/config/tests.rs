@@ -63,12 +63,12 @@ fn every_error_is_reported_at_once_with_its_line() {
         "2: state_dir: \"here\" is not an absolute path",
         "3: hooks_at_once is a number from 1 to 256",
         "4: log is a string, not a number",
-        "7: 192.0.2.1/64: an IPv4 address has a prefix length of 0 to 32, not \"64\"",
-        "7: \"x\": on which link?",
+        "7: addresses: 192.0.2.1/64: an IPv4 address has a prefix length of 0 to 32, not \"64\"",
+        "7: addresses: \"x\": on which link?",
         "9: id: invalid character '/'",
         "12: state_file: \"/run/same\" is the same for every instance",
         "14: origin is \"neutron\"",
-        "15: a hook needs program",
+        "15: program: \"relative\" is not an absolute path",
         "17: url: it begins with http:// or https://",
         "18: a notify rule needs state_file",
     ] {
@@ -179,4 +179,95 @@ fn paths_that_a_node_cannot_use_are_refused() {
     );
     let same = read("[node]\nsocket = \"/run/s\"\n[receiver]\nsocket = \"/run/s\"\n").unwrap_err();
     assert!(same[0].contains("receiver.socket and node.socket are the same"), "{same:?}");
+}
+
+/// Every error of a file with its position and its line, as `vipwatch config check` prints it.
+fn messages(text: &str) -> String {
+    let errors = Config::parse(Path::new("v.toml"), text).unwrap_err();
+    errors.iter().map(SettingError::with_source_line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_message_has_the_position_and_the_line() {
+    let relative = "[[notify]]\nhook = { program = [\"hooks/changed\", \"x\"] }\n";
+    let expected = r#"v.toml:2:21: program: "hooks/changed" is not an absolute path
+  2 | hook = { program = ["hooks/changed", "x"] }
+    |                     ^"#;
+    assert_eq!(messages(relative), expected);
+    let address = "[[instance]]\nid = \"a\"\naddresses = [\"192.0.2.300/24 dev eth0\"]\n";
+    let expected = r#"v.toml:3:14: addresses: "192.0.2.300" is not an IP address
+  3 | addresses = ["192.0.2.300/24 dev eth0"]
+    |              ^"#;
+    assert_eq!(messages(address), expected);
+    let template = "[[notify]]\n\tstate_file = \"/run/same\"\n";
+    let expected = r#"v.toml:2:15: state_file: "/run/same" is the same for every instance: put {id} into it
+  2 |  state_file = "/run/same"
+    |               ^"#;
+    assert_eq!(messages(template), expected, "a tab counts as one character");
+}
+
+#[test]
+fn single_brackets_where_double_ones_are_needed_are_named() {
+    let single = "[notify]\nstate_file = \"/run/{id}\"\n";
+    let expected = "v.toml:1:2: write [[notify]] instead of [notify]: the file may have several of \
+                    them\n  1 | [notify]\n    |  ^";
+    assert_eq!(messages(single), expected);
+    let twice = messages(&single.repeat(2));
+    assert!(twice.starts_with("v.toml:3:2: duplicate key: write [[notify]] instead"), "{twice}");
+    let old = messages("[outlet]\nstate_file = \"/run/{id}\"\n");
+    assert!(old.contains("write [[notify]] instead of [outlet]"), "{old}");
+    assert!(old.contains("[[outlet]] is called [[notify]] now"), "{old}");
+    let instance = "[instance]\nid = \"a\"\naddresses = [\"192.0.2.1 dev eth0\"]\n";
+    assert!(messages(instance).contains("write [[instance]] instead of [instance]"));
+    read("[[notify]]\n[notify.webhook]\nurl = \"http://127.0.0.1/\"\n").unwrap();
+}
+
+/// Creates a configuration that only its owner can write, and loads it as a node does.
+fn load_trusted(text: &str) -> Result<Config, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file.as_file(), text.as_bytes()).unwrap();
+    let loaded = Config::load_trusted(Some(file.path())).map_err(|error| error.to_string());
+    loaded.map_err(|text| text.replace(&file.path().display().to_string(), "FILE"))
+}
+
+#[test]
+fn a_node_refuses_hooks_that_it_could_not_run() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("hook");
+    std::fs::File::create(&program).unwrap();
+    let set_mode = |mode| {
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let of_rule = format!("[[notify]]\nhook = {{ program = {program:?} }}\n");
+    let of_receiver = format!("[receiver]\n[[receiver.hook]]\nprogram = [{program:?}, \"-v\"]\n");
+    for (text, line) in [(of_rule.as_str(), 2), (of_receiver.as_str(), 3)] {
+        set_mode(0o755);
+        load_trusted(text).unwrap();
+        for (mode, reason) in [(0o644, "is not executable"), (0o757, "can write to the program")] {
+            set_mode(mode);
+            let refused = load_trusted(text).unwrap_err();
+            let position = format!("FILE:{line}: program {program:?}: ");
+            assert!(refused.starts_with(&position) && refused.contains(reason), "{refused}");
+        }
+        Config::parse(Path::new("f"), text).expect("a command that queries the node accepts it");
+    }
+    let text = of_rule.replace("/hook\"", "/missing\"");
+    assert!(load_trusted(&text).unwrap_err().contains("No such file or directory"));
+    let text = of_rule.replace("/hook\"", "\"");
+    assert!(load_trusted(&text).unwrap_err().contains("it is not a file"));
+}
+
+#[test]
+fn a_pattern_that_matches_no_instance_is_a_warning() {
+    let text = "[[instance]]\nid = \"web-1\"\naddresses = [\"192.0.2.1 dev eth0\"]\n\
+                [[notify]]\ninstances = [\"web-*\", \"wbe-*\"]\nannounce = true\n\
+                [[notify]]\ninstances = \"web-1\"\norigin = \"neutron\"\nannounce = true\n\
+                [[notify]]\norigin = \"neutron\"\nannounce = true\n";
+    let config = read(text).unwrap();
+    let expected = [
+        "[[notify]] number 1: the pattern \"wbe-*\" matches no instance",
+        "[[notify]] number 2: the pattern \"web-1\" matches no instance",
+    ];
+    assert_eq!(config.warnings(&config.instances), expected);
 }

@@ -45,7 +45,6 @@ impl Node {
                 tracing::warn!(key, "this setting changes only after a restart");
             }
         }
-        config.log_warnings();
         if let Err(error) = self.notifier.configure(config.rules.clone()) {
             tracing::error!(%error, "cannot start the announcement worker");
         }
@@ -63,6 +62,7 @@ impl Node {
         // All instances, because the targets of an instance that has not changed may have changed.
         let instances = Some(self.follower.instances().to_vec());
         self.publish_update(FollowerUpdate { instances, ..update }, clock::now());
+        self.config.log_warnings(self.follower.instances());
         self.store.set_health(HealthTopic::Configuration, None);
         tracing::info!("configuration reloaded");
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{Access, MemfdFlags};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use vipwatch_core::escape_untrusted;
@@ -56,6 +56,10 @@ pub(crate) enum HookError {
     Exposed,
     #[error("the program belongs to user {0}, not to root or the node's user")]
     Foreign(u32),
+    #[error("it is not a file")]
+    NotAFile,
+    #[error("the program file is not executable: chmod +x")]
+    NotExecutable,
     #[error("cannot start the program")]
     Start(#[source] io::Error),
     #[error("cannot wait for the end of the program")]
@@ -149,9 +153,15 @@ fn memfd_stdin(text: &str) -> io::Result<File> {
     Ok(file)
 }
 
-/// An error if users other than root and the node's own user may change the program.
+/// An error if the program cannot be run, or if users other than root and the node's own user may change it.
 pub(crate) fn examine(program: &Path) -> Result<(), HookError> {
     let metadata = std::fs::metadata(program).map_err(HookError::Start)?;
+    if !metadata.is_file() {
+        return Err(HookError::NotAFile);
+    }
+    if rustix::fs::access(program, Access::EXEC_OK).is_err() {
+        return Err(HookError::NotExecutable);
+    }
     let own_user = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != own_user {
         return Err(HookError::Foreign(metadata.uid()));

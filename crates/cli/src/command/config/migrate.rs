@@ -26,7 +26,8 @@ pub(super) fn run(file: Option<&Path>, is_check: bool) -> Result<(), CommandErro
     }
     if is_check {
         output::print(&diff(path, &migration));
-        let message = format!("{name} has {count} old names");
+        let plural = if count == 1 { "" } else { "s" };
+        let message = format!("{name} has {count} old name{plural}");
         return Err(CommandError::new(ExitStatus::No, message)
             .hint(format!("run `vipwatch config migrate {name}`")));
     }

@@ -1,0 +1,83 @@
+//! `vipwatch config check`: reads the file as a node does at its start and at a reload, and prints every error.
+
+use std::path::Path;
+
+use vipwatch_api::{ConfigCheckDocument, ConfigErrorItem, Schema};
+use vipwatch_core::ErrorChain;
+use vipwatch_node::Config;
+use vipwatch_node::config::{ConfigError, FILE, SettingError};
+use vipwatch_node::discovery::ConfigScanner;
+
+use crate::args::{Format, OutputOptions, config_error};
+use crate::failure::{CommandError, note};
+use crate::output::{self, count};
+
+pub(super) fn run(file: Option<&Path>, options: &OutputOptions) -> Result<(), CommandError> {
+    let path = file.unwrap_or(Path::new(FILE));
+    let checked = Config::load_trusted(file).and_then(|config| {
+        config.check_paths()?;
+        Ok(config)
+    });
+    let warnings = checked.as_ref().map(warnings).unwrap_or_default();
+    let document = document(path, checked.as_ref().err(), &warnings);
+    let summary = checked.as_ref().map(|config| summary(file, path, config)).unwrap_or_default();
+    if matches!(options.format(), Format::Table | Format::Wide) {
+        for warning in &warnings {
+            note(options, &format!("warning: {warning}"));
+        }
+    }
+    output::show_value(options, &document, |_| summary, || vec![document.file.clone()]);
+    checked.map_err(|error| check_error(&error))?;
+    Ok(())
+}
+
+/// The warnings about the instances that are configured now.
+fn warnings(config: &Config) -> Vec<String> {
+    let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
+    config.warnings(&scanner.scan().instances)
+}
+
+/// The error of the command: each error of the file with its line.
+fn check_error(error: &ConfigError) -> CommandError {
+    let mut failure = config_error(error);
+    if let ConfigError::Invalid(errors) = error {
+        let each = errors.iter().map(SettingError::with_source_line);
+        failure.message = each.collect::<Vec<_>>().join("\n");
+    }
+    failure
+}
+
+fn document(path: &Path, error: Option<&ConfigError>, warnings: &[String]) -> ConfigCheckDocument {
+    let errors = match error {
+        None => Vec::new(),
+        Some(ConfigError::Invalid(errors)) => errors.iter().map(item).collect(),
+        Some(other) => {
+            vec![ConfigErrorItem { line: None, column: None, text: ErrorChain(other).to_string() }]
+        }
+    };
+    ConfigCheckDocument {
+        schema: Schema::ConfigCheck,
+        file: path.display().to_string(),
+        is_valid: errors.is_empty(),
+        errors,
+        warnings: warnings.to_vec(),
+    }
+}
+
+fn item(error: &SettingError) -> ConfigErrorItem {
+    ConfigErrorItem { line: Some(error.line), column: Some(error.column), text: error.text.clone() }
+}
+
+fn summary(file: Option<&Path>, path: &Path, config: &Config) -> String {
+    let name = path.display();
+    if file.is_none() && !path.exists() {
+        return format!("there is no {name}: the defaults are used\n");
+    }
+    let instances = count(config.instances.len(), "instance");
+    let rules = count(config.rules.len(), "notify rule");
+    let receiver = match &config.receiver {
+        Some(receiver) => format!(", monitors report to {}", receiver.socket.display()),
+        None => String::new(),
+    };
+    format!("{name} is fine: {instances} of its own, {rules}{receiver}\n")
+}

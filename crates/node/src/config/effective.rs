@@ -1,0 +1,385 @@
+//! The settings in force, in the structure of the configuration file: with every default, and without secrets.
+//!
+//! Headers are shown by name only, and a URL without its user, password, query and fragment.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use vipwatch_core::{AnnouncePlan, NetnsName};
+use vipwatch_outlets::agent::AgentTrust;
+
+use super::{AgentRule, Config, DeliveryMode, Hook, LogFormat, ReceiverConfig, Rule, Target};
+use super::{Upstream, Webhook};
+use crate::discovery::InstanceConfig;
+use crate::notify::post::display_name;
+
+/// The settings in force.
+#[derive(Debug, Serialize)]
+struct EffectiveSettings<'c> {
+    node: NodeSection<'c>,
+    find: FindSection<'c>,
+    history: HistorySection,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    instance: Vec<InstanceSection<'c>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notify: Vec<RuleSection<'c>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receiver: Option<ReceiverSection<'c>>,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeSection<'c> {
+    state_dir: &'c Path,
+    socket: &'c Path,
+    /// The id of the group; absent if only root and the node's user may use the socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    socket_group: Option<String>,
+    listen: &'static str,
+    log: &'static str,
+    audit_every: String,
+    hooks_at_once: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct FindSection<'c> {
+    neutron_state_path: &'c Path,
+    keepalived_conf: &'c Path,
+    config_id: String,
+}
+
+#[derive(Debug, Serialize)]
+struct HistorySection {
+    #[serde(rename = "keep_days")]
+    days: u64,
+    #[serde(rename = "keep_transitions")]
+    transitions: u64,
+    #[serde(rename = "keep_megabytes")]
+    megabytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct InstanceSection<'c> {
+    id: &'c str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    netns: Option<&'c str>,
+    addresses: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vrid: Option<u8>,
+}
+
+#[derive(Debug, Serialize)]
+struct RuleSection<'c> {
+    instances: Vec<&'c str>,
+    origin: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state_file: Option<&'c str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    announce: Option<AnnounceSection>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<AgentSection<'c>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hook: Vec<HookSection<'c>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    webhook: Vec<WebhookSection<'c>>,
+}
+
+#[derive(Debug, Serialize)]
+struct AnnounceSection {
+    count: u16,
+    gap: String,
+    /// `0s`: off, as for `refresh` and `check`.
+    second_burst: String,
+    refresh: String,
+    check: String,
+    rate: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct AgentSection<'c> {
+    socket: &'c Path,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    allow_any_agent: bool,
+    primary_word: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct HookSection<'c> {
+    program: &'c [String],
+    on: &'c [&'static str],
+    deadline: String,
+    deliver: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct WebhookSection<'c> {
+    #[serde(flatten)]
+    target: TargetSection<'c>,
+    on: &'c [&'static str],
+    deliver: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct TargetSection<'c> {
+    url: String,
+    timeout: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ca_file: Option<&'c Path>,
+    /// The names of the headers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    headers: Vec<&'c str>,
+}
+
+#[derive(Debug, Serialize)]
+struct UpstreamSection<'c> {
+    #[serde(flatten)]
+    target: TargetSection<'c>,
+    interval: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ReceiverSection<'c> {
+    socket: &'c Path,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    mode: String,
+    /// Ids of users, and of groups with `@`.
+    allow: Vec<String>,
+    interval: String,
+    ipv6_params: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<UpstreamSection<'c>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hook: Vec<HookSection<'c>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    webhook: Vec<WebhookSection<'c>>,
+}
+
+impl Config {
+    /// The settings in force as JSON, without secrets.
+    pub fn settings(&self) -> serde_json::Map<String, serde_json::Value> {
+        match serde_json::to_value(self.effective()) {
+            Ok(serde_json::Value::Object(settings)) => settings,
+            // The settings are a table with strings as keys, so this cannot happen.
+            Ok(_) | Err(_) => serde_json::Map::new(),
+        }
+    }
+
+    /// The settings in force, without secrets.
+    fn effective(&self) -> EffectiveSettings<'_> {
+        EffectiveSettings {
+            node: NodeSection {
+                state_dir: &self.state_dir,
+                socket: &self.socket,
+                socket_group: self.group.map(|group| group.to_string()),
+                listen: self.listen.word(),
+                log: log_word(self.log),
+                audit_every: span_text(self.audit_every),
+                hooks_at_once: self.hooks_at_once,
+            },
+            find: FindSection {
+                neutron_state_path: &self.locations.neutron,
+                keepalived_conf: &self.locations.keepalived,
+                config_id: self.locations.config_id(),
+            },
+            history: HistorySection {
+                days: self.keep.age.as_secs() / 86_400,
+                transitions: self.keep.transitions,
+                megabytes: self.keep.bytes >> 20,
+            },
+            instance: self.instances.iter().map(|instance| InstanceSection::of(instance)).collect(),
+            notify: self.rules.iter().map(RuleSection::of).collect(),
+            receiver: self.receiver.as_ref().map(ReceiverSection::of),
+        }
+    }
+}
+
+impl<'c> InstanceSection<'c> {
+    fn of(instance: &'c InstanceConfig) -> Self {
+        let addresses = instance.vrrp.addresses.iter();
+        Self {
+            id: instance.id.as_str(),
+            netns: instance.netns.as_ref().map(NetnsName::as_str),
+            addresses: addresses
+                .map(|address| format!("{} dev {}", address.cidr, address.link))
+                .collect(),
+            vrid: instance.vrrp.vrid,
+        }
+    }
+}
+
+impl<'c> RuleSection<'c> {
+    fn of(rule: &'c Rule) -> Self {
+        Self {
+            instances: rule.patterns.iter().map(glob::Pattern::as_str).collect(),
+            origin: rule.origins.iter().map(|origin| origin.word()).collect(),
+            state_file: rule.state_file.as_ref().map(|template| template.0.as_str()),
+            announce: rule.announce.map(AnnounceSection::of),
+            agent: rule.agent.as_ref().map(AgentSection::of),
+            hook: rule.hooks.iter().map(|hook| HookSection::of(hook)).collect(),
+            webhook: rule.webhooks.iter().map(|webhook| WebhookSection::of(webhook)).collect(),
+        }
+    }
+}
+
+impl AnnounceSection {
+    fn of(plan: AnnouncePlan) -> Self {
+        let optional = |span: Option<Duration>| span_text(span.unwrap_or_default());
+        Self {
+            count: plan.count,
+            gap: span_text(plan.gap),
+            second_burst: optional(plan.second_burst),
+            refresh: optional(plan.refresh),
+            check: optional(plan.check),
+            rate: plan.rate.per_second,
+        }
+    }
+}
+
+impl<'c> AgentSection<'c> {
+    fn of(agent: &'c AgentRule) -> Self {
+        Self {
+            socket: &agent.socket,
+            user: match agent.trust {
+                AgentTrust::User(user) => Some(user.to_string()),
+                AgentTrust::Anyone => None,
+            },
+            allow_any_agent: matches!(agent.trust, AgentTrust::Anyone),
+            primary_word: if agent.says_master { "master" } else { "primary" },
+        }
+    }
+}
+
+impl<'c> HookSection<'c> {
+    fn of(hook: &'c Hook) -> Self {
+        Self {
+            program: &hook.program,
+            on: &hook.on,
+            deadline: span_text(hook.deadline),
+            deliver: deliver_word(hook.deliver),
+        }
+    }
+}
+
+impl<'c> WebhookSection<'c> {
+    fn of(webhook: &'c Webhook) -> Self {
+        Self {
+            target: TargetSection::of(&webhook.target),
+            on: &webhook.on,
+            deliver: deliver_word(webhook.deliver),
+        }
+    }
+}
+
+impl<'c> TargetSection<'c> {
+    fn of(target: &'c Target) -> Self {
+        Self {
+            url: display_name(&target.url),
+            timeout: span_text(target.timeout),
+            ca_file: target.ca_file.as_deref(),
+            headers: target.headers.keys().map(String::as_str).collect(),
+        }
+    }
+}
+
+impl<'c> UpstreamSection<'c> {
+    fn of(upstream: &'c Upstream) -> Self {
+        Self { target: TargetSection::of(&upstream.target), interval: span_text(upstream.interval) }
+    }
+}
+
+impl<'c> ReceiverSection<'c> {
+    fn of(receiver: &'c ReceiverConfig) -> Self {
+        let users = receiver.allow.users.iter().map(ToString::to_string);
+        let groups = receiver.allow.groups.iter().map(|group| format!("@{group}"));
+        Self {
+            socket: &receiver.socket,
+            owner: receiver.options.user.map(|user| user.to_string()),
+            group: receiver.options.group.map(|group| group.to_string()),
+            mode: format!("{:o}", receiver.options.mode),
+            allow: users.chain(groups).collect(),
+            interval: span_text(receiver.interval),
+            ipv6_params: receiver.has_ipv6_params,
+            upstream: receiver.upstream.as_deref().map(UpstreamSection::of),
+            hook: receiver.hooks.iter().map(|hook| HookSection::of(hook)).collect(),
+            webhook: receiver.webhooks.iter().map(|webhook| WebhookSection::of(webhook)).collect(),
+        }
+    }
+}
+
+fn log_word(format: LogFormat) -> &'static str {
+    match format {
+        LogFormat::Auto => "auto",
+        LogFormat::Text => "text",
+        LogFormat::Json => "json",
+        LogFormat::Journald => "journald",
+    }
+}
+
+fn deliver_word(mode: DeliveryMode) -> &'static str {
+    match mode {
+        DeliveryMode::Latest => "latest",
+        DeliveryMode::Every => "every",
+    }
+}
+
+/// A period of time with the largest unit that gives a whole number, as the configuration takes it.
+fn span_text(span: Duration) -> String {
+    let millis = span.as_millis();
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    let fits = |(unit, _): &(u128, &str)| millis > 0 && millis.is_multiple_of(*unit);
+    match units.into_iter().find(fits) {
+        Some((unit, name)) => format!("{}{name}", millis / unit),
+        None if millis == 0 => "0s".to_owned(),
+        None => format!("{millis}ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::EXAMPLE;
+
+    #[test]
+    fn the_settings_in_force_are_a_valid_file_with_the_same_settings() {
+        let config = Config::parse(Path::new("example"), EXAMPLE).unwrap();
+        let mut settings = serde_json::to_value(config.effective()).unwrap();
+        // Header values are secret, so the sections have only the names.
+        for webhook in ["/notify/0/webhook/0", "/receiver/webhook/0"] {
+            let webhook = settings.pointer_mut(webhook).unwrap().as_object_mut().unwrap();
+            assert_eq!(webhook.remove("headers").unwrap(), serde_json::json!(["Authorization"]));
+        }
+        let agent = settings.pointer_mut("/notify/1/agent").unwrap().as_object_mut().unwrap();
+        assert_eq!(agent.remove("allow_any_agent").unwrap(), false);
+        let text = toml::to_string(&settings).unwrap();
+        let again = Config::parse(Path::new("again"), &text);
+        let again = again.unwrap_or_else(|errors| panic!("{errors:#?}\n{text}"));
+        let mut expected = serde_json::to_value(config.effective()).unwrap();
+        for webhook in ["/notify/0/webhook/0", "/receiver/webhook/0"] {
+            expected.pointer_mut(webhook).unwrap().as_object_mut().unwrap().remove("headers");
+        }
+        assert_eq!(serde_json::to_value(again.effective()).unwrap(), expected);
+    }
+
+    #[test]
+    fn secrets_are_not_in_the_settings_in_force() {
+        let text = "[[notify]]\n[[notify.webhook]]\nurl = \"https://user:word@h/a?token=abc\"\n\
+                    headers = { Authorization = \"Bearer xyz\" }\n";
+        let config = Config::parse(Path::new("f"), text).unwrap();
+        let shown = serde_json::to_string(&config.effective()).unwrap();
+        for secret in ["word", "abc", "xyz", "Bearer"] {
+            assert!(!shown.contains(secret), "{secret} in {shown}");
+        }
+        assert!(shown.contains("https://h/a") && shown.contains("Authorization"), "{shown}");
+    }
+
+    #[test]
+    fn a_period_is_written_with_the_largest_unit() {
+        let text = |millis| span_text(Duration::from_millis(millis));
+        let spans = [0, 1500, 2000, 90_000, 120_000, 7_200_000, 86_400_000].map(text);
+        assert_eq!(spans, ["0s", "1500ms", "2s", "90s", "2m", "2h", "1d"]);
+    }
+}

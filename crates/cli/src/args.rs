@@ -1,27 +1,29 @@
 //! The command line: commands, options and help texts.
 
+mod announce;
 mod config;
 mod output;
 mod query;
+mod simulate;
 mod source;
 mod time;
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
-use vipwatch_core::{LinkName, NetnsName};
 use vipwatch_node::config::{octal, span};
 use vipwatch_receiver::simulate::Behaviour;
 
+pub(crate) use self::announce::{AnnounceArgs, AnnounceTarget};
 pub(crate) use self::config::ConfigCommand;
 pub(crate) use self::output::{Format, OutputOptions};
 pub(crate) use self::query::{
     DiscoverArgs, DoctorArgs, FailOn, FindingsArgs, HistoryArgs, ReceiverStatusArgs, ShowArgs,
     SilenceAdd, SilenceArgs, SilenceCommand, StatusArgs, TargetsArgs, VersionArgs, WatchArgs,
 };
+pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::source::{NodeOptions, QueryOptions, config_error};
 pub(crate) use self::time::After;
 
@@ -97,7 +99,10 @@ pub(crate) enum Command {
   vipwatch discover --keepalived-conf ./keepalived.conf   # check a file before it is used")]
     Discover(DiscoverArgs),
     /// Announce addresses to their networks (gratuitous ARP, unsolicited neighbour advertisements)
-    #[command(after_help = "Example:\n  vipwatch announce 192.0.2.10 --netns blue --check 2")]
+    #[command(after_help = "Examples:
+  vipwatch announce VI_1
+  vipwatch announce 192.0.2.10 --netns blue --check 2
+  vipwatch announce --all --netns blue")]
     Announce(AnnounceArgs),
     /// Check, show, migrate or explain the configuration
     #[command(
@@ -119,6 +124,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  vipwatch receiver --allow neutron\n  vipwatch receiver status"
     )]
     Receiver(ReceiverArgs),
+    /// Simulate Neutron's L3 agent, or one that fails, to test a monitor
+    #[command(after_help = "Examples:
+  vipwatch simulate-agent threaded --state-path /tmp/neutron
+  vipwatch simulate-agent hanging --socket /tmp/agent.sock")]
+    SimulateAgent(SimulateArgs),
     /// Show the version of this program and of the running node
     #[command(after_help = "Examples:
   vipwatch version
@@ -227,45 +237,12 @@ pub(crate) struct ServeArgs {
     /// Hold a reported primary back for this time, in case it is withdrawn; 0s for not at all [default: 2s]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub(crate) interval: Option<Duration>,
-    /// Simulate Neutron's L3 agent instead (threaded: 27 to 29, eventlet: up to 26), or one that fails
-    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(Behaviour::ALL.map(|(name, _)| name)))]
+    /// The name of `vipwatch simulate-agent` in earlier versions
+    #[arg(long, hide = true, value_name = "MODE", value_parser = PossibleValuesParser::new(Behaviour::ALL.map(|(name, _)| name)))]
     pub(crate) simulate: Option<String>,
     /// Log debug messages
     #[arg(long)]
     pub(crate) debug: bool,
-}
-
-/// `vipwatch announce`.
-#[derive(Debug, Arguments)]
-pub(crate) struct AnnounceArgs {
-    /// Announce these addresses [default: all that may be announced]
-    #[arg(value_name = "IP")]
-    pub(crate) addresses: Vec<IpAddr>,
-    /// Use this namespace, as `ip netns` lists it [default: the current one]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) netns: Option<NetnsName>,
-    /// Announce only on this link
-    #[arg(long, value_name = "LINK")]
-    pub(crate) link: Option<LinkName>,
-    /// Send this number of rounds
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
-    pub(crate) count: u16,
-    /// Wait this many seconds between two rounds; older Linux neighbours ignore rounds within 1 s
-    #[arg(long, value_name = "SECONDS", default_value = "1.1", value_parser = seconds)]
-    pub(crate) gap: Duration,
-    /// Listen for other holders of the addresses for this many seconds afterwards
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) check: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) output: OutputOptions,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_error| "it must be a number".to_owned())?;
-    Duration::try_from_secs_f64(seconds)
-        .ok()
-        .filter(|span| !span.is_zero() && *span <= Duration::from_hours(1))
-        .ok_or_else(|| "it must be more than 0 and at most 3600".to_owned())
 }
 
 #[cfg(test)]

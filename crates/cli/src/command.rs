@@ -9,6 +9,7 @@ pub(crate) mod node;
 pub(crate) mod receiver;
 pub(crate) mod show;
 pub(crate) mod silence;
+pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod targets;
 pub(crate) mod version;

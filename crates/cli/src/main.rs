@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::Watch(options) => command::watch::run(options),
         Command::Discover(options) => command::discover::run(options),
         Command::Receiver(options) => command::receiver::run(options),
+        Command::SimulateAgent(options) => command::simulate::run(options),
         Command::Announce(options) => command::announce::run(options),
         Command::Completions { shell } => command::completions(*shell),
     };

@@ -1,4 +1,4 @@
-//! A fake Neutron agent inside the test, with the behaviours of `vipwatch receiver --simulate`. It records
+//! A fake Neutron agent inside the test, with the behaviours of `vipwatch simulate-agent`. It records
 //! every request.
 
 use std::os::fd::OwnedFd;

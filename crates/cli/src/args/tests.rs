@@ -107,11 +107,3 @@ fn messages_of_wrong_usage() {
 fn the_command_line_is_consistent() {
     CliArgs::command().debug_assert();
 }
-
-#[test]
-fn seconds_are_positive_and_at_most_an_hour() {
-    assert_eq!(seconds("1.1"), Ok(Duration::from_millis(1100)));
-    for invalid in ["", "0", "-1", "NaN", "inf", "4000", "1s"] {
-        assert!(seconds(invalid).is_err(), "{invalid}");
-    }
-}

@@ -1,9 +1,14 @@
 //! `vipwatch announce`: announces addresses once and prints the result for each.
 
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
 use serde_json::{Value, json};
-use vipwatch_core::RateLimit;
-use vipwatch_core::{AnnouncePlan, ErrorChain};
+use vipwatch_core::{AnnouncePlan, ErrorChain, NetnsName, RateLimit};
 use vipwatch_linux::netns::NetnsError;
+use vipwatch_node::Config;
+use vipwatch_node::discovery::{ConfigScanner, InstanceConfig};
 use vipwatch_outlets::announce::AnnouncerError;
 use vipwatch_outlets::announce::once::{
     AddressSelection, AnnounceError, AnnounceReport, AnnounceRequest, FailedAddress, OtherHolder,
@@ -11,17 +16,14 @@ use vipwatch_outlets::announce::once::{
 };
 
 use super::node_name;
-use crate::args::AnnounceArgs;
+use crate::args::{AnnounceArgs, AnnounceTarget, config_error};
 use crate::failure::{CommandError, ExitStatus};
 use crate::output;
 
 pub(crate) fn run(options: &AnnounceArgs) -> Result<(), CommandError> {
-    let which = match options.addresses.as_slice() {
-        [] => AddressSelection::All,
-        addresses => AddressSelection::These(addresses.to_vec()),
-    };
+    let Selected { netns, which } = select(options)?;
     let request = AnnounceRequest {
-        netns: options.netns.clone(),
+        netns,
         which,
         link: options.link,
         watched: None,
@@ -38,6 +40,60 @@ pub(crate) fn run(options: &AnnounceArgs) -> Result<(), CommandError> {
     let names = || report.announced.iter().map(|address| address.ip.to_string()).collect();
     output::show_value(&options.output, &as_json(&report), |_| as_table(&report), names);
     exit_result(&report)
+}
+
+/// The addresses to announce.
+struct Selected {
+    /// `None` for the namespace of this process.
+    netns: Option<NetnsName>,
+    which: AddressSelection,
+}
+
+fn select(options: &AnnounceArgs) -> Result<Selected, CommandError> {
+    let usage = |message: &str| CommandError::new(ExitStatus::Usage, message);
+    let here = |which| Selected { netns: options.netns.clone(), which };
+    let addresses = options.targets.iter().filter_map(|target| match target {
+        AnnounceTarget::Address(ip) => Some(*ip),
+        AnnounceTarget::Id(_) => None,
+    });
+    let addresses: Vec<IpAddr> = addresses.collect();
+    match options.targets.as_slice() {
+        [] if options.all => Ok(here(AddressSelection::All)),
+        [] => Err(usage("there is no instance and no address to announce").hint(
+            "name an instance or addresses, or announce every address of the namespace with --all",
+        )),
+        [AnnounceTarget::Id(id)] => {
+            let instance = find_instance(id, options.config.as_deref())?;
+            let addresses = instance.vrrp.addresses.iter().map(|address| address.cidr.addr());
+            Ok(Selected {
+                netns: options.netns.clone().or_else(|| instance.netns.clone()),
+                which: AddressSelection::These(addresses.collect()),
+            })
+        }
+        targets if addresses.len() == targets.len() => Ok(here(AddressSelection::These(addresses))),
+        _ => Err(usage("either one instance or addresses can be announced")
+            .hint("run the command once for each instance")),
+    }
+}
+
+/// The configured instance with this id, or the only one with an id that begins with it.
+fn find_instance(id: &str, config: Option<&Path>) -> Result<Arc<InstanceConfig>, CommandError> {
+    let (config, _) = Config::load_lenient(config).map_err(|error| config_error(&error))?;
+    let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
+    let instances = scanner.scan().instances;
+    if let Some(exact) = instances.iter().find(|instance| instance.id.as_str() == id) {
+        return Ok(Arc::clone(exact));
+    }
+    let mut matches = instances.iter().filter(|instance| instance.id.as_str().starts_with(id));
+    match (matches.next(), matches.next()) {
+        (Some(only), None) => Ok(Arc::clone(only)),
+        (Some(first), Some(second)) => {
+            let message = format!("{id} is the beginning of {}, {} and perhaps others", first.id, second.id);
+            Err(CommandError::new(ExitStatus::No, message).hint("give the whole id"))
+        }
+        (None, _) => Err(CommandError::new(ExitStatus::Missing, format!("there is no instance {id}"))
+            .hint("`vipwatch discover` lists the instances; an address must be an IP address without a prefix length")),
+    }
 }
 
 fn failure(error: &AnnounceError) -> CommandError {
@@ -64,7 +120,7 @@ fn failure(error: &AnnounceError) -> CommandError {
 fn as_table(report: &AnnounceReport) -> String {
     let mut rows = Vec::new();
     for address in &report.announced {
-        let what = format!("announced {} times as {}", address.rounds, address.mac);
+        let what = format!("announced {} as {}", times(address.rounds), address.mac);
         rows.push(vec![address.ip.to_string(), address.link.to_string(), what]);
     }
     for RefusedAddress { ip, link, reason } in &report.refused {
@@ -81,6 +137,10 @@ fn as_table(report: &AnnounceReport) -> String {
         return "nothing to announce here\n".to_owned();
     }
     output::table(&["ADDRESS", "LINK", "RESULT"], &rows)
+}
+
+fn times(count: u16) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
 fn as_json(report: &AnnounceReport) -> Value {

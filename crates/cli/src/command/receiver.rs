@@ -1,4 +1,4 @@
-//! `vipwatch receiver`: runs a receiver for the reports of monitors, or simulates Neutron's L3 agent.
+//! `vipwatch receiver`: runs a receiver for the reports of monitors.
 
 mod status;
 
@@ -24,12 +24,10 @@ use vipwatch_node::state::StateStore;
 use vipwatch_node::{Config, direct, service};
 use vipwatch_receiver::ReceiverError;
 use vipwatch_receiver::journal::JournalError;
-use vipwatch_receiver::simulate::{self, Behaviour};
 use vipwatch_web::Server;
 
 use crate::args::{ReceiverArgs, ReceiverCommand, ServeArgs, config_error};
 use crate::failure::{CommandError, ExitStatus};
-use crate::output;
 
 /// The longest time between two checks of the sockets.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -38,12 +36,12 @@ pub(crate) fn run(options: &ReceiverArgs) -> Result<(), CommandError> {
     match &options.command {
         Some(ReceiverCommand::Status(options)) => status::run(options),
         None => {
-            let named = options.serve.simulate.as_deref();
-            let simulated = Behaviour::ALL.iter().find(|(name, _)| Some(*name) == named);
-            match simulated {
-                Some((_, behaviour)) => simulate(&options.serve, *behaviour),
-                None => serve(&options.serve),
+            // The option of earlier versions.
+            if let Some(mode) = &options.serve.simulate {
+                let (_, settings) = options.serve.settings()?;
+                return super::simulate::serve(&settings, mode);
             }
+            serve(&options.serve)
         }
     }
 }
@@ -64,8 +62,9 @@ impl ServeArgs {
         if let Some(directory) = &self.state_dir {
             config.state_dir.clone_from(directory);
         }
-        let find =
-            |name: &String, kind: AccountKind| id(name, kind).ok_or_else(|| unknown(name, kind));
+        let find = |name: &String, kind: AccountKind| {
+            id(name, kind).ok_or_else(|| unknown_account(name, kind))
+        };
         if let Some(owner) = &self.owner {
             receiver.options.user = Some(find(owner, AccountKind::User)?);
         }
@@ -73,7 +72,7 @@ impl ServeArgs {
             receiver.options.group = Some(find(group, AccountKind::Group)?);
         }
         for name in &self.allow {
-            receiver.allow.add(name).map_err(|error| unknown(&error.name, error.kind))?;
+            receiver.allow.add(name).map_err(|error| unknown_account(&error.name, error.kind))?;
         }
         receiver.options.mode = self.mode.unwrap_or(receiver.options.mode);
         receiver.interval = self.interval.unwrap_or(receiver.interval);
@@ -81,7 +80,7 @@ impl ServeArgs {
     }
 }
 
-fn unknown(name: &str, kind: AccountKind) -> CommandError {
+pub(super) fn unknown_account(name: &str, kind: AccountKind) -> CommandError {
     let message = format!("there is no {} {name:?}: it is not in {}", kind.word(), kind.file());
     CommandError::new(ExitStatus::Missing, message)
         .hint("a numeric id is accepted without a lookup")
@@ -109,9 +108,9 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     let receiver_handle = context.receiver_handle.clone();
     // ORDER: the API server before the receiver, so that a process that can report can also query.
     let mut api_server = Server::open(&options.status_socket, config.group, context)
-        .map_err(|error| failure(&ReceiverError::Listen(error)))?;
+        .map_err(|error| receiver_error(&ReceiverError::Listen(error)))?;
     let opened = ReceiverService::open(&settings, &service_context, listen_source);
-    let receiver = opened.map_err(|error| failure(&error))?;
+    let receiver = opened.map_err(|error| receiver_error(&error))?;
     receiver_handle.set(Some(receiver.status()));
     api_server.serve().map_err(failed)?;
     tracing::info!(socket = %receiver.socket().display(), "ready");
@@ -192,7 +191,7 @@ fn reload(options: &ServeArgs, state_dir: &Path, receiver: &mut ReceiverService)
         if config.state_dir != state_dir {
             tracing::warn!("a new state_dir takes effect after a restart");
         }
-        receiver.configure(&settings).map_err(|error| failure(&error))
+        receiver.configure(&settings).map_err(|error| receiver_error(&error))
     });
     match applied {
         Ok(()) => {
@@ -214,26 +213,8 @@ fn wait(signals: &Signals, watchdog: &service::Watchdog) {
     let _ = poll(&mut polled, rustix::event::Timespec::try_from(limit).ok().as_ref());
 }
 
-/// Simulates Neutron's L3 agent until the process is stopped. Prints every report.
-fn simulate(options: &ServeArgs, behaviour: Behaviour) -> Result<(), CommandError> {
-    let (_, settings) = options.settings()?;
-    let print_report: Arc<simulate::RequestCallback> = Arc::new(|bytes: &[u8], _| {
-        let request = String::from_utf8_lossy(bytes);
-        let header = |name: &str| {
-            let line = request.lines().find(|line| line.to_lowercase().starts_with(name));
-            line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
-        };
-        let (router, word) = (header("x-neutron-router-id"), header("x-neutron-state"));
-        let (router, word) = (router.unwrap_or_default(), word.unwrap_or_default());
-        output::print(&format!("{}\n", output::escape_untrusted(&format!("{router} {word}"))));
-    });
-    let mode = options.simulate.as_deref().unwrap_or_default();
-    crate::failure::warn(&format!("{mode} at {}", settings.socket.display()));
-    let result = simulate::run(&settings.socket, settings.options, behaviour, &print_report);
-    result.map_err(|error| failure(&error))
-}
-
-fn failure(error: &ReceiverError) -> CommandError {
+/// The error and hint for a socket or a journal that cannot be used.
+pub(super) fn receiver_error(error: &ReceiverError) -> CommandError {
     let message = ErrorChain(error);
     match error {
         ReceiverError::Listen(ListenError::Taken(_)) => CommandError::new(ExitStatus::No, message)

@@ -254,7 +254,7 @@ fn announce_sends_a_held_address_and_refuses_or_reports_others() {
     let output = run(&["192.0.2.9"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let mac = mac_of(&router, "qg-1");
-    assert!(text(&output).contains(&format!("announced 1 times as {mac}")), "{}", text(&output));
+    assert!(text(&output).contains(&format!("announced once as {mac}")), "{}", text(&output));
     wire.wait_for("192.0.2.9", 2);
     let refused = run(&["192.0.2.77"]);
     assert_eq!(refused.status.code(), Some(1));

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic fails the test with its message")]
 
 mod access;
+mod announce;
 mod direct;
 mod following;
 mod hooks;

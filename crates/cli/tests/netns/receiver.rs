@@ -106,8 +106,8 @@ fn a_second_receiver_an_unknown_user_and_an_unknown_simulation_are_refused() {
     let unknown_user = output_of(&mut receiver_command(lab.path(), &["--allow", "no-such-user"]));
     assert_eq!(unknown_user.status.code(), Some(4));
     assert!(String::from_utf8_lossy(&unknown_user.stderr).contains("no user \"no-such-user\""));
-    let unknown_simulation =
-        output_of(&mut receiver_command(lab.path(), &["--simulate", "friendly"]));
+    let mut simulate = std::process::Command::new(crate::support::PROGRAM);
+    let unknown_simulation = output_of(simulate.args(["simulate-agent", "friendly"]));
     assert_eq!(unknown_simulation.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown_simulation.stderr).contains("threaded, eventlet"));
 }

@@ -1,4 +1,4 @@
-//! `vipwatch receiver --simulate`: the agents of Neutron, and an agent with each possible failure.
+//! `vipwatch simulate-agent`: the agents of Neutron, and an agent with each possible failure.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,15 +10,16 @@ use std::time::Duration;
 use vipwatch_testkit::{Lab, stays, wait_for};
 
 use crate::receiver_process::{configure, receiver_command, socket};
+use crate::support::PROGRAM;
 
 /// A simulated agent. It is killed when this value is dropped.
 struct SimulatedAgent(Child);
 
 impl SimulatedAgent {
     fn start(directory: &Path, mode: &str) -> Self {
-        configure(directory, None);
         let reports = std::fs::File::create(directory.join("reports")).unwrap();
-        let mut command: Command = receiver_command(directory, &["--simulate", mode]);
+        let mut command = Command::new(PROGRAM);
+        command.args(["simulate-agent", mode, "--state-path"]).arg(directory);
         Self(command.stdout(reports).stderr(Stdio::null()).spawn().unwrap())
     }
 }
@@ -126,4 +127,14 @@ fn the_restarting_agent_closes_its_socket_after_each_report_and_opens_a_new_one(
     }
     let reports = std::fs::read_to_string(lab.path().join("reports")).unwrap();
     assert_eq!(reports, "a backup\n".repeat(3));
+}
+
+#[test]
+fn the_option_of_earlier_versions_simulates_an_agent_too() {
+    let lab = Lab::new();
+    configure(lab.path(), None);
+    let mut command = receiver_command(lab.path(), &["--simulate", "error"]);
+    let _agent =
+        SimulatedAgent(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    assert!(answer(lab.path()).starts_with("HTTP/1.1 500"));
 }

@@ -2,7 +2,7 @@
 //!
 //! - The state of one watched address (drop-in): [`observation`], [`tracker`], [`neutron_state`].
 //! - The role of an instance with several addresses (node): [`snapshot`], [`role`], [`role_kind`], [`reconcile`], [`audit`].
-//! - Delivery to consumers: [`delivery`], [`backoff`], [`batch`], [`debounce`], [`rate_limiter`].
+//! - Delivery to consumers: [`delivery`], [`notification`], [`backoff`], [`debounce`], [`rate_limiter`].
 //! - Announcements of addresses: [`announce`].
 //! - keepalived's configuration files: [`keepalived`].
 //! - Small shared types: [`instance`], [`moment`], [`error_chain`], [`untrusted`].
@@ -21,6 +21,7 @@ pub mod instance;
 pub mod keepalived;
 pub mod moment;
 pub mod neutron_state;
+pub mod notification;
 pub mod observation;
 pub mod rate_limiter;
 pub mod reconcile;
@@ -39,6 +40,7 @@ pub use error_chain::ErrorChain;
 pub use instance::{InstanceId, LinkName, NameError, NetnsName, WatchedAddress, parse_vip};
 pub use moment::Moment;
 pub use neutron_state::NeutronState;
+pub use notification::{Conclusion, DeliveryMode, EventKind};
 pub use observation::{LinkIndex, Observation, SnapshotReason, Usability};
 pub use rate_limiter::{RateLimit, RateLimiter};
 pub use reconcile::Cause;

@@ -1,0 +1,345 @@
+//! The rules, on a clock that only the test moves, and with a store that is sometimes behind.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::RoleKind;
+
+const PRIMARY: EventKind = EventKind::Role(RoleKind::Primary);
+const BACKUP: EventKind = EventKind::Role(RoleKind::Backup);
+
+fn policy(deliver: DeliveryMode) -> DeliveryPolicy {
+    DeliveryPolicy {
+        deliver,
+        settle: Duration::ZERO,
+        retries: None,
+        first_wait: Duration::from_millis(250),
+        max_wait: Duration::from_mins(1),
+        has_history: true,
+    }
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::new(Duration::from_millis(millis))
+}
+
+fn event(seq: i64, kind: EventKind) -> QueuedEvent<()> {
+    QueuedEvent { seq, kind, content: () }
+}
+
+/// Begins and ends one attempt.
+fn attempt(
+    delivery: &mut InstanceDelivery<()>,
+    result: AttemptResult,
+    policy: &DeliveryPolicy,
+) -> AfterAttempt {
+    assert_eq!(delivery.next_step(at(0), false, policy), NextStep::Attempt);
+    delivery.begin().unwrap();
+    delivery.finish(result, at(0), policy, &mut Jitter::new(1)).unwrap()
+}
+
+#[test]
+fn a_newer_notification_replaces_the_one_that_waits_and_a_failed_older_one() {
+    let latest = policy(DeliveryMode::Latest);
+    let mut delivery = InstanceDelivery::new(None, 0);
+    delivery.submit(event(1, PRIMARY), true, at(0), &latest);
+    delivery.begin().unwrap();
+    assert_eq!(delivery.submit(event(2, BACKUP), true, at(0), &latest).superseded, 0);
+    assert_eq!(delivery.submit(event(3, PRIMARY), true, at(0), &latest).superseded, 1);
+    let after = delivery.finish(AttemptResult::Failed, at(0), &latest, &mut Jitter::new(1));
+    assert_eq!(after, Some(AfterAttempt::Concluded(Conclusion::Superseded)));
+    assert_eq!(delivery.first(), Some(&event(3, PRIMARY)));
+}
+
+#[test]
+fn a_hook_is_retried_as_often_as_configured_and_then_given_up() {
+    let twice = DeliveryPolicy { retries: Some(2), ..policy(DeliveryMode::Every) };
+    let mut delivery = InstanceDelivery::new(None, 0);
+    delivery.submit(event(1, PRIMARY), true, at(0), &twice);
+    let mut now = at(0);
+    for _ in 0..2 {
+        delivery.begin().unwrap();
+        let after = delivery.finish(AttemptResult::Failed, now, &twice, &mut Jitter::new(1));
+        assert!(matches!(after, Some(AfterAttempt::RetryAfter(_))), "{after:?}");
+        let NextStep::WaitUntil(next) = delivery.next_step(now, false, &twice) else { panic!() };
+        now = next;
+    }
+    delivery.begin().unwrap();
+    let after = delivery.finish(AttemptResult::Failed, now, &twice, &mut Jitter::new(1));
+    assert_eq!(after, Some(AfterAttempt::Concluded(Conclusion::GivenUp)));
+    assert!(delivery.is_idle() && !delivery.is_new(1), "it is not pending after a restart");
+}
+
+#[test]
+fn a_role_that_is_back_before_it_has_settled_is_not_sent() {
+    let settling =
+        DeliveryPolicy { settle: Duration::from_secs(2), ..policy(DeliveryMode::Latest) };
+    let mut delivery = InstanceDelivery::new(None, 0);
+    delivery.submit(event(1, BACKUP), true, at(0), &settling);
+    assert_eq!(delivery.next_step(at(1999), false, &settling), NextStep::WaitUntil(at(2000)));
+    assert_eq!(delivery.next_step(at(2000), false, &settling), NextStep::Attempt);
+    delivery.begin().unwrap();
+    delivery.finish(AttemptResult::Delivered, at(2000), &settling, &mut Jitter::new(1)).unwrap();
+    delivery.submit(event(2, PRIMARY), true, at(5000), &settling);
+    delivery.submit(event(3, BACKUP), true, at(6000), &settling);
+    assert_eq!(delivery.next_step(at(7999), false, &settling), NextStep::WaitUntil(at(8000)));
+    let step = delivery.next_step(at(8000), false, &settling);
+    assert_eq!(step, NextStep::Concluded(Conclusion::Filtered));
+    assert_eq!(delivery.concluded().map(|concluded| concluded.seq), Some(3));
+    assert!(delivery.is_idle());
+}
+
+#[test]
+fn after_a_silence_the_target_gets_the_current_role_only_if_it_differs() {
+    let latest = policy(DeliveryMode::Latest);
+    for (last, is_sent) in [(BACKUP, true), (PRIMARY, false)] {
+        let mut delivery = InstanceDelivery::new(None, 0);
+        delivery.submit(event(1, PRIMARY), true, at(0), &latest);
+        attempt(&mut delivery, AttemptResult::Delivered, &latest);
+        delivery.submit(event(2, BACKUP), true, at(0), &latest);
+        assert_eq!(delivery.next_step(at(0), true, &latest), NextStep::Silenced);
+        delivery.submit(event(3, last), true, at(0), &latest);
+        assert_eq!(delivery.next_step(at(0), true, &latest), NextStep::Silenced);
+        let step = delivery.next_step(at(0), false, &latest);
+        let filtered = NextStep::Concluded(Conclusion::Filtered);
+        assert_eq!(step, if is_sent { NextStep::Attempt } else { filtered });
+    }
+}
+
+#[test]
+fn an_event_outside_of_on_is_concluded_without_an_attempt() {
+    for mode in [DeliveryMode::Latest, DeliveryMode::Every] {
+        let policy = policy(mode);
+        let mut delivery = InstanceDelivery::new(None, 0);
+        let submitted = delivery.submit(event(4, BACKUP), false, at(0), &policy);
+        assert!(submitted.is_concluded && delivery.is_idle() && !delivery.is_new(4));
+    }
+}
+
+#[test]
+fn without_a_history_a_full_queue_drops_the_oldest_and_counts_it() {
+    let every = DeliveryPolicy { has_history: false, ..policy(DeliveryMode::Every) };
+    let mut delivery = InstanceDelivery::new(None, 0);
+    let count = i64::try_from(MAX_QUEUED).unwrap() + 3;
+    let dropped: u32 = (1..=count)
+        .map(|seq| delivery.submit(event(seq, PRIMARY), true, at(0), &every).dropped)
+        .sum();
+    assert_eq!((dropped, delivery.missed(), delivery.first().unwrap().seq), (3, 3, 4));
+}
+
+/// One instance and one target, with a history and a store of what is concluded, which may be behind.
+struct Model {
+    policy: DeliveryPolicy,
+    delivery: InstanceDelivery<()>,
+    now: Moment,
+    jitter: Jitter,
+    /// All transitions that the history has.
+    history: Vec<(i64, EventKind)>,
+    last: Option<(i64, EventKind)>,
+    /// The row on the disk, and the conclusions that are not written yet.
+    stored: Option<Concluded>,
+    stored_missed: u32,
+    unwritten: Vec<(Concluded, u32)>,
+    received: Vec<(i64, EventKind)>,
+    given_up: Vec<i64>,
+    missed: u32,
+    /// The next number must be higher than this one; a kill may repeat numbers.
+    received_to: i64,
+}
+
+impl Model {
+    fn new(policy: DeliveryPolicy) -> Self {
+        Self {
+            policy,
+            delivery: InstanceDelivery::new(None, 0),
+            now: at(0),
+            jitter: Jitter::new(7),
+            history: Vec::new(),
+            last: None,
+            stored: None,
+            stored_missed: 0,
+            unwritten: Vec::new(),
+            received: Vec::new(),
+            given_up: Vec::new(),
+            missed: 0,
+            received_to: 0,
+        }
+    }
+
+    fn transition(&mut self, kind: EventKind) {
+        let seq = self.last.map_or(1, |(seq, _)| seq + 1);
+        self.last = Some((seq, kind));
+        self.history.push((seq, kind));
+        self.delivery.submit(event(seq, kind), true, self.now, &self.policy);
+    }
+
+    /// Does what the queue of a target does, until an attempt begins or nothing can be done.
+    fn run(&mut self, result: Option<AttemptResult>) {
+        loop {
+            match self.delivery.next_step(self.now, false, &self.policy) {
+                NextStep::Attempt => {
+                    let Some(result) = result else { return };
+                    return self.attempt(result);
+                }
+                NextStep::ReadBacklog(range) => self.read_backlog(range),
+                NextStep::Concluded(_) => self.note_concluded(0),
+                NextStep::Idle
+                | NextStep::WaitUntil(_)
+                | NextStep::Running
+                | NextStep::Silenced => return,
+            }
+        }
+    }
+
+    fn attempt(&mut self, result: AttemptResult) {
+        let (seq, missed) = (self.delivery.begin().unwrap().seq, self.delivery.missed());
+        let kind = self.delivery.first().unwrap().kind;
+        if result == AttemptResult::Delivered {
+            assert!(seq > self.received_to, "{seq} after {}", self.received_to);
+            self.received_to = seq;
+            self.received.push((seq, kind));
+            self.missed += missed;
+        }
+        let after = self.delivery.finish(result, self.now, &self.policy, &mut self.jitter).unwrap();
+        if after == AfterAttempt::Concluded(Conclusion::GivenUp) {
+            self.given_up.push(seq);
+        }
+        if matches!(after, AfterAttempt::Concluded(_)) {
+            let missed = if result == AttemptResult::Delivered { missed } else { 0 };
+            self.note_concluded_at(seq, missed);
+        }
+    }
+
+    fn note_concluded(&mut self, missed: u32) {
+        self.unwritten.extend(self.delivery.concluded().map(|concluded| (concluded, missed)));
+    }
+
+    fn note_concluded_at(&mut self, seq: i64, missed: u32) {
+        let concluded = self.delivery.concluded().unwrap();
+        self.unwritten.push((Concluded { seq: seq.max(concluded.seq), ..concluded }, missed));
+    }
+
+    fn read_backlog(&mut self, range: BacklogRange) {
+        let BacklogRange { after, before } = range;
+        let rows = self.history.iter().filter(|(seq, _)| *seq > after && *seq < before);
+        let events: Vec<_> = rows.take(3).map(|(seq, kind)| event(*seq, *kind)).collect();
+        self.write();
+        let part = BacklogPart {
+            read_to: events.last().map_or(after, |event| event.seq),
+            is_complete: events.len() < 3,
+            missed: self.stored_missed,
+            events,
+        };
+        if self.delivery.add_backlog(part) {
+            self.note_concluded(0);
+        }
+    }
+
+    /// The history's thread writes its batch.
+    fn write(&mut self) {
+        for (concluded, missed) in std::mem::take(&mut self.unwritten) {
+            // Retention has counted it as lost, but it was in memory.
+            let was_counted = self.stored.is_some_and(|stored| stored.seq >= concluded.seq);
+            let corrected = missed + u32::from(was_counted);
+            self.stored_missed = self.stored_missed.saturating_sub(corrected);
+            if !was_counted {
+                self.stored = Some(concluded);
+            }
+        }
+    }
+
+    /// Retention deletes the oldest transitions, and counts those that the target has not got.
+    fn retain(&mut self, count: usize) {
+        self.write();
+        // A target without a row gets everything from the first transition on: the model gives it a row.
+        let Some(stored) = &mut self.stored else { return };
+        let keep = self.history.len().saturating_sub(count).max(1);
+        let deleted: Vec<(i64, EventKind)> =
+            self.history.drain(..self.history.len().saturating_sub(keep)).collect();
+        let lost = deleted.iter().filter(|(seq, _)| *seq > stored.seq).count();
+        self.stored_missed += u32::try_from(lost).unwrap();
+        if let Some((seq, _)) = deleted.last() {
+            stored.seq = stored.seq.max(*seq);
+        }
+    }
+
+    /// The process is killed, and the next one reads the disk.
+    fn kill(&mut self) {
+        self.unwritten.clear();
+        // The target may have received more than the disk shows.
+        let stored = self.stored.map(|stored| Concluded { delivered: None, ..stored });
+        self.delivery = InstanceDelivery::new(stored, self.stored_missed);
+        self.received_to = 0;
+        if self.policy.deliver == DeliveryMode::Every {
+            self.delivery.expect_backlog(&self.policy);
+        }
+        if let Some((seq, kind)) = self.last {
+            self.delivery.submit(event(seq, kind), true, self.now, &self.policy);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// For any transitions, failures, reloads, kills and deletions, a target ends with the latest role, and a target
+    /// for every transition gets each one in order, or the number of those that it did not get.
+    #[test]
+    fn a_target_ends_with_the_latest_role_and_every_transition_or_their_number(
+        is_every in any::<bool>(),
+        retries in proptest::option::of(0_u32..3),
+        settle in prop_oneof![Just(0_u64), Just(500)],
+        steps in proptest::collection::vec((0_u8..12, 0_u64..700), 1..150),
+    ) {
+        let mode = if is_every { DeliveryMode::Every } else { DeliveryMode::Latest };
+        let settle = Duration::from_millis(if is_every { 0 } else { settle });
+        let mut model = Model::new(DeliveryPolicy { retries, settle, ..policy(mode) });
+        // So that retention has a row to count in.
+        model.transition(BACKUP);
+        model.now = model.now + Duration::from_secs(1);
+        model.run(Some(AttemptResult::Delivered));
+        model.write();
+        let mut kills = 0;
+        for (step, amount) in steps {
+            model.now = model.now + Duration::from_millis(amount);
+            match step {
+                0..=4 => model.transition(if amount % 2 == 0 { PRIMARY } else { BACKUP }),
+                5 => model.run(Some(AttemptResult::Delivered)),
+                6 | 7 => model.run(Some(AttemptResult::Failed)),
+                8 => model.run(Some(AttemptResult::Interrupted)),
+                9 => model.write(),
+                10 if amount < 200 => {
+                    kills += 1;
+                    model.kill();
+                }
+                10 => model.delivery.retry_now(&model.policy),
+                _ => model.retain(usize::try_from(amount / 50).unwrap()),
+            }
+        }
+        while !model.delivery.is_idle() {
+            model.now = model.now + Duration::from_mins(2);
+            model.run(Some(AttemptResult::Delivered));
+        }
+        let (last_seq, last_kind) = model.last.unwrap();
+        let concluded = model.delivery.concluded().unwrap();
+        prop_assert!(concluded.seq >= last_seq, "{concluded:?}");
+        let was_given_up = model.given_up.contains(&last_seq);
+        if is_every {
+            let mut seqs: Vec<i64> = model.received.iter().map(|(seq, _)| *seq).collect();
+            seqs.extend(&model.given_up);
+            seqs.sort_unstable();
+            seqs.dedup();
+            model.write();
+            let accounted = seqs.len() + (model.missed + model.stored_missed) as usize;
+            // A kill forgets that a notification was delivered, so it may be delivered and counted as lost.
+            let total = usize::try_from(last_seq).unwrap();
+            prop_assert!(accounted >= total, "{accounted} of {total}");
+            if kills == 0 {
+                prop_assert_eq!(accounted, total);
+            }
+        } else if !was_given_up {
+            let (_, kind) = model.received.last().unwrap();
+            prop_assert_eq!(*kind, last_kind);
+        }
+    }
+}

@@ -15,6 +15,7 @@ mod filter;
 mod finding;
 mod history;
 mod instance;
+mod notification;
 mod problem;
 mod receiver;
 mod schema;
@@ -35,6 +36,9 @@ pub use self::history::{GapItem, GapReason, HistoryDocument, TimelineItem, Trans
 pub use self::instance::{
     AgentItem, AnswerSource, ConfigProblemItem, FailureItem, InstanceDetail, InstanceItem,
     InstanceList, InstanceRole, LatencyMap, VirtualAddress,
+};
+pub use self::notification::{
+    BatchDocument, NotificationBody, NotificationDocument, ReportDocument, StatesDocument,
 };
 pub use self::problem::{ErrorCode, Problem};
 pub use self::receiver::{ReceiverProblem, ReportItem, ReportList};

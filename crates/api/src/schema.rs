@@ -53,6 +53,12 @@ schemas! {
     Delivery = "vipwatch.delivery/1",
     /// Event `finding`; also the body of a notification.
     Finding = "vipwatch.finding/1",
+    /// A settled report: the body of a notification.
+    Report = "vipwatch.report/2",
+    /// Many notifications: the body of a request to a webhook.
+    Batch = "vipwatch.batch/1",
+    /// The states of many routers: the body of a request to the upstream.
+    States = "vipwatch.states/1",
     /// Event `reset`
     Reset = "vipwatch.reset/1",
     /// Event `dropped`

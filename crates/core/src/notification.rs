@@ -164,6 +164,8 @@ pub struct BacklogRange {
     pub after: i64,
     /// The first number after them that is in memory; `i64::MAX` if none is.
     pub before: i64,
+    /// Number of events in the range that were in memory before. Those that the history does not have are lost.
+    pub moved: u32,
 }
 
 /// Events that were read from the history.
@@ -173,6 +175,8 @@ pub struct BacklogPart<N> {
     pub events: Vec<QueuedEvent<N>>,
     /// The highest sequence number that was read, also of an event that the target is not configured for.
     pub read_to: i64,
+    /// Number of events that were read, also of those that the target is not configured for.
+    pub rows: u32,
     /// Number of events that retention deleted before the target received them.
     pub missed: u32,
     /// Whether the range has no further events.
@@ -261,7 +265,7 @@ impl<N> InstanceDelivery<N> {
     pub fn expect_backlog(&mut self, policy: &DeliveryPolicy) {
         let Some(concluded) = self.concluded.filter(|_| self.pending.is_none()) else { return };
         let mut pending = Pending::new(policy);
-        pending.backlog = Some(BacklogRange { after: concluded.seq, before: i64::MAX });
+        pending.backlog = Some(BacklogRange { after: concluded.seq, before: i64::MAX, moved: 0 });
         pending.newest_seq = concluded.seq;
         self.pending = Some(Box::new(pending));
     }
@@ -271,9 +275,13 @@ impl<N> InstanceDelivery<N> {
     pub fn add_backlog(&mut self, part: BacklogPart<N>) -> bool {
         let Some(pending) = &mut self.pending else { return false };
         let Some(range) = pending.backlog else { return false };
-        self.missed = self.missed.max(part.missed);
         let after = part.read_to.max(range.after);
-        pending.backlog = (!part.is_complete).then_some(BacklogRange { after, ..range });
+        // Retention has counted some of those that the history does not have.
+        let counted = part.missed.saturating_sub(self.missed);
+        let moved = range.moved.saturating_sub(part.rows).saturating_sub(counted);
+        let lost = if part.is_complete { moved } else { 0 };
+        self.missed = self.missed.max(part.missed).max(lost);
+        pending.backlog = (!part.is_complete).then_some(BacklogRange { after, moved, ..range });
         for event in part.events.into_iter().rev() {
             let settled_at = Moment::new(Duration::ZERO);
             pending.events.push_front(WaitingEvent { event, settled_at });
@@ -442,13 +450,14 @@ impl<N> Pending<N> {
     fn push(&mut self, event: QueuedEvent<N>, settled_at: Moment, has_history: bool) -> u32 {
         let mut dropped = 0;
         let is_full = self.events.len() >= MAX_QUEUED;
-        if let Some(range) = &self.backlog {
+        if let Some(range) = &mut self.backlog {
             // The last event is in the history too, and the new one comes after it.
-            self.events.pop_back_if(|last| last.event.seq >= range.before);
+            let moved = self.events.pop_back_if(|last| last.event.seq >= range.before);
+            range.moved += u32::from(moved.is_some());
         } else if is_full && has_history {
             self.events.pop_back();
             let after = self.events.back().map_or(i64::MIN, |last| last.event.seq);
-            self.backlog = Some(BacklogRange { after, before: i64::MAX });
+            self.backlog = Some(BacklogRange { after, before: i64::MAX, moved: 1 });
         } else if is_full {
             self.events.remove(usize::from(self.is_running));
             dropped = 1;

@@ -7,8 +7,7 @@
 //!     no, role of the last run known?
 //!       no ────────────────────────────▶ Transition, since now
 //!       yes ── other role ─────────────▶ Transition from that role, since now
-//!           ├─ same role, delivered ───▶ Unchanged, since as in the last run
-//!           └─ same role, undelivered ─▶ Transition, since as in the last run
+//!           └─ same role ──────────────▶ Unchanged, since as in the last run
 //! ```
 //!
 //! The rules read no clock and no database: the node passes in the time, the role that the last run stored,
@@ -38,6 +37,22 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All causes.
+    const ALL: [Self; 7] = [
+        Self::Start,
+        Self::Address,
+        Self::Link,
+        Self::Namespace,
+        Self::Resync,
+        Self::Config,
+        Self::Audit,
+    ];
+
+    /// The cause that `word` stands for; `None` for any other word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.as_str() == word)
+    }
+
     /// The word for the cause in JSON and in the history.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -70,21 +85,19 @@ pub struct StoredRole {
     pub kind: RoleKind,
     /// When the instance took this role.
     pub since: SystemTime,
-    /// Whether every configured target received the notification about it.
-    pub is_delivered: bool,
 }
 
 /// What follows from an observed role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconciled {
-    /// The role is new, or the last run did not deliver it everywhere: it must be notified.
+    /// The role is new: it must be notified.
     Transition {
-        /// The role before; `None` if it is not known, or if only a delivery is repeated.
+        /// The role before; `None` if it is not known.
         from: Option<RoleKind>,
         /// When the instance took its role.
         since: SystemTime,
     },
-    /// The role is unchanged since the last run: its timestamp is kept, and no target is notified.
+    /// The role is unchanged since the last run: its timestamp and its transition are kept.
     Unchanged {
         /// When the instance took its role.
         since: SystemTime,
@@ -106,11 +119,6 @@ impl Reconciled {
             Self::Transition { since, .. } | Self::Unchanged { since } => *since,
         }
     }
-
-    /// Whether hooks and webhooks must be notified.
-    pub fn must_notify(&self) -> bool {
-        matches!(self, Self::Transition { .. })
-    }
 }
 
 /// Compares an observed role with this run's role and with the last run's.
@@ -129,12 +137,7 @@ pub fn reconcile(
         return Reconciled::Transition { from: Some(from.kind()), since };
     }
     match stored {
-        Some(stored) if stored.kind == to.kind() && stored.is_delivered => {
-            Reconciled::Unchanged { since: stored.since }
-        }
-        Some(stored) if stored.kind == to.kind() => {
-            Reconciled::Transition { from: None, since: stored.since }
-        }
+        Some(stored) if stored.kind == to.kind() => Reconciled::Unchanged { since: stored.since },
         stored => Reconciled::Transition { from: stored.map(|stored| stored.kind), since: at },
     }
 }
@@ -155,40 +158,28 @@ mod tests {
         ObservedRole { from: None, to, at: seconds(100) }
     }
 
-    fn stored(kind: RoleKind, is_delivered: bool) -> StoredRole {
-        StoredRole { kind, since: seconds(7), is_delivered }
+    fn stored(kind: RoleKind) -> StoredRole {
+        StoredRole { kind, since: seconds(7) }
     }
 
     #[test]
-    fn a_role_unchanged_since_the_last_run_keeps_its_timestamp_and_is_not_notified() {
-        let reconciled =
-            reconcile(&first(&Role::Primary), Some(stored(RoleKind::Primary, true)), None);
+    fn a_role_unchanged_since_the_last_run_keeps_its_timestamp_and_is_no_transition() {
+        let reconciled = reconcile(&first(&Role::Primary), Some(stored(RoleKind::Primary)), None);
         assert_eq!(reconciled, Reconciled::Unchanged { since: seconds(7) });
-        assert!(!reconciled.must_notify());
     }
 
     #[test]
     fn a_role_that_changed_while_the_node_was_down_is_notified() {
-        for is_delivered in [true, false] {
-            let last = Some(stored(RoleKind::Primary, is_delivered));
-            let reconciled = reconcile(&first(&Role::Backup), last, None);
-            let from = Some(RoleKind::Primary);
-            assert_eq!(reconciled, Reconciled::Transition { from, since: seconds(100) });
-        }
+        let last = Some(stored(RoleKind::Primary));
+        let reconciled = reconcile(&first(&Role::Backup), last, None);
+        let from = Some(RoleKind::Primary);
+        assert_eq!(reconciled, Reconciled::Transition { from, since: seconds(100) });
     }
 
     #[test]
     fn an_instance_that_the_last_run_did_not_know_is_notified() {
         let reconciled = reconcile(&first(&Role::Backup), None, None);
         assert_eq!(reconciled, Reconciled::Transition { from: None, since: seconds(100) });
-    }
-
-    #[test]
-    fn an_unfinished_delivery_of_the_last_run_is_repeated_with_the_old_timestamp() {
-        let reconciled =
-            reconcile(&first(&Role::Primary), Some(stored(RoleKind::Primary, false)), None);
-        assert_eq!(reconciled, Reconciled::Transition { from: None, since: seconds(7) });
-        assert!(reconciled.must_notify());
     }
 
     #[test]
@@ -205,7 +196,7 @@ mod tests {
     fn another_role_in_this_run_gets_a_new_timestamp_whatever_the_last_run_stored() {
         let fault = Role::Fault(Fault::NoNetns);
         let observed = ObservedRole { from: Some(&fault), to: &Role::Primary, at: seconds(100) };
-        let last = Some(stored(RoleKind::Primary, true));
+        let last = Some(stored(RoleKind::Primary));
         let reconciled = reconcile(&observed, last, Some(seconds(50)));
         let expected = Reconciled::Transition { from: Some(RoleKind::Fault), since: seconds(100) };
         assert_eq!(reconciled, expected);

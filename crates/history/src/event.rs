@@ -168,7 +168,6 @@ mod tests {
             to: "primary".to_owned(),
             cause: "address".to_owned(),
             reason: None,
-            needs_delivery: true,
         }
     }
 

@@ -2,12 +2,15 @@
 //!
 //! [`writer`] queues records and writes them in batches on its own thread; [`reader`] runs queries at
 //! the same time (SQLite's WAL mode); [`timeline`] streams transitions and the gaps between them; [`schema`]
-//! holds the file's tables, its format number and its migrations; [`event`] and [`silence`] hold one table each.
-//! Delivery of transitions to targets belongs to the node, not to this crate.
+//! holds the file's tables, its format number and its migrations; [`event`] and [`silence`] hold one table each;
+//! [`delivery`] records which notification each target has received. The delivery itself belongs to the node, not
+//! to this crate.
 
 mod event;
 mod schema;
 mod silence;
+
+pub mod delivery;
 
 pub mod reader;
 pub mod timeline;
@@ -15,14 +18,19 @@ pub mod writer;
 
 use std::path::PathBuf;
 
+pub use delivery::{ConcludedRow, DeliveryKey, DeliverySource, DeliveryStore, StoredDelivery};
 pub use event::{Epoch, EventRecord, SequenceEntry};
 pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader, RecorderRun};
+pub use schema::{ANY_HOOK, ANY_WEBHOOK};
 pub use silence::SilenceRow;
 pub use timeline::{GapCause, HistoryGap, HistoryItem, Timeline};
-pub use writer::{OpenedHistory, Retention, Writer};
+pub use writer::{OpenedHistory, Retention, StoredTargets, Writer};
 
 /// The name of the history file in the state directory.
 pub const FILE: &str = "history.sqlite";
+
+/// The role of an instance that is no longer configured, in its last record.
+pub const REMOVED: &str = "removed";
 
 /// One transition: a change of an instance's role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,15 +45,12 @@ pub struct Record {
     pub netns: Option<String>,
     /// The role before; `None` if it was not known.
     pub from: Option<String>,
-    /// The role after.
+    /// The role after; [`REMOVED`] if the instance is no longer configured.
     pub to: String,
     /// The kind of event that caused the transition, for example `address` or `start`.
     pub cause: String,
     /// Details of the role after; `None` if there are none.
     pub reason: Option<String>,
-    /// Whether the notifier delivers this transition. False if the node started and found the role
-    /// unchanged since its last run.
-    pub needs_delivery: bool,
 }
 
 /// A kind of outlet to which transitions are delivered.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
-use crate::{FILE, HistoryError, Latencies, Record, Stage, schema};
+use crate::delivery::{StoredDelivery, stored_deliveries};
+use crate::{FILE, HistoryError, Latencies, Record, schema};
 
 /// Selects transitions. The conditions are combined with AND.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,8 +58,12 @@ pub struct LastRole {
     pub role: String,
     /// The time since which the instance has this role, in milliseconds since the Unix epoch.
     pub since: i64,
-    /// The latencies of hooks and webhooks of its last transition, which retention may have deleted.
-    pub latencies: Latencies,
+    /// The sequence number of its last transition, which retention may have deleted.
+    pub seq: i64,
+    /// The role before that transition; `None` if it was not known, or the transition was deleted.
+    pub from: Option<String>,
+    /// The cause of that transition; `None` if it was deleted.
+    pub cause: Option<String>,
 }
 
 /// The number of transitions of one instance in a period.
@@ -136,6 +141,45 @@ impl Reader {
         Ok(entries)
     }
 
+    /// The transitions of one instance with a sequence number above `after` and below `before`, oldest first, at most
+    /// `limit` of them.
+    pub fn transitions_between(
+        &self,
+        instance: &str,
+        after: i64,
+        before: i64,
+        limit: usize,
+    ) -> Result<Vec<Record>, HistoryError> {
+        let mut statement = self.connection.prepare(
+            "SELECT seq, at, instance, netns, from_role, to_role, cause, reason FROM transition \
+             WHERE instance = ?1 AND seq > ?2 AND seq < ?3 ORDER BY seq LIMIT ?4",
+        )?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = statement.query_map(params![instance, after, before, limit], record_from_row)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The last transition of an instance; `None` if the history has none.
+    pub fn last_transition(&self, instance: &str) -> Result<Option<Record>, HistoryError> {
+        let mut statement = self.connection.prepare(
+            "SELECT seq, at, instance, netns, from_role, to_role, cause, reason FROM transition \
+             WHERE instance = ?1 ORDER BY seq DESC LIMIT 1",
+        )?;
+        Ok(statement.query_map([instance], record_from_row)?.next().transpose()?)
+    }
+
+    /// The number of notifications about an instance that retention deleted before `target` received them.
+    pub fn missed(&self, target: &str, instance: &str) -> Result<u32, HistoryError> {
+        let query = "SELECT coalesce(max(missed), 0) FROM delivery \
+                     WHERE target = ?1 AND source = 'node' AND instance = ?2";
+        Ok(self.connection.query_row(query, [target, instance], |row| row.get(0))?)
+    }
+
+    /// The last concluded notification of every target, source and instance.
+    pub fn deliveries(&self) -> Result<Vec<StoredDelivery>, HistoryError> {
+        stored_deliveries(&self.connection)
+    }
+
     /// Whether the history has a row of the instance with exactly this id.
     pub fn has_instance(&self, instance: &str) -> Result<bool, HistoryError> {
         let query = "SELECT EXISTS (SELECT 1 FROM role WHERE instance = ?1) \
@@ -197,7 +241,16 @@ pub(crate) const ENTRY_COLUMNS: &str = "seq, at, instance, netns, from_role, to_
 
 /// A row of `transition` with its columns in the order of the table.
 pub(crate) fn transition_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<HistoryEntry> {
-    let record = Record {
+    let mut latencies = Latencies::default();
+    for (at, latency) in latencies.0.iter_mut().enumerate() {
+        *latency = row.get(8 + at)?;
+    }
+    Ok(HistoryEntry { record: record_from_row(row)?, latencies })
+}
+
+/// The first eight columns of a query as a record.
+fn record_from_row(row: &Row<'_>) -> rusqlite::Result<Record> {
+    Ok(Record {
         seq: row.get(0)?,
         at: row.get(1)?,
         instance: row.get(2)?,
@@ -206,29 +259,25 @@ pub(crate) fn transition_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<H
         to: row.get(5)?,
         cause: row.get(6)?,
         reason: row.get(7)?,
-        needs_delivery: true,
-    };
-    let mut latencies = Latencies::default();
-    for (at, latency) in latencies.0.iter_mut().enumerate() {
-        *latency = row.get(8 + at)?;
-    }
-    Ok(HistoryEntry { record, latencies })
+    })
 }
 
 /// The last known role of each instance.
 pub(crate) fn last_roles(
     connection: &Connection,
 ) -> Result<BTreeMap<String, LastRole>, HistoryError> {
-    let mut statement =
-        connection.prepare("SELECT instance, role, since, hook_us, webhook_us FROM role")?;
+    let mut statement = connection.prepare(
+        "SELECT role.instance, role.role, role.since, role.seq, transition.from_role, transition.cause \
+         FROM role LEFT JOIN transition ON transition.seq = role.seq",
+    )?;
     let rows = statement.query_map([], |row| {
-        let mut latencies = Latencies::default();
-        for (at, stage) in [(3, Stage::Hook), (4, Stage::Webhook)] {
-            if let Some(micros) = row.get(at)? {
-                latencies.set(stage, micros);
-            }
-        }
-        let last = LastRole { role: row.get(1)?, since: row.get(2)?, latencies };
+        let last = LastRole {
+            role: row.get(1)?,
+            since: row.get(2)?,
+            seq: row.get(3)?,
+            from: row.get(4)?,
+            cause: row.get(5)?,
+        };
         Ok((row.get(0)?, last))
     })?;
     Ok(rows.collect::<Result<BTreeMap<_, _>, _>>()?)
@@ -306,7 +355,6 @@ mod tests {
                 to: to.to_owned(),
                 cause: cause.to_owned(),
                 reason: None,
-                needs_delivery: true,
             };
             writer.record(record, Latencies::default());
         }
@@ -338,7 +386,6 @@ mod tests {
                     to: "primary".to_owned(),
                     cause: "start".to_owned(),
                     reason: Some("why".to_owned()),
-                    needs_delivery: true,
                 },
                 Latencies::default(),
             );

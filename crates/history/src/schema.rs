@@ -92,8 +92,50 @@ ALTER TABLE change RENAME TO transition;
 ALTER TABLE standing RENAME TO role;
 ";
 
-/// Migrates format 4 to 5: adds events with their epoch, silences, and the places of gaps.
-const TO_5: &[&str] = &[crate::event::CREATE, crate::silence::CREATE, crate::timeline::CREATE];
+/// The names under which the deliveries of format 4 are stored, one for each kind of target. Format 4 does not know
+/// which target of a kind received a transition. A target without rows of its own takes these.
+pub const ANY_HOOK: &str = "*hook";
+/// The same for webhooks.
+pub const ANY_WEBHOOK: &str = "*webhook";
+
+/// Migrates format 4 to 5: adds `delivery`, the last concluded notification of each target, source and instance.
+///
+/// In format 4 a role without the latency of hooks or webhooks is not delivered. It stays pending: the number before
+/// it counts as the last concluded one. Of a role that is delivered, later rows of `transition` repeat the role at
+/// the start of a node, and are concluded too.
+pub(crate) const TO_5_DELIVERY: &str = "
+CREATE TABLE delivery (
+    target   TEXT NOT NULL,                 -- the name of the target
+    source   TEXT NOT NULL,                 -- node or receiver
+    instance TEXT NOT NULL,
+    seq      INTEGER NOT NULL,              -- the last concluded notification
+    outcome  TEXT NOT NULL,                 -- delivered, given-up, superseded or filtered
+    role     TEXT,                          -- what the target received last; NULL: nothing, or not known
+    missed   INTEGER NOT NULL DEFAULT 0,    -- notifications that retention deleted undelivered
+    at       INTEGER NOT NULL,              -- milliseconds since the epoch
+    PRIMARY KEY (target, source, instance)
+) WITHOUT ROWID;
+INSERT INTO delivery (target, source, instance, seq, outcome, at)
+    SELECT '*hook', 'node', instance, CASE WHEN hook_us IS NULL THEN seq - 1 ELSE
+        coalesce((SELECT max(seq) FROM transition WHERE transition.instance = role.instance), seq) END,
+        'delivered', since FROM role
+    UNION ALL
+    SELECT '*webhook', 'node', instance, CASE WHEN webhook_us IS NULL THEN seq - 1 ELSE
+        coalesce((SELECT max(seq) FROM transition WHERE transition.instance = role.instance), seq) END,
+        'delivered', since FROM role;
+ALTER TABLE role DROP COLUMN hook_us;
+ALTER TABLE role DROP COLUMN webhook_us;
+";
+
+/// Gives a file of format 3 or 4 an empty table `delivery`, for this connection only.
+const NO_DELIVERIES: &str = "
+CREATE TEMP VIEW delivery AS SELECT '' AS target, '' AS source, '' AS instance, 0 AS seq, '' AS outcome,
+    NULL AS role, 0 AS missed, 0 AS at WHERE false;
+";
+
+/// Migrates format 4 to 5: adds deliveries, events with their epoch, silences, and the places of gaps.
+const TO_5: &[&str] =
+    &[TO_5_DELIVERY, crate::event::CREATE, crate::silence::CREATE, crate::timeline::CREATE];
 
 /// Gives the tables of format 3 the names of format 4, for this connection only.
 const NAMES_OF_3: &str = "
@@ -145,10 +187,10 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Hi
 pub(crate) fn name_old_tables(connection: &Connection, path: &Path) -> Result<(), HistoryError> {
     match version(connection, path)? {
         VERSION => Ok(()),
-        WITHOUT_EVENTS => Ok(connection.execute_batch(NAMES_OF_4)?),
+        WITHOUT_EVENTS => Ok(connection.execute_batch(&[NAMES_OF_4, NO_DELIVERIES].concat())?),
         OLDEST_READABLE => {
             connection.execute_batch(NAMES_OF_3)?;
-            Ok(connection.execute_batch(NAMES_OF_4)?)
+            Ok(connection.execute_batch(&[NAMES_OF_4, NO_DELIVERIES].concat())?)
         }
         found => Err(HistoryError::TooOld { path: path.to_owned(), found }),
     }

@@ -7,6 +7,7 @@
 mod damage;
 mod dropped;
 mod recorder;
+mod retention;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use vipwatch_linux::worker::spawn_worker;
 
 use self::dropped::DroppedSpan;
 use self::recorder::Recorder;
+use crate::delivery::{DeliveryStore, SharedChanges, StoredDelivery, stored_deliveries};
 use crate::reader::{last_roles, open_without_writing};
 use crate::{
     EventRecord, FILE, HistoryEntry, HistoryError, LastRole, Latencies, Record, SilenceRow, Stage,
@@ -44,12 +46,20 @@ pub struct Retention {
     pub transitions: u64,
     /// Maximum used size of the file, in bytes.
     pub bytes: u64,
+    /// Maximum number of transitions beyond these limits that are kept because a target for every transition has not
+    /// received them. The oldest ones beyond this number are deleted, and the target is informed of their number.
+    pub undelivered: u64,
 }
 
 impl Default for Retention {
-    /// 30 days, a million transitions (about 200 MB), 512 MiB.
+    /// 30 days, a million transitions (about 200 MB), 512 MiB, and 100,000 undelivered transitions (about 20 MB).
     fn default() -> Self {
-        Self { age: Duration::from_hours(24 * 30), transitions: 1_000_000, bytes: 512 << 20 }
+        Self {
+            age: Duration::from_hours(24 * 30),
+            transitions: 1_000_000,
+            bytes: 512 << 20,
+            undelivered: 100_000,
+        }
     }
 }
 
@@ -69,13 +79,15 @@ pub struct OpenedHistory {
     pub epoch: String,
     /// The silences, also those that have ended.
     pub silences: Vec<SilenceRow>,
+    /// The last concluded notification of every target, source and instance.
+    pub deliveries: Vec<StoredDelivery>,
     /// Why the file could not be opened; `None` if it is open. The writer retries.
     pub open_error: Option<String>,
 }
 
 /// A message to the thread.
 #[derive(Debug)]
-enum Message {
+pub(crate) enum Message {
     /// Inserts a transition and updates the last role of its instance.
     InsertTransition(Box<HistoryEntry>),
     /// Sets the latency of one stage of a transition.
@@ -88,11 +100,26 @@ enum Message {
     StoreSilences(Vec<SilenceRow>),
     /// Checks the file for damage, because a reader found some.
     CheckForDamage,
+    /// Takes the changes of the [`DeliveryStore`].
+    TakeDeliveries,
+    /// Replaces the configured targets.
+    SetTargets(StoredTargets),
+    /// Writes everything and ends the thread.
+    Stop,
+}
+
+/// The names of the configured targets. Retention keeps what they have not received.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredTargets {
+    /// Targets of the node that receive every transition.
+    pub every: Vec<String>,
+    /// All targets. The rows of other targets are deleted when they are older than the history.
+    pub all: Vec<String>,
 }
 
 /// The latency of one stage of one transition.
 #[derive(Debug)]
-struct StageLatency {
+pub(crate) struct StageLatency {
     seq: i64,
     stage: Stage,
     /// In microseconds; `None`: the delivery has not ended.
@@ -101,11 +128,12 @@ struct StageLatency {
 
 /// One row of the `role` table.
 #[derive(Debug)]
-struct RoleRow {
+pub(crate) struct RoleRow {
     instance: String,
+    role: String,
+    since: i64,
     /// The sequence number of the last transition.
     seq: i64,
-    last: LastRole,
 }
 
 /// The state of the thread and its file, shared with the owner of the writer.
@@ -124,6 +152,8 @@ struct Health {
     /// The highest sequence number of a transition or event that was not written, since the floor of the epoch was
     /// last raised; 0 if there is none.
     lost_seq: AtomicI64,
+    /// Every transition up to this number is written, or could not be.
+    written_seq: Arc<AtomicI64>,
 }
 
 impl Health {
@@ -156,7 +186,8 @@ impl Health {
 /// The handle of the thread that writes the history. Dropping it writes the queued rows and ends the thread.
 #[derive(Debug)]
 pub struct Writer {
-    sender: Option<SyncSender<Message>>,
+    sender: SyncSender<Message>,
+    changes: SharedChanges,
     health: Arc<Health>,
     thread: Option<JoinHandle<()>>,
 }
@@ -173,10 +204,13 @@ impl Writer {
         };
         let health = Health { failing: Mutex::new(opened.open_error.clone()), ..Health::default() };
         let health = Arc::new(health);
+        health.written_seq.store(opened.last_seq, Ordering::Release);
+        let changes = SharedChanges::default();
         let (sender, receiver) = sync_channel(QUEUE_LENGTH);
         let recorder = Recorder::new(path, connection, keep, &opened, Arc::clone(&health));
+        let recorder = recorder.with_changes(Arc::clone(&changes));
         let thread = spawn_worker("history", move |heartbeat| recorder.run(&receiver, heartbeat))?;
-        Ok((Self { sender: Some(sender), health, thread: Some(thread) }, opened))
+        Ok((Self { sender, changes, health, thread: Some(thread) }, opened))
     }
 
     /// Queues a transition without waiting. If the queue is full, the transition is counted as dropped,
@@ -200,9 +234,10 @@ impl Writer {
         let _ = self.send(Message::SetLatency(StageLatency { seq, stage, micros: None }));
     }
 
-    /// Stores the role of an instance with the last transition `seq`, without recording a transition.
-    pub fn store_last_role(&self, instance: String, seq: i64, last: LastRole) {
-        if !self.send(Message::StoreLastRole(Box::new(RoleRow { instance, seq, last }))) {
+    /// Stores the role of an instance since `since`, with the last transition `seq`, without recording a transition.
+    pub fn store_last_role(&self, instance: String, role: &str, since: i64, seq: i64) {
+        let role = role.to_owned();
+        if !self.send(Message::StoreLastRole(Box::new(RoleRow { instance, role, since, seq }))) {
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
     }
@@ -229,9 +264,20 @@ impl Writer {
         let _ = self.send(Message::CheckForDamage);
     }
 
+    /// The handle with which the notifier records its deliveries.
+    pub fn delivery_store(&self) -> DeliveryStore {
+        let written_seq = Arc::clone(&self.health.written_seq);
+        DeliveryStore::new(Arc::clone(&self.changes), self.sender.clone(), written_seq)
+    }
+
+    /// Replaces the configured targets.
+    pub fn set_targets(&self, targets: StoredTargets) {
+        let _ = self.send(Message::SetTargets(targets));
+    }
+
     /// Queues a message; false if the queue is full.
     fn send(&self, message: Message) -> bool {
-        self.sender.as_ref().is_some_and(|sender| sender.try_send(message).is_ok())
+        self.sender.try_send(message).is_ok()
     }
 
     /// The number of transitions that could not be recorded.
@@ -311,7 +357,8 @@ fn reserve_seq(connection: &Connection, last: i64) -> Result<(), HistoryError> {
 impl Drop for Writer {
     /// Waits until every queued message is written.
     fn drop(&mut self) {
-        self.sender = None;
+        // The thread does not see the end of the channel: a [`DeliveryStore`] may have a sender, too.
+        let _ = self.sender.send(Message::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -345,8 +392,16 @@ fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
     }
     let epoch = event::epoch(&connection)?.name;
     let silences = silence::all(&connection)?;
-    let opened =
-        OpenedHistory { killed, last_seq, roles, epoch, silences, ..OpenedHistory::default() };
+    let deliveries = stored_deliveries(&connection)?;
+    let opened = OpenedHistory {
+        killed,
+        last_seq,
+        roles,
+        epoch,
+        silences,
+        deliveries,
+        ..OpenedHistory::default()
+    };
     Ok((connection, opened))
 }
 
@@ -354,6 +409,7 @@ fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
 fn read_only(path: &Path, error: &HistoryError) -> OpenedHistory {
     let connection = open_without_writing(path);
     let roles = connection.as_ref().and_then(|file| last_roles(file).ok()).unwrap_or_default();
+    let deliveries = connection.as_ref().and_then(|file| stored_deliveries(file).ok());
     // The last writer counts as killed, so that its numbers are skipped and not reused.
     let stored = connection.as_ref().and_then(|file| highest_possible_seq(file, true).ok());
     let last_seq = seq_from_clock().max(stored.unwrap_or(0));
@@ -364,6 +420,7 @@ fn read_only(path: &Path, error: &HistoryError) -> OpenedHistory {
         epoch: epoch_from_clock(),
         silences: silences.unwrap_or_default(),
         roles,
+        deliveries: deliveries.unwrap_or_default(),
         open_error: Some(error.with_cause()),
         ..OpenedHistory::default()
     }

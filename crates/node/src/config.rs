@@ -14,6 +14,7 @@ mod programs;
 mod receiver;
 mod renamed;
 mod sections;
+mod target_name;
 mod targets;
 
 use std::io;
@@ -28,10 +29,8 @@ use vipwatch_linux::file::TextFile;
 use vipwatch_linux::listen::{ListenError, check_path};
 
 pub use self::document::{SettingError, nearest, span};
-pub use self::notify::{AgentRule, DeliveryMode, Hook, Rule, Target, Template, Webhook};
-pub use self::receiver::{
-    AllowedAccounts, REPORTED_STATES, ReceiverConfig, UnknownAccount, Upstream, octal,
-};
+pub use self::notify::{AgentRule, BatchSettings, Hook, Rule, Target, Template, Webhook};
+pub use self::receiver::{AllowedAccounts, ReceiverConfig, UnknownAccount, Upstream, octal};
 
 /// The default path of the configuration file, which need not exist.
 pub const FILE: &str = "/etc/vipwatch/vipwatch.toml";

@@ -47,6 +47,7 @@ pub fn history_context(config: &Config) -> ApiContext {
         node: crate::name(),
         source: AnswerSource::Kernel,
         receiver_handle: ReceiverHandle::default(),
+        notifier: None,
         silences: None,
         service: Arc::new(ServiceInfo::new(ServiceKind::Node, config)),
     }

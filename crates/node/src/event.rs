@@ -13,7 +13,7 @@ use vipwatch_linux::clock::unix_millis;
 
 use crate::audit::DatedFinding;
 use crate::discovery::InstanceConfig;
-use crate::notify::outlet::DeliveryReport;
+use crate::notify::notification::DeliveryReport;
 use crate::state::{HealthProblem, HealthTopic};
 use crate::transition::Transition;
 
@@ -82,7 +82,7 @@ impl NodeIdentity {
         }
     }
 
-    fn recorded_transition(
+    pub(crate) fn recorded_transition(
         &self,
         record: &Record,
         latencies: &Latencies,

@@ -32,7 +32,7 @@ pub mod watch;
 
 pub use config::Config;
 pub use node::{Node, NodeError};
-pub use notify::notifier::describe;
+pub use notify::instance_outlets::describe;
 
 /// The name of this node, from `uname`.
 pub fn name() -> std::sync::Arc<str> {

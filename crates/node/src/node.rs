@@ -16,6 +16,7 @@ mod history;
 mod housekeeping;
 mod publish;
 mod reload;
+mod removal;
 mod state_dir;
 
 use std::collections::BTreeMap;
@@ -41,7 +42,9 @@ use crate::api_server::{ApiServer, OpenApiServer};
 use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
 use crate::config::{Config, ConfigError};
 use crate::event::NodeIdentity;
-use crate::notify::notifier::Notifier;
+use crate::notify::instance_outlets::InstanceOutlets;
+use crate::notify::notification::ReportQueue;
+use crate::notify::{Notifier, NotifierSetup};
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
 use crate::service;
 use crate::silence::Silences;
@@ -98,6 +101,8 @@ pub struct Node {
     load_config: ConfigLoader,
     signals: Signals,
     follower: Follower,
+    /// State files, agents and announcements, and the targets of each instance.
+    outlets: InstanceOutlets,
     notifier: Notifier,
     store: Arc<StateStore>,
     history: Writer,
@@ -117,8 +122,6 @@ pub struct Node {
     receiver_handle: ReceiverHandle,
     /// This process and its configuration, for the API.
     service_info: Arc<ServiceInfo>,
-    /// The name of this node, as it appears in notifications.
-    name: Arc<str>,
     /// The name and the epoch, as they appear in events.
     identity: NodeIdentity,
     /// The sequence number of the last event.
@@ -149,7 +152,6 @@ impl Node {
             .map_err(NodeError::Listen)?;
         let (history, mut opened) = Writer::open(&config.state_dir, config.keep)?;
         let last_run = history::last_run(std::mem::take(&mut opened.roles));
-        let notifier = Notifier::new(&config, Arc::clone(&name)).map_err(NodeError::StartWorker)?;
         let store = Arc::new(StateStore::default());
         history::report_opened(&opened, &store);
         housekeeping::report_fallback(follower.table().watcher(), &store);
@@ -168,6 +170,21 @@ impl Node {
         store.begin_epoch(Arc::clone(&identity.epoch), opened.last_seq);
         let silences = Silences::new(std::mem::take(&mut opened.silences));
         let silences = Arc::new(silences.map_err(NodeError::StartWorker)?);
+        let reports = ReportQueue::new().map_err(NodeError::StartWorker)?;
+        let setup = NotifierSetup {
+            identity: identity.clone(),
+            deliveries: history.delivery_store(),
+            stored: std::mem::take(&mut opened.deliveries),
+            is_uncertain: opened.killed.is_some() || opened.open_error.is_some(),
+            state_dir: &config.state_dir,
+            states: &store,
+            silences: Arc::clone(&silences),
+            hooks_at_once: config.hooks_at_once,
+        };
+        let notifier = setup.start_with(reports.clone());
+        let (rules, deliveries) = (config.rules.clone(), history.delivery_store());
+        let outlets = InstanceOutlets::new(rules, notifier.clone(), reports, deliveries)
+            .map_err(NodeError::StartWorker)?;
         let service_info = Arc::new(ServiceInfo::new(ServiceKind::Node, &config));
         let context = ApiContext {
             store: Arc::clone(&store),
@@ -177,6 +194,7 @@ impl Node {
             node: Arc::clone(&name),
             source: AnswerSource::Node,
             receiver_handle: receiver_handle.clone(),
+            notifier: Some(notifier.clone()),
             silences: Some(Arc::clone(&silences)),
             service: Arc::clone(&service_info),
         };
@@ -186,6 +204,7 @@ impl Node {
             load_config,
             signals,
             follower,
+            outlets,
             notifier,
             store,
             history,
@@ -199,7 +218,6 @@ impl Node {
             closing_receiver: None,
             receiver_handle,
             service_info,
-            name,
             identity,
             seq: opened.last_seq,
             last_run,
@@ -210,6 +228,7 @@ impl Node {
         node.watch_agent_sockets();
         let update = node.follower.rediscover();
         node.publish_update(update, clock::now());
+        node.remove_missing_instances();
         node.config.log_warnings(node.follower.instances());
         let receiver = node.config.receiver.clone();
         node.apply_receiver(receiver.as_ref(), listen_source);
@@ -248,14 +267,14 @@ impl Node {
     fn wait(&mut self) -> Result<Moment, NodeError> {
         let timers = [
             Some(self.follower.due()),
-            self.notifier.due(),
+            self.outlets.due(),
             self.watchdog.due(),
             self.silence_due(),
         ];
         let due = timers.into_iter().flatten().chain([self.next_housekeeping]).min();
         let left = due.map_or(HOUSEKEEPING_INTERVAL, |due| due.since(clock::now()));
         let closing = self.closing_receiver.iter().map(ReceiverShutdown::as_fd);
-        let sources = self.follower.sources().chain(self.notifier.sources()).chain(closing);
+        let sources = self.follower.sources().chain(self.outlets.sources()).chain(closing);
         let queues = [
             self.signals.as_fd(),
             self.snapshot_requests.as_fd(),
@@ -275,7 +294,7 @@ impl Node {
 
     /// Records the results of deliveries, and runs the timers that are due.
     fn tick(&mut self) {
-        let (reports, agents) = self.notifier.tick();
+        let (reports, agents) = self.outlets.tick();
         for report in &reports {
             self.record_delivery(report);
         }
@@ -295,11 +314,11 @@ impl Node {
     fn stop(&mut self) {
         service::notify("STOPPING=1");
         self.close_receiver_and_wait();
-        let left = self.notifier.close(SHUTDOWN_TIMEOUT);
+        let left = self.outlets.close(SHUTDOWN_TIMEOUT);
         if left > 0 {
             tracing::warn!(left, "stopped with undelivered notifications for hooks and webhooks");
         }
-        for report in self.notifier.tick().0 {
+        for report in self.outlets.tick().0 {
             self.record_delivery(&report);
         }
         tracing::info!("stopped");
@@ -307,6 +326,6 @@ impl Node {
 
     /// Has the follower report when the socket of an agent appears.
     fn watch_agent_sockets(&mut self) {
-        self.follower.watch_agent_sockets(self.notifier.agent_directories());
+        self.follower.watch_agent_sockets(self.outlets.agent_directories());
     }
 }

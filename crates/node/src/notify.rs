@@ -1,11 +1,22 @@
-//! Delivers transitions and reported states to the configured targets.
+//! Delivers transitions, removals, findings and reported states to the configured targets.
 
 pub(crate) mod announce;
+mod attempt;
+mod backlog;
 pub(crate) mod hook;
-pub(crate) mod keyed_queue;
-pub(crate) mod notifier;
-pub(crate) mod outlet;
+pub(crate) mod instance_outlets;
+mod ipv6;
+pub(crate) mod notification;
+pub mod notifier;
 pub(crate) mod post;
-pub(crate) mod queue;
-pub mod report_notifier;
-pub(crate) mod webhook;
+pub mod report_outlet;
+mod setup;
+mod slots;
+pub(crate) mod target;
+mod target_queue;
+
+pub use self::notifier::Notifier;
+pub use self::setup::NotifierSetup;
+
+/// The name under which completed announcements are stored.
+pub(crate) const ANNOUNCE: &str = "announce";

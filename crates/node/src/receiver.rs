@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::InstanceId;
+use vipwatch_history::{HistoryError, Retention, Writer};
 use vipwatch_linux::file::is_storage_error;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_receiver::{
@@ -15,7 +16,10 @@ use vipwatch_receiver::{
 };
 
 use crate::config::ReceiverConfig;
-use crate::notify::report_notifier::{DeliveryLog, ReportNotifier};
+use crate::event::NodeIdentity;
+use crate::notify::report_outlet::ReportOutlet;
+use crate::notify::{Notifier, NotifierSetup};
+use crate::silence::Silences;
 
 /// Time between two searches for routers that no longer exist.
 const CLEANUP_INTERVAL: Duration = Duration::from_hours(24);
@@ -26,11 +30,13 @@ const STATE_RETENTION: Duration = Duration::from_hours(30 * 24);
 /// A running receiver and its notifier.
 pub struct ReceiverService {
     receiver: Receiver,
-    report_notifier: ReportNotifier,
+    report_outlet: ReportOutlet,
     status: ReceiverStatus,
     config: ReceiverConfig,
     /// `None` before the first search.
     last_cleanup: Option<Instant>,
+    /// ORDER: dropped after the receiver, which records deliveries until its end.
+    history: Option<Arc<Writer>>,
 }
 
 /// Reported states, counters and deliveries of one receiver, for status queries and the audit.
@@ -39,7 +45,7 @@ pub struct ReceiverStatus {
     /// Reported states and counters.
     pub view: Arc<Mutex<ReceiverView>>,
     /// Deliveries to each target.
-    pub deliveries: Arc<DeliveryLog>,
+    pub notifier: Notifier,
     /// When the receiver started.
     pub since: SystemTime,
 }
@@ -67,15 +73,64 @@ impl ReceiverHandle {
     }
 }
 
-/// Settings that do not come from the receiver's part of the configuration.
+/// The directory of a receiver process in its state directory, with the history of its deliveries. A node may use the
+/// same state directory, and has a history of its own.
+const OWN_DIRECTORY: &str = "receiver";
+
+/// Key in [`ReceiverView::problems`]: the history of the deliveries cannot be written.
+const DELIVERIES_PROBLEM: &str = "deliveries";
+
+/// What a receiver uses besides its part of the configuration.
 #[derive(Debug, Clone)]
 pub struct ServiceContext {
     /// Directory of the journal.
     pub state_dir: PathBuf,
-    /// Name of this node.
-    pub node: Arc<str>,
-    /// Maximum number of hooks that run at the same time.
-    pub hooks_at_once: usize,
+    /// Delivers the settled reports.
+    pub notifier: Notifier,
+    /// Stores the deliveries of a receiver process; `None` inside a node, which has a history.
+    pub history: Option<Arc<Writer>>,
+}
+
+/// Why a receiver process cannot store its deliveries.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiverHistoryError {
+    /// A later version of vipwatch has written the history.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// A queue cannot be created.
+    #[error("cannot start the notifier")]
+    Start(#[from] std::io::Error),
+}
+
+impl ServiceContext {
+    /// The context of a receiver process, with a history for its deliveries below `state_dir`.
+    pub fn standalone(
+        state_dir: &Path,
+        hooks_at_once: usize,
+    ) -> Result<Self, ReceiverHistoryError> {
+        let directory = state_dir.join(OWN_DIRECTORY);
+        // On an error the history reports it, and tries again.
+        let _ = std::fs::create_dir_all(&directory);
+        let (history, opened) = Writer::open(&directory, Retention::default())?;
+        if let Some(error) = &opened.open_error {
+            tracing::error!(
+                error,
+                "deliveries cannot be stored; they may be repeated after a restart"
+            );
+        }
+        let setup = NotifierSetup {
+            identity: NodeIdentity { node: crate::name(), epoch: opened.epoch.into() },
+            deliveries: history.delivery_store(),
+            stored: opened.deliveries,
+            is_uncertain: opened.killed.is_some() || opened.open_error.is_some(),
+            state_dir: &directory,
+            states: &Arc::default(),
+            silences: Arc::new(Silences::new(Vec::new())?),
+            hooks_at_once,
+        };
+        let notifier = setup.start()?;
+        Ok(Self { state_dir: state_dir.to_owned(), notifier, history: Some(Arc::new(history)) })
+    }
 }
 
 impl ReceiverService {
@@ -97,23 +152,14 @@ impl ReceiverService {
             policy: policy(config),
             journal_dir: context.state_dir.clone(),
         };
-        let mut created = None;
-        let receiver = Receiver::start(settings, |store| {
-            let deliveries = Arc::new(DeliveryLog::new(store));
-            let report_notifier = ReportNotifier::new(
-                context.hooks_at_once,
-                Arc::clone(&context.node),
-                Arc::clone(&deliveries),
-            );
-            // Without settled states: the receiver restores them, with their deliveries.
-            report_notifier.configure(config, Vec::new)?;
-            created = Some((deliveries, report_notifier.clone()));
-            Ok(Box::new(report_notifier))
-        })?;
-        let (deliveries, report_notifier) =
-            created.expect("a receiver that has started has called the closure");
-        let status = ReceiverStatus { view: receiver.view(), deliveries, since: SystemTime::now() };
-        Ok(Self { receiver, report_notifier, status, config: config.clone(), last_cleanup: None })
+        let notifier = context.notifier.clone();
+        // Without settled states: the receiver restores them.
+        let report_outlet = ReportOutlet::new(notifier.clone(), config);
+        let receiver = Receiver::start(settings, Box::new(report_outlet.clone()))?;
+        let status = ReceiverStatus { view: receiver.view(), notifier, since: SystemTime::now() };
+        let history = context.history.clone();
+        let config = config.clone();
+        Ok(Self { receiver, report_outlet, status, config, last_cleanup: None, history })
     }
 
     /// Applies another configuration while the receiver runs. Monitors do not notice it. If the new socket cannot be
@@ -131,11 +177,10 @@ impl ReceiverService {
         }
         self.receiver.set_policy(policy(&config));
         self.config = config;
-        // ORDER: the notifier calls the closure while no report is delivered, so that a new target misses no state:
+        // ORDER: the outlet calls the closure after it has replaced the targets, so that a new target misses no state:
         // see `act_on` in `receiver::server::reports`.
-        self.report_notifier
-            .configure(&self.config, || self.settled_reports())
-            .map_err(ReceiverError::Start)
+        self.report_outlet.configure(&self.config, || self.settled_reports());
+        Ok(())
     }
 
     /// The current state of every router that has at least one delivery.
@@ -180,6 +225,32 @@ impl ReceiverService {
     /// Checks that the socket's file is still this receiver's; see [`Receiver::check_socket`].
     pub fn check_socket(&self) {
         self.receiver.check_socket();
+    }
+
+    /// Shows whether the deliveries of a receiver process can be stored, and stores them again after the file was
+    /// replaced.
+    pub fn check_history(&self) {
+        let Some(history) = &self.history else { return };
+        let error = history.failing();
+        if history.take_outdated() {
+            self.status.notifier.store_again();
+        }
+        let Ok(mut view) = self.status.view.lock() else { return };
+        let was_failing = view.problems.contains_key(DELIVERIES_PROBLEM);
+        match error {
+            Some(error) => {
+                if !was_failing {
+                    tracing::error!(error, "deliveries cannot be stored");
+                }
+                let text = format!("deliveries are not durable: {error}");
+                view.problems.insert(DELIVERIES_PROBLEM, text);
+            }
+            None if was_failing => {
+                tracing::info!("deliveries are stored again");
+                view.problems.remove(DELIVERIES_PROBLEM);
+            }
+            None => {}
+        }
     }
 
     /// The configuration in use.

@@ -46,9 +46,6 @@ pub struct InstanceEntry {
     pub agent: Option<AgentKnowledge>,
     /// The stages for which targets are configured.
     pub stages: Arc<[Stage]>,
-    /// Whether hooks and webhooks had to be notified of the last transition. False after a start that found
-    /// the role unchanged.
-    pub must_notify: bool,
     /// The result of the last audit; `None` before the first one.
     pub audit: Option<Arc<AuditResult>>,
 }
@@ -67,7 +64,6 @@ impl InstanceEntry {
             failures: BTreeMap::new(),
             agent: None,
             stages: Arc::from([]),
-            must_notify: false,
             audit: None,
         }
     }

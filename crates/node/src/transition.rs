@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
-use vipwatch_core::{Cause, InstanceId, Moment, Role, RoleKind};
+use vipwatch_api::NotificationBody;
+use vipwatch_core::{Cause, EventKind, InstanceId, Moment, Role, RoleKind};
 use vipwatch_history::{Latencies, Record, Stage};
 pub(crate) use vipwatch_linux::clock::from_unix_millis as time_from_millis;
 pub use vipwatch_linux::clock::unix_millis as millis;
 use vipwatch_linux::clock::{LocalTime, local_time_of};
 
 use crate::discovery::InstanceConfig;
-use crate::notify::outlet::Notification;
+use crate::event::NodeIdentity;
+use crate::notify::notification::{Notification, Subject};
 
 /// A change of role.
 #[derive(Debug, Clone)]
@@ -32,9 +34,6 @@ pub struct Transition {
     pub to: Role,
     /// The reason why the role was read.
     pub cause: Cause,
-    /// Whether hooks and webhooks must be notified. False if the role is unchanged since the last run and
-    /// that run delivered it.
-    pub must_notify: bool,
 }
 
 impl Transition {
@@ -50,7 +49,6 @@ impl Transition {
             to: self.to.as_str().to_owned(),
             cause: self.cause.as_str().to_owned(),
             reason: (!reason.is_empty()).then_some(reason),
-            needs_delivery: self.must_notify,
         }
     }
 
@@ -72,8 +70,16 @@ impl Transition {
 }
 
 impl Notification for Transition {
-    fn instance(&self) -> &InstanceId {
-        &self.instance.id
+    fn instance(&self) -> Option<&InstanceId> {
+        Some(&self.instance.id)
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::Instance(self.instance.id.clone())
+    }
+
+    fn kind(&self) -> EventKind {
+        EventKind::Role(self.to.kind())
     }
 
     fn seq(&self) -> i64 {
@@ -84,8 +90,9 @@ impl Notification for Transition {
         self.read_at
     }
 
-    fn json(&self, node: &str) -> Value {
-        self.json(node, &Latencies::default())
+    fn body(&self, identity: &NodeIdentity) -> NotificationBody {
+        let event = identity.transition(self, &Latencies::default(), &[]);
+        NotificationBody::Transition(Box::new(event))
     }
 }
 

@@ -2,14 +2,13 @@
 //! so that the next process acts on it if this one is killed.
 //!
 //! One thread (`writer`) writes all reports that have arrived meanwhile in one transaction with one fsync.
-//! `store` is the SQLite file, `deferred` are the rows that no reply waits for, `delivery_store` records
-//! deliveries.
+//! `store` is the SQLite file, `deferred` are the rows that no reply waits for. Which target has received which report
+//! is stored in the history, by the notifier.
 //!
 //! If the file cannot be opened or written, the receiver goes on: reports are refused with the reason, and the
 //! writer opens the file again every few seconds. A damaged file is renamed and replaced by a new one.
 
 mod deferred;
-mod delivery_store;
 mod error;
 mod store;
 mod writer;
@@ -18,7 +17,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
@@ -28,8 +26,6 @@ use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::spawn_worker;
 
-pub use self::delivery_store::DeliveryStore;
-use self::delivery_store::SharedDeliveries;
 pub use self::error::JournalError;
 use self::store::Store;
 use self::writer::JournalWriter;
@@ -38,7 +34,7 @@ use self::writer::JournalWriter;
 pub const FILE: &str = "journal.sqlite";
 
 /// `PRAGMA user_version` of the files that this program writes.
-const FORMAT_VERSION: i64 = 3;
+const FORMAT_VERSION: i64 = 4;
 
 /// Maximum number of reports that wait for the disk. Further reports are refused with 503.
 const MAX_STORING_REPORTS: usize = 8192;
@@ -54,7 +50,7 @@ pub type StoredReports = BTreeMap<InstanceId, StoredReport>;
 pub struct StoredReport {
     /// The settled state; `None` if no report was settled.
     pub settled: Option<SettledRow>,
-    /// Sequence number of the last report delivered to each target, by the target's name.
+    /// Sequence number of the last report that a version with format 3 delivered to each target, by the target's name.
     pub delivered: BTreeMap<String, i64>,
     /// Sequence number and state of the reports that were stored and not settled, in order.
     pub unsettled: Vec<(i64, ReportedState)>,
@@ -85,8 +81,8 @@ enum JournalEntry {
     RestoredReport { instance: InstanceId, seq: i64, state: ReportedState },
     /// Delete all rows of an instance.
     Forget(InstanceId),
-    /// Take the deliveries from the [`DeliveryStore`].
-    TakeDeliveries,
+    /// Delete the deliveries of format 3.
+    DeleteOldDeliveries,
     /// Write everything and end the thread.
     Stop,
 }
@@ -120,7 +116,6 @@ pub struct Journal {
     /// Number of reports without a result: their [`StoreResult`] was not taken yet.
     storing: usize,
     sender: SyncSender<Vec<JournalEntry>>,
-    deliveries: SharedDeliveries,
     /// BOUND: one entry for each report that is being stored, of which [`Self::store`] accepts
     /// [`MAX_STORING_REPORTS`], and one for each time the file is opened or replaced.
     completions: WakeQueue<Completion>,
@@ -134,13 +129,11 @@ impl Journal {
     /// [`Self::open_error`].
     pub fn open(directory: &Path) -> Result<(Self, StoredReports), JournalError> {
         let completions = WakeQueue::new()?;
-        let deliveries = SharedDeliveries::default();
-        let mut writer =
-            JournalWriter::new(directory, completions.clone(), Arc::clone(&deliveries));
+        let mut writer = JournalWriter::new(directory, completions.clone());
         let mut open_error = None;
         let stored = match Store::open(directory) {
             Ok((store, stored)) => {
-                writer.use_store(store, &stored.reports, stored.last_seq);
+                writer.use_store(store, stored.last_seq);
                 stored.reports
             }
             Err(error) if error.is_permanent() => return Err(error),
@@ -158,7 +151,6 @@ impl Journal {
             batch: Vec::new(),
             storing: 0,
             sender,
-            deliveries,
             completions,
             thread: Some(thread),
             open_error,
@@ -239,9 +231,9 @@ impl Journal {
         !self.batch.is_empty()
     }
 
-    /// The handle with which deliveries are recorded in this journal.
-    pub fn delivery_store(&self) -> DeliveryStore {
-        DeliveryStore::new(Arc::clone(&self.deliveries), self.sender.clone())
+    /// Deletes the deliveries of format 3, which the history has now.
+    pub fn delete_old_deliveries(&mut self) {
+        self.batch.push(JournalEntry::DeleteOldDeliveries);
     }
 
     /// The completions since the last call, in order. The journal's descriptor is readable when there are some.
@@ -263,7 +255,6 @@ impl AsFd for Journal {
 impl Drop for Journal {
     /// Returns when the writer has written all entries.
     fn drop(&mut self) {
-        // The writer does not see the end of the channel: a [`DeliveryStore`] may have a sender, too.
         self.batch.push(JournalEntry::Stop);
         let _ = self.sender.send(std::mem::take(&mut self.batch));
         if let Some(thread) = self.thread.take() {

@@ -35,7 +35,6 @@ use vipwatch_linux::process::reserve_descriptors;
 use vipwatch_linux::worker::spawn_worker;
 
 use crate::control::{ControlMessage, ControlQueue};
-pub use crate::journal::DeliveryStore;
 use crate::journal::{Journal, JournalError};
 pub use crate::policy::ReceiverPolicy;
 pub use crate::report_sink::{ReportSink, SettledReport};
@@ -99,11 +98,10 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts the receiver thread. `make_sink` builds the sink for settled reports; the sink gets the unfinished
-    /// deliveries of the previous process first.
+    /// Starts the receiver thread, which gives settled reports to `sink`; those of the previous process first.
     pub fn start(
         settings: ReceiverSettings,
-        make_sink: impl FnOnce(DeliveryStore) -> io::Result<Box<dyn ReportSink>>,
+        sink: Box<dyn ReportSink>,
     ) -> Result<Self, ReceiverError> {
         let ReceiverSettings { socket, listen_source, options, policy, journal_dir } = settings;
         // ORDER: slow steps come before the socket, so that the first monitor that connects gets a quick answer.
@@ -112,7 +110,6 @@ impl Receiver {
         let (journal, stored) = Journal::open(&journal_dir)?;
         reserve_descriptors(policy.max_connections as u64 + OTHER_OPEN_FILES);
         let control = ControlQueue::new().map_err(ReceiverError::Start)?;
-        let sink = make_sink(journal.delivery_store()).map_err(ReceiverError::Start)?;
         let (listener, socket) = match listen_source {
             ListenSource::New => {
                 let BoundSocket { listener, file } = listen_at(&socket, options)?;

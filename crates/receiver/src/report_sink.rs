@@ -27,8 +27,14 @@ pub trait ReportSink: Send {
     fn deliver(&mut self, settled: &SettledReport);
 
     /// Restores a state that the previous process has settled, and delivers it to the targets that do not have it.
-    /// `delivered` is the sequence number of the last report delivered to each target, by the target's name.
+    /// `delivered` is the sequence number of the last report that an earlier version has delivered to each target, by
+    /// the target's name; it is empty in a journal of this version.
     fn restore(&mut self, settled: &SettledReport, delivered: &BTreeMap<String, i64>);
+
+    /// Whether the sink has stored deliveries itself: it does not need those of an earlier version any more.
+    fn has_deliveries(&self) -> bool {
+        false
+    }
 
     /// Discards the pending deliveries of a deleted instance.
     fn forget(&mut self, _instance: &InstanceId) {}

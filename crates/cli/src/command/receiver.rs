@@ -98,11 +98,8 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     let _log = log::open(config.log, level).map_err(failed)?;
     create_state_dir(&config.state_dir)?;
     check_socket_directory(options, &settings)?;
-    let service_context = ServiceContext {
-        state_dir: config.state_dir.clone(),
-        node: vipwatch_node::name(),
-        hooks_at_once: config.hooks_at_once,
-    };
+    let service_context = ServiceContext::standalone(&config.state_dir, config.hooks_at_once)
+        .map_err(|error| CommandError::new(ExitStatus::Missing, ErrorChain(&error)))?;
     let context = direct::receiver_context(&config);
     let store = Arc::clone(&context.store);
     let receiver_handle = context.receiver_handle.clone();
@@ -162,6 +159,7 @@ fn run_until_stopped(
         watchdog.tick(vipwatch_linux::clock::now());
         receiver.forget_old_routers(|_| false);
         receiver.check_socket();
+        receiver.check_history();
         let lost = api_server.check_socket().err();
         if let Some(problem) = lost.as_ref().filter(|_| lost != status_socket_lost) {
             tracing::error!(%problem, "the status socket was lost");

@@ -92,14 +92,14 @@ impl HttpServer {
         self.shared.accepted.lock().unwrap().clone()
     }
 
-    /// "SEQ ROLE" of each accepted body.
+    /// The role of each accepted body.
     pub(crate) fn accepted(&self) -> Vec<String> {
         self.shared.accepted.lock().unwrap().iter().map(summary).collect()
     }
 
-    /// "SEQ ROLE" of the last request, also if it was refused.
-    pub(crate) fn last_post(&self) -> Option<String> {
-        self.shared.last.lock().unwrap().as_ref().map(summary)
+    /// The sequence number of the last request, also if it was refused.
+    pub(crate) fn last_seq(&self) -> Option<i64> {
+        self.shared.last.lock().unwrap().as_ref()?["seq"].as_i64()
     }
 }
 
@@ -127,7 +127,7 @@ impl Shared {
 }
 
 fn summary(body: &Value) -> String {
-    format!("{} {}", body["seq"], body["to"]).replace('"', "")
+    body["to"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The body of a request; `None` if the connection ended before the end of the request.

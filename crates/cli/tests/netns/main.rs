@@ -17,7 +17,7 @@ mod notify;
 mod queries;
 mod receiver;
 mod receiver_process;
-mod report_notifier;
+mod report_deliveries;
 mod scale;
 mod selection;
 mod simulate;

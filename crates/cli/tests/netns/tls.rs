@@ -233,7 +233,7 @@ fn a_ca_file_that_is_missing_is_a_configuration_error() {
     assert!(fixture.log().contains(&missing), "{}", fixture.log());
     // The node keeps the earlier configuration.
     netns.ip(ADD_VIP);
-    wait_for("the webhook", || (server.accepted().last()? == "2 primary").then_some(()));
+    wait_for("the webhook", || (server.accepted().last()? == "primary").then_some(()));
     netns.ip(REMOVE_VIP);
-    wait_for("the webhook", || (server.accepted().last()? == "3 backup").then_some(()));
+    wait_for("the webhook", || (server.accepted().last()? == "backup").then_some(()));
 }

@@ -127,6 +127,26 @@ fn without_a_history_a_full_queue_drops_the_oldest_and_counts_it() {
     assert_eq!((dropped, delivery.missed(), delivery.first().unwrap().seq), (3, 3, 4));
 }
 
+#[test]
+fn events_that_the_history_does_not_have_are_counted_as_missed() {
+    let every = policy(DeliveryMode::Every);
+    let mut delivery = InstanceDelivery::new(None, 0);
+    let count = i64::try_from(MAX_QUEUED).unwrap() + 5;
+    for seq in 1..=count {
+        delivery.submit(event(seq, PRIMARY), true, at(0), &every);
+    }
+    for _ in 1..MAX_QUEUED {
+        attempt(&mut delivery, AttemptResult::Delivered, &every);
+    }
+    let NextStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else { panic!() };
+    assert_eq!((range.before, range.moved), (count, 5));
+    let read_to = range.after;
+    let events = vec![event(read_to + 1, PRIMARY)];
+    let part = BacklogPart { events, read_to, rows: 1, missed: 0, is_complete: true };
+    delivery.add_backlog(part);
+    assert_eq!((delivery.missed(), delivery.pending()), (4, 2));
+}
+
 /// One instance and one target, with a history and a store of what is concluded, which may be behind.
 struct Model {
     policy: DeliveryPolicy,
@@ -220,13 +240,14 @@ impl Model {
     }
 
     fn read_backlog(&mut self, range: BacklogRange) {
-        let BacklogRange { after, before } = range;
+        let BacklogRange { after, before, .. } = range;
         let rows = self.history.iter().filter(|(seq, _)| *seq > after && *seq < before);
         let events: Vec<_> = rows.take(3).map(|(seq, kind)| event(*seq, *kind)).collect();
         self.write();
         let part = BacklogPart {
             read_to: events.last().map_or(after, |event| event.seq),
             is_complete: events.len() < 3,
+            rows: u32::try_from(events.len()).unwrap(),
             missed: self.stored_missed,
             events,
         };
@@ -293,7 +314,7 @@ proptest! {
     ) {
         let mode = if is_every { DeliveryMode::Every } else { DeliveryMode::Latest };
         let settle = Duration::from_millis(if is_every { 0 } else { settle });
-        let mut model = Model::new(DeliveryPolicy { retries, settle, ..policy(mode) });
+        let mut model = Model::new(DeliveryPolicy { settle, retries, ..policy(mode) });
         // So that retention has a row to count in.
         model.transition(BACKUP);
         model.now = model.now + Duration::from_secs(1);

@@ -175,7 +175,6 @@ fn record(seq: i64, at: i64) -> Record {
         to: "primary".to_owned(),
         cause: "address".to_owned(),
         reason: None,
-        needs_delivery: true,
     }
 }
 

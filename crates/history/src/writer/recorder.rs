@@ -20,17 +20,16 @@ use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::damage::is_damaged;
 use super::dropped::DroppedSpan;
+use super::retention::Cleanup;
 use super::{
-    HEARTBEAT_INTERVAL, Health, Message, OpenedHistory, Retention, RoleRow, StageLatency, now,
-    open_or_replace, reserve_seq,
+    HEARTBEAT_INTERVAL, Health, Message, OpenedHistory, Retention, RoleRow, StageLatency,
+    StoredTargets, now, open_or_replace, reserve_seq,
 };
-use crate::{EventRecord, HistoryEntry, HistoryError, Record, Stage, event, silence};
+use crate::delivery::{DeliveryChanges, SharedChanges};
+use crate::{EventRecord, HistoryEntry, HistoryError, REMOVED, Record, event, silence};
 
 /// Maximum number of messages in one transaction.
 const MAX_BATCH: usize = 1000;
-/// Maximum number of rows that one statement deletes. The watchdog would take a thread that deletes a
-/// million rows at once for stalled.
-const MAX_DELETED_ROWS: i64 = 10_000;
 /// Delay before the recorder retries to open or write the file.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// How long a file counts as intact after a check. Every user that can read the history can cause a check,
@@ -52,6 +51,9 @@ pub(super) struct Recorder {
     rows: Option<u64>,
     /// The time of the last check that found no damage.
     found_intact: Option<Instant>,
+    targets: StoredTargets,
+    /// Deliveries that are to be stored.
+    changes: SharedChanges,
 }
 
 impl Recorder {
@@ -62,11 +64,26 @@ impl Recorder {
         opened: &OpenedHistory,
         health: Arc<Health>,
     ) -> Self {
-        let (last_seq, epoch) = (opened.last_seq, opened.epoch.clone());
-        Self { path, connection, keep, last_seq, epoch, health, rows: None, found_intact: None }
+        Self {
+            path,
+            connection,
+            keep,
+            last_seq: opened.last_seq,
+            epoch: opened.epoch.clone(),
+            health,
+            rows: None,
+            found_intact: None,
+            targets: StoredTargets::default(),
+            changes: SharedChanges::default(),
+        }
     }
 
-    /// Writes until the sender is dropped.
+    /// Also writes the deliveries in `changes`.
+    pub(super) fn with_changes(self, changes: SharedChanges) -> Self {
+        Self { changes, ..self }
+    }
+
+    /// Writes until [`Message::Stop`].
     pub(super) fn run(mut self, receiver: &Receiver<Message>, heartbeat: &Heartbeat) {
         let mut next_beat = Instant::now();
         loop {
@@ -75,6 +92,10 @@ impl Recorder {
             if next_beat <= now {
                 let outcome = self.open_again().and_then(|()| self.beat(false, heartbeat));
                 self.conclude(outcome);
+                // Deliveries that could not be written before.
+                if !self.is_failing() && self.changes.lock().is_ok_and(|all| !all.is_empty()) {
+                    self.write_or_drop(&[]);
+                }
                 let pause = if self.is_failing() { RETRY_DELAY } else { HEARTBEAT_INTERVAL };
                 next_beat = Instant::now() + pause;
             }
@@ -87,18 +108,23 @@ impl Recorder {
                         self.check_for_damage(heartbeat);
                     }
                     self.write_or_drop(&batch);
+                    if batch.iter().any(|message| matches!(message, Message::Stop)) {
+                        return self.end(heartbeat);
+                    }
                     if self.is_failing() {
                         next_beat = next_beat.min(Instant::now() + RETRY_DELAY);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    // The process ends, so a failure cannot be retried.
-                    let _ = self.beat(true, heartbeat);
-                    return;
-                }
+                Err(RecvTimeoutError::Disconnected) => return self.end(heartbeat),
             }
         }
+    }
+
+    fn end(mut self, heartbeat: &Heartbeat) {
+        // The process ends, so a failure cannot be retried.
+        self.write_or_drop(&[]);
+        let _ = self.beat(true, heartbeat);
     }
 
     /// Writes a batch. If that fails, counts its transitions as dropped.
@@ -106,12 +132,18 @@ impl Recorder {
         for message in batch {
             self.last_seq = self.last_seq.max(message.seq());
         }
-        let mut outcome = self.write(batch);
+        let changes = self.changes.lock().map(|mut all| std::mem::take(&mut *all));
+        let changes = changes.unwrap_or_default();
+        let mut outcome = self.write(batch, &changes);
         if outcome.as_ref().is_err_and(HistoryError::is_damage) {
             self.replace_damaged();
-            outcome = self.write(batch);
+            outcome = self.write(batch, &changes);
         }
+        self.health.written_seq.store(self.last_seq, Ordering::Release);
         if outcome.is_err() {
+            if let Ok(mut all) = self.changes.lock() {
+                all.put_back(changes);
+            }
             let lost = batch.iter().map(Message::seq).max().unwrap_or(0);
             self.health.lost_seq.fetch_max(lost, Ordering::Relaxed);
             match dropped_span(batch) {
@@ -197,9 +229,16 @@ impl Recorder {
         self.connection.as_mut().ok_or_else(|| HistoryError::Missing(self.path.clone()))
     }
 
-    fn write(&mut self, batch: &[Message]) -> Result<(), HistoryError> {
+    fn write(&mut self, batch: &[Message], changes: &DeliveryChanges) -> Result<(), HistoryError> {
+        let targets = batch.iter().rev().find_map(|message| match message {
+            Message::SetTargets(targets) => Some(targets),
+            _ => None,
+        });
+        if let Some(targets) = targets {
+            self.targets.clone_from(targets);
+        }
         let span = self.health.take_span();
-        let outcome = self.write_with_span(batch, span);
+        let outcome = self.write_with_span(batch, changes, span);
         // An error keeps the span for the next batch.
         if let (Err(_), Some(span)) = (&outcome, span) {
             self.health.restore_span(span);
@@ -211,6 +250,7 @@ impl Recorder {
     fn write_with_span(
         &mut self,
         batch: &[Message],
+        changes: &DeliveryChanges,
         span: Option<DroppedSpan>,
     ) -> Result<(), HistoryError> {
         let lost = self.health.lost_seq.load(Ordering::Relaxed);
@@ -229,10 +269,16 @@ impl Recorder {
                 Message::StoreLastRole(row) => statements.store_last_role(row)?,
                 Message::InsertEvent(event) => statements.insert_event(event)?,
                 Message::StoreSilences(rows) => silence::replace(&transaction, rows)?,
-                Message::CheckForDamage => {}
+                Message::CheckForDamage
+                | Message::TakeDeliveries
+                | Message::SetTargets(_)
+                | Message::Stop => {}
             }
         }
         drop(statements);
+        if !changes.is_empty() {
+            changes.write(&transaction, now())?;
+        }
         if lost > 0 {
             event::raise_floor(&transaction, lost)?;
         }
@@ -248,7 +294,7 @@ impl Recorder {
     fn beat(&mut self, is_end: bool, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
         if self.health.has_span() {
             // No batch follows if no transition does.
-            self.write(&[])?;
+            self.write(&[], &DeliveryChanges::default())?;
         }
         let time = now();
         let dropped =
@@ -265,28 +311,10 @@ impl Recorder {
     fn apply_retention(&mut self, time: i64, heartbeat: &Heartbeat) -> Result<(), HistoryError> {
         // ORDER: the number of rows is uncertain until every statement has succeeded.
         let known = self.rows.take();
-        let keep = self.keep;
-        let connection = self.connection()?;
-        let age = i64::try_from(keep.age.as_millis()).unwrap_or(i64::MAX);
-        let oldest = time.saturating_sub(age);
-        let expired = delete_older(connection, oldest, heartbeat)?;
-        connection.execute(
-            "DELETE FROM run WHERE seen < ?1 AND id < (SELECT max(id) FROM run)",
-            [oldest],
-        )?;
-        connection.execute("DELETE FROM unrecorded WHERE until_at < ?1", [oldest])?;
-        let rows = match known {
-            Some(rows) => rows.saturating_sub(expired),
-            None => count_rows(connection)?,
-        };
-        // Rows are counted, because sequence numbers have gaps: each kill skips MAX_UNWRITTEN of them.
-        let excess = rows.saturating_sub(keep.transitions);
-        let rows = rows.saturating_sub(delete_oldest(connection, excess, heartbeat)?);
-        let is_too_large = used_bytes(connection)? > keep.bytes;
-        let excess = if is_too_large { rows.div_ceil(10) } else { 0 };
-        let deleted = delete_oldest(connection, excess, heartbeat)?;
-        delete_events(connection, keep.transitions, heartbeat)?;
-        self.rows = Some(rows.saturating_sub(deleted));
+        let Self { connection, keep, targets, path, .. } = self;
+        let connection = connection.as_mut().ok_or_else(|| HistoryError::Missing(path.clone()))?;
+        let cleanup = Cleanup { connection, keep, targets, time, heartbeat };
+        self.rows = Some(cleanup.run(known)?);
         Ok(())
     }
 }
@@ -300,7 +328,10 @@ impl Message {
             Self::SetLatency(_)
             | Self::StoreLastRole(_)
             | Self::StoreSilences(_)
-            | Self::CheckForDamage => 0,
+            | Self::CheckForDamage
+            | Self::TakeDeliveries
+            | Self::SetTargets(_)
+            | Self::Stop => 0,
         }
     }
 }
@@ -318,7 +349,10 @@ fn dropped_span(batch: &[Message]) -> Option<DroppedSpan> {
         | Message::StoreLastRole(_)
         | Message::InsertEvent(_)
         | Message::StoreSilences(_)
-        | Message::CheckForDamage => None,
+        | Message::CheckForDamage
+        | Message::TakeDeliveries
+        | Message::SetTargets(_)
+        | Message::Stop => None,
     });
     spans.reduce(DroppedSpan::join)
 }
@@ -326,9 +360,9 @@ fn dropped_span(batch: &[Message]) -> Option<DroppedSpan> {
 /// Statements that are prepared once for each batch.
 struct Statements<'t> {
     insert_transition: Statement<'t>,
-    /// Updates the last role after a transition. `since` changes only with the role; `seq` and the
-    /// latencies only if the transition is delivered.
+    /// Updates the last role after a transition. `since` changes only with the role.
     update_role: Statement<'t>,
+    delete_role: Statement<'t>,
     replace_role: Statement<'t>,
     insert_event: Statement<'t>,
 }
@@ -341,31 +375,29 @@ impl<'t> Statements<'t> {
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?;
         let update_role = transaction.prepare(
-            "INSERT INTO role (instance, role, since, seq, hook_us, webhook_us) \
-             VALUES (?1, ?2, ?3, ?4, ?6, ?7) \
-             ON CONFLICT (instance) DO UPDATE SET role = ?2, \
-             seq = CASE WHEN ?5 THEN ?4 ELSE seq END, \
-             hook_us = CASE WHEN ?5 THEN ?6 ELSE hook_us END, \
-             webhook_us = CASE WHEN ?5 THEN ?7 ELSE webhook_us END, \
+            "INSERT INTO role (instance, role, since, seq) VALUES (?1, ?2, ?3, ?4) \
+             ON CONFLICT (instance) DO UPDATE SET role = ?2, seq = ?4, \
              since = CASE WHEN role = ?2 THEN since ELSE ?3 END",
         )?;
+        let delete_role = transaction.prepare("DELETE FROM role WHERE instance = ?1")?;
         let replace_role = transaction.prepare(
-            "INSERT OR REPLACE INTO role (instance, role, since, seq, hook_us, webhook_us) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT OR REPLACE INTO role (instance, role, since, seq) VALUES (?1, ?2, ?3, ?4)",
         )?;
         let insert_event = transaction.prepare(event::INSERT)?;
-        Ok(Self { insert_transition, update_role, replace_role, insert_event })
+        Ok(Self { insert_transition, update_role, delete_role, replace_role, insert_event })
     }
 
     fn insert_transition(&mut self, entry: &HistoryEntry) -> rusqlite::Result<()> {
-        let Record { seq, at, instance, netns, from, to, cause, reason, needs_delivery } =
-            &entry.record;
+        let Record { seq, at, instance, netns, from, to, cause, reason } = &entry.record;
         let [file, announce, hook, webhook, agent] = entry.latencies.0;
         self.insert_transition.execute(params![
             seq, at, instance, netns, from, to, cause, reason, file, announce, hook, webhook, agent
         ])?;
-        let delivered = params![instance, to, at, seq, needs_delivery, hook, webhook];
-        self.update_role.execute(delivered)?;
+        if to == REMOVED {
+            self.delete_role.execute([instance])?;
+        } else {
+            self.update_role.execute(params![instance, to, at, seq])?;
+        }
         Ok(())
     }
 
@@ -376,9 +408,8 @@ impl<'t> Statements<'t> {
     }
 
     fn store_last_role(&mut self, row: &RoleRow) -> rusqlite::Result<()> {
-        let RoleRow { instance, seq, last } = row;
-        let [hook, webhook] = [Stage::Hook, Stage::Webhook].map(|stage| last.latencies.of(stage));
-        self.replace_role.execute(params![instance, last.role, last.since, seq, hook, webhook])?;
+        let RoleRow { instance, role, since, seq } = row;
+        self.replace_role.execute(params![instance, role, since, seq])?;
         Ok(())
     }
 }
@@ -386,98 +417,11 @@ impl<'t> Statements<'t> {
 fn set_latency(transaction: &Transaction<'_>, latency: &StageLatency) -> rusqlite::Result<()> {
     let StageLatency { seq, stage, micros } = latency;
     let column = stage.word();
-    let tables: &[&str] = match stage {
-        Stage::Hook | Stage::Webhook => &["transition", "role"],
-        Stage::File | Stage::Announce | Stage::Agent => &["transition"],
-    };
-    for table in tables {
-        // A second delivery of the same transition keeps the first latency.
-        let update = format!(
-            "UPDATE {table} SET {column}_us = ?2 \
-             WHERE seq = ?1 AND ({column}_us IS NULL OR ?2 IS NULL)"
-        );
-        transaction.prepare(&update)?.execute(params![seq, micros])?;
-    }
+    // A second delivery of the same transition keeps the first latency.
+    let update = format!(
+        "UPDATE transition SET {column}_us = ?2 \
+         WHERE seq = ?1 AND ({column}_us IS NULL OR ?2 IS NULL)"
+    );
+    transaction.prepare(&update)?.execute(params![seq, micros])?;
     Ok(())
-}
-
-/// Counts the rows of `transition`. SQLite reads a whole index for that, so the recorder counts once and then
-/// keeps the number.
-fn count_rows(connection: &Connection) -> rusqlite::Result<u64> {
-    let rows: i64 =
-        connection.query_row("SELECT count(*) FROM transition", [], |row| row.get(0))?;
-    Ok(u64::try_from(rows).unwrap_or(0))
-}
-
-/// Deletes the rows before the time `oldest` and returns their number.
-fn delete_older(
-    connection: &Connection,
-    oldest: i64,
-    heartbeat: &Heartbeat,
-) -> rusqlite::Result<u64> {
-    let mut deleted = 0;
-    loop {
-        heartbeat.beat();
-        let count = connection.execute(
-            "DELETE FROM transition WHERE seq IN \
-             (SELECT seq FROM transition WHERE at < ?1 LIMIT ?2)",
-            [oldest, MAX_DELETED_ROWS],
-        )?;
-        deleted += count as u64;
-        if i64::try_from(count).is_ok_and(|count| count < MAX_DELETED_ROWS) {
-            return Ok(deleted);
-        }
-    }
-}
-
-/// Deletes the events that are older than the oldest transition, or more than `limit` numbers behind the last event.
-fn delete_events(
-    connection: &Connection,
-    limit: u64,
-    heartbeat: &Heartbeat,
-) -> rusqlite::Result<()> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    loop {
-        heartbeat.beat();
-        let deleted = connection.execute(
-            "DELETE FROM event WHERE seq IN (SELECT seq FROM event WHERE seq < max( \
-             coalesce((SELECT min(seq) FROM transition), 0), \
-             coalesce((SELECT max(seq) FROM event), 0) - ?1) LIMIT ?2)",
-            [limit, MAX_DELETED_ROWS],
-        )?;
-        if i64::try_from(deleted).is_ok_and(|deleted| deleted < MAX_DELETED_ROWS) {
-            return Ok(());
-        }
-    }
-}
-
-/// Deletes the oldest `count` rows and returns the number of deleted rows.
-fn delete_oldest(
-    connection: &Connection,
-    count: u64,
-    heartbeat: &Heartbeat,
-) -> rusqlite::Result<u64> {
-    let mut left = i64::try_from(count).unwrap_or(i64::MAX);
-    let mut deleted = 0;
-    while left > 0 {
-        heartbeat.beat();
-        let at_once = left.min(MAX_DELETED_ROWS);
-        deleted += connection.execute(
-            "DELETE FROM transition WHERE seq IN \
-             (SELECT seq FROM transition ORDER BY seq LIMIT ?1)",
-            [at_once],
-        )? as u64;
-        left -= at_once;
-    }
-    Ok(deleted)
-}
-
-/// The size of the used pages in bytes. The file itself never shrinks: SQLite reuses free pages.
-fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
-    let number = |pragma: &str| -> rusqlite::Result<u64> {
-        let found: i64 = connection.pragma_query_value(None, pragma, |row| row.get(0))?;
-        Ok(u64::try_from(found).unwrap_or(0))
-    };
-    let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
-    Ok(pages * number("page_size")?)
 }

@@ -6,6 +6,7 @@ use std::io::Write;
 use super::*;
 use crate::reader::{Query, Reader};
 
+mod deliveries;
 mod migration;
 
 fn record(instance: &str, at: i64, to: &str) -> Record {
@@ -19,7 +20,6 @@ fn record(instance: &str, at: i64, to: &str) -> Record {
         to: to.to_owned(),
         cause: "address".to_owned(),
         reason: None,
-        needs_delivery: true,
     }
 }
 
@@ -94,37 +94,10 @@ fn the_last_role_of_an_instance_is_kept_when_its_transitions_are_deleted() {
     let (writer, _) = Writer::open(directory.path(), keep).unwrap();
     let old = now() - 7_200_000;
     writer.record(record("a", old, "primary"), Latencies::default());
-    let mut again = record("a", now(), "primary");
-    again.needs_delivery = false;
-    writer.record(again, Latencies::default());
+    writer.record(record("a", now(), "primary"), Latencies::default());
     drop(writer);
     let last = Reader::open(directory.path()).unwrap().last_roles().unwrap().remove("a").unwrap();
     assert_eq!((last.role.as_str(), last.since), ("primary", old));
-}
-
-#[test]
-fn delivered_transitions_are_known_after_retention_has_deleted_them() {
-    let directory = tempfile::tempdir().unwrap();
-    let keep = Retention { age: Duration::from_hours(1), ..Retention::default() };
-    let (writer, _) = Writer::open(directory.path(), keep).unwrap();
-    let old = now() - 7_200_000;
-    let delivered = record("delivered", old, "primary");
-    writer.record(delivered.clone(), Latencies::default());
-    writer.record(record("pending", old, "primary"), Latencies::default());
-    writer.set_latency(delivered.seq, Stage::Hook, 70);
-    writer.set_latency(delivered.seq, Stage::Webhook, 80);
-    // Every start of a node records the role that it finds, without delivering it.
-    let again = Record { needs_delivery: false, ..record("delivered", now(), "primary") };
-    writer.record(again, Latencies::default());
-    drop(writer);
-    assert!(
-        read(directory.path()).iter().all(|record| record.at > old),
-        "retention has deleted them"
-    );
-    let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
-    let of = |id: &str| [Stage::Hook, Stage::Webhook].map(|stage| roles[id].latencies.of(stage));
-    assert_eq!(of("delivered"), [Some(70), Some(80)]);
-    assert_eq!(of("pending"), [None, None], "the next node delivers it");
 }
 
 #[test]
@@ -155,8 +128,7 @@ fn last_seq(directory: &Path) -> i64 {
 fn sequence_numbers_continue_above_those_of_stored_roles() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
-    let last = LastRole { role: "primary".to_owned(), since: 1, latencies: Latencies::default() };
-    writer.store_last_role("a".to_owned(), 7_000_000, last);
+    writer.store_last_role("a".to_owned(), "primary", 1, 7_000_000);
     drop(writer);
     assert!(last_seq(directory.path()) >= 7_000_000);
 }

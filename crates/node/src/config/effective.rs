@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use vipwatch_core::{AnnouncePlan, NetnsName};
+use vipwatch_core::{AnnouncePlan, DeliveryMode, EventKind, NetnsName};
 use vipwatch_outlets::agent::AgentTrust;
 
-use super::{AgentRule, Config, DeliveryMode, Hook, LogFormat, ReceiverConfig, Rule, Target};
+use super::{AgentRule, Config, Hook, LogFormat, ReceiverConfig, Rule, Target};
 use super::{Upstream, Webhook};
 use crate::discovery::InstanceConfig;
 use crate::notify::post::display_name;
@@ -56,6 +56,8 @@ struct HistorySection {
     transitions: u64,
     #[serde(rename = "keep_megabytes")]
     megabytes: u64,
+    #[serde(rename = "keep_undelivered")]
+    undelivered: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,18 +108,33 @@ struct AgentSection<'c> {
 
 #[derive(Debug, Serialize)]
 struct HookSection<'c> {
+    name: &'c str,
     program: &'c [String],
-    on: &'c [&'static str],
+    on: Vec<&'static str>,
     deadline: String,
     deliver: &'static str,
+    /// `0s`: off.
+    settle: String,
+    retries: u32,
 }
 
 #[derive(Debug, Serialize)]
 struct WebhookSection<'c> {
+    name: &'c str,
     #[serde(flatten)]
     target: TargetSection<'c>,
-    on: &'c [&'static str],
+    on: Vec<&'static str>,
     deliver: &'static str,
+    /// `0s`: off.
+    settle: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<BatchSection>,
+}
+
+#[derive(Debug, Serialize)]
+struct BatchSection {
+    max: usize,
+    wait: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -133,9 +150,12 @@ struct TargetSection<'c> {
 
 #[derive(Debug, Serialize)]
 struct UpstreamSection<'c> {
+    name: &'c str,
     #[serde(flatten)]
     target: TargetSection<'c>,
     interval: String,
+    /// `0s`: off.
+    settle: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -189,6 +209,7 @@ impl Config {
                 days: self.keep.age.as_secs() / 86_400,
                 transitions: self.keep.transitions,
                 megabytes: self.keep.bytes >> 20,
+                undelivered: self.keep.undelivered,
             },
             instance: self.instances.iter().map(|instance| InstanceSection::of(instance)).collect(),
             notify: self.rules.iter().map(RuleSection::of).collect(),
@@ -256,10 +277,13 @@ impl<'c> AgentSection<'c> {
 impl<'c> HookSection<'c> {
     fn of(hook: &'c Hook) -> Self {
         Self {
+            name: &hook.name,
             program: &hook.program,
-            on: &hook.on,
+            on: event_words(&hook.on),
             deadline: span_text(hook.deadline),
             deliver: deliver_word(hook.deliver),
+            settle: span_text(hook.settle),
+            retries: hook.retries,
         }
     }
 }
@@ -267,9 +291,14 @@ impl<'c> HookSection<'c> {
 impl<'c> WebhookSection<'c> {
     fn of(webhook: &'c Webhook) -> Self {
         Self {
+            name: &webhook.name,
             target: TargetSection::of(&webhook.target),
-            on: &webhook.on,
+            on: event_words(&webhook.on),
             deliver: deliver_word(webhook.deliver),
+            settle: span_text(webhook.settle),
+            batch: webhook
+                .batch
+                .map(|batch| BatchSection { max: batch.max, wait: span_text(batch.wait) }),
         }
     }
 }
@@ -287,7 +316,12 @@ impl<'c> TargetSection<'c> {
 
 impl<'c> UpstreamSection<'c> {
     fn of(upstream: &'c Upstream) -> Self {
-        Self { target: TargetSection::of(&upstream.target), interval: span_text(upstream.interval) }
+        Self {
+            name: &upstream.name,
+            target: TargetSection::of(&upstream.target),
+            interval: span_text(upstream.interval),
+            settle: span_text(upstream.settle),
+        }
     }
 }
 
@@ -324,6 +358,10 @@ fn deliver_word(mode: DeliveryMode) -> &'static str {
         DeliveryMode::Latest => "latest",
         DeliveryMode::Every => "every",
     }
+}
+
+fn event_words(events: &[EventKind]) -> Vec<&'static str> {
+    events.iter().map(|event| event.as_str()).collect()
 }
 
 /// A period of time with the largest unit that gives a whole number, as the configuration takes it.

@@ -12,15 +12,13 @@ use vipwatch_outlets::agent::AgentTrust;
 
 use super::document::{SettingErrors, Table, Value};
 use super::sections::absolute;
-use super::targets::hooks_and_webhooks;
-pub use super::targets::{DeliveryMode, Hook, Target, Webhook};
+use super::target_name::TargetNames;
+use super::targets::TargetScope;
+pub use super::targets::{BatchSettings, Hook, Target, Webhook};
 use crate::discovery::{InstanceConfig, Origin};
 
 /// The user that Neutron's packages create.
 const AGENT_USER: &str = "neutron";
-
-/// The values of `on` in a hook or webhook of a rule.
-const ROLES: [&str; 5] = ["primary", "partial", "backup", "fault", "unknown"];
 
 /// The shortest time between two rounds of announcements.
 const MIN_ANNOUNCE_GAP: Duration = Duration::from_millis(10);
@@ -76,7 +74,11 @@ impl Rule {
         patterns.map(glob::Pattern::as_str).filter(|pattern| *pattern != "*").collect()
     }
 
-    pub(super) fn read(mut table: Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Self {
+    pub(super) fn read(
+        mut table: Table<'_, '_>,
+        names: &mut TargetNames,
+        errors: &mut SettingErrors<'_>,
+    ) -> Self {
         let offset = table.offset;
         let errors_before = errors.list.len();
         let patterns = read_patterns(&mut table, errors);
@@ -92,7 +94,7 @@ impl Rule {
         let state_file = table.parsed("state_file", errors, Template::parse);
         let announce = table.take("announce").and_then(|value| read_plan(value, errors));
         let agent = table.take("agent").and_then(|value| AgentRule::read(value, errors));
-        let (hooks, webhooks) = hooks_and_webhooks(&ROLES, &mut table, errors);
+        let (hooks, webhooks) = TargetScope::rule(names).hooks_and_webhooks(&mut table, errors);
         table.finish(errors);
         let has_targets = state_file.is_some()
             || announce.is_some()

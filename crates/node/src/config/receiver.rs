@@ -4,21 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vipwatch_core::debounce::ReportedState;
+use vipwatch_history::DeliverySource;
 use vipwatch_linux::account::{AccountKind, id};
 use vipwatch_linux::listen::SocketOptions;
 
 use super::document::{SettingErrors, Table};
 use super::sections::{absolute, set};
-use super::targets::{Hook, Target, Webhook, hooks_and_webhooks};
-
-/// The states that a monitor can report: the values of `on` in a hook or webhook of the receiver.
-pub const REPORTED_STATES: [&str; 4] = [
-    ReportedState::Primary.as_str(),
-    ReportedState::Backup.as_str(),
-    ReportedState::Fault.as_str(),
-    ReportedState::Unknown.as_str(),
-];
+use super::target_name::{GivenName, TargetNames};
+use super::targets::{Hook, Target, TargetScope, Webhook, parse_limit};
+use crate::notify::post::display_name;
 
 /// Maximum number of connections that wait to be accepted (`listen(2)`): every monitor of a node at once.
 const BACKLOG: i32 = 4096;
@@ -84,10 +78,14 @@ impl AllowedAccounts {
 /// A URL to which the states of many routers are posted in one request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Upstream {
+    /// The name of the target.
+    pub name: String,
     /// The URL and its HTTP settings.
     pub target: Target,
     /// The shortest time between two requests.
     pub interval: Duration,
+    /// How long a state must last before it is posted; zero for no wait.
+    pub settle: Duration,
 }
 
 impl ReceiverConfig {
@@ -117,6 +115,7 @@ impl ReceiverConfig {
     pub(super) fn read(
         mut table: Table<'_, '_>,
         state_path: &Path,
+        names: &mut TargetNames,
         errors: &mut SettingErrors<'_>,
     ) -> Self {
         let mut config = Self::new(state_path);
@@ -137,12 +136,21 @@ impl ReceiverConfig {
         set(&mut config.interval, table.span("interval", errors));
         set(&mut config.has_ipv6_params, table.flag("ipv6_params", errors));
         config.upstream = table.table("upstream", errors).and_then(|mut table| {
+            let (offset, name) = (table.offset, GivenName::read(&mut table, errors));
             let target = Target::read("an upstream", &mut table, errors);
             let interval = table.span("interval", errors).unwrap_or(config.interval);
+            let settle = table.parsed("settle", errors, parse_limit).unwrap_or(Duration::ZERO);
             table.finish(errors);
-            Some(Arc::new(Upstream { target: target?, interval }))
+            let target = target?;
+            let default = display_name(&target.url);
+            let make = |name| {
+                let target = target.clone();
+                Arc::new(Upstream { name, target, interval, settle })
+            };
+            Some(names.name(DeliverySource::Receiver, name, offset, &default, make, errors))
         });
-        (config.hooks, config.webhooks) = hooks_and_webhooks(&REPORTED_STATES, &mut table, errors);
+        (config.hooks, config.webhooks) =
+            TargetScope::receiver(names).hooks_and_webhooks(&mut table, errors);
         table.finish(errors);
         config
     }

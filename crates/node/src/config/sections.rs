@@ -13,6 +13,7 @@ use vipwatch_core::{InstanceId, LinkName, NetnsName};
 use vipwatch_linux::account::{AccountKind, id};
 
 use super::document::{SettingError, SettingErrors, Table, span, syntax_message};
+use super::target_name::TargetNames;
 use super::{Config, Listen, LogFormat, ReceiverConfig, Rule};
 use crate::discovery::{InstanceConfig, Origin};
 
@@ -46,11 +47,12 @@ impl Config {
         for table in root.table_array("instance", &mut errors) {
             config.read_instance(file, table, &mut errors);
         }
+        let mut names = TargetNames::default();
         for table in root.table_array("notify", &mut errors) {
-            config.rules.push(Rule::read(table, &mut errors));
+            config.rules.push(Rule::read(table, &mut names, &mut errors));
         }
         if let Some(table) = root.table("receiver", &mut errors) {
-            config.read_receiver(table, &mut errors);
+            config.read_receiver(table, &mut names, &mut errors);
         }
         root.finish(&mut errors);
         // Errors that follow from a syntax error would only mislead.
@@ -119,6 +121,8 @@ impl Config {
         set(&mut self.keep.transitions, transitions);
         let megabytes = table.number("keep_megabytes", 1, 1 << 30, errors);
         set(&mut self.keep.bytes, megabytes.map(|count| count << 20));
+        let undelivered = table.number("keep_undelivered", 0, u64::MAX, errors);
+        set(&mut self.keep.undelivered, undelivered);
         table.finish(errors);
     }
 
@@ -162,9 +166,14 @@ impl Config {
         self.instances.push(Arc::new(InstanceConfig { id, origin, netns, file, vrrp }));
     }
 
-    fn read_receiver(&mut self, table: Table<'_, '_>, errors: &mut SettingErrors<'_>) {
+    fn read_receiver(
+        &mut self,
+        table: Table<'_, '_>,
+        names: &mut TargetNames,
+        errors: &mut SettingErrors<'_>,
+    ) {
         let offset = table.offset;
-        let receiver = ReceiverConfig::read(table, &self.locations.neutron, errors);
+        let receiver = ReceiverConfig::read(table, &self.locations.neutron, names, errors);
         if receiver.socket == self.socket {
             let text = "receiver.socket and node.socket are the same path; monitors need a socket of \
                         their own";

@@ -8,10 +8,15 @@ use std::time::Duration;
 
 use ureq::http::Uri;
 
+use vipwatch_core::{DeliveryMode, EventKind};
+use vipwatch_history::DeliverySource;
+
+use super::Upstream;
 use super::credentials::{has_credentials, is_readable_in_transit};
 use super::document::{SettingErrors, Table, span};
 use super::sections::absolute;
-use crate::notify::post::ca_bundle;
+use super::target_name::{GivenName, TargetNames};
+use crate::notify::post::{ca_bundle, display_name};
 
 /// Default time limit of a hook.
 const HOOK_DEADLINE: Duration = Duration::from_secs(10);
@@ -19,37 +24,89 @@ const HOOK_DEADLINE: Duration = Duration::from_secs(10);
 /// Default time limit of one HTTP request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What happens to a notification that waits when its instance changes again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeliveryMode {
-    /// The newer notification replaces it.
-    Latest,
-    /// Every notification is delivered, in order.
-    Every,
-}
+/// Defaults of `batch`.
+const BATCH_MAX: usize = 100;
+const BATCH_WAIT: Duration = Duration::from_millis(200);
 
 /// A program to run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hook {
+    /// The name of the target.
+    pub name: String,
     /// The program and its arguments; never empty.
     pub program: Vec<String>,
-    /// The roles for which it runs.
-    pub on: Vec<&'static str>,
+    /// The events for which it runs.
+    pub on: Vec<EventKind>,
     /// The time after which the process is killed.
     pub deadline: Duration,
     /// What happens to notifications that wait.
     pub deliver: DeliveryMode,
+    /// How long a role must last before the program runs; zero for no wait.
+    pub settle: Duration,
+    /// How often the program runs again after it has failed.
+    pub retries: u32,
 }
 
 /// A URL to post to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Webhook {
+    /// The name of the target.
+    pub name: String,
     /// The URL and its HTTP settings.
     pub target: Target,
-    /// The roles that are posted.
-    pub on: Vec<&'static str>,
+    /// The events that are posted.
+    pub on: Vec<EventKind>,
     /// What happens to notifications that wait.
     pub deliver: DeliveryMode,
+    /// How long a role must last before it is posted; zero for no wait.
+    pub settle: Duration,
+    /// The number of notifications in one request; `None` for one notification in each request.
+    pub batch: Option<BatchSettings>,
+}
+
+/// One request for many notifications.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchSettings {
+    /// Maximum number of notifications in one request.
+    pub max: usize,
+    /// How long the first notification waits for others.
+    pub wait: Duration,
+}
+
+/// A target of any kind, for comparisons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ConfiguredTarget {
+    Hook(Arc<Hook>),
+    Webhook(Arc<Webhook>),
+    Upstream(Arc<Upstream>),
+}
+
+impl ConfiguredTarget {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Hook(hook) => &hook.name,
+            Self::Webhook(webhook) => &webhook.name,
+            Self::Upstream(upstream) => &upstream.name,
+        }
+    }
+}
+
+impl From<Arc<Hook>> for ConfiguredTarget {
+    fn from(hook: Arc<Hook>) -> Self {
+        Self::Hook(hook)
+    }
+}
+
+impl From<Arc<Webhook>> for ConfiguredTarget {
+    fn from(webhook: Arc<Webhook>) -> Self {
+        Self::Webhook(webhook)
+    }
+}
+
+impl From<Arc<Upstream>> for ConfiguredTarget {
+    fn from(upstream: Arc<Upstream>) -> Self {
+        Self::Upstream(upstream)
+    }
 }
 
 /// A URL with its HTTP settings.
@@ -67,63 +124,58 @@ pub struct Target {
     pub has_credentials: bool,
 }
 
-/// Reads the `hook` and `webhook` tables of `table`. `roles` are the valid values of `on`.
-pub(super) fn hooks_and_webhooks(
-    roles: &[&'static str],
-    table: &mut Table<'_, '_>,
-    errors: &mut SettingErrors<'_>,
-) -> (Vec<Arc<Hook>>, Vec<Arc<Webhook>>) {
-    let hooks = table.tables("hook", errors).into_iter();
-    let hooks = hooks.filter_map(|table| Hook::read(table, roles, errors)).map(Arc::new).collect();
-    let webhooks = table.tables("webhook", errors).into_iter();
-    let webhooks =
-        webhooks.filter_map(|table| Webhook::read(table, roles, errors)).map(Arc::new).collect();
-    (hooks, webhooks)
+/// What the targets of a rule, or of the receiver, have in common.
+pub(super) struct TargetScope<'n> {
+    pub(super) source: DeliverySource,
+    /// The valid values of `on`.
+    pub(super) events: &'static [EventKind],
+    /// The events without the key `on`.
+    pub(super) default_events: &'static [EventKind],
+    pub(super) names: &'n mut TargetNames,
 }
 
-/// Reads `on`: a selection of `roles`; all of them without the key.
-fn read_on(
-    roles: &[&'static str],
-    table: &mut Table<'_, '_>,
-    errors: &mut SettingErrors<'_>,
-) -> Vec<&'static str> {
-    let Some(texts) = table.texts("on", errors) else { return roles.to_vec() };
-    let mut selected = Vec::new();
-    for (offset, text) in texts {
-        match roles.iter().find(|role| **role == text) {
-            Some(role) => selected.push(*role),
-            None => errors.add(offset, format!("{text:?} is not one of {}", roles.join(", "))),
-        }
+/// The values of `on` in a hook or webhook of a rule. Findings are sent only where `on` names them.
+const EVENTS_OF_RULE: [EventKind; 7] = {
+    let [primary, partial, backup, fault, unknown, removed] = EventKind::OF_INSTANCE;
+    [primary, partial, backup, fault, unknown, removed, EventKind::Finding]
+};
+
+impl<'n> TargetScope<'n> {
+    pub(super) fn rule(names: &'n mut TargetNames) -> Self {
+        let default_events = &EventKind::OF_INSTANCE;
+        Self { source: DeliverySource::Node, events: &EVENTS_OF_RULE, default_events, names }
     }
-    selected
-}
 
-fn read_deliver(table: &mut Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Option<DeliveryMode> {
-    table.parsed("deliver", errors, |word| match word {
-        "latest" => Ok(DeliveryMode::Latest),
-        "every" => Ok(DeliveryMode::Every),
-        _ => Err(format!("it is \"latest\" or \"every\", not {word:?}")),
-    })
-}
+    pub(super) fn receiver(names: &'n mut TargetNames) -> Self {
+        let events = &EventKind::OF_REPORT;
+        Self { source: DeliverySource::Receiver, events, default_events: events, names }
+    }
 
-/// Parses a time limit of 1 ms to 10 minutes.
-fn parse_limit(text: &str) -> Result<Duration, String> {
-    let limit = span(text)?;
-    let is_valid = (Duration::from_millis(1)..=Duration::from_mins(10)).contains(&limit);
-    is_valid.then_some(limit).ok_or_else(|| "it is 1ms to 10m".to_owned())
-}
-
-impl Hook {
-    fn read(
-        mut table: Table<'_, '_>,
-        roles: &[&'static str],
+    /// Reads the `hook` and `webhook` tables of `table`.
+    pub(super) fn hooks_and_webhooks(
+        &mut self,
+        table: &mut Table<'_, '_>,
         errors: &mut SettingErrors<'_>,
-    ) -> Option<Self> {
+    ) -> (Vec<Arc<Hook>>, Vec<Arc<Webhook>>) {
+        let hooks = table.tables("hook", errors).into_iter();
+        let hooks = hooks.filter_map(|table| self.read_hook(table, errors)).collect();
+        let webhooks = table.tables("webhook", errors).into_iter();
+        let webhooks = webhooks.filter_map(|table| self.read_webhook(table, errors)).collect();
+        (hooks, webhooks)
+    }
+
+    fn read_hook(
+        &mut self,
+        mut table: Table<'_, '_>,
+        errors: &mut SettingErrors<'_>,
+    ) -> Option<Arc<Hook>> {
         let offset = table.offset;
+        let name = GivenName::read(&mut table, errors);
         let program = table.texts("program", errors);
-        let on = read_on(roles, &mut table, errors);
+        let on = self.read_on(&mut table, errors);
         let deadline = table.parsed("deadline", errors, parse_limit).unwrap_or(HOOK_DEADLINE);
-        let deliver = read_deliver(&mut table, errors).unwrap_or(DeliveryMode::Every);
+        let (deliver, settle) = read_delivery(DeliveryMode::Every, &mut table, errors);
+        let retries = table.number("retries", 0, 1000, errors).unwrap_or(0);
         table.finish(errors);
         let program = program.unwrap_or_default();
         let Some((program_offset, first)) = program.first() else {
@@ -135,22 +187,93 @@ impl Hook {
             return None;
         }
         let program: Vec<String> = program.into_iter().map(|(_, word)| word.to_owned()).collect();
-        Some(Self { program, on, deadline, deliver })
+        let default = program.join(" ");
+        let make = |name| {
+            let (program, on) = (program.clone(), on.clone());
+            let retries = u32::try_from(retries).unwrap_or(0);
+            Arc::new(Hook { name, program, on, deadline, deliver, settle, retries })
+        };
+        Some(self.names.name(self.source, name, offset, &default, make, errors))
+    }
+
+    fn read_webhook(
+        &mut self,
+        mut table: Table<'_, '_>,
+        errors: &mut SettingErrors<'_>,
+    ) -> Option<Arc<Webhook>> {
+        let offset = table.offset;
+        let name = GivenName::read(&mut table, errors);
+        let target = Target::read("a webhook", &mut table, errors);
+        let on = self.read_on(&mut table, errors);
+        let (deliver, settle) = read_delivery(DeliveryMode::Latest, &mut table, errors);
+        let batch = table.table("batch", errors).map(|table| BatchSettings::read(table, errors));
+        table.finish(errors);
+        let target = target?;
+        let default = display_name(&target.url);
+        let make = |name| {
+            let (target, on) = (target.clone(), on.clone());
+            Arc::new(Webhook { name, target, on, deliver, settle, batch })
+        };
+        Some(self.names.name(self.source, name, offset, &default, make, errors))
+    }
+
+    /// Reads `on`: a selection of the events.
+    fn read_on(&self, table: &mut Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Vec<EventKind> {
+        let Some(texts) = table.texts("on", errors) else { return self.default_events.to_vec() };
+        let mut selected = Vec::new();
+        for (offset, text) in texts {
+            let kind = EventKind::from_word(text).filter(|kind| self.events.contains(kind));
+            if kind.is_none() {
+                let words: Vec<&str> = self.events.iter().map(|kind| kind.as_str()).collect();
+                errors.add(offset, format!("{text:?} is not one of {}", words.join(", ")));
+            }
+            selected.extend(kind);
+        }
+        selected
     }
 }
 
-impl Webhook {
-    fn read(
-        mut table: Table<'_, '_>,
-        roles: &[&'static str],
-        errors: &mut SettingErrors<'_>,
-    ) -> Option<Self> {
-        let target = Target::read("a webhook", &mut table, errors);
-        let on = read_on(roles, &mut table, errors);
-        let deliver = read_deliver(&mut table, errors).unwrap_or(DeliveryMode::Latest);
+/// Reads `deliver`, with its default, and `settle`.
+fn read_delivery(
+    default: DeliveryMode,
+    table: &mut Table<'_, '_>,
+    errors: &mut SettingErrors<'_>,
+) -> (DeliveryMode, Duration) {
+    let deliver = table.parsed("deliver", errors, |word| match word {
+        "latest" => Ok(DeliveryMode::Latest),
+        "every" => Ok(DeliveryMode::Every),
+        _ => Err(format!("it is \"latest\" or \"every\", not {word:?}")),
+    });
+    let deliver = deliver.unwrap_or(default);
+    let settle = table.parsed("settle", errors, |text| {
+        let settle = parse_limit(text)?;
+        match deliver {
+            DeliveryMode::Latest => Ok(settle),
+            DeliveryMode::Every => Err("it needs deliver = \"latest\"".to_owned()),
+        }
+    });
+    (deliver, settle.unwrap_or(Duration::ZERO))
+}
+
+impl BatchSettings {
+    fn read(mut table: Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Self {
+        let max = table.number("max", 1, 10_000, errors);
+        let wait = table.parsed("wait", errors, |text| {
+            let wait = span(text)?;
+            let is_valid = wait <= Duration::from_mins(1);
+            is_valid.then_some(wait).ok_or_else(|| "it is at most 1m".to_owned())
+        });
         table.finish(errors);
-        Some(Self { target: target?, on, deliver })
+        let max = max.and_then(|max| usize::try_from(max).ok());
+        Self { max: max.unwrap_or(BATCH_MAX), wait: wait.unwrap_or(BATCH_WAIT) }
     }
+}
+
+/// Parses a time limit of 1 ms to 10 minutes.
+pub(super) fn parse_limit(text: &str) -> Result<Duration, String> {
+    let limit = span(text)?;
+    let is_valid = (Duration::from_millis(1)..=Duration::from_mins(10)).contains(&limit);
+    is_valid.then_some(limit).ok_or_else(|| "it is 1ms to 10m".to_owned())
 }
 
 impl Target {

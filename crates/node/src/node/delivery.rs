@@ -2,35 +2,38 @@
 
 use std::sync::atomic::Ordering;
 
+use vipwatch_core::Conclusion;
+use vipwatch_history::Stage;
+
 use super::Node;
-use crate::notify::outlet::DeliveryReport;
+use crate::notify::notification::DeliveryReport;
 
 impl Node {
-    /// Records that a target received a notification, or why it did not.
+    /// Records that a target received a notification, or why it did not. The queue of a hook or webhook has logged it.
     pub(super) fn record_delivery(&mut self, report: &DeliveryReport) {
-        let DeliveryReport { instance, seq, stage, target, outcome, is_final, .. } = report;
-        let stage_word = stage.word();
-        if !self.notifier.is_awaited(report) {
-            let error = outcome.as_ref().err();
-            tracing::info!(%instance, seq, stage = stage_word, target, error, "delivery to a removed target ended");
-            return;
-        }
-        let is_complete = *is_final && self.notifier.conclude(report);
+        let DeliveryReport { instance, seq, stage, target, outcome, conclusion, .. } = report;
         if self.store.entry(instance).is_none() {
             return;
         }
+        let is_of_queue = matches!(stage, Stage::Hook | Stage::Webhook);
         match outcome {
             Ok(()) => {
-                tracing::debug!(%instance, seq, stage = stage_word, target, "delivered");
+                let is_delivered = *conclusion == Some(Conclusion::Delivered);
+                let is_complete =
+                    is_delivered && self.outlets.is_stage_delivered(instance, *stage, *seq);
                 self.record_success(report, is_complete);
+                if !is_delivered {
+                    return;
+                }
             }
             // An empty text: the same failure as at the last attempt, which is recorded already.
             Err(error) if error.is_empty() => return,
             Err(error) => {
-                let will_retry = !*is_final;
-                tracing::warn!(%instance, seq, stage = stage_word, target, error, will_retry, "delivery failed");
+                if !is_of_queue {
+                    let stage = stage.word();
+                    tracing::warn!(%instance, seq, stage, target, error, "delivery failed");
+                }
                 self.store.counters.outlet_failures.fetch_add(1, Ordering::Relaxed);
-                self.history.clear_latency(*seq, *stage);
                 self.store.amend(instance, |entry| {
                     entry.failures.insert((*stage, target.clone()), error.clone());
                 });

@@ -4,6 +4,7 @@
 //! numbers is the order in which clients receive the events.
 
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use vipwatch_api::{FindingItem, FindingState};
@@ -14,7 +15,7 @@ use vipwatch_linux::clock;
 use super::Node;
 use crate::audit::FindingChange;
 use crate::event::{audit_finding, health_finding};
-use crate::notify::outlet::DeliveryReport;
+use crate::notify::notification::{DeliveryReport, FindingNotification, Notification};
 use crate::transition::{Transition, millis};
 
 impl Node {
@@ -28,7 +29,7 @@ impl Node {
     pub(super) fn publish_transition_event(&self, transition: &Transition, latencies: &Latencies) {
         let Transition { seq, instance, .. } = transition;
         self.store.events.publish(*seq, "transition", Some(&instance.id), || {
-            let stages = self.notifier.expected(transition);
+            let stages = self.outlets.expected(transition);
             to_json(&self.identity.transition(transition, latencies, &stages))
         });
     }
@@ -76,8 +77,12 @@ impl Node {
         let until = self.silences.until(instance, SystemTime::now());
         item.silenced_until = until.map(crate::event::time);
         let seq = self.next_seq();
-        let body = to_json(&self.identity.finding(seq, state, item));
-        self.publish_recorded("finding", instance, body);
+        let event = self.identity.finding(seq, state, item);
+        self.publish_recorded("finding", instance, to_json(&event));
+        let (instance, read_at) = (instance.cloned(), clock::now());
+        let finding: Arc<dyn Notification> =
+            Arc::new(FindingNotification { event, instance, read_at });
+        self.notifier.deliver_finding(&finding);
     }
 
     /// Records the event with the last sequence number, and sends it to the clients.
@@ -104,10 +109,11 @@ impl Node {
         let is_changed = self.silences.take_changes();
         if is_changed || !ended.is_empty() {
             self.history.store_silences(self.silences.rows());
+            self.notifier.silences_changed();
         }
     }
 }
 
-fn to_json(document: &impl serde::Serialize) -> String {
+pub(super) fn to_json(document: &impl serde::Serialize) -> String {
     serde_json::to_string(document).unwrap_or_default()
 }

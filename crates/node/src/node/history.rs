@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use vipwatch_core::RoleKind;
-use vipwatch_history::{LastRole, Latencies, OpenedHistory, Stage};
+use vipwatch_core::{Cause, RoleKind};
+use vipwatch_history::{LastRole, OpenedHistory};
 
 use super::{Node, state_dir};
-use crate::state::{HealthTopic, InstanceEntry, StateStore};
+use crate::state::{HealthTopic, StateStore};
 use crate::transition::{millis, time_from_millis, time_text};
 
 /// What the last run stored about one instance.
@@ -18,8 +18,12 @@ pub(super) struct LastRunRole {
     pub(super) kind: RoleKind,
     /// When the instance took this role.
     pub(super) since: SystemTime,
-    /// Has a value for each stage that was delivered.
-    pub(super) latencies: Latencies,
+    /// The sequence number of the transition.
+    pub(super) seq: i64,
+    /// The role before; `None` if it was not known, or is not stored any more.
+    pub(super) from: Option<RoleKind>,
+    /// The cause of the transition; `Start` if it is not stored any more.
+    pub(super) cause: Cause,
 }
 
 /// Turns the stored words into roles. A row with an unknown word is ignored.
@@ -27,7 +31,9 @@ pub(super) fn last_run(rows: BTreeMap<String, LastRole>) -> BTreeMap<String, Las
     let roles = rows.into_iter().filter_map(|(id, row)| {
         let kind = RoleKind::from_word(&row.role)?;
         let since = time_from_millis(row.since);
-        Some((id, LastRunRole { kind, since, latencies: row.latencies }))
+        let from = row.from.as_deref().and_then(RoleKind::from_word);
+        let cause = row.cause.as_deref().and_then(Cause::from_word).unwrap_or(Cause::Start);
+        Some((id, LastRunRole { kind, since, seq: row.seq, from, cause }))
     });
     roles.collect()
 }
@@ -57,34 +63,24 @@ impl Node {
             }
             _ => {}
         }
-        let problem = error.map(|error| format!("it cannot be written: {error}"));
+        let problem = error
+            .map(|error| format!("it cannot be written, and deliveries are not durable: {error}"));
         self.store.set_health(HealthTopic::History, problem);
         if self.history.take_outdated() {
             self.restate();
         }
     }
 
-    /// Writes the current state of every instance, because the history has lost transitions or begins with an
-    /// empty file. Otherwise the next run would compare with an old state, and repeat or omit deliveries.
+    /// Writes the current state of every instance and of every target, because the history has lost transitions or
+    /// begins with an empty file. Otherwise the next run would compare with an old state, and repeat or omit
+    /// deliveries.
     fn restate(&self) {
-        self.history.store_silences(self.silences.rows());
         for (id, entry) in &self.store.view().entries {
-            let role = entry.role.as_str().to_owned();
-            let mut latencies = entry.latencies;
-            for stage in [Stage::Hook, Stage::Webhook] {
-                if is_concluded(entry, stage) {
-                    latencies.set(stage, latencies.of(stage).unwrap_or(0));
-                }
-            }
-            let last = LastRole { role, since: millis(entry.since), latencies };
-            self.history.store_last_role(id.to_string(), entry.seq, last);
+            let (role, since) = (entry.role.as_str(), millis(entry.since));
+            self.history.store_last_role(id.to_string(), role, since, entry.seq);
         }
+        self.notifier.store_again();
     }
-}
-
-/// Whether no delivery is pending: the stage has delivered, or there was nothing to notify.
-fn is_concluded(entry: &InstanceEntry, stage: Stage) -> bool {
-    !entry.must_notify || entry.latencies.of(stage).is_some()
 }
 
 /// Logs the state of the history when it was opened, and puts a failure into the published state.
@@ -99,7 +95,10 @@ pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore) {
         let last_seen = time_text(killed);
         tracing::warn!(last_seen, "the last run was killed; changes since then are not recorded");
     }
-    let problem = opened.open_error.as_ref().map(|error| format!("it cannot be opened: {error}"));
+    let problem = opened
+        .open_error
+        .as_ref()
+        .map(|error| format!("it cannot be opened, and deliveries are not durable: {error}"));
     store.set_health(HealthTopic::History, problem);
 }
 
@@ -120,12 +119,15 @@ mod tests {
         let row = |role: &str| LastRole {
             role: role.to_owned(),
             since: 5_000,
-            latencies: Latencies::default(),
+            seq: 7,
+            from: Some("backup".to_owned()),
+            cause: Some("address".to_owned()),
         };
         let rows = [("a", row("primary")), ("b", row("leader"))];
         let roles = last_run(rows.map(|(id, row)| (id.to_owned(), row)).into());
         let ids: Vec<&str> = roles.keys().map(String::as_str).collect();
         assert_eq!((ids, roles["a"].kind), (vec!["a"], RoleKind::Primary));
+        assert_eq!((roles["a"].from, roles["a"].cause), (Some(RoleKind::Backup), Cause::Address));
         assert_eq!(millis(roles["a"].since), 5_000);
     }
 }

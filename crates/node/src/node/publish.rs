@@ -12,14 +12,15 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_core::audit::AgentKnowledge;
-use vipwatch_core::reconcile::{ObservedRole, StoredRole, reconcile};
+use vipwatch_core::reconcile::{ObservedRole, Reconciled, StoredRole, reconcile};
 use vipwatch_core::{Cause, InstanceId, Moment, RoleKind};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 
 use super::Node;
+use super::history::LastRunRole;
 use crate::discovery::{ConfigProblem, InstanceConfig};
-use crate::notify::notifier::{PublishResult, ReconfiguredInstance};
+use crate::notify::instance_outlets::{DeliveryReason, PublishResult};
 use crate::state::InstanceEntry;
 use crate::transition::Transition;
 use crate::watch::follower::FollowerUpdate;
@@ -40,7 +41,7 @@ impl Node {
             self.publish_instances(instances);
         }
         if update.has_agent_sockets {
-            self.notifier.retry_agents();
+            self.outlets.retry_agents();
         }
         for change in update.changes {
             self.publish_change(change, at, read_at);
@@ -75,8 +76,8 @@ impl Node {
             let view = self.store.view();
             view.entries.keys().filter(|id| !by_id.contains_key(id)).cloned().collect()
         };
-        for id in &removed {
-            tracing::info!(instance = %id, "instance removed");
+        for id in removed {
+            self.remove_instance(&id);
         }
         self.store.update(|view| {
             view.entries.retain(|id, _| by_id.contains_key(id));
@@ -88,14 +89,14 @@ impl Node {
                 }
             }
         });
-        let reconfigured = self.notifier.follow(instances);
+        let reconfigured = self.outlets.follow(instances);
         self.notify_current_roles(&reconfigured);
+        self.history.set_targets(self.notifier.stored_targets());
     }
 
     /// Notifies new targets of the current role, which has not changed.
-    fn notify_current_roles(&mut self, reconfigured: &[ReconfiguredInstance]) {
-        for reconfigured in reconfigured {
-            let id = &reconfigured.id;
+    fn notify_current_roles(&mut self, reconfigured: &[InstanceId]) {
+        for id in reconfigured {
             let Some(entry) = self.store.entry(id) else { continue };
             let transition = Arc::new(Transition {
                 seq: entry.seq,
@@ -104,20 +105,15 @@ impl Node {
                 instance: Arc::clone(&entry.instance),
                 from: None,
                 to: entry.role.clone(),
-                cause: Cause::Start,
-                must_notify: false,
+                cause: entry.cause,
             });
-            let PublishResult { reports, superseded, .. } =
-                self.notifier.deliver_current(&transition, reconfigured, &entry.failures);
-            self.store.counters.superseded.fetch_add(superseded as u64, Ordering::Relaxed);
-            let stages = self.notifier.stages(id);
-            let notifier = &self.notifier;
+            let PublishResult { reports, .. } =
+                self.outlets.deliver(&transition, DeliveryReason::Reload);
+            let stages = self.outlets.stages(id);
+            let outlets = &self.outlets;
             self.store.amend(id, |entry| {
                 // A failure stays known while its delivery goes on, so that it is not reported twice.
-                let seq = entry.seq;
-                entry
-                    .failures
-                    .retain(|(stage, target), _| notifier.is_outstanding(id, *stage, seq, target));
+                entry.failures.retain(|(stage, target), _| outlets.is_failing(id, *stage, target));
                 entry.agent = stages.contains(&Stage::Agent).then(AgentKnowledge::default);
                 entry.stages = stages;
             });
@@ -131,8 +127,13 @@ impl Node {
     fn publish_change(&mut self, change: RoleChange, at: SystemTime, read_at: Moment) {
         let known = self.store.entry(&change.instance.id);
         let observed = ObservedRole { from: change.from.as_ref(), to: &change.to, at };
-        let stored = self.stored_role(&change);
+        let is_first = change.from.is_none();
+        let last = self.last_run.remove(change.instance.id.as_str()).filter(|_| is_first);
+        let stored = last.map(|last| StoredRole { kind: last.kind, since: last.since });
         let reconciled = reconcile(&observed, stored, known.as_ref().map(|known| known.since));
+        if let (Reconciled::Unchanged { since }, Some(last)) = (reconciled, last) {
+            return self.resume_instance(change, &last, since, read_at);
+        }
         let addresses = change.addresses;
         let transition = Arc::new(Transition {
             seq: self.next_seq(),
@@ -142,9 +143,10 @@ impl Node {
             from: reconciled.previous(),
             to: change.to,
             cause: change.cause,
-            must_notify: reconciled.must_notify(),
         });
-        let PublishResult { latencies, reports, superseded } = self.notifier.deliver(&transition);
+        let reason =
+            if is_first { DeliveryReason::ChangeWhileStopped } else { DeliveryReason::Change };
+        let PublishResult { latencies, reports } = self.outlets.deliver(&transition, reason);
         self.history.record(transition.record(), latencies);
         let entry = self.entry(&transition, known.as_deref());
         let since = reconciled.since();
@@ -152,7 +154,6 @@ impl Node {
         self.publish_transition_event(&transition, &latencies);
         let counters = &self.store.counters;
         counters.transitions.fetch_add(1, Ordering::Relaxed);
-        counters.superseded.fetch_add(superseded as u64, Ordering::Relaxed);
         if transition.cause == Cause::Audit {
             counters.audit_corrections.fetch_add(1, Ordering::Relaxed);
         }
@@ -163,20 +164,40 @@ impl Node {
         self.audit_worker.instance_changed(&transition.instance.id);
     }
 
-    /// The role that the last run stored, for the first role that this run reads.
-    fn stored_role(&mut self, change: &RoleChange) -> Option<StoredRole> {
-        if change.from.is_some() {
-            return None;
+    /// Publishes an instance with the role that it had in the last run. There is no new transition: state file and
+    /// agent get the role again, and targets that have not received the last transition receive it under its own
+    /// sequence number.
+    fn resume_instance(
+        &mut self,
+        change: RoleChange,
+        last: &LastRunRole,
+        since: SystemTime,
+        read_at: Moment,
+    ) {
+        let addresses = change.addresses;
+        let transition = Arc::new(Transition {
+            seq: last.seq,
+            at: since,
+            read_at,
+            instance: change.instance,
+            from: last.from,
+            to: change.to,
+            cause: last.cause,
+        });
+        let PublishResult { latencies, reports } =
+            self.outlets.deliver(&transition, DeliveryReason::Restart);
+        let entry = self.entry(&transition, None);
+        self.store.insert(InstanceEntry { addresses, since, latencies, ..entry });
+        log_transition(&transition);
+        for report in &reports {
+            self.record_delivery(report);
         }
-        let id = &change.instance.id;
-        let last = self.last_run.remove(id.as_str())?;
-        let is_delivered = self.notifier.is_delivered(id, last.kind, &last.latencies);
-        Some(StoredRole { kind: last.kind, since: last.since, is_delivered })
+        self.audit_worker.instance_changed(&transition.instance.id);
     }
 
     /// The entry for the published state after a transition. `known` is the entry before.
     fn entry(&self, transition: &Transition, known: Option<&InstanceEntry>) -> InstanceEntry {
-        let stages = self.notifier.stages(&transition.instance.id);
+        let stages = self.outlets.stages(&transition.instance.id);
         let agent = known.and_then(|known| known.agent.clone());
         let instance = Arc::clone(&transition.instance);
         InstanceEntry {
@@ -186,7 +207,6 @@ impl Node {
             failures: known.map(|known| known.failures.clone()).unwrap_or_default(),
             agent: stages.contains(&Stage::Agent).then(|| agent.unwrap_or_default()),
             stages,
-            must_notify: transition.must_notify,
             // Not current any more, but it has the age of findings that persist.
             audit: known.and_then(|known| known.audit.clone()),
             ..InstanceEntry::new(instance, transition.to.clone(), Arc::from([]))

@@ -1,8 +1,6 @@
 //! A reload applies another configuration while the node runs. Instances that stay configured keep their role
 //! and their pending deliveries.
 
-use std::sync::Arc;
-
 use vipwatch_core::ErrorChain;
 use vipwatch_linux::clock;
 use vipwatch_receiver::ListenSource;
@@ -45,7 +43,7 @@ impl Node {
                 tracing::warn!(key, "this setting changes only after a restart");
             }
         }
-        if let Err(error) = self.notifier.configure(config.rules.clone()) {
+        if let Err(error) = self.outlets.configure(config.rules.clone()) {
             tracing::error!(%error, "cannot start the announcement worker");
         }
         self.apply_receiver(config.receiver.as_ref(), ListenSource::New);
@@ -95,6 +93,7 @@ impl Node {
             tracing::error!(error, "cannot apply [receiver] of the configuration");
         }
         self.store.set_health(HealthTopic::Receiver, error);
+        self.history.set_targets(self.notifier.stored_targets());
     }
 
     /// From now on, monitors report to `receiver`, or to no receiver. The previous one shuts down on a thread
@@ -126,8 +125,8 @@ impl Node {
     fn service_context(&self) -> ServiceContext {
         ServiceContext {
             state_dir: self.config.state_dir.clone(),
-            node: Arc::clone(&self.name),
-            hooks_at_once: self.config.hooks_at_once,
+            notifier: self.notifier.clone(),
+            history: None,
         }
     }
 }

@@ -16,10 +16,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::snapshot::AddressFacts;
 use vipwatch_core::{
-    AnnouncePlan, ErrorChain, InstanceId, Moment, NeutronState, Observation, Snapshot,
+    AnnouncePlan, Conclusion, ErrorChain, InstanceId, Moment, NeutronState, Observation, Snapshot,
     SnapshotReason,
 };
-use vipwatch_history::Stage;
+use vipwatch_history::{ConcludedRow, DeliveryKey, DeliverySource, DeliveryStore, Stage};
 use vipwatch_linux::clock;
 use vipwatch_linux::netns::visit;
 use vipwatch_linux::netns_query::NetnsQuery;
@@ -27,7 +27,8 @@ use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 use vipwatch_outlets::announce::{AnnounceNote, AnnounceTrigger, Announcer};
 
-use super::outlet::{DeliveryReport, ReportQueue};
+use super::ANNOUNCE;
+use super::notification::{DeliveryReport, ReportQueue};
 use crate::transition::Transition;
 
 /// When further snapshots of the namespace are taken, counted from the start of the announcement.
@@ -59,10 +60,11 @@ pub(crate) struct AnnounceHandle {
 }
 
 impl AnnounceHandle {
-    /// Starts the thread, which adds its reports to `reports`.
-    pub(crate) fn start(reports: ReportQueue) -> io::Result<Self> {
+    /// Starts the thread, which adds its reports to `reports`, and stores completed announcements in `deliveries`.
+    pub(crate) fn start(reports: ReportQueue, deliveries: DeliveryStore) -> io::Result<Self> {
         let orders = WakeQueue::newest_per_key()?;
-        let worker = AnnounceWorker { orders: orders.clone(), reports, running: BTreeMap::new() };
+        let running = BTreeMap::new();
+        let worker = AnnounceWorker { orders: orders.clone(), reports, deliveries, running };
         spawn_worker("announce", move |heartbeat| worker.run(heartbeat))?;
         Ok(Self { orders })
     }
@@ -95,6 +97,8 @@ struct Running {
     snapshots_taken: usize,
     /// Whether the first result was reported; later results are only logged.
     is_reported: bool,
+    /// Whether at least one packet was sent.
+    has_sent: bool,
 }
 
 impl Running {
@@ -130,6 +134,7 @@ impl Running {
 struct AnnounceWorker {
     orders: AnnounceQueue,
     reports: ReportQueue,
+    deliveries: DeliveryStore,
     running: BTreeMap<InstanceId, Running>,
 }
 
@@ -163,9 +168,15 @@ impl AnnounceWorker {
             Ok(Err(error)) => return self.report(&transition, Err(error)),
             Err(error) => return self.report(&transition, Err(ErrorChain(&error).to_string())),
         };
-        let (began, is_reported) = (clock::now(), false);
-        let mut running =
-            Running { transition, announcer, query, began, snapshots_taken: 0, is_reported };
+        let mut running = Running {
+            transition,
+            announcer,
+            query,
+            began: clock::now(),
+            snapshots_taken: 0,
+            is_reported: false,
+            has_sent: false,
+        };
         if let Err(error) = running.take_snapshot() {
             return self.report(&running.transition, Err(error));
         }
@@ -207,8 +218,9 @@ impl AnnounceWorker {
         let best = outcomes.iter().find(|outcome| outcome.is_ok()).or(outcomes.first());
         let is_news = !running.is_reported;
         running.is_reported |= best.is_some();
-        if running.due().is_none() {
-            self.running.remove(id);
+        running.has_sent |= best.is_some_and(Result::is_ok);
+        if running.due().is_none() && self.running.remove(id).is_some_and(|ended| ended.has_sent) {
+            self.store_completed(&transition);
         }
         if let Some(outcome) = best.filter(|_| is_news) {
             self.report(&transition, outcome.clone());
@@ -225,8 +237,26 @@ impl AnnounceWorker {
         let _ = poll(&mut polled, Timespec::try_from(limit).ok().as_ref());
     }
 
+    /// Stores that all rounds were sent: the next run does not repeat them while the role is the same.
+    fn store_completed(&self, transition: &Transition) {
+        let key = DeliveryKey {
+            target: ANNOUNCE.into(),
+            source: DeliverySource::Node,
+            instance: transition.instance.id.to_string(),
+        };
+        let row = ConcludedRow {
+            seq: transition.seq,
+            outcome: Conclusion::Delivered.as_str(),
+            role: Some(transition.to.as_str()),
+            reported_missed: 0,
+        };
+        self.deliveries.record(key, row);
+    }
+
     fn report(&self, transition: &Transition, outcome: Result<(), String>) {
-        let mut report = DeliveryReport::new(transition, Stage::Announce, "the network");
+        let Transition { seq, read_at, instance, .. } = transition;
+        let mut report =
+            DeliveryReport::new(&instance.id, *seq, *read_at, Stage::Announce, ANNOUNCE);
         report.outcome = outcome;
         self.reports.push(report);
     }

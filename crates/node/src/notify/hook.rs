@@ -10,21 +10,20 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, MemfdFlags};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
+use vipwatch_api::{NotificationBody, NotificationDocument};
 use vipwatch_core::escape_untrusted;
-use vipwatch_history::Stage;
+use vipwatch_core::notification::AttemptResult;
 use vipwatch_linux::process::bind_to_this_process;
 
-use super::outlet::{DeliveryReport, Notification, ReportCallback};
-use super::queue::{TargetQueue, TargetSettings as _};
+use super::attempt::Attempt;
+use super::notification::Notification;
 use crate::config::Hook;
-use crate::notify::keyed_queue::Next;
 
 /// Maximum number of bytes and of lines of a program's output that are logged.
 const MAX_OUTPUT_BYTES: usize = 4 << 10;
@@ -36,18 +35,8 @@ const MAX_READS_AFTER_EXIT: usize = 16;
 /// Maximum length of the list of addresses in the environment, in bytes.
 const MAX_ADDRESSES_BYTES: usize = 64 << 10;
 
-/// The time until a program that was ended by a signal of another process is run again.
-const RETRY_AFTER_SIGNAL: Duration = Duration::from_secs(1);
-
 /// Maximum time between two checks whether a program that has closed its output has ended.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// One notification for one program.
-#[derive(Debug)]
-pub(crate) struct HookJob {
-    pub(crate) notification: Arc<dyn Notification>,
-    pub(crate) node: Arc<str>,
-}
 
 /// Why a run of a program failed.
 #[derive(Debug, thiserror::Error)]
@@ -72,38 +61,33 @@ pub(crate) enum HookError {
     Killed(i32),
 }
 
-/// The queue of one hook; at most `at_once` processes of the hook run at a time.
-pub(crate) fn queue(
-    hook: &Arc<Hook>,
-    at_once: usize,
-    callback: ReportCallback,
-) -> TargetQueue<Hook, HookJob> {
-    TargetQueue::new("hook", hook, at_once, |settings| {
-        move |job: &mut HookJob| work(&settings.current(), job, &callback)
-    })
-}
-
-/// Runs the program once, logs its output and reports the result.
-fn work(hook: &Hook, job: &HookJob, callback: &ReportCallback) -> Next {
-    let HookJob { notification, node } = job;
-    let id = notification.instance();
+/// Runs the program once and logs its output.
+pub(super) fn deliver(
+    hook: &Hook,
+    notification: &dyn Notification,
+    document: &NotificationDocument,
+) -> Attempt {
+    let (subject, seq) = (notification.subject(), notification.seq());
     let program = hook.program[0].as_str();
     let mut output = Output::default();
-    let outcome = run(hook, &notification.json(node), &mut output);
+    let outcome = run(hook, document, &mut output);
     let lines = output.lines();
     for line in lines.iter().take(MAX_OUTPUT_LINES) {
-        tracing::info!(instance = %id, program, seq = notification.seq(), "hook output: {line}");
+        tracing::info!(instance = %subject, program, seq, "hook output: {line}");
     }
     if output.discarded > 0 || lines.len() > MAX_OUTPUT_LINES {
         let bytes = output.discarded + output.kept.len();
-        tracing::warn!(instance = %id, program, bytes, "hook output too long: the rest is not logged");
+        tracing::warn!(instance = %subject, program, bytes, "hook output too long: the rest is not logged");
     }
-    let was_stopped = outcome.as_ref().is_err_and(HookError::is_ended_by_signal);
-    let mut report = DeliveryReport::new(&**notification, Stage::Hook, &hook.name());
-    report.outcome = outcome.map_err(|error| vipwatch_core::ErrorChain(&error).to_string());
-    report.is_final = !was_stopped;
-    callback(report);
-    if was_stopped { Next::RetryAfter(RETRY_AFTER_SIGNAL) } else { Next::Done }
+    match outcome {
+        Ok(()) => Attempt::DELIVERED,
+        Err(error) => {
+            let is_interrupted = error.is_ended_by_signal();
+            let result =
+                if is_interrupted { AttemptResult::Interrupted } else { AttemptResult::Failed };
+            Attempt { result, error: Some(vipwatch_core::ErrorChain(&error).to_string()) }
+        }
+    }
 }
 
 impl HookError {
@@ -115,15 +99,16 @@ impl HookError {
     }
 }
 
-fn run(hook: &Hook, notification: &Value, output: &mut Output) -> Result<(), HookError> {
+fn run(hook: &Hook, document: &NotificationDocument, output: &mut Output) -> Result<(), HookError> {
     let end = Instant::now() + hook.deadline;
     let program = Path::new(&hook.program[0]);
     examine(program)?;
-    let input = memfd_stdin(&format!("{notification}\n")).map_err(HookError::Start)?;
+    let value = serde_json::to_value(document).unwrap_or_default();
+    let input = memfd_stdin(&format!("{value}\n")).map_err(HookError::Start)?;
     let (mut reader, writer) = io::pipe().map_err(HookError::Start)?;
     let stderr_writer = writer.try_clone().map_err(HookError::Start)?;
     let mut command = Command::new(program);
-    command.args(&hook.program[1..]).envs(environment(notification));
+    command.args(&hook.program[1..]).envs(environment(document, &value));
     for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
         command.env_remove(variable);
     }
@@ -173,9 +158,9 @@ pub(crate) fn examine(program: &Path) -> Result<(), HookError> {
 }
 
 /// The environment variables of the program: the simple values of the JSON object, and the addresses.
-fn environment(notification: &Value) -> Vec<(String, String)> {
+fn environment(document: &NotificationDocument, value: &Value) -> Vec<(String, String)> {
     let mut variables = Vec::new();
-    for (key, value) in notification.as_object().into_iter().flatten() {
+    for (key, value) in value.as_object().into_iter().flatten() {
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
@@ -184,9 +169,9 @@ fn environment(notification: &Value) -> Vec<(String, String)> {
         };
         variables.push((format!("VIPWATCH_{}", key.to_uppercase()), text));
     }
-    if let Some(addresses) = notification["addresses"].as_array() {
+    if let NotificationBody::Transition(event) = &document.body {
         let addresses: Vec<&str> =
-            addresses.iter().filter_map(|address| address["cidr"].as_str()).collect();
+            event.addresses.iter().map(|address| address.cidr.as_str()).collect();
         let addresses = addresses.join(" ");
         // LIMIT: the kernel accepts at most 128 KiB for one environment variable. The JSON has all addresses.
         if addresses.len() <= MAX_ADDRESSES_BYTES {

@@ -8,6 +8,7 @@ use vipwatch_api::{AnswerSource, ReloadOutcome};
 
 use crate::audit::{Audit, AuditRequests};
 use crate::config::Config;
+use crate::notify::Notifier;
 use crate::receiver::ReceiverHandle;
 use crate::silence::Silences;
 use crate::state::StateStore;
@@ -30,6 +31,8 @@ pub struct ApiContext {
     pub source: AnswerSource,
     /// The states that monitors have reported, if a receiver runs in this process.
     pub receiver_handle: ReceiverHandle,
+    /// The targets of the node and of its receiver; `None` without a node.
+    pub notifier: Option<Notifier>,
     /// The silences; `None` without a node.
     pub silences: Option<Arc<Silences>>,
     /// This process and its configuration.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use vipwatch_api::{
-    AnswerSource, FindingItem, FindingList, FindingSeverity, Schema, SeveritySummary,
-    timestamp_from_millis,
+    AnswerSource, FailingDelivery, FindingItem, FindingList, FindingSeverity, Schema,
+    SeveritySummary, timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
 use vipwatch_linux::netns_query::NetnsQuery;
 
-use super::{ApiContext, known_timestamp, read_history, silenced_until};
+use super::{ApiContext, known_timestamp, read_history, silenced_until, targets};
 use crate::audit::DatedFinding;
 use crate::event::{audit_finding, health_finding};
 use crate::state::{InstanceEntry, PublishedState};
@@ -164,8 +164,8 @@ fn receiver_findings(context: &ApiContext, view: &PublishedState) -> Vec<Finding
             "the router was deleted but its monitor still runs, or its keepalived.conf is not found",
         )
     }));
-    for (name, target) in status.deliveries.targets() {
-        let Some((id, error)) = target.failing.iter().next() else { continue };
+    for target in targets::of_receiver(context) {
+        let Some(FailingDelivery { id, error }) = target.failing.first() else { continue };
         let others = match target.failing.len() {
             1 => String::new(),
             count => format!(" (and {} more)", count - 1),
@@ -174,7 +174,7 @@ fn receiver_findings(context: &ApiContext, view: &PublishedState) -> Vec<Finding
             Some(id.as_str()),
             "delivery-failed",
             FindingSeverity::Wrong,
-            format!("{name}: {error}{others}"),
+            format!("{} {}: {error}{others}", target.kind.word(), target.name),
             "the log has all attempts; `vipwatch receiver status` has the pending deliveries",
         ));
     }

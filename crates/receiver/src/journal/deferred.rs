@@ -1,5 +1,5 @@
-//! Rows that no reply waits for. The writer commits them together, a little later, and of each instance and
-//! target only the newest.
+//! Rows that no reply waits for. The writer commits them together, a little later, and of each instance only the
+//! newest.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,6 @@ use vipwatch_core::debounce::ReportedState;
 use vipwatch_linux::clock::unix_millis_now;
 
 use super::JournalEntry;
-use super::delivery_store::{Deliveries, SharedDeliveries};
 
 /// Maximum delay before deferred rows are committed.
 const MAX_COMMIT_DELAY: Duration = Duration::from_millis(50);
@@ -29,8 +28,8 @@ pub(super) struct DeferredRows {
     settled: BTreeMap<InstanceId, Option<SettledUpdate>>,
     /// Rows of `report` for a new file, by sequence number.
     reports: BTreeMap<i64, (InstanceId, ReportedState)>,
-    /// Rows of `delivery`.
-    deliveries: Deliveries,
+    /// Delete the deliveries of format 3.
+    deletes_old_deliveries: bool,
     /// When the oldest row was added; `None` if there are no rows.
     since: Option<Instant>,
 }
@@ -49,31 +48,10 @@ impl DeferredRows {
             }
             JournalEntry::Forget(instance) => {
                 self.reports.retain(|_, (other, _)| *other != instance);
-                self.deliveries.retain(|(_, other), _| *other != instance);
                 self.settled.insert(instance, None);
             }
-            JournalEntry::TakeDeliveries | JournalEntry::Report { .. } | JournalEntry::Stop => {
-                return;
-            }
-        }
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    /// Takes the deliveries that were recorded since the last call.
-    pub(super) fn take_deliveries(&mut self, shared: &SharedDeliveries) {
-        let taken = shared.lock().map(|mut taken| std::mem::take(&mut *taken)).unwrap_or_default();
-        if !taken.is_empty() {
-            self.deliveries.extend(taken);
-            self.since.get_or_insert_with(Instant::now);
-        }
-    }
-
-    /// Adds the deliveries of a damaged file, which a new file does not have. Newer ones are kept.
-    pub(super) fn add_older_deliveries(&mut self, older: &Deliveries) {
-        for (key, seq) in older {
-            if !self.is_forgotten(&key.1) {
-                self.deliveries.entry(key.clone()).or_insert(*seq);
-            }
+            JournalEntry::DeleteOldDeliveries => self.deletes_old_deliveries = true,
+            JournalEntry::Report { .. } | JournalEntry::Stop => return,
         }
         self.since.get_or_insert_with(Instant::now);
     }
@@ -95,19 +73,7 @@ impl DeferredRows {
 
     /// Number of rows, for the checkpoint.
     pub(super) fn len(&self) -> usize {
-        self.settled.len() + self.deliveries.len()
-    }
-
-    /// Applies the committed deliveries and deletions to `deliveries`, a copy of the table `delivery`.
-    pub(super) fn apply_to(self, deliveries: &mut Deliveries) {
-        if self.settled.values().any(Option::is_none) {
-            deliveries.retain(|(_, instance), _| !self.is_forgotten(instance));
-        }
-        deliveries.extend(self.deliveries);
-    }
-
-    fn is_forgotten(&self, instance: &InstanceId) -> bool {
-        matches!(self.settled.get(instance), Some(None))
+        self.settled.len()
     }
 
     /// Writes all rows. The caller commits.
@@ -120,12 +86,8 @@ impl DeferredRows {
         for (seq, (instance, state)) in &self.reports {
             report.execute(params![seq, at, instance.as_str(), state.as_str()])?;
         }
-        let mut delivery = transaction.prepare(
-            "INSERT INTO delivery (target, instance, seq) VALUES (?1, ?2, ?3) \
-             ON CONFLICT (target, instance) DO UPDATE SET seq = ?3",
-        )?;
-        for ((target, instance), seq) in &self.deliveries {
-            delivery.execute(params![&**target, instance.as_str(), seq])?;
+        if self.deletes_old_deliveries {
+            transaction.execute_batch("DROP TABLE IF EXISTS old_delivery")?;
         }
         Ok(())
     }
@@ -142,7 +104,7 @@ impl DeferredRows {
                 settled.execute(params![id, seq, at, state.as_str(), acted_seq])?;
                 continue;
             }
-            for table in ["report", "settled", "delivery"] {
+            for table in ["report", "settled"] {
                 let delete = format!("DELETE FROM {table} WHERE instance = ?1");
                 transaction.execute(&delete, [id])?;
             }

@@ -40,33 +40,31 @@ CREATE TABLE settled (
     state    TEXT NOT NULL,
     acted    INTEGER NOT NULL               -- the last report that was delivered to the sink; 0 for none
 ) WITHOUT ROWID;
-CREATE TABLE delivery (
-    target   TEXT NOT NULL,                 -- the name of the target
-    instance TEXT NOT NULL,
-    seq      INTEGER NOT NULL,              -- the last report that the target has received
-    PRIMARY KEY (target, instance)
-) WITHOUT ROWID;
 ";
 
-/// Changes a journal of format 1, which has no deliveries, to format 2.
+/// Adds the column of format 2 to a journal of format 1.
 const UPGRADE_FROM_1: &str = "
 ALTER TABLE settled ADD COLUMN acted INTEGER NOT NULL DEFAULT 0;
 UPDATE settled SET acted = seq;
 DROP INDEX report_by_instance;
-CREATE TABLE told (
-    party    TEXT NOT NULL,
-    instance TEXT NOT NULL,
-    seq      INTEGER NOT NULL,
-    PRIMARY KEY (party, instance)
-) WITHOUT ROWID;
 ";
 
-/// Changes a journal of format 2, which has other names, to format 3.
-const UPGRADE_FROM_2: &str = "
+/// Changes the names of format 1 and 2 to those of format 3.
+const RENAME_STATE: &str = "
 ALTER TABLE report RENAME COLUMN word TO state;
 ALTER TABLE settled RENAME COLUMN word TO state;
-ALTER TABLE told RENAME TO delivery;
-ALTER TABLE delivery RENAME COLUMN party TO target;
+";
+
+/// Format 2 has its deliveries in a table of another name than format 3.
+const RENAME_DELIVERIES_OF_2: &str = "
+ALTER TABLE told RENAME TO old_delivery;
+ALTER TABLE old_delivery RENAME COLUMN party TO target;
+";
+
+/// From format 4 on, the history has the deliveries. The old ones stay in a table of this name until the history has
+/// stored them.
+const RENAME_DELIVERIES_OF_3: &str = "
+ALTER TABLE delivery RENAME TO old_delivery;
 ";
 
 /// An open journal file, and the lock that keeps other receivers from it.
@@ -209,8 +207,9 @@ fn prepare(connection: &Connection, version: i64) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", WAL_LIMIT_PAGES)?;
     let steps: &[&str] = match version {
         0 => &[CREATE],
-        1 => &[UPGRADE_FROM_1, UPGRADE_FROM_2],
-        2 => &[UPGRADE_FROM_2],
+        1 => &[UPGRADE_FROM_1, RENAME_STATE],
+        2 => &[RENAME_STATE, RENAME_DELIVERIES_OF_2],
+        3 => &[RENAME_DELIVERIES_OF_3],
         _ => return Ok(()),
     };
     let steps = steps.concat();
@@ -218,7 +217,7 @@ fn prepare(connection: &Connection, version: i64) -> rusqlite::Result<()> {
         .execute_batch(&format!("BEGIN; {steps} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"))
 }
 
-/// Reads settled states, unsettled reports and deliveries.
+/// Reads settled states, unsettled reports, and the deliveries of format 3.
 fn read_reports(connection: &Connection) -> rusqlite::Result<StoredReports> {
     let mut reports = StoredReports::new();
     let mut settled = connection.prepare("SELECT instance, seq, state, acted, at FROM settled")?;
@@ -240,7 +239,10 @@ fn read_reports(connection: &Connection) -> rusqlite::Result<StoredReports> {
             reports.entry(instance).or_default().unsettled.push((seq, state));
         }
     }
-    let mut deliveries = connection.prepare("SELECT instance, seq, target FROM delivery")?;
+    if !connection.table_exists(None, "old_delivery")? {
+        return Ok(reports);
+    }
+    let mut deliveries = connection.prepare("SELECT instance, seq, target FROM old_delivery")?;
     let mut rows = deliveries.query([])?;
     while let Some(row) = rows.next()? {
         let instance = row.get::<_, String>(0)?.parse::<InstanceId>();

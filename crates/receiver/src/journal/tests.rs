@@ -60,19 +60,35 @@ fn an_idle_writer_moves_the_write_ahead_log_into_the_file() {
     assert_eq!(results(&mut journal).len(), 1000);
 }
 
+/// Creates a journal of format 3 with two deliveries.
+fn create_format_3(directory: &Path) {
+    let connection = Connection::open(directory.join(FILE)).unwrap();
+    let tables = "CREATE TABLE report (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, \
+                  instance TEXT NOT NULL, state TEXT NOT NULL); \
+                  CREATE TABLE settled (instance TEXT PRIMARY KEY, seq INTEGER NOT NULL, \
+                  at INTEGER NOT NULL, state TEXT NOT NULL, acted INTEGER NOT NULL) WITHOUT ROWID; \
+                  CREATE TABLE delivery (target TEXT NOT NULL, instance TEXT NOT NULL, \
+                  seq INTEGER NOT NULL, PRIMARY KEY (target, instance)) WITHOUT ROWID; \
+                  PRAGMA user_version = 3; \
+                  INSERT INTO settled VALUES ('a', 3, 5, 'primary', 3); \
+                  INSERT INTO delivery VALUES ('hook /bin/x', 'a', 3), ('webhook http://h/', 'a', 2);";
+    connection.execute_batch(tables).unwrap();
+}
+
 #[test]
-fn deliveries_are_stored_and_a_held_delivery_store_does_not_block_the_end() {
+fn deliveries_of_format_3_are_read_until_the_history_has_them() {
     let directory = tempfile::tempdir().unwrap();
+    create_format_3(directory.path());
+    let delivered = [("hook /bin/x".to_owned(), 3), ("webhook http://h/".to_owned(), 2)];
+    for _ in 0..2 {
+        let (_journal, stored) = Journal::open(directory.path()).unwrap();
+        assert_eq!(stored[&id("a")].delivered, BTreeMap::from(delivered.clone()));
+    }
     let (mut journal, _) = Journal::open(directory.path()).unwrap();
-    journal.settle(id("a"), 7, ReportedState::Primary, true);
-    journal.send_batch().unwrap();
-    let (deliveries, target) = (journal.delivery_store(), Arc::from("hook"));
-    deliveries.record(&target, &id("a"), 5);
-    deliveries.record(&target, &id("a"), 7);
+    journal.delete_old_deliveries();
     drop(journal);
-    deliveries.record(&target, &id("a"), 9);
     let (_journal, stored) = Journal::open(directory.path()).unwrap();
-    assert_eq!(stored[&id("a")].delivered, BTreeMap::from([("hook".to_owned(), 7)]));
+    assert!(stored[&id("a")].delivered.is_empty() && stored[&id("a")].settled.is_some());
 }
 
 #[test]
@@ -183,7 +199,6 @@ fn a_forgotten_instance_has_no_rows() {
     );
     journal.settle(id("a"), 1, ReportedState::Backup, true);
     journal.send_batch().unwrap();
-    journal.delivery_store().record(&Arc::from("hook"), &id("a"), 1);
     journal.forget(id("a"));
     drop(journal);
     let (_journal, stored) = Journal::open(directory.path()).unwrap();
@@ -215,31 +230,6 @@ fn a_journal_that_is_damaged_while_it_is_open_is_replaced_and_the_report_stored(
     assert_eq!(set_aside_files(directory.path()), 1);
     let (_journal, stored) = Journal::open(directory.path()).unwrap();
     assert_eq!(stored[&id("b")].unsettled.len(), 1, "the report is in the new file");
-}
-
-#[test]
-fn a_replaced_journal_keeps_the_deliveries() {
-    let directory = tempfile::tempdir().unwrap();
-    let (mut journal, _) = Journal::open(directory.path()).unwrap();
-    journal.settle(id("a"), 7, ReportedState::Primary, true);
-    journal.settle(id("gone"), 8, ReportedState::Primary, true);
-    for (instance, seq) in [("a", 7), ("gone", 8)] {
-        journal.delivery_store().record(&Arc::from("hook"), &id(instance), seq);
-    }
-    drop(journal);
-    let (mut journal, _) = Journal::open(directory.path()).unwrap();
-    journal.forget(id("gone"));
-    journal.send_batch().unwrap();
-    damage_while_open(directory.path(), "report");
-    store_one(&mut journal, "b").unwrap();
-    assert_eq!(set_aside_files(directory.path()), 1);
-    journal.delivery_store().record(&Arc::from("webhook"), &id("a"), 7);
-    journal.restore_settled(id("a"), 7, ReportedState::Primary, 7);
-    drop(journal);
-    let (_journal, stored) = Journal::open(directory.path()).unwrap();
-    let delivered = [("hook".to_owned(), 7), ("webhook".to_owned(), 7)];
-    assert_eq!(stored[&id("a")].delivered, BTreeMap::from(delivered));
-    assert!(!stored.contains_key(&id("gone")));
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! The journal's writer thread. Reports are written at once, all that have arrived with one fsync; other rows are
 //! [deferred](super::deferred).
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -15,9 +13,8 @@ use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::deferred::DeferredRows;
-use super::delivery_store::{Deliveries, SharedDeliveries};
 use super::store::{Store, StoredState, is_damage};
-use super::{Completion, JournalEntry, JournalError, StoreResult, StoredReports};
+use super::{Completion, JournalEntry, JournalError, StoreResult};
 
 /// Rows after which the writer moves SQLite's write-ahead log into the database file. The first report after a
 /// checkpoint waits for one fsync more, so the writer does not do it after each transaction.
@@ -53,10 +50,6 @@ pub(super) struct JournalWriter {
     /// The last sequence number that was assigned.
     last_seq: i64,
     deferred: DeferredRows,
-    recorded: SharedDeliveries,
-    /// A copy of the table `delivery`, for a new file if this one is damaged.
-    /// BOUND: one entry for each target and instance; the receiver limits the number of instances.
-    stored_deliveries: Deliveries,
     /// Deferred rows could not be written, and that was logged.
     is_failure_logged: bool,
     rows_since_checkpoint: usize,
@@ -65,11 +58,7 @@ pub(super) struct JournalWriter {
 
 impl JournalWriter {
     /// A writer without a file. Call [`Self::use_store`] or [`Self::refuse_reports`] next.
-    pub(super) fn new(
-        directory: &Path,
-        completions: WakeQueue<Completion>,
-        recorded: SharedDeliveries,
-    ) -> Self {
+    pub(super) fn new(directory: &Path, completions: WakeQueue<Completion>) -> Self {
         Self {
             directory: directory.to_owned(),
             store: None,
@@ -79,21 +68,14 @@ impl JournalWriter {
             completions,
             last_seq: 0,
             deferred: DeferredRows::default(),
-            recorded,
-            stored_deliveries: Deliveries::new(),
             is_failure_logged: false,
             rows_since_checkpoint: 0,
             last_cleanup: Instant::now(),
         }
     }
 
-    /// Writes to `store` from now on. It contains `reports`; no report has a sequence number above `last_seq`.
-    pub(super) fn use_store(&mut self, store: Store, reports: &StoredReports, last_seq: i64) {
-        if self.was_open {
-            self.deferred.add_older_deliveries(&self.stored_deliveries);
-        } else {
-            self.stored_deliveries = deliveries_of(reports);
-        }
+    /// Writes to `store` from now on. No report in it has a sequence number above `last_seq`.
+    pub(super) fn use_store(&mut self, store: Store, last_seq: i64) {
         self.store = Some(store);
         self.was_open = true;
         self.last_seq = self.last_seq.max(last_seq);
@@ -170,7 +152,6 @@ impl JournalWriter {
         if !reports.is_empty() {
             self.store_reports(&reports);
         }
-        self.deferred.take_deliveries(&self.recorded);
         if is_stopping || self.deferred.is_due() {
             self.commit_deferred();
         }
@@ -199,7 +180,7 @@ impl JournalWriter {
     fn switch_to(&mut self, store: Store, stored: StoredState) {
         let StoredState { reports, last_seq } = stored;
         let was_open = self.was_open;
-        self.use_store(store, &reports, last_seq);
+        self.use_store(store, last_seq);
         // ORDER: the receiver gets the stored reports before the result of any report that is written from now on.
         let completion = if was_open { Completion::Replaced } else { Completion::Opened(reports) };
         self.completions.push(completion);
@@ -276,9 +257,8 @@ impl JournalWriter {
         self.rows_since_checkpoint += deferred.len();
         match self.try_commit(&deferred) {
             Ok(()) => {
-                deferred.apply_to(&mut self.stored_deliveries);
                 if std::mem::take(&mut self.is_failure_logged) {
-                    tracing::info!("journal stores deliveries again");
+                    tracing::info!("journal stores settled states again");
                 }
             }
             Err(error) => {
@@ -290,7 +270,7 @@ impl JournalWriter {
                 if !std::mem::replace(&mut self.is_failure_logged, true) {
                     tracing::error!(
                         %error,
-                        "cannot store deliveries in the journal; they may be repeated after a restart"
+                        "cannot store settled states in the journal; they may be repeated after a restart"
                     );
                 }
             }
@@ -317,19 +297,6 @@ impl JournalWriter {
             self.replace_if_damaged(&error);
         }
     }
-}
-
-/// The deliveries in `reports`. Each target's name is allocated once.
-fn deliveries_of(reports: &StoredReports) -> Deliveries {
-    let mut names: BTreeMap<&str, Arc<str>> = BTreeMap::new();
-    let mut all = Deliveries::new();
-    for (instance, report) in reports {
-        for (name, seq) in &report.delivered {
-            let target = names.entry(name).or_insert_with(|| Arc::from(name.as_str()));
-            all.insert((Arc::clone(target), instance.clone()), *seq);
-        }
-    }
-    all
 }
 
 /// The error of a statement that cannot be run because no file is open. [`JournalWriter::open_error`] has the reason.

@@ -80,6 +80,9 @@ impl Server {
 
     /// Restores the states that the previous process has stored, and acts on its unsettled reports.
     pub(super) fn restore(&mut self, stored: StoredReports) {
+        if self.sink.has_deliveries() {
+            self.journal.delete_old_deliveries();
+        }
         for (instance, stored) in stored {
             if let Some(settled) = self.states.restore(&instance, &stored) {
                 self.sink.restore(&settled, &stored.delivered);

@@ -53,7 +53,7 @@ fn start(directory: &Path, policy: ReceiverPolicy) -> Fixture {
         journal_dir,
     };
     Fixture {
-        receiver: Receiver::start(settings, |_store| Ok(Box::new(ChannelSink(sender)))).unwrap(),
+        receiver: Receiver::start(settings, Box::new(ChannelSink(sender))).unwrap(),
         delivered,
         socket,
     }

@@ -35,10 +35,17 @@ fn a_transition_that_retention_deleted_in_format_2_counts_as_delivered() {
     connection.execute(roles, []).unwrap();
     drop(connection);
     drop(Writer::open(directory.path(), Retention::default()).unwrap());
-    let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
-    let of = |id: &str| [Stage::Hook, Stage::Webhook].map(|stage| roles[id].latencies.of(stage));
-    assert_eq!(of("kept"), [Some(5), None]);
-    assert_eq!(of("deleted"), [Some(0), Some(0)]);
+    assert_eq!(concluded(directory.path(), "kept"), [7, 6], "the webhook is pending");
+    assert_eq!(concluded(directory.path(), "deleted"), [6, 6]);
+}
+
+/// The last concluded number of an instance, of the hooks and of the webhooks of an earlier format.
+fn concluded(directory: &Path, instance: &str) -> [i64; 2] {
+    let rows = Reader::open(directory).unwrap().deliveries().unwrap();
+    [schema::ANY_HOOK, schema::ANY_WEBHOOK].map(|target| {
+        let mut rows = rows.iter().filter(|row| *row.key.target == *target);
+        rows.find(|row| row.key.instance == instance).unwrap().seq
+    })
 }
 
 /// Creates a file of format 3 with three transitions, the first of which retention has deleted.
@@ -73,8 +80,7 @@ fn assert_rows_of_format_3(reader: &Reader) {
     assert_eq!(entries[0].latencies.of(Stage::Hook), Some(5));
     let roles = reader.last_roles().unwrap();
     assert_eq!((roles["b"].role.as_str(), roles["b"].since), ("primary", 17));
-    let of = |id: &str| [Stage::Hook, Stage::Webhook].map(|stage| roles[id].latencies.of(stage));
-    assert_eq!((of("a"), of("b")), ([Some(5), None], [None, Some(9)]));
+    assert_eq!((roles["b"].seq, roles["b"].from.as_deref()), (8, Some("backup")));
     assert_eq!(reader.runs().unwrap()[0].dropped, 40);
     assert_eq!(reader.flaps(0).unwrap().len(), 2);
     assert!(reader.has_instance("a").unwrap() && !reader.has_instance("c").unwrap());
@@ -106,10 +112,19 @@ fn a_file_of_format_3_is_migrated_with_its_rows_counters_and_indexes() {
     let roles = Reader::open(directory.path()).unwrap().last_roles().unwrap();
     assert_eq!(roles["a"].role, "primary");
     let names = names(directory.path());
-    for name in ["change_by_instance", "change_by_time", "role", "standing_by_seq", "transition"] {
+    for name in [
+        "change_by_instance",
+        "change_by_time",
+        "delivery",
+        "role",
+        "standing_by_seq",
+        "transition",
+    ] {
         assert!(names.iter().any(|known| known == name), "{name} of {names:?}");
     }
     assert!(!names.iter().any(|name| name == "change" || name == "standing"), "{names:?}");
+    assert_eq!(concluded(directory.path(), "a"), [7, 6], "the webhook is pending");
+    assert_eq!(concluded(directory.path(), "b"), [7, 8], "the hook is pending");
 }
 
 #[test]
@@ -214,4 +229,25 @@ fn roles_and_sequence_numbers_of_format_3_are_read_from_a_file_that_cannot_be_mi
     assert!(opened.open_error.is_some());
     assert_eq!(opened.roles["b"].role, "primary");
     assert!(opened.last_seq >= 1 << 50, "{}", opened.last_seq);
+}
+
+#[test]
+fn a_file_of_format_4_keeps_its_pending_deliveries() {
+    let directory = tempfile::tempdir().unwrap();
+    create_format_3(directory.path());
+    let connection = Connection::open(directory.path().join(FILE)).unwrap();
+    connection.execute_batch(schema::TO_4).unwrap();
+    connection.pragma_update(None, "user_version", 4).unwrap();
+    // A start of a node that found the role unchanged.
+    let repeated = "INSERT INTO transition (seq, at, instance, to_role, cause) \
+                    VALUES (9, 1, 'a', 'backup', 'start')";
+    connection.execute(repeated, []).unwrap();
+    drop(connection);
+    let reader = Reader::open(directory.path()).unwrap();
+    assert_eq!(reader.deliveries().unwrap(), [], "a reader cannot migrate");
+    drop(reader);
+    let (_writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
+    assert_eq!(opened.deliveries.len(), 4);
+    assert_eq!(concluded(directory.path(), "a"), [9, 6]);
+    assert_eq!(concluded(directory.path(), "b"), [7, 8]);
 }

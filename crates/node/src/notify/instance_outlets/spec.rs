@@ -9,7 +9,6 @@ use vipwatch_history::Stage;
 
 use crate::config::{AgentRule, Hook, Rule, Webhook};
 use crate::notify::post::public_part;
-use crate::notify::queue::TargetSettings;
 
 /// The targets of one instance.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -67,7 +66,7 @@ impl InstanceTargets {
 }
 
 /// Adds the targets of `more` that are not in the list yet, so that each is notified once.
-fn add_new<T: TargetSettings>(targets: &mut Vec<Arc<T>>, more: &[Arc<T>]) {
+fn add_new<T: PartialEq>(targets: &mut Vec<Arc<T>>, more: &[Arc<T>]) {
     for target in more {
         if !targets.contains(target) {
             targets.push(Arc::clone(target));
@@ -76,18 +75,10 @@ fn add_new<T: TargetSettings>(targets: &mut Vec<Arc<T>>, more: &[Arc<T>]) {
 }
 
 impl SharedTargets {
-    /// Whether a hook or webhook of this name is configured.
-    pub(super) fn has(&self, stage: Stage, name: &str) -> bool {
-        self.names(stage).iter().any(|known| known == name)
-    }
-
-    /// The names of the hooks or webhooks; empty for the other stages.
-    pub(super) fn names(&self, stage: Stage) -> Vec<String> {
-        match stage {
-            Stage::Hook => self.hooks.iter().map(|hook| hook.name()).collect(),
-            Stage::Webhook => self.webhooks.iter().map(|webhook| webhook.name()).collect(),
-            Stage::File | Stage::Announce | Stage::Agent => Vec::new(),
-        }
+    /// The names of the hooks and webhooks.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let hooks = self.hooks.iter().map(|hook| hook.name.as_str());
+        hooks.chain(self.webhooks.iter().map(|webhook| webhook.name.as_str()))
     }
 }
 

@@ -10,42 +10,23 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::discovery::netns_of_router;
-use vipwatch_core::debounce::ReportedState;
 use vipwatch_core::keepalived::{Source, configuration};
-use vipwatch_core::{Backoff, ErrorChain, InstanceId, Jitter};
+use vipwatch_core::notification::AttemptResult;
+use vipwatch_core::{ErrorChain, EventKind, InstanceId, RoleKind};
 use vipwatch_linux::file::read_text;
 use vipwatch_linux::netns::{NetnsError, visit};
 use vipwatch_linux::sysctl::{ipv6_links, set_ipv6};
 
-use super::ReportNotification;
-use super::delivery_log::DeliveryLog;
-use crate::notify::keyed_queue::Next;
-use crate::notify::outlet::Notification;
-use crate::notify::webhook::{FIRST_PAUSE, LONGEST_PAUSE};
+use super::attempt::Attempt;
+use super::notification::Notification;
 
 /// The prefix of the name of a router's external link.
 const GATEWAY_PREFIX: &str = "qg-";
 
 /// Maximum size of `keepalived.conf` in bytes. The file of a router with thousands of addresses is long.
 const MAX_CONF_BYTES: u64 = 16 << 20;
-
-/// One router with a new state.
-#[derive(Debug)]
-pub(super) struct Ipv6Job {
-    notification: Arc<ReportNotification>,
-    backoff: Backoff,
-    jitter: Jitter,
-}
-
-impl Ipv6Job {
-    pub(super) fn new(notification: Arc<ReportNotification>) -> Self {
-        let jitter = Jitter::new(u64::try_from(notification.seq()).unwrap_or(0));
-        Self { notification, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), jitter }
-    }
-}
 
 /// Why the parameters could not be set.
 #[derive(Debug, thiserror::Error)]
@@ -67,29 +48,22 @@ impl Ipv6Error {
     }
 }
 
-/// Sets the parameters of one router, and records the result.
-pub(super) fn work(job: &mut Ipv6Job, confs: &Path, target: &Arc<str>, log: &DeliveryLog) -> Next {
-    let (instance, seq) = (job.notification.instance(), job.notification.seq());
-    match apply(instance, job.notification.settled.state, confs) {
-        Ok(()) => {
-            log.delivered(target, instance, seq);
-            Next::Done
-        }
+/// Sets the parameters of one router.
+pub(super) fn deliver(notification: &dyn Notification, state_path: &Path) -> Attempt {
+    let Some(instance) = notification.instance() else { return Attempt::DELIVERED };
+    let is_primary = notification.kind() == EventKind::Role(RoleKind::Primary);
+    match apply(instance, is_primary, &state_path.join("ha_confs")) {
+        Ok(()) => Attempt::DELIVERED,
         Err(error) => {
-            let is_final = !error.may_pass();
-            log.failed(target, instance, seq, &ErrorChain(&error).to_string(), is_final);
-            if is_final {
-                Next::Done
-            } else {
-                Next::RetryAfter(job.backoff.next_wait(&mut job.jitter))
-            }
+            let result =
+                if error.may_pass() { AttemptResult::Failed } else { AttemptResult::Rejected };
+            Attempt { result, error: Some(ErrorChain(&error).to_string()) }
         }
     }
 }
 
-fn apply(instance: &InstanceId, state: ReportedState, confs: &Path) -> Result<(), Ipv6Error> {
+fn apply(instance: &InstanceId, is_primary: bool, confs: &Path) -> Result<(), Ipv6Error> {
     let netns = netns_of_router(instance).ok_or(Ipv6Error::Name)?;
-    let is_primary = state == ReportedState::Primary;
     let has_gateway = is_primary && has_gateway(&confs.join(instance.as_str()))?;
     let set = || {
         let links = ipv6_links()?;

@@ -1,0 +1,245 @@
+//! The table `delivery`: for each target, source and instance the last notification that is concluded, and how.
+//!
+//! The notifier records a conclusion from any thread and does not wait. The writer's thread stores it with its next
+//! batch. If the file cannot be written, the conclusions wait in memory, one for each row.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+
+use rusqlite::{Connection, Transaction, params};
+
+use crate::HistoryError;
+use crate::writer::Message;
+
+/// Maximum number of concluded sequence numbers that wait for the disk, for one row. Beyond it, the number of missed
+/// notifications may be too high after retention has deleted some.
+const MAX_WAITING_SEQS: usize = 256;
+
+/// Where a notification comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeliverySource {
+    /// The node: transitions, removals and findings.
+    Node,
+    /// The receiver: states that monitors reported and that are settled.
+    Receiver,
+}
+
+impl DeliverySource {
+    /// The word in the table and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Receiver => "receiver",
+        }
+    }
+
+    /// The source that `word` stands for; `None` for any other word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Node, Self::Receiver].into_iter().find(|source| source.as_str() == word)
+    }
+}
+
+/// The key of a row.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeliveryKey {
+    /// The name of the target.
+    pub target: Arc<str>,
+    /// Where the notifications come from.
+    pub source: DeliverySource,
+    /// The id of the instance.
+    pub instance: String,
+}
+
+/// A concluded notification that is to be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConcludedRow {
+    /// Its sequence number.
+    pub seq: i64,
+    /// How it was concluded: `delivered`, `given-up`, `superseded` or `filtered`.
+    pub outcome: &'static str,
+    /// What the target received last; `None` if it has received nothing.
+    pub role: Option<&'static str>,
+    /// Number of missed notifications that the target was informed of.
+    pub reported_missed: u32,
+}
+
+/// A row as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredDelivery {
+    /// The key of the row.
+    pub key: DeliveryKey,
+    /// The sequence number of the last concluded notification.
+    pub seq: i64,
+    /// How it was concluded.
+    pub outcome: String,
+    /// What the target received last; `None` if it has received nothing.
+    pub role: Option<String>,
+    /// Number of notifications that retention deleted before the target received them.
+    pub missed: u32,
+}
+
+/// A change of one row that waits for the writer's thread.
+#[derive(Debug, Clone)]
+enum RowChange {
+    Set {
+        row: ConcludedRow,
+        /// The sequence numbers that were concluded since the last write.
+        seqs: Vec<i64>,
+    },
+    Delete,
+}
+
+/// The changes that wait.
+/// BOUND: one entry for each row.
+#[derive(Debug, Default)]
+pub(crate) struct DeliveryChanges(BTreeMap<DeliveryKey, RowChange>);
+
+pub(crate) type SharedChanges = Arc<Mutex<DeliveryChanges>>;
+
+/// The handle with which the notifier records conclusions. It may outlive the writer; conclusions that are recorded
+/// then are lost.
+#[derive(Debug, Clone)]
+pub struct DeliveryStore {
+    changes: SharedChanges,
+    sender: SyncSender<Message>,
+    written_seq: Arc<AtomicI64>,
+}
+
+impl DeliveryStore {
+    pub(crate) fn new(
+        changes: SharedChanges,
+        sender: SyncSender<Message>,
+        written_seq: Arc<AtomicI64>,
+    ) -> Self {
+        Self { changes, sender, written_seq }
+    }
+
+    /// Whether the writer's thread has written all transitions up to `seq`, or has failed to.
+    pub fn has_written(&self, seq: i64) -> bool {
+        self.written_seq.load(Ordering::Acquire) >= seq
+    }
+
+    /// Records a conclusion. If the process is killed before it is stored, the next one delivers the notification again.
+    pub fn record(&self, key: DeliveryKey, row: ConcludedRow) {
+        self.change(|changes| changes.set(key, row));
+    }
+
+    /// Deletes the row of an instance that no longer exists.
+    pub fn delete(&self, key: DeliveryKey) {
+        self.change(|changes| {
+            changes.0.insert(key, RowChange::Delete);
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut DeliveryChanges)) {
+        let Ok(mut changes) = self.changes.lock() else { return };
+        let is_first = changes.0.is_empty();
+        change(&mut changes);
+        drop(changes);
+        if is_first {
+            // If the queue is full, the writer takes the changes with its next batch.
+            let _ = self.sender.try_send(Message::TakeDeliveries);
+        }
+    }
+}
+
+impl DeliveryChanges {
+    fn set(&mut self, key: DeliveryKey, row: ConcludedRow) {
+        let change = self.0.entry(key).or_insert(RowChange::Delete);
+        let (mut seqs, reported) = match change {
+            RowChange::Set { row, seqs } => (std::mem::take(seqs), row.reported_missed),
+            RowChange::Delete => (Vec::new(), 0),
+        };
+        if seqs.len() < MAX_WAITING_SEQS {
+            seqs.push(row.seq);
+        }
+        let reported_missed = row.reported_missed.saturating_add(reported);
+        *change = RowChange::Set { row: ConcludedRow { reported_missed, ..row }, seqs };
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds changes that could not be written. A newer change of the same row stays.
+    pub(crate) fn put_back(&mut self, older: Self) {
+        for (key, change) in older.0 {
+            self.0.entry(key).or_insert(change);
+        }
+    }
+
+    /// Writes all changes. The caller commits.
+    pub(crate) fn write(&self, transaction: &Transaction<'_>, at: i64) -> rusqlite::Result<()> {
+        let mut insert = transaction.prepare(
+            "INSERT INTO delivery (target, source, instance, seq, outcome, role, at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+             ON CONFLICT (target, source, instance) DO UPDATE SET seq = max(seq, ?4), outcome = ?5, \
+             role = ?6, at = ?7",
+        )?;
+        let mut correct = transaction.prepare(
+            "UPDATE delivery SET missed = max(0, missed - ?4 - \
+             (SELECT count(*) FROM json_each(?5) WHERE value <= seq)) \
+             WHERE target = ?1 AND source = ?2 AND instance = ?3 AND missed > 0",
+        )?;
+        let mut delete = transaction
+            .prepare("DELETE FROM delivery WHERE target = ?1 AND source = ?2 AND instance = ?3")?;
+        for (key, change) in &self.0 {
+            let DeliveryKey { target, source, instance } = key;
+            match change {
+                RowChange::Set { row, seqs } => {
+                    let ConcludedRow { seq, outcome, role, reported_missed } = row;
+                    // ORDER: retention has counted notifications as missed that were in memory and are concluded
+                    // now. They have numbers up to the stored one, so this comes before the number changes.
+                    let seqs = format!("{seqs:?}");
+                    correct.execute(params![
+                        target,
+                        source.as_str(),
+                        instance,
+                        reported_missed,
+                        seqs
+                    ])?;
+                    insert.execute(params![
+                        target,
+                        source.as_str(),
+                        instance,
+                        seq,
+                        outcome,
+                        role,
+                        at
+                    ])?;
+                }
+                RowChange::Delete => {
+                    delete.execute(params![target, source.as_str(), instance])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All rows of the table. A row with an unknown source is left out.
+pub(crate) fn stored_deliveries(
+    connection: &Connection,
+) -> Result<Vec<StoredDelivery>, HistoryError> {
+    let mut statement = connection
+        .prepare("SELECT target, source, instance, seq, outcome, role, missed FROM delivery")?;
+    let mut rows = statement.query([])?;
+    let mut all: Vec<StoredDelivery> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let Some(source) = DeliverySource::from_word(&row.get::<_, String>(1)?) else { continue };
+        let name: String = row.get(0)?;
+        // The rows of a target follow each other, and share its name.
+        let last = all.last().filter(|last| *last.key.target == *name);
+        let target = last.map_or_else(|| Arc::from(name), |last| Arc::clone(&last.key.target));
+        all.push(StoredDelivery {
+            key: DeliveryKey { target, source, instance: row.get(2)? },
+            seq: row.get(3)?,
+            outcome: row.get(4)?,
+            role: row.get(5)?,
+            missed: row.get(6)?,
+        });
+    }
+    Ok(all)
+}

@@ -1,0 +1,188 @@
+//! Retention: deletes the oldest transitions beyond the limits. Transitions that a target for every transition has not
+//! received are kept, up to a limit of their own. Those beyond it are deleted and counted.
+
+use rusqlite::{Connection, params};
+use vipwatch_linux::worker::Heartbeat;
+
+use super::{Retention, StoredTargets};
+use crate::HistoryError;
+
+/// Maximum number of rows that one statement deletes. The watchdog would take a thread that deletes a
+/// million rows at once for stalled.
+const MAX_DELETED_ROWS: i64 = 10_000;
+
+/// Whether row `t` of `transition` is not received by a target of the list ?3.
+const IS_UNDELIVERED: &str = "EXISTS (SELECT 1 FROM delivery AS d, json_each(?3) AS name \
+     WHERE d.target = name.value AND d.source = 'node' AND d.instance = t.instance AND d.seq < t.seq)";
+
+/// One round of retention.
+pub(super) struct Cleanup<'a> {
+    pub(super) connection: &'a mut Connection,
+    pub(super) keep: &'a Retention,
+    pub(super) targets: &'a StoredTargets,
+    /// The time now, in milliseconds since the Unix epoch.
+    pub(super) time: i64,
+    pub(super) heartbeat: &'a Heartbeat,
+}
+
+impl Cleanup<'_> {
+    /// Deletes rows beyond the limits of age, number and file size. `known` is the number of rows, `None` if it must
+    /// be counted. Returns the number of rows that are left.
+    pub(super) fn run(self, known: Option<u64>) -> Result<u64, HistoryError> {
+        let age = i64::try_from(self.keep.age.as_millis()).unwrap_or(i64::MAX);
+        let oldest = self.time.saturating_sub(age);
+        let expired = self.delete_older(oldest)?;
+        self.connection.execute(
+            "DELETE FROM run WHERE seen < ?1 AND id < (SELECT max(id) FROM run)",
+            [oldest],
+        )?;
+        self.connection.execute("DELETE FROM unrecorded WHERE until_at < ?1", [oldest])?;
+        self.delete_old_targets(oldest)?;
+        let mut rows = match known {
+            Some(rows) => rows.saturating_sub(expired),
+            None => count_rows(self.connection)?,
+        };
+        // Rows are counted, because sequence numbers have gaps: each kill skips MAX_UNWRITTEN of them.
+        rows -= self.delete_oldest(rows.saturating_sub(self.keep.transitions))?;
+        let is_too_large = used_bytes(self.connection)? > self.keep.bytes;
+        rows -= self.delete_oldest(if is_too_large { rows.div_ceil(10) } else { 0 })?;
+        let expired: i64 = self.connection.query_row(
+            "SELECT count(*) FROM transition WHERE at < ?1",
+            [oldest],
+            |row| row.get(0),
+        )?;
+        // What is left beyond the limits was kept for a target.
+        let kept =
+            rows.saturating_sub(self.keep.transitions).max(u64::try_from(expired).unwrap_or(0));
+        let excess = kept.saturating_sub(self.keep.undelivered);
+        rows -= self.delete_undelivered(excess)?;
+        self.delete_events()?;
+        Ok(rows)
+    }
+
+    /// The names of the targets for every transition, as a JSON list.
+    fn every(&self) -> String {
+        serde_json::json!(self.targets.every).to_string()
+    }
+
+    /// Deletes the delivered rows before the time `oldest` and returns their number.
+    fn delete_older(&self, oldest: i64) -> rusqlite::Result<u64> {
+        let delete = format!(
+            "DELETE FROM transition WHERE seq IN \
+             (SELECT seq FROM transition AS t WHERE at < ?1 AND NOT {IS_UNDELIVERED} LIMIT ?2)"
+        );
+        let mut deleted = 0;
+        loop {
+            self.heartbeat.beat();
+            let values = params![oldest, MAX_DELETED_ROWS, self.every()];
+            let count = self.connection.execute(&delete, values)?;
+            deleted += count as u64;
+            if i64::try_from(count).is_ok_and(|count| count < MAX_DELETED_ROWS) {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// Deletes the oldest `count` delivered rows and returns the number of deleted rows.
+    fn delete_oldest(&self, count: u64) -> rusqlite::Result<u64> {
+        let delete = format!(
+            "DELETE FROM transition WHERE seq IN (SELECT seq FROM transition AS t \
+             WHERE seq > ?1 AND NOT {IS_UNDELIVERED} ORDER BY seq LIMIT ?2)"
+        );
+        let mut left = i64::try_from(count).unwrap_or(i64::MAX);
+        let mut deleted = 0;
+        while left > 0 {
+            self.heartbeat.beat();
+            let at_once = left.min(MAX_DELETED_ROWS);
+            let found =
+                self.connection.execute(&delete, params![i64::MIN, at_once, self.every()])?;
+            deleted += found as u64;
+            if found == 0 {
+                break;
+            }
+            left -= at_once;
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes the oldest `count` rows, and adds their number to the targets that have not received them.
+    fn delete_undelivered(&self, count: u64) -> rusqlite::Result<u64> {
+        let mut left = i64::try_from(count).unwrap_or(i64::MAX);
+        let mut deleted = 0;
+        while left > 0 {
+            self.heartbeat.beat();
+            let at_once = left.min(MAX_DELETED_ROWS);
+            let transaction = self.connection.unchecked_transaction()?;
+            let last: Option<i64> = transaction.query_row(
+                "SELECT max(seq) FROM (SELECT seq FROM transition ORDER BY seq LIMIT ?1)",
+                [at_once],
+                |row| row.get(0),
+            )?;
+            let Some(last) = last else { break };
+            // SQLite computes all new values from the old row.
+            transaction.execute(
+                "UPDATE delivery SET \
+                 missed = missed + (SELECT count(*) FROM transition AS t \
+                     WHERE t.instance = delivery.instance AND t.seq > delivery.seq AND t.seq <= ?1), \
+                 seq = max(seq, coalesce((SELECT max(t.seq) FROM transition AS t \
+                     WHERE t.instance = delivery.instance AND t.seq <= ?1), 0)) \
+                 WHERE source = 'node' AND target IN (SELECT value FROM json_each(?2))",
+                params![last, self.every()],
+            )?;
+            deleted +=
+                transaction.execute("DELETE FROM transition WHERE seq <= ?1", [last])? as u64;
+            transaction.commit()?;
+            left -= at_once;
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes the events that are older than the oldest transition, or too many numbers behind the last event.
+    fn delete_events(&self) -> rusqlite::Result<()> {
+        let limit = i64::try_from(self.keep.transitions).unwrap_or(i64::MAX);
+        loop {
+            self.heartbeat.beat();
+            let deleted = self.connection.execute(
+                "DELETE FROM event WHERE seq IN (SELECT seq FROM event WHERE seq < max( \
+                 coalesce((SELECT min(seq) FROM transition), 0), \
+                 coalesce((SELECT max(seq) FROM event), 0) - ?1) LIMIT ?2)",
+                [limit, MAX_DELETED_ROWS],
+            )?;
+            if i64::try_from(deleted).is_ok_and(|deleted| deleted < MAX_DELETED_ROWS) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Deletes the deliveries of targets that are not configured any more, after the time of the history.
+    fn delete_old_targets(&self, oldest: i64) -> rusqlite::Result<()> {
+        // Before the first message of the notifier, all targets would count as removed.
+        if self.targets.all.is_empty() {
+            return Ok(());
+        }
+        let all = serde_json::json!(self.targets.all).to_string();
+        self.connection.execute(
+            "DELETE FROM delivery WHERE at < ?1 AND target NOT IN (SELECT value FROM json_each(?2))",
+            params![oldest, all],
+        )?;
+        Ok(())
+    }
+}
+
+/// Counts the rows of `transition`. SQLite reads a whole index for that, so the recorder counts once and then
+/// keeps the number.
+fn count_rows(connection: &Connection) -> rusqlite::Result<u64> {
+    let rows: i64 =
+        connection.query_row("SELECT count(*) FROM transition", [], |row| row.get(0))?;
+    Ok(u64::try_from(rows).unwrap_or(0))
+}
+
+/// The size of the used pages in bytes. The file itself never shrinks: SQLite reuses free pages.
+fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let number = |pragma: &str| -> rusqlite::Result<u64> {
+        let found: i64 = connection.pragma_query_value(None, pragma, |row| row.get(0))?;
+        Ok(u64::try_from(found).unwrap_or(0))
+    };
+    let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
+    Ok(pages * number("page_size")?)
+}

@@ -1,0 +1,134 @@
+//! Tests of the table `delivery`, and of retention that keeps what a target has not received.
+
+use super::*;
+use crate::delivery::{ConcludedRow, DeliveryKey, DeliverySource};
+
+fn key(target: &str, instance: &str) -> DeliveryKey {
+    let source = DeliverySource::Node;
+    DeliveryKey { target: target.into(), source, instance: instance.to_owned() }
+}
+
+fn delivered(seq: i64) -> ConcludedRow {
+    ConcludedRow { seq, outcome: "delivered", role: Some("primary"), reported_missed: 0 }
+}
+
+/// The concluded number and the number of missed notifications of one row.
+fn row(directory: &Path, target: &str, instance: &str) -> (i64, u32) {
+    let rows = Reader::open(directory).unwrap().deliveries().unwrap();
+    let row = rows.iter().find(|row| row.key == key(target, instance)).unwrap();
+    (row.seq, row.missed)
+}
+
+/// A writer that keeps one transition, and `undelivered` transitions for the target `slow`.
+fn writer(directory: &Path, undelivered: u64) -> Writer {
+    let keep = Retention { transitions: 1, undelivered, ..Retention::default() };
+    let (writer, _) = Writer::open(directory, keep).unwrap();
+    let every = vec!["slow".to_owned()];
+    writer.set_targets(StoredTargets { all: every.clone(), every });
+    writer
+}
+
+fn transition(seq: i64, instance: &str) -> Record {
+    Record { seq, ..record(instance, now(), "primary") }
+}
+
+#[test]
+fn conclusions_are_read_by_the_next_writer_and_a_held_store_does_not_block_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
+    let store = writer.delivery_store();
+    store.record(key("hook", "a"), delivered(5));
+    store.record(key("hook", "a"), ConcludedRow { outcome: "given-up", ..delivered(7) });
+    store.record(key("hook", "gone"), delivered(6));
+    store.delete(key("hook", "gone"));
+    drop(writer);
+    store.record(key("hook", "a"), delivered(9));
+    let (_writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
+    let [row] = &opened.deliveries[..] else { panic!("{:?}", opened.deliveries) };
+    assert_eq!((&row.key, row.seq, row.outcome.as_str()), (&key("hook", "a"), 7, "given-up"));
+}
+
+#[test]
+fn conclusions_wait_in_memory_while_the_file_cannot_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    // A file has the path of the directory.
+    File::create(&path).unwrap();
+    let (writer, opened) = Writer::open(&path, Retention::default()).unwrap();
+    assert!(opened.open_error.is_some());
+    writer.delivery_store().record(key("hook", "a"), delivered(5));
+    std::fs::remove_file(&path).unwrap();
+    let end = std::time::Instant::now() + Duration::from_mins(1);
+    let has_row = || Reader::open(&path)?.deliveries().map(|rows| !rows.is_empty());
+    while !has_row().unwrap_or(false) {
+        assert!(std::time::Instant::now() < end, "{:?}", writer.failing());
+        std::thread::yield_now();
+    }
+    drop(writer);
+    assert_eq!(row(&path, "hook", "a"), (5, 0));
+}
+
+#[test]
+fn retention_keeps_transitions_that_a_target_for_every_transition_has_not_received() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = writer(directory.path(), 10);
+    writer.delivery_store().record(key("slow", "a"), delivered(2));
+    for seq in 1..=6 {
+        writer.record(transition(seq, "a"), Latencies::default());
+    }
+    drop(writer);
+    let left: Vec<i64> = read(directory.path()).iter().map(|record| record.seq).collect();
+    assert_eq!(left, [3, 4, 5, 6], "those after the last received one");
+    assert_eq!(row(directory.path(), "slow", "a"), (2, 0));
+}
+
+#[test]
+fn undelivered_transitions_beyond_the_limit_are_deleted_and_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = writer(directory.path(), 2);
+    writer.delivery_store().record(key("slow", "a"), delivered(1));
+    writer.delivery_store().record(key("slow", "b"), delivered(2));
+    for (seq, instance) in [(1, "a"), (2, "b"), (3, "a"), (4, "a"), (5, "b"), (6, "a"), (7, "a")] {
+        writer.record(transition(seq, instance), Latencies::default());
+    }
+    drop(writer);
+    let left: Vec<i64> = read(directory.path()).iter().map(|record| record.seq).collect();
+    assert_eq!(left, [5, 6, 7]);
+    assert_eq!(row(directory.path(), "slow", "a"), (4, 2));
+    assert_eq!(row(directory.path(), "slow", "b"), (2, 0));
+}
+
+#[test]
+fn a_transition_that_was_deleted_and_delivered_from_memory_does_not_count_as_missed() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = writer(directory.path(), 0);
+    first.delivery_store().record(key("slow", "a"), delivered(1));
+    for seq in 1..=5 {
+        first.record(transition(seq, "a"), Latencies::default());
+    }
+    drop(first);
+    assert_eq!(row(directory.path(), "slow", "a"), (4, 3));
+    let second = writer(directory.path(), 0);
+    second.delivery_store().record(key("slow", "a"), delivered(2));
+    second.delivery_store().record(key("slow", "a"), delivered(3));
+    drop(second);
+    assert_eq!(row(directory.path(), "slow", "a"), (4, 1), "only 4 is missed");
+    let third = writer(directory.path(), 0);
+    let reported = ConcludedRow { reported_missed: 1, ..delivered(5) };
+    third.delivery_store().record(key("slow", "a"), reported);
+    drop(third);
+    assert_eq!(row(directory.path(), "slow", "a"), (5, 0));
+}
+
+#[test]
+fn a_removed_instance_has_a_last_transition_and_no_role() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
+    writer.record(transition(1, "a"), Latencies::default());
+    let removed = Record { to: crate::REMOVED.to_owned(), ..transition(2, "a") };
+    writer.record(removed.clone(), Latencies::default());
+    drop(writer);
+    let reader = Reader::open(directory.path()).unwrap();
+    assert!(reader.last_roles().unwrap().is_empty());
+    assert_eq!(reader.last_transition("a").unwrap(), Some(removed));
+}

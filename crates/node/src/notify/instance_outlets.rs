@@ -1,0 +1,401 @@
+//! The targets of each instance: delivers each transition to its state file, its announcements and Neutron's agent, and
+//! passes it to the [`Notifier`] for its hooks and webhooks.
+//!
+//! ```text
+//!   Transition ─┬─ 1 state file     inline
+//!               ├─ 2 announcements  one thread for all
+//!               ├─ 3 agent          inline, without waiting for the answer; retried when due
+//!               └─ 4 Notifier       hooks and webhooks, a queue for each
+//! ```
+//!
+//! An instance without targets has no entry.
+
+mod outlets;
+mod spec;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vipwatch_core::audit::AgentKnowledge;
+use vipwatch_core::{EventKind, InstanceId, Moment, Role};
+use vipwatch_history::{DeliverySource, DeliveryStore, Latencies, Stage};
+use vipwatch_linux::clock;
+use vipwatch_outlets::agent::AgentOutlet;
+use vipwatch_outlets::state_file::StateFile;
+
+use self::outlets::{Outlets, agent_report, file_report, file_written};
+pub use self::spec::describe;
+use self::spec::{InstanceTargets, SharedTargets};
+use crate::config::Rule;
+use crate::discovery::InstanceConfig;
+use crate::notify::announce::AnnounceHandle;
+use crate::notify::notification::{DeliveryReport, Notification, ReportQueue};
+use crate::notify::notifier::Notifier;
+use crate::notify::target::TargetSettings;
+use crate::transition::{Transition, micros};
+
+/// Maximum number of requests to agents under way: the agent's listen backlog is short, and the number of file
+/// descriptors of the node is limited.
+const MAX_AGENT_REQUESTS: usize = 64;
+
+/// The part of a delivery that ended at once, without a queue.
+#[derive(Debug, Default)]
+pub(crate) struct PublishResult {
+    /// The latencies of the stages that have delivered already.
+    pub(crate) latencies: Latencies,
+    /// The failed deliveries.
+    pub(crate) reports: Vec<DeliveryReport>,
+}
+
+/// An instance, and what its agent has acknowledged.
+pub(crate) type AgentUpdate = (InstanceId, AgentKnowledge);
+
+/// Why a transition is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeliveryReason {
+    /// The role has changed in this run.
+    Change,
+    /// The role is the first one of this run, and differs from that of the last run.
+    ChangeWhileStopped,
+    /// The role is the first one of this run, and equals that of the last run.
+    Restart,
+    /// The targets of the instance have changed, and its role has not.
+    Reload,
+}
+
+/// The outlets of all instances.
+#[derive(Debug)]
+pub(crate) struct InstanceOutlets {
+    rules: Vec<Rule>,
+    /// Boxed to save memory: there may be thousands of instances, and most have only some kinds of outlets.
+    outlets: BTreeMap<InstanceId, Box<Outlets>>,
+    /// Instances with a state file or an agent that does not have the last state yet. Only these have timers.
+    open: BTreeSet<InstanceId>,
+    reports: ReportQueue,
+    announcer: Option<AnnounceHandle>,
+    /// Instances that the last run announced completely, with the sequence number of the transition, until this run
+    /// has read their role.
+    announced: BTreeMap<InstanceId, i64>,
+    deliveries: DeliveryStore,
+    notifier: Notifier,
+    /// An empty list, shared by all instances without outlets.
+    no_stages: Arc<[Stage]>,
+}
+
+impl InstanceOutlets {
+    pub(crate) fn new(
+        rules: Vec<Rule>,
+        notifier: Notifier,
+        reports: ReportQueue,
+        deliveries: DeliveryStore,
+    ) -> io::Result<Self> {
+        let mut outlets = Self {
+            rules: Vec::new(),
+            outlets: BTreeMap::new(),
+            open: BTreeSet::new(),
+            reports,
+            announcer: None,
+            announced: notifier.take_announced(),
+            deliveries,
+            notifier,
+            no_stages: Arc::from([]),
+        };
+        outlets.configure(rules)?;
+        outlets.notifier.delete_earlier_format();
+        Ok(outlets)
+    }
+
+    /// Replaces the rules. A hook or webhook that stays configured keeps its queue.
+    pub(crate) fn configure(&mut self, rules: Vec<Rule>) -> io::Result<()> {
+        if self.announcer.is_none() && rules.iter().any(|rule| rule.announce.is_some()) {
+            let handle = AnnounceHandle::start(self.reports.clone(), self.deliveries.clone())?;
+            self.announcer = Some(handle);
+        }
+        self.notifier.configure(DeliverySource::Node, &TargetSettings::of_rules(&rules));
+        self.rules = rules;
+        Ok(())
+    }
+
+    /// Replaces the list of instances; returns those with other targets than before. Their targets must be notified
+    /// of the current role.
+    pub(crate) fn follow(&mut self, instances: &[Arc<InstanceConfig>]) -> Vec<InstanceId> {
+        let mut before = std::mem::take(&mut self.outlets);
+        let mut changed = Vec::new();
+        let mut last_shared: Option<Arc<SharedTargets>> = None;
+        for instance in instances {
+            let spec = InstanceTargets::of(instance, &self.rules).share(last_shared.as_ref());
+            last_shared = Some(Arc::clone(&spec.shared));
+            let known = before.remove(&instance.id);
+            let last = match known {
+                Some(known) if known.spec == spec => {
+                    self.outlets.insert(instance.id.clone(), known);
+                    continue;
+                }
+                Some(known) => {
+                    self.remove_outlets(&instance.id, &known, &spec);
+                    self.forget_removed(&instance.id, &known.spec.shared, &spec.shared);
+                    changed.push(instance.id.clone());
+                    known.last
+                }
+                None if spec == InstanceTargets::default() => continue,
+                None => {
+                    changed.push(instance.id.clone());
+                    None
+                }
+            };
+            if spec != InstanceTargets::default() {
+                let outlets = Box::new(Outlets::new(spec, instance, last));
+                self.outlets.insert(instance.id.clone(), outlets);
+            }
+        }
+        let outlets = &self.outlets;
+        self.open.retain(|id| outlets.contains_key(id));
+        for (id, gone) in before {
+            self.remove_outlets(&id, &gone, &InstanceTargets::default());
+        }
+        changed
+    }
+
+    /// Stops the announcements and removes the state file of an instance, unless they are still in `spec`.
+    fn remove_outlets(&self, id: &InstanceId, known: &Outlets, spec: &InstanceTargets) {
+        if let Some(announcer) = &self.announcer
+            && known.spec.shared.announce.is_some()
+            && spec.shared.announce.is_none()
+        {
+            announcer.stop(id);
+        }
+        // The state file would become stale, because the node does not update it any more.
+        if let Some(directory) = &known.spec.state_dir
+            && spec.state_dir.as_ref() != Some(directory)
+        {
+            let _ = std::fs::remove_file(directory.join("state"));
+        }
+    }
+
+    /// Ends the deliveries to targets that are still configured, but not for this instance any more.
+    fn forget_removed(&self, id: &InstanceId, before: &SharedTargets, now: &SharedTargets) {
+        for name in before.names().filter(|name| now.names().all(|kept| kept != *name)) {
+            self.notifier.forget(DeliverySource::Node, Some(name), id);
+        }
+    }
+
+    /// The stages for which the instance has a target.
+    pub(crate) fn stages(&self, id: &InstanceId) -> Arc<[Stage]> {
+        self.outlets.get(id).map_or(&self.no_stages, |outlets| &outlets.stages).clone()
+    }
+
+    /// The stages that will deliver this transition.
+    pub(crate) fn expected(&self, transition: &Transition) -> Vec<Stage> {
+        let Some(outlets) = self.outlets.get(&transition.instance.id) else { return Vec::new() };
+        let kind = EventKind::Role(transition.to.kind());
+        let spec = &outlets.spec.shared;
+        let is_expected = |stage: &Stage| match stage {
+            Stage::File => true,
+            Stage::Announce => transition.to == Role::Primary,
+            Stage::Hook => spec.hooks.iter().any(|hook| hook.on.contains(&kind)),
+            Stage::Webhook => spec.webhooks.iter().any(|one| one.on.contains(&kind)),
+            Stage::Agent => transition.to.neutron_state().is_some(),
+        };
+        outlets.stages.iter().copied().filter(is_expected).collect()
+    }
+
+    /// Whether every target of a stage has received the transition `seq`.
+    pub(crate) fn is_stage_delivered(&self, id: &InstanceId, stage: Stage, seq: i64) -> bool {
+        let Some(outlets) = self.outlets.get(id) else { return false };
+        let shared = &outlets.spec.shared;
+        match stage {
+            Stage::Hook => {
+                let mut names = shared.hooks.iter().map(|hook| &hook.name);
+                names.all(|name| self.notifier.is_done(name, id, seq))
+            }
+            Stage::Webhook => {
+                let mut names = shared.webhooks.iter().map(|webhook| &webhook.name);
+                names.all(|name| self.notifier.is_done(name, id, seq))
+            }
+            Stage::File | Stage::Announce | Stage::Agent => true,
+        }
+    }
+
+    /// Whether a failure of this target is current: the target is configured for the instance, and its last attempt
+    /// has failed.
+    pub(crate) fn is_failing(&self, id: &InstanceId, stage: Stage, target: &str) -> bool {
+        let Some(outlets) = self.outlets.get(id) else { return false };
+        match stage {
+            Stage::Hook | Stage::Webhook => {
+                outlets.spec.shared.names().any(|name| name == target)
+                    && self.notifier.is_failing(target, id)
+            }
+            Stage::File | Stage::Announce | Stage::Agent => false,
+        }
+    }
+
+    /// The directories in which agents have their sockets.
+    pub(crate) fn agent_directories(&self) -> BTreeSet<PathBuf> {
+        let agents = self.rules.iter().filter_map(|rule| rule.agent.as_ref());
+        agents.filter_map(|agent| Some(agent.socket.parent()?.to_owned())).collect()
+    }
+
+    /// Delivers a transition to all outlets of its instance, or adds it to their queues.
+    pub(crate) fn deliver(
+        &mut self,
+        transition: &Arc<Transition>,
+        reason: DeliveryReason,
+    ) -> PublishResult {
+        let announced = self.announced.remove(&transition.instance.id);
+        let is_announced =
+            reason == DeliveryReason::Restart && announced.is_some_and(|seq| seq >= transition.seq);
+        let result = self.deliver_inline(transition, is_announced);
+        let Some(outlets) = self.outlets.get(&transition.instance.id) else { return result };
+        let notification: Arc<dyn Notification> = Arc::<Transition>::clone(transition);
+        for name in outlets.spec.shared.names() {
+            match reason {
+                DeliveryReason::Change => self.notifier.deliver(name, &notification),
+                DeliveryReason::ChangeWhileStopped => {
+                    self.notifier.resume(name, &notification, false);
+                }
+                DeliveryReason::Restart | DeliveryReason::Reload => {
+                    self.notifier.resume(name, &notification, true);
+                }
+            }
+        }
+        result
+    }
+
+    /// Writes the state file, starts or stops announcements, and sends the state to the agent.
+    fn deliver_inline(
+        &mut self,
+        transition: &Arc<Transition>,
+        is_announced: bool,
+    ) -> PublishResult {
+        let mut result = PublishResult::default();
+        let id = &transition.instance.id;
+        let Some(outlets) = self.outlets.get_mut(id) else { return result };
+        outlets.last = Some(Arc::clone(transition));
+        if let Some(file) = &mut outlets.file {
+            let written = file.set(transition.to.as_str(), clock::now());
+            if let Some(report) = file_report(written, transition) {
+                result.reports.push(report);
+            } else {
+                let taken = micros(transition.read_at, clock::now());
+                result.latencies.set(Stage::File, taken);
+            }
+        }
+        if let (Some(plan), Some(announcer)) = (outlets.spec.shared.announce, &self.announcer) {
+            match transition.to {
+                Role::Primary if is_announced => {}
+                Role::Primary => announcer.announce(transition, plan),
+                _ => announcer.stop(id),
+            }
+        }
+        if let (Some(agent), Some(role)) = (&mut outlets.agent, transition.to.neutron_state()) {
+            agent.delivery().want(role);
+        }
+        if !outlets.is_settled() {
+            self.open.insert(id.clone());
+        }
+        result
+    }
+
+    /// The file descriptors that the main loop waits on: the reports of the workers, and the agents' sockets.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let agents = self.open_outlets().filter_map(|outlets| outlets.agent.as_deref());
+        std::iter::once(self.reports.as_fd()).chain(agents.filter_map(AgentOutlet::waiting_on))
+    }
+
+    fn open_outlets(&self) -> impl Iterator<Item = &Outlets> {
+        self.open.iter().filter_map(|id| self.outlets.get(id)).map(|outlets| &**outlets)
+    }
+
+    /// When [`Self::tick`] must be called; `None` without timers.
+    pub(crate) fn due(&self) -> Option<Moment> {
+        let is_full = self.agent_requests() >= MAX_AGENT_REQUESTS;
+        let of = |outlets: &Outlets| {
+            let agent = outlets.agent.as_deref();
+            let agent = agent.filter(|agent| !is_full || agent.waiting_on().is_some());
+            let agent = agent.and_then(AgentOutlet::due);
+            let file = outlets.file.as_ref().and_then(StateFile::due);
+            [agent, file].into_iter().flatten().min()
+        };
+        self.open_outlets().filter_map(of).min()
+    }
+
+    /// The number of requests to agents that are under way.
+    fn agent_requests(&self) -> usize {
+        let agents = self.open_outlets().filter_map(|outlets| outlets.agent.as_deref());
+        agents.filter(|agent| agent.waiting_on().is_some()).count()
+    }
+
+    /// Lets all agent outlets retry now, because an agent's socket may have been created.
+    pub(crate) fn retry_agents(&mut self) {
+        for (id, outlets) in &mut self.outlets {
+            if let Some(agent) = &mut outlets.agent {
+                agent.socket_appeared();
+                if !agent.is_settled() {
+                    self.open.insert(id.clone());
+                }
+            }
+        }
+    }
+
+    /// Does the retries that are due; returns the reports of all outlets, and the changes of the agents' knowledge.
+    pub(crate) fn tick(&mut self) -> (Vec<DeliveryReport>, Vec<AgentUpdate>) {
+        let mut reports: Vec<DeliveryReport> = self.reports.take_all();
+        let mut known = Vec::new();
+        let now = clock::now();
+        let mut room = MAX_AGENT_REQUESTS.saturating_sub(self.agent_requests());
+        let mut settled = Vec::new();
+        for id in &self.open {
+            let Some(outlets) = self.outlets.get_mut(id) else { continue };
+            let Some(last) = outlets.last.clone() else { continue };
+            if let Some(directory) = &outlets.spec.state_dir
+                && outlets.file.as_ref().and_then(StateFile::due).is_some_and(|due| due <= now)
+            {
+                // The write may have failed because the directory is missing. An error here shows again at the write.
+                let _ = std::fs::create_dir_all(directory);
+            }
+            if let Some(written) = outlets.file.as_mut().and_then(|file| file.tick(now)) {
+                match file_report(written, &last) {
+                    Some(report) => reports.push(report),
+                    None => {
+                        reports.push(file_written(&last));
+                    }
+                }
+            }
+            let outcome = outlets.agent.as_mut().and_then(|agent| match agent.waiting_on() {
+                Some(_) => agent.read_answer(now).or_else(|| agent.tick(now)),
+                None if room > 0 => {
+                    let outcome = agent.tick(now);
+                    room -= usize::from(agent.waiting_on().is_some());
+                    outcome
+                }
+                None => None,
+            });
+            if outlets.is_settled() {
+                settled.push(id.clone());
+            }
+            if let (Some(outcome), Some(agent)) = (outcome, &outlets.agent) {
+                reports.push(agent_report(
+                    outcome,
+                    agent.path(),
+                    &last,
+                    &mut outlets.agent_knowledge,
+                ));
+                known.push((id.clone(), outlets.agent_knowledge.clone()));
+            }
+        }
+        for id in settled {
+            self.open.remove(&id);
+        }
+        (reports, known)
+    }
+
+    /// Waits until all attempts to notify hooks and webhooks have ended, at most `limit`; returns the number of
+    /// notifications that are left.
+    pub(crate) fn close(&self, limit: Duration) -> usize {
+        self.notifier.close(DeliverySource::Node, limit)
+    }
+}

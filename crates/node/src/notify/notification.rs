@@ -1,0 +1,175 @@
+//! What is delivered to hooks, webhooks, the upstream and the IPv6 outlet, and the report about each attempt.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use vipwatch_api::{FindingEvent, NotificationBody};
+use vipwatch_core::{Conclusion, EventKind, InstanceId, Moment, RoleKind};
+use vipwatch_history::{Latencies, Record, Stage};
+use vipwatch_linux::clock;
+use vipwatch_linux::wake_queue::WakeQueue;
+
+use crate::discovery::InstanceConfig;
+use crate::event::{NodeIdentity, REMOVED};
+use crate::transition::micros;
+
+/// What a notification is about. Of the notifications about one subject, a newer one may replace an older one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    /// The role of an instance.
+    Instance(InstanceId),
+    /// One finding, by the id of its instance and its name.
+    Finding(Arc<str>),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Instance(id) => f.write_str(id.as_str()),
+            Self::Finding(name) => f.write_str(name),
+        }
+    }
+}
+
+/// The content of a delivery.
+pub(crate) trait Notification: Debug + Send + Sync {
+    /// The instance that the notification is about; `None` for a finding about the node.
+    fn instance(&self) -> Option<&InstanceId>;
+    /// What the notification is about.
+    fn subject(&self) -> Subject;
+    /// The sequence number of the transition, report or finding.
+    fn seq(&self) -> i64;
+    /// What happened.
+    fn kind(&self) -> EventKind;
+    /// When the change was read from the kernel or from the monitor's request. Latencies count from this moment.
+    fn read_at(&self) -> Moment;
+    /// The document that is sent to the target.
+    fn body(&self, identity: &NodeIdentity) -> NotificationBody;
+}
+
+/// A transition as the history has it: one that a target has not received yet, or the removal of an instance.
+#[derive(Debug)]
+pub(crate) struct RecordedTransition {
+    pub(crate) record: Record,
+    pub(crate) id: InstanceId,
+    /// The configuration of the instance; `None` if it is no longer configured.
+    pub(crate) instance: Option<Arc<InstanceConfig>>,
+    pub(crate) read_at: Moment,
+}
+
+impl Notification for RecordedTransition {
+    fn instance(&self) -> Option<&InstanceId> {
+        Some(&self.id)
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::Instance(self.id.clone())
+    }
+
+    fn seq(&self) -> i64 {
+        self.record.seq
+    }
+
+    fn kind(&self) -> EventKind {
+        let kind = EventKind::from_word(&self.record.to);
+        kind.unwrap_or(EventKind::Role(RoleKind::Unknown))
+    }
+
+    fn read_at(&self) -> Moment {
+        self.read_at
+    }
+
+    fn body(&self, identity: &NodeIdentity) -> NotificationBody {
+        if self.record.to == REMOVED {
+            return NotificationBody::Removed(identity.removed(&self.record));
+        }
+        let instance = self.instance.as_deref();
+        let event = identity.recorded_transition(&self.record, &Latencies::default(), instance);
+        NotificationBody::Transition(Box::new(event))
+    }
+}
+
+/// A finding that has appeared or gone.
+#[derive(Debug)]
+pub(crate) struct FindingNotification {
+    pub(crate) event: FindingEvent,
+    /// `None` for a finding about the node.
+    pub(crate) instance: Option<InstanceId>,
+    pub(crate) read_at: Moment,
+}
+
+impl Notification for FindingNotification {
+    fn instance(&self) -> Option<&InstanceId> {
+        self.instance.as_ref()
+    }
+
+    fn subject(&self) -> Subject {
+        let id = self.instance.as_ref().map_or("", InstanceId::as_str);
+        Subject::Finding(format!("{id} {}", self.event.finding.name).trim_start().into())
+    }
+
+    fn seq(&self) -> i64 {
+        self.event.seq
+    }
+
+    fn kind(&self) -> EventKind {
+        EventKind::Finding
+    }
+
+    fn read_at(&self) -> Moment {
+        self.read_at
+    }
+
+    fn body(&self, _identity: &NodeIdentity) -> NotificationBody {
+        NotificationBody::Finding(Box::new(self.event.clone()))
+    }
+}
+
+/// The result of one attempt to deliver a notification about an instance.
+#[derive(Debug)]
+pub(crate) struct DeliveryReport {
+    /// The instance that the notification is about.
+    pub(crate) instance: InstanceId,
+    /// The sequence number of the notification.
+    pub(crate) seq: i64,
+    /// The kind of outlet.
+    pub(crate) stage: Stage,
+    /// The name of the target.
+    pub(crate) target: String,
+    /// The time since the change was read from the kernel, in microseconds.
+    pub(crate) micros: i64,
+    /// The error as text; empty if it is the same error as at the last attempt.
+    pub(crate) outcome: Result<(), String>,
+    /// Whether this was the last attempt: the target has the notification, or it was given up.
+    pub(crate) is_final: bool,
+    /// How the delivery was concluded; `None` if there will be another attempt.
+    pub(crate) conclusion: Option<Conclusion>,
+}
+
+/// Reports from the workers to the node's main loop.
+///
+/// BOUND: one report for each attempt. An entry waits at least 250 ms between two attempts, and the main loop empties the
+/// queue in every turn.
+pub(crate) type ReportQueue = WakeQueue<DeliveryReport>;
+
+impl DeliveryReport {
+    /// A report that the notification `seq` about `instance` has reached `target` now.
+    pub(crate) fn new(
+        instance: &InstanceId,
+        seq: i64,
+        read_at: Moment,
+        stage: Stage,
+        target: &str,
+    ) -> Self {
+        Self {
+            instance: instance.clone(),
+            seq,
+            stage,
+            target: target.to_owned(),
+            micros: micros(read_at, clock::now()),
+            outcome: Ok(()),
+            is_final: true,
+            conclusion: Some(Conclusion::Delivered),
+        }
+    }
+}

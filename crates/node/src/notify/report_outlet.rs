@@ -1,0 +1,175 @@
+//! Delivers the states that monitors reported, once they have settled, to the targets of `[receiver]`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vipwatch_api::{NotificationBody, ReportDocument, Schema};
+use vipwatch_core::{EventKind, InstanceId, Moment};
+use vipwatch_history::DeliverySource;
+use vipwatch_linux::clock;
+use vipwatch_receiver::{ReportSink, SettledReport};
+
+use super::notification::{Notification, Subject};
+use super::notifier::Notifier;
+use super::target::TargetSettings;
+use crate::config::ReceiverConfig;
+use crate::event::{self, NodeIdentity};
+
+/// How long pending deliveries may take when the receiver is stopped.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A settled report as a notification.
+#[derive(Debug)]
+pub(crate) struct ReportNotification {
+    settled: SettledReport,
+    read_at: Moment,
+}
+
+impl Notification for ReportNotification {
+    fn instance(&self) -> Option<&InstanceId> {
+        Some(&self.settled.instance)
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::Instance(self.settled.instance.clone())
+    }
+
+    fn seq(&self) -> i64 {
+        self.settled.seq
+    }
+
+    fn kind(&self) -> EventKind {
+        self.settled.state.into()
+    }
+
+    fn read_at(&self) -> Moment {
+        self.read_at
+    }
+
+    fn body(&self, identity: &NodeIdentity) -> NotificationBody {
+        let SettledReport { instance, state, from, seq, at } = &self.settled;
+        NotificationBody::Report(ReportDocument {
+            schema: Schema::Report,
+            node: identity.node.to_string(),
+            epoch: identity.epoch.to_string(),
+            source: DeliverySource::Receiver.as_str().to_owned(),
+            seq: *seq,
+            at: event::time(*at),
+            id: instance.to_string(),
+            from: from.map(|from| from.as_str().to_owned()),
+            to: state.as_str().to_owned(),
+            state: state.neutron_server_name().to_owned(),
+        })
+    }
+}
+
+/// Gives settled reports to the notifier. The receiver calls it from its thread.
+#[derive(Debug, Clone)]
+pub(crate) struct ReportOutlet(Notifier);
+
+impl ReportOutlet {
+    /// An outlet for the targets of `config`.
+    pub(crate) fn new(notifier: Notifier, config: &ReceiverConfig) -> Self {
+        notifier.configure(DeliverySource::Receiver, &TargetSettings::of_receiver(config));
+        notifier.reopen(DeliverySource::Receiver);
+        Self(notifier)
+    }
+
+    /// Replaces the targets by those of `config`. A target that is new, or that has not received the last report of a
+    /// router, receives it: `settled` has the last report of each.
+    pub(crate) fn configure(
+        &self,
+        config: &ReceiverConfig,
+        settled: impl FnOnce() -> Vec<SettledReport>,
+    ) {
+        self.0.configure(DeliverySource::Receiver, &TargetSettings::of_receiver(config));
+        // ORDER: a report that is settled after the targets were replaced reaches all of them.
+        for report in settled() {
+            self.submit(&report);
+        }
+    }
+
+    fn submit(&self, settled: &SettledReport) {
+        let notification = ReportNotification { settled: settled.clone(), read_at: clock::now() };
+        let notification: Arc<dyn Notification> = Arc::new(notification);
+        self.0.deliver_to_all(DeliverySource::Receiver, &notification);
+    }
+}
+
+/// The names of all targets in a configuration.
+pub fn target_names(config: &ReceiverConfig) -> Vec<String> {
+    let targets = TargetSettings::of_receiver(config);
+    targets.iter().map(|target| format!("{} {}", target.kind().word(), target.name())).collect()
+}
+
+impl ReportSink for ReportOutlet {
+    fn deliver(&mut self, settled: &SettledReport) {
+        let SettledReport { instance, state, seq, .. } = settled;
+        let (reported, state) = (state.as_str(), state.neutron_server_name());
+        tracing::info!(%instance, reported, state, seq, "reported state settled");
+        self.submit(settled);
+    }
+
+    fn restore(&mut self, settled: &SettledReport, delivered: &BTreeMap<String, i64>) {
+        for (name, seq) in delivered {
+            let name = new_name(name);
+            self.0.import(DeliverySource::Receiver, name, &settled.instance, *seq);
+        }
+        self.submit(settled);
+    }
+
+    fn has_deliveries(&self) -> bool {
+        self.0.has_deliveries(DeliverySource::Receiver)
+    }
+
+    fn forget(&mut self, instance: &InstanceId) {
+        self.0.forget(DeliverySource::Receiver, None, instance);
+    }
+
+    fn close(&mut self) {
+        let pending = self.0.close(DeliverySource::Receiver, Duration::ZERO);
+        if pending > 0 {
+            let seconds = SHUTDOWN_TIMEOUT.as_secs();
+            tracing::info!(pending, seconds, "shutting down: waiting for pending deliveries");
+        }
+        let left = self.0.close(DeliverySource::Receiver, SHUTDOWN_TIMEOUT);
+        if left > 0 {
+            tracing::warn!(
+                left,
+                "shut down with pending deliveries: the next process delivers them"
+            );
+        }
+    }
+}
+
+/// The name of a target that an earlier version has stored with its kind before it.
+fn new_name(stored: &str) -> &str {
+    let kinds = ["hook ", "webhook ", "upstream "];
+    kinds.iter().find_map(|kind| stored.strip_prefix(kind)).unwrap_or(stored)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_an_earlier_version_loses_its_kind() {
+        for (stored, name) in [
+            ("hook /bin/a b", "/bin/a b"),
+            ("webhook http://h/ ~12ab #2", "http://h/ ~12ab #2"),
+            ("upstream http://h/", "http://h/"),
+            ("ipv6 parameters", "ipv6 parameters"),
+        ] {
+            assert_eq!(new_name(stored), name);
+        }
+    }
+
+    #[test]
+    fn a_reported_state_and_its_event_have_the_same_word() {
+        use vipwatch_core::ReportedState::{Backup, Fault, Primary, Unknown};
+        for state in [Primary, Backup, Fault, Unknown] {
+            assert_eq!(EventKind::from(state).as_str(), state.as_str());
+        }
+    }
+}

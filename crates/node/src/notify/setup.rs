@@ -1,0 +1,59 @@
+//! Starts the notifier: connects it with the history, the silences and the main loop.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use vipwatch_history::{DeliveryStore, StoredDelivery};
+
+use super::backlog;
+use super::notification::ReportQueue;
+use super::notifier::Notifier;
+use super::slots::Slots;
+use super::target_queue::QueueContext;
+use crate::event::NodeIdentity;
+use crate::silence::Silences;
+use crate::state::StateStore;
+
+/// What the notifier needs.
+pub struct NotifierSetup<'a> {
+    /// The name of the node and the epoch of its history.
+    pub identity: NodeIdentity,
+    /// Where deliveries are stored.
+    pub deliveries: DeliveryStore,
+    /// What the last run has stored.
+    pub stored: Vec<StoredDelivery>,
+    /// Whether the last run was killed: targets may have received more than it has stored.
+    pub is_uncertain: bool,
+    /// The directory of the history.
+    pub state_dir: &'a Path,
+    /// The published state of the node.
+    pub states: &'a Arc<StateStore>,
+    /// The silences of the node.
+    pub silences: Arc<Silences>,
+    /// Maximum number of processes of one hook at the same time.
+    pub hooks_at_once: usize,
+}
+
+impl NotifierSetup<'_> {
+    /// A notifier without targets.
+    pub fn start(self) -> io::Result<Notifier> {
+        Ok(self.start_with(ReportQueue::new()?))
+    }
+
+    /// As [`Self::start`]; the results of the node's deliveries go to `reports`.
+    pub(crate) fn start_with(self, reports: ReportQueue) -> Notifier {
+        let (state_dir, states) = (self.state_dir.to_owned(), Arc::clone(self.states));
+        let read_backlog = backlog::reader(state_dir, self.deliveries.clone(), states);
+        let context = QueueContext {
+            identity: self.identity,
+            store: Some(self.deliveries),
+            reports,
+            silences: self.silences,
+            read_backlog,
+            slots: Slots::new(),
+            hooks_at_once: self.hooks_at_once,
+        };
+        Notifier::new(self.stored, self.is_uncertain, context)
+    }
+}

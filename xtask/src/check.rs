@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::{TaskError, TaskResult, build, provision, tidy, words};
+use crate::{TaskError, TaskResult, build, openapi, provision, tidy, words};
 
 pub const HELP: &str = "\
 Check format, lints, naming rules, documentation and dependencies.
@@ -47,6 +47,7 @@ pub fn quick() -> TaskResult {
         build::run_cargo(&words.concat())?;
     }
     tidy::run()?;
+    openapi::check()?;
     let status = build::cargo()
         .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private_intra_doc_links")

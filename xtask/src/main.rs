@@ -8,6 +8,7 @@ mod build;
 mod check;
 mod demo;
 mod fuzz;
+mod openapi;
 mod provision;
 mod random;
 mod sample;
@@ -42,6 +43,7 @@ Commands:
   check   Check format, lints, naming rules, documentation and dependencies
   bench   Measure vipwatch and the programs it replaces in one run
   fuzz    Run the parsers on random input, or compare discovery with real keepalived
+  openapi Write the OpenAPI document of the HTTP API
   sample  Print random lines of code, or random comments, log lines and errors
   help    Print this text
 
@@ -86,6 +88,7 @@ fn run(args: &[&str]) -> TaskResult {
         "check" => check::run(rest),
         "bench" => bench::prepare(rest),
         "fuzz" => fuzz::run(rest),
+        "openapi" => openapi::run(rest),
         "sample" => sample::run(rest),
         unknown => Err(TaskError(format!(
             "unknown command {unknown:?}\n  hint: `cargo xtask help` lists the commands"
@@ -108,6 +111,7 @@ fn help(command: &str, rest: &[&str]) -> Option<&'static str> {
         "check" => check::HELP,
         "bench" => bench::HELP,
         "fuzz" => fuzz::HELP,
+        "openapi" => openapi::HELP,
         "sample" => sample::HELP,
         _ => HELP,
     })
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn every_command_prints_its_own_help() {
-        for command in ["demo", "test", "check", "bench", "fuzz", "sample"] {
+        for command in ["demo", "test", "check", "bench", "fuzz", "openapi", "sample"] {
             let usage = format!("Usage: cargo xtask {command}");
             assert!(help(command, &["--help"]).unwrap().contains(&usage), "{command}");
             assert!(help("help", &[command]).unwrap().contains(&usage), "{command}");

@@ -98,18 +98,27 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Installs this version of Neutron from PyPI into a Python environment below `target/peers`, once; returns its
-/// directory.
+/// Installs this version of Neutron from PyPI; returns the directory of its Python environment.
 pub fn neutron(version: &str) -> Result<PathBuf, TaskError> {
+    python_package("neutron", version)
+}
+
+/// Installs schemathesis, which tests the API against its description; returns the directory of its Python environment.
+pub fn schemathesis() -> Result<PathBuf, TaskError> {
+    python_package("schemathesis", "4.32.5")
+}
+
+/// Installs a Python package into an environment of its own below `target/peers`, once; returns its directory.
+fn python_package(name: &str, version: &str) -> Result<PathBuf, TaskError> {
     programs(&[PEERS])?;
     let directory =
-        crate::build::target_directory().join("peers").join(format!("neutron-{version}"));
+        crate::build::target_directory().join("peers").join(format!("{name}-{version}"));
     let mark = directory.join("complete");
     if mark.exists() {
         return Ok(directory);
     }
     eprintln!(
-        "xtask: installing neutron {version} from PyPI into {} (about a minute)",
+        "xtask: installing {name} {version} from PyPI into {} (about a minute)",
         directory.display()
     );
     let _ = std::fs::remove_dir_all(&directory);
@@ -124,7 +133,7 @@ pub fn neutron(version: &str) -> Result<PathBuf, TaskError> {
     succeed(
         Command::new(pip)
             .args(["install", "--quiet", "--disable-pip-version-check"])
-            .arg(format!("neutron=={version}")),
+            .arg(format!("{name}=={version}")),
     )?;
     std::fs::File::create(mark)?;
     Ok(directory)

@@ -136,6 +136,10 @@ pub fn prepare(args: &[&str]) -> TaskResult {
             environment.push((name, provision::neutron(version)?.display().to_string()));
         }
     }
+    if wants(Suite::Netns) {
+        environment
+            .push(("VIPWATCH_SCHEMATHESIS", provision::schemathesis()?.display().to_string()));
+    }
     if let Some(table) = &options.table {
         environment.push(("VIPWATCH_TABLE", table.display().to_string()));
     }

@@ -13,6 +13,7 @@ const BANNED_IN_DROPIN: &[&str] = &[
     "smol",
     "mio",
     "hyper",
+    "axum",
     "rustls",
     "openssl",
     "native-tls",
@@ -20,6 +21,9 @@ const BANNED_IN_DROPIN: &[&str] = &[
     "tracing",
     "serde",
 ];
+
+/// Crates of the HTTP server. The node does not know it: `cli` connects both.
+const BANNED_IN_NODE: &[&str] = &["tokio", "hyper", "axum", "vipwatch-web"];
 
 /// A call that only one file of the product may have.
 struct RestrictedCall {
@@ -55,7 +59,7 @@ pub fn run() -> TaskResult {
         lines_are_clean(file, &mut broken);
         files_have_a_head(file, &mut broken);
     }
-    dropin_links_little(&mut broken)?;
+    packages_link_little(&mut broken)?;
     testkit_is_for_tests(&files, &mut broken);
     queues_name_their_bound(&files, &mut broken);
     options_are_documented(&files, &mut broken);
@@ -108,19 +112,23 @@ fn files_have_a_head(file: &SourceFile, broken: &mut Vec<String>) {
     }
 }
 
-/// The drop-in links none of [`BANNED_IN_DROPIN`].
-fn dropin_links_little(broken: &mut Vec<String>) -> TaskResult {
-    let output = build::cargo()
-        .args(["tree", "--package", "vipwatch-dropin", "--edges", "normal"])
-        .args(["--prefix", "none", "--format", "{p}"])
-        .output()?;
-    if !output.status.success() {
-        return Err(TaskError("cargo tree failed".to_owned()));
-    }
-    let tree = String::from_utf8_lossy(&output.stdout);
-    for name in tree.lines().filter_map(|line| line.split(' ').next()) {
-        if BANNED_IN_DROPIN.contains(&name) {
-            broken.push(format!("the drop-in must not link {name}"));
+/// The drop-in links none of [`BANNED_IN_DROPIN`], and the node none of [`BANNED_IN_NODE`].
+fn packages_link_little(broken: &mut Vec<String>) -> TaskResult {
+    for (package, banned) in
+        [("vipwatch-dropin", BANNED_IN_DROPIN), ("vipwatch-node", BANNED_IN_NODE)]
+    {
+        let output = build::cargo()
+            .args(["tree", "--package", package, "--edges", "normal"])
+            .args(["--prefix", "none", "--format", "{p}"])
+            .output()?;
+        if !output.status.success() {
+            return Err(TaskError("cargo tree failed".to_owned()));
+        }
+        let tree = String::from_utf8_lossy(&output.stdout);
+        for name in tree.lines().filter_map(|line| line.split(' ').next()) {
+            if banned.contains(&name) {
+                broken.push(format!("{package} must not link {name}"));
+            }
         }
     }
     Ok(())

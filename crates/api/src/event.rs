@@ -86,6 +86,7 @@ pub struct TransitionEvent {
     /// The addresses that decide the role.
     pub addresses: Vec<VirtualAddress>,
     /// The latencies of the stages that have delivered already.
+    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, i64>))]
     pub latencies: LatencyMap,
     /// The stages that deliver this transition; empty in a notification.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -27,6 +27,7 @@ pub struct TransitionItem {
     /// Details of the role after; null if there are none.
     pub reason: Option<String>,
     /// The latencies of its deliveries.
+    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, i64>))]
     pub latencies: LatencyMap,
 }
 

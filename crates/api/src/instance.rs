@@ -99,6 +99,7 @@ pub struct InstanceItem {
     /// The stages for which targets are configured.
     pub stages: Vec<String>,
     /// The latencies of its last transition.
+    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, i64>))]
     pub latencies: LatencyMap,
     /// The deliveries that failed.
     pub failures: Vec<FailureItem>,

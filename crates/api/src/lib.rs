@@ -16,6 +16,8 @@ mod finding;
 mod history;
 mod instance;
 mod notification;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 mod problem;
 mod receiver;
 mod schema;

@@ -47,13 +47,23 @@ macro_rules! codes {
     ($($(#[doc = $doc:literal])* $variant:ident = $word:literal, $status:literal, $title:literal;)*) => {
         /// The stable code of an error.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         pub enum ErrorCode {
             $($(#[doc = $doc])* #[serde(rename = $word)] $variant,)*
             /// A code of a later release.
             #[serde(other, rename = "other")]
             Other,
         }
+
+        // The derive macro does not see names that come from this macro.
+        #[cfg(feature = "openapi")]
+        impl utoipa::PartialSchema for ErrorCode {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                crate::openapi::words("The stable code of an error.", &[$($word,)* "other"])
+            }
+        }
+
+        #[cfg(feature = "openapi")]
+        impl utoipa::ToSchema for ErrorCode {}
 
         impl ErrorCode {
             /// The code as it is written in documents.

@@ -6,10 +6,20 @@ macro_rules! schemas {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
         /// The name and the version of a document's schema.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         pub enum Schema {
             $($(#[doc = $doc])* #[serde(rename = $name)] $variant,)*
         }
+
+        // The derive macro does not see names that come from this macro.
+        #[cfg(feature = "openapi")]
+        impl utoipa::PartialSchema for Schema {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                crate::openapi::words("The name and the version of a document's schema.", &[$($name,)*])
+            }
+        }
+
+        #[cfg(feature = "openapi")]
+        impl utoipa::ToSchema for Schema {}
 
         impl Schema {
             /// The name, for example `vipwatch.status/2`.

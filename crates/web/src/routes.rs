@@ -98,3 +98,20 @@ fn inject_panic(request: &Request) {
 
 #[cfg(not(debug_assertions))]
 fn inject_panic(_request: &Request) {}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_openapi_document_has_every_route_and_no_other() {
+        let source = include_str!("routes.rs");
+        let calls = source.split(".route(\"").skip(1);
+        let routes: BTreeSet<&str> = calls.filter_map(|call| call.split('"').next()).collect();
+        let routes: BTreeSet<&str> =
+            routes.into_iter().filter(|route| route.starts_with('/')).collect();
+        let document = vipwatch_api::openapi::document();
+        let documented: BTreeSet<&str> = document.paths.paths.keys().map(String::as_str).collect();
+        assert_eq!(documented, routes);
+    }
+}

@@ -1,0 +1,236 @@
+//! The OpenAPI document of the routes. `cargo xtask openapi` writes it to `docs/reference/openapi.json`.
+//!
+//! The functions below are never called: each carries the description of one route. A test of `web` compares them with
+//! the routes of the server.
+
+#![allow(dead_code, reason = "the attributes of these functions are the document")]
+
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::{ObjectBuilder, OpenApi, RefOr, Schema};
+
+use crate::{
+    ConfigDocument, FindingList, HealthDocument, HistoryDocument, InstanceDetail, InstanceList,
+    InstanceRole, NodeStatus, Problem, ReportList, SilenceItem, SilenceList, SilenceRequest,
+    TargetList, VersionDocument,
+};
+
+/// The document.
+pub fn document() -> OpenApi {
+    <ApiDocument as utoipa::OpenApi>::openapi()
+}
+
+/// The document as JSON, in the form in which it is committed.
+pub fn json() -> serde_json::Result<String> {
+    document().to_pretty_json().map(|text| text + "\n")
+}
+
+/// The schema of a string that is one of `values`.
+pub(crate) fn words(description: &str, values: &[&str]) -> RefOr<Schema> {
+    let schema = ObjectBuilder::new().schema_type(Type::String).description(Some(description));
+    schema.enum_values(Some(values.iter().copied())).into()
+}
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "vipwatch",
+        description = "The HTTP API of a vipwatch node or receiver, on its unix socket. docs/reference/api.md explains it.",
+        version = "1",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    paths(
+        status,
+        instances,
+        instance,
+        history,
+        findings,
+        events,
+        targets,
+        reports,
+        config,
+        audit,
+        version,
+        silences,
+        create_silence,
+        end_silence,
+        healthz,
+        readyz
+    ),
+    components(schemas(crate::Event))
+)]
+struct ApiDocument;
+
+macro_rules! describe {
+    ($(#[$attribute:meta])* fn $name:ident) => {
+        $(#[$attribute])*
+        fn $name() {}
+    };
+}
+
+/// The errors of every route.
+#[derive(utoipa::IntoResponses)]
+enum CommonErrors {
+    /// A parameter, a header or the body is not valid.
+    #[response(status = 400, content_type = "application/problem+json")]
+    Invalid(Problem),
+    /// The user of the client may not use the socket.
+    #[response(status = 403, content_type = "application/problem+json")]
+    NotPermitted(Problem),
+    /// Nothing in `Accept` fits.
+    #[response(status = 406, content_type = "application/problem+json")]
+    NotAcceptable(Problem),
+    /// The client took too long to send the request.
+    #[response(status = 408, content_type = "application/problem+json")]
+    Timeout(Problem),
+    /// The request is too large.
+    #[response(status = 413, content_type = "application/problem+json")]
+    TooLarge(Problem),
+    /// A handler of the server failed.
+    #[response(status = 500, content_type = "application/problem+json")]
+    Internal(Problem),
+    /// Too many connections, a node that is not ready, or a history that cannot be read.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(Problem),
+}
+
+describe! {
+    /// The node itself: counts, problems, silences, counters.
+    #[utoipa::path(get, path = "/v1/status", responses(CommonErrors, (status = 200, body = NodeStatus)))]
+    fn status
+}
+
+describe! {
+    /// The instances, in the order of their ids. The answer is sent in parts.
+    #[utoipa::path(get, path = "/v1/instances",
+        params(
+            ("id" = Option<Vec<String>>, Query, description = "an id, the beginning of ids, or an address; an exact id has precedence"),
+            ("address" = Option<Vec<String>>, Query, description = "an address of the instance, floating ones too"),
+            ("role" = Option<Vec<InstanceRole>>, Query, description = "a role"),
+            ("netns" = Option<Vec<String>>, Query, description = "a network namespace; empty for the node's own"),
+            ("origin" = Option<Vec<String>>, Query, description = "`neutron`, `keepalived` or `vipwatch`"),
+        ),
+        responses(CommonErrors,
+            (status = 200, body = InstanceList),
+            (status = 404, body = Problem, content_type = "application/problem+json", description = "no instance has such an id or address")))]
+    fn instances
+}
+
+describe! {
+    /// One instance with its findings and its last transitions.
+    #[utoipa::path(get, path = "/v1/instances/{id}",
+        params(("id" = String, Path, description = "an id, the beginning of one id, or an address")),
+        responses(CommonErrors,
+            (status = 200, body = InstanceDetail),
+            (status = 404, body = Problem, content_type = "application/problem+json", description = "no instance has such an id or address"),
+            (status = 409, body = Problem, content_type = "application/problem+json", description = "the text matches several instances")))]
+    fn instance
+}
+
+describe! {
+    /// Transitions and gaps, oldest first. The answer is sent in parts.
+    #[utoipa::path(get, path = "/v1/history",
+        params(
+            ("since" = Option<String>, Query, format = DateTime, description = "the earliest time"),
+            ("until" = Option<String>, Query, format = DateTime, description = "the latest time"),
+            ("after" = Option<String>, Query, description = "only entries after this event id; with `limit`, the oldest of them"),
+            ("id" = Option<String>, Query, description = "an id, the beginning of ids, or an address"),
+            ("limit" = Option<u64>, Query, description = "the maximum number of transitions; without `after`, the newest"),
+        ),
+        responses(CommonErrors,
+            (status = 200, body = HistoryDocument),
+            (status = 404, body = Problem, content_type = "application/problem+json", description = "there is no history")))]
+    fn history
+}
+
+describe! {
+    /// Everything that is known to be wrong, the most serious first.
+    #[utoipa::path(get, path = "/v1/findings", responses(CommonErrors, (status = 200, body = FindingList)))]
+    fn findings
+}
+
+describe! {
+    /// Transitions, deliveries, findings and removals as server-sent events. The data of each event is an `Event`.
+    #[utoipa::path(get, path = "/v1/events",
+        params(
+            ("id" = Option<Vec<String>>, Query, description = "an id, the beginning of ids, or an address"),
+            ("after" = Option<String>, Query, description = "continue after this event id"),
+            ("Last-Event-ID" = Option<String>, Header, description = "continue after this event id; it has precedence over `after`"),
+        ),
+        responses(CommonErrors, (status = 200, body = String, content_type = "text/event-stream")))]
+    fn events
+}
+
+describe! {
+    /// The targets and their deliveries.
+    #[utoipa::path(get, path = "/v1/targets", responses(CommonErrors, (status = 200, body = TargetList)))]
+    fn targets
+}
+
+describe! {
+    /// The states that monitors have reported to the receiver of this process.
+    #[utoipa::path(get, path = "/v1/reports",
+        responses(CommonErrors,
+            (status = 200, body = ReportList),
+            (status = 404, body = Problem, content_type = "application/problem+json", description = "this process runs no receiver")))]
+    fn reports
+}
+
+describe! {
+    /// The settings in force, without secrets.
+    #[utoipa::path(get, path = "/v1/config", responses(CommonErrors, (status = 200, body = ConfigDocument)))]
+    fn config
+}
+
+describe! {
+    /// Audits all instances now, and returns everything that is wrong.
+    #[utoipa::path(post, path = "/v1/audit",
+        responses(CommonErrors,
+            (status = 200, body = FindingList),
+            (status = 504, body = Problem, content_type = "application/problem+json", description = "the audit did not end in time")))]
+    fn audit
+}
+
+describe! {
+    /// The program, its process and its last reload.
+    #[utoipa::path(get, path = "/v1/version", responses(CommonErrors, (status = 200, body = VersionDocument)))]
+    fn version
+}
+
+describe! {
+    /// The silences in force.
+    #[utoipa::path(get, path = "/v1/silences", responses(CommonErrors, (status = 200, body = SilenceList)))]
+    fn silences
+}
+
+describe! {
+    /// Creates a silence.
+    #[utoipa::path(post, path = "/v1/silences", request_body = SilenceRequest,
+        responses(CommonErrors,
+            (status = 201, body = SilenceItem),
+            (status = 404, body = Problem, content_type = "application/problem+json", description = "no instance has such an id"),
+            (status = 409, body = Problem, content_type = "application/problem+json", description = "the text matches several instances"),
+            (status = 415, body = Problem, content_type = "application/problem+json", description = "the body is not JSON")))]
+    fn create_silence
+}
+
+describe! {
+    /// Ends a silence, and returns it.
+    #[utoipa::path(delete, path = "/v1/silences/{number}",
+        params(("number" = i64, Path, description = "the number of the silence")),
+        responses(CommonErrors,
+            (status = 200, body = SilenceItem),
+            (status = 404, body = Problem, content_type = "application/problem+json", description = "no silence has this number")))]
+    fn end_silence
+}
+
+describe! {
+    /// Whether the process works.
+    #[utoipa::path(get, path = "/healthz", responses(CommonErrors, (status = 200, body = HealthDocument)))]
+    fn healthz
+}
+
+describe! {
+    /// Whether the process has published the role of every instance.
+    #[utoipa::path(get, path = "/readyz", responses(CommonErrors, (status = 200, body = HealthDocument)))]
+    fn readyz
+}

@@ -73,10 +73,13 @@ impl Connection {
         let request = request.body(Full::from(body.unwrap_or_default()));
         let request = request.map_err(|error| self.invalid(error.to_string()))?;
         let (path, sender) = (&self.path, &mut self.sender);
-        let answer = self.runtime.block_on(timeout(limit, async {
-            sender.ready().await?;
-            sender.send_request(request).await
-        }));
+        let answer = self.runtime.block_on(async {
+            let exchange = async {
+                sender.ready().await?;
+                sender.send_request(request).await
+            };
+            timeout(limit, exchange).await
+        });
         let answer = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(hyper_error(path, &error)),

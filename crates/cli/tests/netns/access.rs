@@ -56,7 +56,7 @@ fn command_of_other_user(groups: &[u32]) -> Command {
 }
 
 /// Calls `work` on a thread that runs as [`OTHER_USER`] with these supplementary groups.
-fn as_other_user<T: Send>(groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn as_other_user<T: Send>(groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let change_and_work = move || {
         let (user, group) = (Uid::from_raw(OTHER_USER), Gid::from_raw(OTHER_USER));

@@ -4,7 +4,11 @@
 
 mod access;
 mod announce;
+mod api;
+mod api_limits;
+mod curl;
 mod direct;
+mod events;
 mod following;
 mod hooks;
 mod http_server;
@@ -19,6 +23,7 @@ mod receiver;
 mod receiver_process;
 mod report_deliveries;
 mod scale;
+mod schemathesis;
 mod selection;
 mod simulate;
 mod storage;

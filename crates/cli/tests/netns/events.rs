@@ -4,13 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use vipwatch_api::{
-    DroppedEvent, Event, NodeStatus, RemovedEvent, ResetEvent, ResetReason, TransitionEvent,
-};
+use vipwatch_api::{DroppedEvent, Event, NodeStatus, ResetEvent, ResetReason, TransitionEvent};
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
 use crate::curl::{EventCurl, StreamEvent, get};
-use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf, write};
+use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf};
 
 fn is_transition_to(event: &StreamEvent, role: &str) -> bool {
     event.name == "transition"
@@ -87,7 +85,7 @@ fn a_stream_that_cannot_continue_begins_with_a_reset() {
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
     let _node = fixture.start();
     let NodeStatus { epoch, seq, .. } = get(&fixture, "/v1/status");
-    let future = format!("{epoch}-{}", seq + 1);
+    let future = format!("{epoch}-{}", seq + 1000);
     for (after, reason) in [("0badc0de-1", ResetReason::OtherEpoch), (&future, ResetReason::Future)]
     {
         let file = lab.path().join(after);
@@ -129,23 +127,9 @@ fn an_expired_position_gets_a_reset() {
 }
 
 #[test]
-fn an_instance_that_is_no_longer_configured_is_reported_as_removed() {
-    let lab = Lab::new();
-    let instances = [vi_1_conf(), instance_conf("DB", "eth0", &["192.0.2.2/24"])];
-    let (netns, fixture) = fixture_with(&lab, &instances);
-    let _node = fixture.start();
-    let stream = EventCurl::open(&fixture, &lab.path().join("events"), &[], "");
-    let text = format!("net_namespace {}\n{}", netns.name(), vi_1_conf());
-    write(&fixture.keepalived_conf(), &text);
-    let removed = stream.wait_for_event("the removal", |event| event.name == "removed");
-    let removed: RemovedEvent = serde_json::from_str(&removed.data).unwrap();
-    assert_eq!((removed.id.as_str(), removed.from.as_deref()), ("DB", Some("backup")));
-}
-
-#[test]
 fn a_client_that_stops_reading_loses_events_for_itself_only_and_learns_how_many() {
     const INSTANCES: usize = 200;
-    const ROUNDS: usize = 26;
+    const ROUNDS: usize = 56;
     let lab = Lab::new();
     let instances: Vec<String> = (0..INSTANCES).map(conf_with_vrid).collect();
     let (netns, fixture) = fixture_with(&lab, &instances);

@@ -177,7 +177,7 @@ impl DemoNode {
 
     /// Reads the roles of all instances from the node.
     fn query_roles(&mut self) {
-        let answer = self.fixture.run(&["status", "--format", "json"]);
+        let answer = self.fixture.run(&["status", "-o", "json"]);
         let Ok(answer) = serde_json::from_slice::<Value>(&answer.stdout) else { return };
         let instances = answer["instances"].as_array();
         for (demo, role) in INSTANCES.iter().zip(&mut self.roles) {

@@ -36,12 +36,10 @@ impl Screen {
     /// Adds a line of `vipwatch watch` on node `name`.
     pub fn add(&mut self, name: &str, line: &str) {
         self.transitions += usize::from(line.contains('→'));
-        // The first lines have the present roles and no time.
-        let line = match line.split_once("  ") {
-            Some((time, rest)) if !time.trim().is_empty() => format!("{time}  {name}  {rest}"),
-            _ => format!("{:<12}  {name}  {}", "", line.trim_start()),
-        };
-        self.line(line);
+        let (time, rest) = line.split_once("  ").unwrap_or_default();
+        // `DATE TIME+ZONE`; the first lines have the present roles and `now`.
+        let time = time.split(' ').nth(1).and_then(|time| time.get(..12)).unwrap_or_default();
+        self.line(format!("{time:<12}  {name}  {}", rest.trim_start()));
     }
 
     /// Adds a line about an action of the demo on node `name`.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use self::connection::Connection;
+use self::connection::ClientConnection;
 pub use self::events::EventStream;
 pub use self::history::HistoryStream;
 use crate::filter::escape;
@@ -113,7 +113,7 @@ impl Client {
 
     /// The selected entries of the history, oldest first, read while they arrive: `GET /v1/history`.
     pub fn history(&self, filter: &HistoryFilter) -> Result<HistoryStream, ClientError> {
-        let mut connection = Connection::open(&self.socket, self.timeout)?;
+        let mut connection = ClientConnection::open(&self.socket, self.timeout)?;
         connection.request("GET", &format!("/v1/history{}", filter.query()), None, self.timeout)?;
         HistoryStream::new(connection)
     }
@@ -125,7 +125,7 @@ impl Client {
 
     /// Has all instances audited now, and returns everything that is wrong: `POST /v1/audit`.
     pub fn audit(&self) -> Result<FindingList, ClientError> {
-        let mut connection = Connection::open(&self.socket, self.timeout)?;
+        let mut connection = ClientConnection::open(&self.socket, self.timeout)?;
         // An audit may take long. A process that does not answer at all is noticed by this request.
         connection.request("GET", "/healthz", None, self.timeout)?;
         let _: HealthDocument = connection.document()?;
@@ -135,7 +135,7 @@ impl Client {
 
     /// The selected events, from `filter.after` or from now on: `GET /v1/events`.
     pub fn events(&self, filter: &EventFilter) -> Result<EventStream, ClientError> {
-        let mut connection = Connection::open(&self.socket, self.timeout)?;
+        let mut connection = ClientConnection::open(&self.socket, self.timeout)?;
         connection.request("GET", &format!("/v1/events{}", filter.query()), None, self.timeout)?;
         Ok(EventStream::new(connection, filter.after.clone()))
     }
@@ -186,7 +186,7 @@ impl Client {
         target: &str,
         body: Option<String>,
     ) -> Result<T, ClientError> {
-        let mut connection = Connection::open(&self.socket, self.timeout)?;
+        let mut connection = ClientConnection::open(&self.socket, self.timeout)?;
         connection.request(method, target, body, self.timeout)?;
         connection.document()
     }

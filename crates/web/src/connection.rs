@@ -32,7 +32,7 @@ use vipwatch_node::view::ApiContext;
 
 use self::io::ConnectionIo;
 use self::table::{CloseReason, TrackedBody};
-pub(crate) use self::table::{ConnectionTable, Peer, Place};
+pub(crate) use self::table::{ConnectionTable, Place, RequestPeer};
 use crate::reply;
 use crate::work::CatchPanic;
 
@@ -57,7 +57,7 @@ pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, cont
         let (mut router, place, store) = (router.clone(), place.clone(), store.clone());
         Box::pin(async move {
             place.begin_request();
-            request.extensions_mut().insert(Peer::of(&place));
+            request.extensions_mut().insert(RequestPeer::of(&place));
             let answer = CatchPanic(router.call(request.map(Body::new))).await;
             let answer = match answer {
                 Ok(Ok(answer)) => answer,

@@ -18,4 +18,4 @@ mod routes;
 mod server;
 mod work;
 
-pub use self::server::Server;
+pub use self::server::WebServer;

@@ -30,7 +30,7 @@ const FILE_THREAD_STACK: usize = 512 << 10;
 
 /// The API on a unix socket. Dropping it removes the socket file.
 #[derive(Debug)]
-pub struct Server {
+pub struct WebServer {
     file: SocketFile,
     /// `None` after the thread has started.
     listener: Option<OwnedFd>,
@@ -38,7 +38,7 @@ pub struct Server {
     context: ApiContext,
 }
 
-impl Server {
+impl WebServer {
     /// Creates the socket. A stale socket file is replaced; it is an error if another process listens on it. Only root,
     /// the user of this process and the members of `group` may use it.
     pub fn open(path: &Path, group: Option<u32>, context: ApiContext) -> Result<Self, ListenError> {
@@ -56,7 +56,7 @@ impl Server {
     }
 }
 
-impl ApiServer for Server {
+impl ApiServer for WebServer {
     fn serve(&mut self) -> io::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         let listener = UnixListener::from(listener);
@@ -80,7 +80,7 @@ impl ApiServer for Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for WebServer {
     fn drop(&mut self) {
         self.file.remove();
     }

@@ -28,7 +28,7 @@ const PART_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_PROBLEM_BYTES: usize = 64 << 10;
 
 /// A connection with at most one request under way.
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     path: PathBuf,
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
@@ -36,13 +36,13 @@ pub(super) struct Connection {
     body: Option<Incoming>,
 }
 
-impl std::fmt::Debug for Connection {
+impl std::fmt::Debug for ClientConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("ClientConnection").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-impl Connection {
+impl ClientConnection {
     /// Connects to the socket at `path`.
     pub(super) fn open(path: &Path, limit: Duration) -> Result<Self, ClientError> {
         let runtime = Builder::new_current_thread().enable_all().build();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::ClientError;
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use crate::{Event, EventId};
 
 /// A stream without any byte for so long is dead: the server sends a comment every 15 s.
@@ -16,14 +16,14 @@ const MAX_EVENT_BYTES: usize = 4 << 20;
 /// The events of a node, as they happen.
 #[derive(Debug)]
 pub struct EventStream {
-    connection: Connection,
+    connection: ClientConnection,
     parser: EventParser,
     last_id: Option<EventId>,
     last_byte: Instant,
 }
 
 impl EventStream {
-    pub(super) fn new(connection: Connection, after: Option<EventId>) -> Self {
+    pub(super) fn new(connection: ClientConnection, after: Option<EventId>) -> Self {
         let (parser, last_byte) = (EventParser::default(), Instant::now());
         Self { connection, parser, last_id: after, last_byte }
     }

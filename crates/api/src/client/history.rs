@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::ClientError;
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use crate::{HistoryDocument, TimelineItem};
 
 /// Maximum time between two parts of the answer.
@@ -17,7 +17,7 @@ const ITEMS: &[u8] = b"\"items\":[";
 /// The entries of the history, oldest first. Only a few of them are in memory at a time.
 #[derive(Debug)]
 pub struct HistoryStream {
-    connection: Connection,
+    connection: ClientConnection,
     parser: ItemParser,
     /// The document without its entries.
     pub head: HistoryDocument,
@@ -25,7 +25,7 @@ pub struct HistoryStream {
 }
 
 impl HistoryStream {
-    pub(super) fn new(mut connection: Connection) -> Result<Self, ClientError> {
+    pub(super) fn new(mut connection: ClientConnection) -> Result<Self, ClientError> {
         let mut buffer = Vec::new();
         let head_end = loop {
             let found = buffer.windows(ITEMS.len()).position(|window| window == ITEMS);

@@ -26,7 +26,7 @@ pub(crate) fn run(options: &NodeArgs) -> Result<(), CommandError> {
         log::open(config.log, level).map_err(|error| failure(&NodeError::StartWorker(error)))?;
     let reload = Box::new(move || overrides.load());
     let node =
-        vipwatch_node::Node::start(config, reload, startup_fds, vipwatch_web::Server::opener());
+        vipwatch_node::Node::start(config, reload, startup_fds, vipwatch_web::WebServer::opener());
     let node = node.map_err(|error| failure(&error))?;
     node.run().map_err(|error| failure(&error))
 }

@@ -24,7 +24,7 @@ use vipwatch_node::state::StateStore;
 use vipwatch_node::{Config, direct, service};
 use vipwatch_receiver::ReceiverError;
 use vipwatch_receiver::journal::JournalError;
-use vipwatch_web::Server;
+use vipwatch_web::WebServer;
 
 use crate::args::{ReceiverArgs, ReceiverCommand, ServeArgs, config_error};
 use crate::failure::{CommandError, ExitStatus};
@@ -104,7 +104,7 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     let store = Arc::clone(&context.store);
     let receiver_handle = context.receiver_handle.clone();
     // ORDER: the API server before the receiver, so that a process that can report can also query.
-    let mut api_server = Server::open(&options.status_socket, config.group, context)
+    let mut api_server = WebServer::open(&options.status_socket, config.group, context)
         .map_err(|error| receiver_error(&ReceiverError::Listen(error)))?;
     let opened = ReceiverService::open(&settings, &service_context, listen_source);
     let receiver = opened.map_err(|error| receiver_error(&error))?;
@@ -147,7 +147,7 @@ fn run_until_stopped(
     options: &ServeArgs,
     state_dir: &Path,
     signals: &Signals,
-    api_server: &Server,
+    api_server: &WebServer,
     store: &StateStore,
     mut receiver: ReceiverService,
 ) -> Result<(), CommandError> {

@@ -95,13 +95,13 @@ pub(crate) struct Place(Arc<ConnectionSlot>);
 
 /// The client of a request, for routes.
 #[derive(Debug, Clone)]
-pub(crate) struct Peer {
+pub(crate) struct RequestPeer {
     /// The user of the client.
     pub(crate) user: u32,
     slot: std::sync::Weak<ConnectionSlot>,
 }
 
-impl Peer {
+impl RequestPeer {
     pub(super) fn of(place: &Place) -> Self {
         Self { user: place.0.user, slot: Arc::downgrade(&place.0) }
     }
@@ -384,16 +384,16 @@ mod tests {
         for _ in 0..MAX_STREAMS {
             let place = table.admit(0).unwrap();
             place.begin_request();
-            assert!(Peer::of(&place).become_stream());
+            assert!(RequestPeer::of(&place).become_stream());
             streams.push(place);
         }
         let one_more = table.admit(0).unwrap();
-        assert!(!Peer::of(&one_more).become_stream());
+        assert!(!RequestPeer::of(&one_more).become_stream());
         let counters = &table.store.counters;
         assert_eq!(counters.api_streams.load(Ordering::Relaxed), MAX_STREAMS as u64);
         assert_eq!(counters.api_connections.load(Ordering::Relaxed), 1);
         drop(streams);
-        assert!(Peer::of(&one_more).become_stream());
+        assert!(RequestPeer::of(&one_more).become_stream());
     }
 
     #[test]
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(overdue(IDLE_TIMEOUT), None, "an answer may take long");
         place.set_blocked(true);
         assert_eq!(overdue(WRITE_TIMEOUT), Some(CloseReason::Stalled));
-        assert!(Peer::of(&place).become_stream());
+        assert!(RequestPeer::of(&place).become_stream());
         assert_eq!(overdue(WRITE_TIMEOUT), None);
         assert_eq!(overdue(STREAM_WRITE_TIMEOUT), Some(CloseReason::Stalled));
         place.set_blocked(false);

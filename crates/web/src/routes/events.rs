@@ -34,7 +34,7 @@ use vipwatch_node::state::EventSubscription;
 use vipwatch_node::view::EventBackfill;
 
 use super::{SharedContext, answer};
-use crate::connection::Peer;
+use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, invalid};
 use crate::reply::{self, RouteResult};
 use crate::work::on_file_thread;
@@ -77,7 +77,7 @@ impl RingEnd {
 pub(super) async fn stream(
     State(context): State<SharedContext>,
     Extension(end): Extension<RingEnd>,
-    Extension(peer): Extension<Peer>,
+    Extension(peer): Extension<RequestPeer>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
@@ -87,7 +87,7 @@ pub(super) async fn stream(
 fn open(
     context: &SharedContext,
     end: RingEnd,
-    peer: &Peer,
+    peer: &RequestPeer,
     uri: &Uri,
     headers: &HeaderMap,
 ) -> RouteResult {

@@ -11,7 +11,7 @@ use vipwatch_node::view;
 
 use super::process::plain;
 use super::{SharedContext, answer};
-use crate::connection::Peer;
+use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, invalid, json_body};
 use crate::reply::{self, RouteResult};
 use crate::work::on_file_thread;
@@ -26,7 +26,7 @@ pub(super) async fn list(
 
 pub(super) async fn create(
     State(context): State<SharedContext>,
-    Extension(peer): Extension<Peer>,
+    Extension(peer): Extension<RequestPeer>,
     uri: Uri,
     headers: HeaderMap,
     body: Body,

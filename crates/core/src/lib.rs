@@ -1,7 +1,8 @@
 //! The rules of vipwatch, without I/O: from observed facts to roles, and from changes to actions.
 //!
 //! - The state of one watched address (drop-in): [`observation`], [`tracker`], [`neutron_state`].
-//! - The role of an instance with several addresses (node): [`snapshot`], [`role`], [`role_kind`], [`reconcile`], [`audit`].
+//! - The role of an instance with several addresses (node): [`snapshot`], [`role`], [`role_kind`], [`reconcile`], [`audit`],
+//!   [`flapping`].
 //! - Delivery to consumers: [`delivery`], [`notification`], [`backoff`], [`debounce`], [`rate_limiter`].
 //! - Announcements of addresses: [`announce`].
 //! - keepalived's configuration files: [`keepalived`].
@@ -17,6 +18,7 @@ pub mod batch;
 pub mod debounce;
 pub mod delivery;
 pub mod error_chain;
+pub mod flapping;
 pub mod instance;
 pub mod keepalived;
 pub mod moment;

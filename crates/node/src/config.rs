@@ -247,6 +247,20 @@ impl Config {
         }
     }
 
+    /// The settings in force after a reload of `new`: those that need a restart stay.
+    pub(crate) fn with_reloaded(&self, new: Self) -> Self {
+        Self {
+            state_dir: self.state_dir.clone(),
+            socket: self.socket.clone(),
+            group: self.group,
+            listen: self.listen,
+            log: self.log,
+            hooks_at_once: self.hooks_at_once,
+            keep: self.keep,
+            ..new
+        }
+    }
+
     /// Whether a webhook or the upstream has a secret in its URL or headers.
     fn has_credentials(&self) -> bool {
         self.web_targets().any(|target| target.has_credentials)

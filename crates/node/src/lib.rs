@@ -31,7 +31,7 @@ pub mod view;
 pub mod watch;
 
 pub use config::Config;
-pub use node::{Node, NodeError};
+pub use node::{Node, NodeError, log_receiver_changes};
 pub use notify::instance_outlets::describe;
 
 /// The name of this node, from `uname`.

@@ -10,6 +10,7 @@
 //! Work that can block has a thread of its own: the audit, the history, hooks, webhooks, announcements, the
 //! receiver and the API server.
 
+mod config_changes;
 mod delivery;
 mod events;
 mod history;
@@ -18,6 +19,7 @@ mod publish;
 mod reload;
 mod removal;
 mod state_dir;
+mod transition_log;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,7 +39,9 @@ use vipwatch_linux::lock::FileLock;
 use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
 use vipwatch_linux::signal::{Signal, Signals};
 
+pub use self::config_changes::log_receiver_changes;
 use self::history::LastRunRole;
+use self::transition_log::TransitionLog;
 use crate::api_server::{ApiServer, OpenApiServer};
 use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
 use crate::config::{Config, ConfigError};
@@ -128,6 +132,7 @@ pub struct Node {
     seq: i64,
     /// The role that the last run stored for each instance id, until this run has read the role itself.
     last_run: BTreeMap<String, LastRunRole>,
+    transition_log: TransitionLog,
     next_housekeeping: Moment,
     watchdog: service::Watchdog,
     /// The lock of the state directory; `None` while the directory cannot be used.
@@ -221,6 +226,7 @@ impl Node {
             identity,
             seq: opened.last_seq,
             last_run,
+            transition_log: TransitionLog::default(),
             next_housekeeping: clock::now(),
             watchdog: service::Watchdog::from_environment(),
             lock,
@@ -242,7 +248,7 @@ impl Node {
     pub fn run(mut self) -> Result<(), NodeError> {
         service::notify("READY=1");
         let count = self.store.view().entries.len();
-        tracing::info!(instances = count, socket = %self.config.socket.display(), "ready");
+        tracing::info!(instances = count, socket = %self.config.socket.display(), "node is ready");
         loop {
             self.store.record_turn();
             let read_at = self.wait()?;
@@ -306,6 +312,7 @@ impl Node {
         let now = clock::now();
         if self.next_housekeeping <= now {
             self.keep_house();
+            self.transition_log.tick(now);
             self.next_housekeeping = now + HOUSEKEEPING_INTERVAL;
         }
         self.watchdog.tick(now);
@@ -321,7 +328,7 @@ impl Node {
         for report in self.outlets.tick().0 {
             self.record_delivery(&report);
         }
-        tracing::info!("stopped");
+        tracing::info!("node stopped");
     }
 
     /// Has the follower report when the socket of an agent appears.

@@ -10,15 +10,17 @@
 //!
 //! - [`accept`]: which peers may connect, and which connection is closed when there are too many.
 //! - [`connection`]: bytes in, replies out, request timeouts.
+//! - [`rejections`]: log lines about rejected reports.
 //! - [`reports`]: a complete report on its way through journal, [`ReportStates`] and [`ReportSink`].
 //! - [`view`]: counters and states for other threads.
 
 mod accept;
 mod connection;
+mod rejections;
 mod reports;
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,6 +34,7 @@ use vipwatch_linux::clock;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use self::connection::Connection;
+use self::rejections::RejectionLog;
 pub use self::view::ReceiverView;
 use crate::control::{ControlMessage, ControlQueue};
 use crate::journal::{Journal, StoredReports};
@@ -86,8 +89,7 @@ pub(crate) struct Server {
     accept_paused_until: Option<Moment>,
     /// Whether the failure of `accept` was logged.
     is_accept_failure_logged: bool,
-    /// Users that tried to report without permission and were logged; `None` for a peer of unknown user.
-    logged_users: BTreeSet<Option<u32>>,
+    rejection_log: RejectionLog,
     next_token: u64,
 }
 
@@ -118,7 +120,7 @@ impl Server {
             states,
             accept_paused_until: None,
             is_accept_failure_logged: false,
-            logged_users: BTreeSet::new(),
+            rejection_log: RejectionLog::default(),
             next_token: FIRST_CONNECTION_TOKEN,
         };
         server.show_journal_open_error();
@@ -201,6 +203,7 @@ impl Server {
     fn run_timers(&mut self) {
         let now = clock::now();
         self.resume_accepting(now);
+        self.rejection_log.tick(now);
         self.settle_due();
         self.close_overdue(now);
         let connections = self.connections.len();
@@ -240,6 +243,12 @@ impl Server {
         self.change_view(|view| {
             view.instances.remove(instance);
         });
+    }
+
+    /// Counts and logs a rejected report of `user`, `None` if the kernel did not report one.
+    fn reject(&mut self, user: Option<u32>, label: &'static str, reason: &str) {
+        self.count_rejected(label);
+        self.rejection_log.log(user, label, reason, clock::now());
     }
 
     fn count_rejected(&self, reason: &'static str) {

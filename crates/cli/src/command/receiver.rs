@@ -110,7 +110,7 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     let receiver = opened.map_err(|error| receiver_error(&error))?;
     receiver_handle.set(Some(receiver.status()));
     api_server.serve().map_err(failed)?;
-    tracing::info!(socket = %receiver.socket().display(), "ready");
+    tracing::info!(socket = %receiver.socket().display(), "receiver is ready");
     service::notify("READY=1");
     run_until_stopped(options, &config.state_dir, &signals, &api_server, &store, receiver)
 }
@@ -164,12 +164,15 @@ fn run_until_stopped(
         if let Some(problem) = lost.as_ref().filter(|_| lost != status_socket_lost) {
             tracing::error!(%problem, "the status socket was lost");
         }
+        if lost.is_none() && status_socket_lost.is_some() {
+            tracing::info!("the status socket works again");
+        }
         status_socket_lost = lost;
         match signals.read() {
             Some(Signal::Stop) => {
                 service::notify("STOPPING=1");
                 drop(receiver);
-                tracing::info!("stopped");
+                tracing::info!("receiver process stopped");
                 return Ok(());
             }
             Some(Signal::Reopen) => {
@@ -187,9 +190,13 @@ fn run_until_stopped(
 fn reload(options: &ServeArgs, state_dir: &Path, receiver: &mut ReceiverService) {
     let applied = options.settings().and_then(|(config, settings)| {
         if config.state_dir != state_dir {
-            tracing::warn!("a new state_dir takes effect after a restart");
+            let (from, to) = (state_dir.display(), config.state_dir.display());
+            tracing::warn!(key = "node.state_dir", %from, %to, "this setting changes only after a restart");
         }
-        receiver.configure(&settings).map_err(|error| receiver_error(&error))
+        let before = receiver.config().clone();
+        receiver.configure(&settings).map_err(|error| receiver_error(&error))?;
+        vipwatch_node::log_receiver_changes(&before, receiver.config());
+        Ok(())
     });
     match applied {
         Ok(()) => {
@@ -198,7 +205,7 @@ fn reload(options: &ServeArgs, state_dir: &Path, receiver: &mut ReceiverService)
         }
         Err(error) => {
             let error = error.message;
-            tracing::error!(error, "configuration not applied, the previous one stays");
+            tracing::error!(error, "configuration rejected; the previous one stays in use");
         }
     }
 }

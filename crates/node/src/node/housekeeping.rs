@@ -55,6 +55,9 @@ impl Node {
         if let Some(problem) = problem.as_ref().filter(|problem| Some(*problem) != known.as_ref()) {
             tracing::error!(problem, "clients cannot reach this node");
         }
+        if problem.is_none() && known.is_some() {
+            tracing::info!("clients can reach this node again");
+        }
         self.store.set_health(HealthTopic::Socket, problem);
     }
 }

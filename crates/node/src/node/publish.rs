@@ -13,12 +13,13 @@ use std::time::SystemTime;
 
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::reconcile::{ObservedRole, Reconciled, StoredRole, reconcile};
-use vipwatch_core::{Cause, InstanceId, Moment, RoleKind};
+use vipwatch_core::{Cause, InstanceId, Moment};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 
 use super::Node;
 use super::history::LastRunRole;
+use super::transition_log::log_unchanged;
 use crate::discovery::{ConfigProblem, InstanceConfig};
 use crate::notify::instance_outlets::{DeliveryReason, PublishResult};
 use crate::state::InstanceEntry;
@@ -157,7 +158,7 @@ impl Node {
         if transition.cause == Cause::Audit {
             counters.audit_corrections.fetch_add(1, Ordering::Relaxed);
         }
-        log_transition(&transition);
+        self.transition_log.log(&transition);
         for report in &reports {
             self.record_delivery(report);
         }
@@ -188,7 +189,7 @@ impl Node {
             self.outlets.deliver(&transition, DeliveryReason::Restart);
         let entry = self.entry(&transition, None);
         self.store.insert(InstanceEntry { addresses, since, latencies, ..entry });
-        log_transition(&transition);
+        log_unchanged(&transition);
         for report in &reports {
             self.record_delivery(report);
         }
@@ -212,11 +213,4 @@ impl Node {
             ..InstanceEntry::new(instance, transition.to.clone(), Arc::from([]))
         }
     }
-}
-
-fn log_transition(transition: &Transition) {
-    let Transition { seq, instance, from, to, cause, .. } = transition;
-    let from = from.map_or("-", RoleKind::as_str);
-    let (to, reason, cause) = (to.as_str(), to.reason(), cause.as_str());
-    tracing::info!(seq, instance = %instance.id, from, to, cause, reason, "role");
 }

@@ -1,11 +1,14 @@
 //! A reload applies another configuration while the node runs. Instances that stay configured keep their role
 //! and their pending deliveries.
 
-use vipwatch_core::ErrorChain;
+use std::collections::BTreeSet;
+
+use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_linux::clock;
 use vipwatch_receiver::ListenSource;
 
 use super::Node;
+use super::config_changes::ConfigChanges;
 use crate::config::{Config, ReceiverConfig};
 use crate::receiver::{ReceiverService, ServiceContext};
 use crate::service;
@@ -30,30 +33,16 @@ impl Node {
     }
 
     fn apply(&mut self, config: Config) {
-        for (key, is_same) in [
-            ("state_dir", config.state_dir == self.config.state_dir),
-            ("socket", config.socket == self.config.socket),
-            ("socket_group", config.group == self.config.group),
-            ("listen", config.listen == self.config.listen),
-            ("log", config.log == self.config.log),
-            ("hooks_at_once", config.hooks_at_once == self.config.hooks_at_once),
-            ("[history]", config.keep == self.config.keep),
-        ] {
-            if !is_same {
-                tracing::warn!(key, "this setting changes only after a restart");
-            }
-        }
+        let changes = ConfigChanges::between(&self.config.settings(), &config.settings());
+        changes.log();
+        let ids_before = self.instance_ids();
         if let Err(error) = self.outlets.configure(config.rules.clone()) {
             tracing::error!(%error, "cannot start the announcement worker");
         }
         self.apply_receiver(config.receiver.as_ref(), ListenSource::New);
         self.audit_worker.set_interval(config.audit_every);
         self.follower.set_locations(config.locations.clone(), config.instances.clone());
-        self.config = Config {
-            state_dir: self.config.state_dir.clone(),
-            socket: self.config.socket.clone(),
-            ..config
-        };
+        self.config = self.config.with_reloaded(config);
         self.service_info.record_reload(&self.config);
         self.watch_agent_sockets();
         let update = self.follower.rediscover();
@@ -62,7 +51,28 @@ impl Node {
         self.publish_update(FollowerUpdate { instances, ..update }, clock::now());
         self.config.log_warnings(self.follower.instances());
         self.store.set_health(HealthTopic::Configuration, None);
-        tracing::info!("configuration reloaded");
+        self.log_reload(&changes, &ids_before);
+    }
+
+    fn instance_ids(&self) -> BTreeSet<InstanceId> {
+        self.store.view().entries.keys().cloned().collect()
+    }
+
+    /// Logs the instances that the reload has added, and how much it has changed.
+    fn log_reload(&self, changes: &ConfigChanges, ids_before: &BTreeSet<InstanceId>) {
+        let ids = self.instance_ids();
+        for id in ids.difference(ids_before) {
+            tracing::info!(instance = %id, "instance added");
+        }
+        tracing::info!(
+            targets_added = changes.added.len(),
+            targets_removed = changes.removed.len(),
+            targets_changed = changes.changed.len(),
+            settings_changed = changes.settings.len(),
+            instances_added = ids.difference(ids_before).count(),
+            instances_removed = ids_before.difference(&ids).count(),
+            "configuration reloaded"
+        );
     }
 
     /// Starts, reconfigures or stops the receiver. A failure is reported, and the node runs without it.
@@ -91,6 +101,8 @@ impl Node {
         let error = applied.err().map(|error| ErrorChain(&error).to_string());
         if let Some(error) = &error {
             tracing::error!(error, "cannot apply [receiver] of the configuration");
+        } else if self.store.health_problem(HealthTopic::Receiver).is_some() && config.is_some() {
+            tracing::info!("receiver runs again");
         }
         self.store.set_health(HealthTopic::Receiver, error);
         self.history.set_targets(self.notifier.stored_targets());

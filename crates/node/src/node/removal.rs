@@ -19,6 +19,7 @@ impl Node {
     /// Publishes that an instance of this run is no longer configured.
     pub(super) fn remove_instance(&mut self, id: &InstanceId) {
         let Some(entry) = self.store.entry(id) else { return };
+        self.transition_log.forget(id);
         let netns = entry.instance.netns.as_ref().map(ToString::to_string);
         self.publish_removal(id.clone(), netns, entry.role.kind());
     }

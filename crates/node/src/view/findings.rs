@@ -1,13 +1,14 @@
 //! Findings: of the audit, of the node itself, of configurations, of the receiver and of deliveries.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use vipwatch_api::{
     AnswerSource, FailingDelivery, FindingItem, FindingList, FindingSeverity, Schema,
     SeveritySummary, timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
+use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 use vipwatch_linux::netns_query::NetnsQuery;
 
 use super::{ApiContext, known_timestamp, read_history, silenced_until, targets};
@@ -15,11 +16,6 @@ use crate::audit::DatedFinding;
 use crate::event::{audit_finding, health_finding};
 use crate::state::{InstanceEntry, PublishedState};
 use crate::transition::millis;
-
-/// An instance is flapping if it has at least [`MIN_FLAPS`] transitions within this time.
-const FLAP_SPAN: Duration = Duration::from_mins(10);
-/// The number of transitions within [`FLAP_SPAN`] from which on an instance is flapping.
-const MIN_FLAPS: i64 = 6;
 
 /// Maximum number of unknown instances that are listed.
 const MAX_UNKNOWN: usize = 20;
@@ -216,7 +212,9 @@ fn clashes(view: &PublishedState) -> Vec<FindingItem> {
 fn flapping(context: &ApiContext) -> Vec<FindingItem> {
     let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
     let flaps = read_history(context, |reader| reader.flaps(millis(since))).unwrap_or_default();
-    let often = flaps.into_iter().filter(|flaps| flaps.transitions >= MIN_FLAPS);
+    let often = flaps.into_iter().filter(|flaps| {
+        usize::try_from(flaps.transitions).is_ok_and(|count| count >= MIN_TRANSITIONS)
+    });
     let hint = "check for lost advertisements, two equal priorities, or an overloaded node";
     let each = often.map(|flaps| {
         let minutes = FLAP_SPAN.as_secs() / 60;

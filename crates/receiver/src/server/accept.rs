@@ -17,9 +17,6 @@ use crate::reply::Reply;
 /// Maximum number of open connections of users that may not report. Further ones get their 403 at once.
 const MAX_FORBIDDEN_CONNECTIONS: usize = 32;
 
-/// Maximum number of users without permission that are logged.
-const MAX_LOGGED_USERS: usize = 32;
-
 /// How long the server does not accept connections after `accept` has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -33,7 +30,9 @@ impl Server {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(&self.listener, flags) {
                 Ok(socket) => {
-                    self.is_accept_failure_logged = false;
+                    if std::mem::take(&mut self.is_accept_failure_logged) {
+                        tracing::info!("connections are accepted again");
+                    }
                     self.admit(socket);
                 }
                 // ECONNABORTED: the peer has closed the connection before it was accepted.
@@ -54,8 +53,7 @@ impl Server {
         let user = peer::credentials(&socket).ok().map(|peer| peer.user);
         let is_forbidden = !self.may_report(&socket, user);
         if is_forbidden {
-            self.count_rejected("forbidden");
-            self.log_forbidden(user);
+            self.reject(user, "forbidden", "user not in \"allow\"");
             if self.forbidden_connections() >= MAX_FORBIDDEN_CONNECTIONS {
                 let _ = send(&socket, &Reply::Forbidden.bytes(false), SendFlags::NOSIGNAL);
                 return;
@@ -72,6 +70,7 @@ impl Server {
         self.next_token += 1;
         let connection = Connection {
             socket,
+            user,
             bytes: Vec::new(),
             is_forbidden,
             is_storing: false,
@@ -88,14 +87,6 @@ impl Server {
         let is_member = |group: &u32| peer::is_member(socket, *group).unwrap_or(false);
         user.is_some_and(|user| self.policy.allowed_users.contains(&user))
             || self.policy.allowed_groups.iter().any(is_member)
-    }
-
-    /// Logs a user without permission, once.
-    fn log_forbidden(&mut self, user: Option<u32>) {
-        if self.logged_users.len() < MAX_LOGGED_USERS && self.logged_users.insert(user) {
-            let user = user.map_or_else(|| "unknown".to_owned(), |user| user.to_string());
-            tracing::warn!(user, "report rejected: user not in \"allow\"");
-        }
     }
 
     fn forbidden_connections(&self) -> usize {

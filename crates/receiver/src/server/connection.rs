@@ -22,6 +22,8 @@ const MAX_UNPARSED_BYTES: usize = MAX_HEAD_BYTES * 2;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
+    /// The user at the other end; `None` if the kernel did not report one.
+    pub(super) user: Option<u32>,
     /// Received bytes that are not parsed yet.
     pub(super) bytes: Vec<u8>,
     /// The peer may not report. The 403 is sent after the first bytes of its request, when the peer will read a
@@ -77,10 +79,10 @@ impl Server {
         if connection.is_storing {
             return;
         }
-        let is_cut_off = !connection.bytes.is_empty();
+        let (is_cut_off, user) = (!connection.bytes.is_empty(), connection.user);
         self.connections.remove(&token);
         if is_cut_off {
-            self.count_rejected("cut_off");
+            self.reject(user, "cut_off", "connection closed before the request was complete");
         }
     }
 
@@ -96,8 +98,8 @@ impl Server {
         match parse(&connection.bytes) {
             RequestProgress::Incomplete => {}
             RequestProgress::Rejected(error) => {
-                tracing::debug!(%error, "request rejected");
-                self.count_rejected(error.label());
+                let user = connection.user;
+                self.reject(user, error.label(), &error.to_string());
                 self.reply(token, &Reply::BadRequest(error.to_string()), false);
             }
             RequestProgress::Report(report, length) => {
@@ -158,7 +160,8 @@ impl Server {
             if connection.bytes.is_empty() {
                 self.connections.remove(&token);
             } else {
-                self.count_rejected("too_slow");
+                let user = connection.user;
+                self.reject(user, "too_slow", "request not complete in time");
                 self.reply(token, &Reply::Timeout, false);
             }
         }

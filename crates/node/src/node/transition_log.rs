@@ -1,0 +1,129 @@
+//! The log lines about roles: each transition, and the beginning and the end of flapping.
+//!
+//! A role in which an instance cannot take over (`fault`) or is not known (`unknown`) is a warning; its end is
+//! information.
+
+use std::fmt::Write;
+
+use vipwatch_core::flapping::{FLAP_SPAN, FlapDetector, MIN_TRANSITIONS};
+use vipwatch_core::{Cause, InstanceId, Moment, RoleKind};
+
+use crate::discovery::InstanceConfig;
+use crate::transition::Transition;
+
+/// Maximum number of addresses in a line.
+const MAX_ADDRESSES: usize = 4;
+
+/// Logs transitions, and remembers which instances flap.
+#[derive(Debug, Default)]
+pub(super) struct TransitionLog {
+    flaps: FlapDetector,
+}
+
+impl TransitionLog {
+    /// Logs a transition.
+    pub(super) fn log(&mut self, transition: &Transition) {
+        log_role(transition, transition.from);
+        let is_change = transition.cause != Cause::Start && transition.from.is_some();
+        let id = &transition.instance.id;
+        if is_change && self.flaps.count(id, transition.read_at) {
+            let netns = netns_name(&transition.instance);
+            let address = addresses(&transition.instance);
+            let (transitions, minutes) = (MIN_TRANSITIONS, FLAP_SPAN.as_secs() / 60);
+            tracing::warn!(
+                instance = %id, netns, address, transitions, minutes, "instance began to flap"
+            );
+        }
+    }
+
+    /// Logs the instances that have stopped flapping.
+    pub(super) fn tick(&mut self, now: Moment) {
+        for id in self.flaps.expire(now) {
+            let minutes = FLAP_SPAN.as_secs() / 60;
+            tracing::info!(instance = %id, minutes, "instance stopped flapping");
+        }
+    }
+
+    /// Forgets an instance that is no longer configured.
+    pub(super) fn forget(&mut self, id: &InstanceId) {
+        self.flaps.forget(id);
+    }
+}
+
+/// Logs the role of an instance that is unchanged since the last run of the node.
+pub(super) fn log_unchanged(transition: &Transition) {
+    log_role(transition, None);
+}
+
+/// `from` is the role before, if this run has read it or the role has changed since the last run.
+fn log_role(transition: &Transition, from: Option<RoleKind>) {
+    let Transition { seq, instance, to, cause, .. } = transition;
+    let message = message(from, to.kind());
+    let (netns, address) = (netns_name(instance), addresses(instance));
+    let from = from.map_or("-", RoleKind::as_str);
+    let (role, to, reason, cause) = (to.kind(), to.as_str(), to.reason(), cause.as_str());
+    let id = &instance.id;
+    match role {
+        RoleKind::Fault | RoleKind::Unknown => tracing::warn!(
+            seq, instance = %id, netns, address, from, to, cause, reason, "{message}"
+        ),
+        RoleKind::Primary | RoleKind::Partial | RoleKind::Backup => tracing::info!(
+            seq, instance = %id, netns, address, from, to, cause, reason, "{message}"
+        ),
+    }
+}
+
+/// The sentence about a transition. Without `from` the role is the first one that this run reads, or it is unchanged.
+fn message(from: Option<RoleKind>, to: RoleKind) -> &'static str {
+    match (from, to) {
+        (None, RoleKind::Primary) => "instance is primary",
+        (None, RoleKind::Partial) => "instance holds only some of its addresses",
+        (None, RoleKind::Backup) => "instance is backup",
+        (Some(RoleKind::Fault), RoleKind::Primary) => "fault is over: instance became primary",
+        (Some(RoleKind::Fault), RoleKind::Backup) => "fault is over: instance became backup",
+        (Some(_), RoleKind::Primary) => "instance became primary",
+        (Some(_), RoleKind::Partial) => "instance now holds only some of its addresses",
+        (Some(_), RoleKind::Backup) => "instance became backup",
+        (_, RoleKind::Fault) => "instance has a fault",
+        (_, RoleKind::Unknown) => "role of the instance is unknown",
+    }
+}
+
+/// The name of the namespace; empty for the node's own.
+fn netns_name(instance: &InstanceConfig) -> &str {
+    instance.netns.as_ref().map_or("", |netns| netns.as_str())
+}
+
+/// The watched addresses; of many, the first ones and the number of the others.
+fn addresses(instance: &InstanceConfig) -> String {
+    let watched = instance.watched();
+    let shown = watched.iter().take(MAX_ADDRESSES).map(|(_, cidr)| cidr.to_string());
+    let mut text = shown.collect::<Vec<_>>().join(" ");
+    if watched.len() > MAX_ADDRESSES {
+        let _ = write!(text, " and {} more", watched.len() - MAX_ADDRESSES);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::example;
+
+    #[test]
+    fn the_end_of_a_fault_is_named() {
+        assert_eq!(message(Some(RoleKind::Backup), RoleKind::Primary), "instance became primary");
+        let over = message(Some(RoleKind::Fault), RoleKind::Backup);
+        assert_eq!(over, "fault is over: instance became backup");
+        assert_eq!(message(None, RoleKind::Fault), "instance has a fault");
+    }
+
+    #[test]
+    fn many_addresses_are_counted() {
+        let mut instance = example();
+        assert_eq!(addresses(&instance), "192.0.2.1/32");
+        let vrrp = std::sync::Arc::make_mut(&mut instance.vrrp);
+        vrrp.addresses = std::iter::repeat_n(vrrp.addresses[0], 6).collect();
+        assert!(addresses(&instance).ends_with("192.0.2.1/32 and 2 more"));
+    }
+}

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::OFlags;
 use serde_json::Value;
-use vipwatch_testkit::{Lab, wait_for};
+use vipwatch_testkit::{Lab, NodeFixture, wait_for};
 
 use crate::receiver_process::{ReceiverProcess, configure, receiver_command, report};
-use crate::support::{fixture_with, role, vi_1_conf};
+use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, role, vi_1_conf};
 
 #[test]
 fn the_json_log_has_one_object_per_line() {
@@ -25,6 +25,8 @@ fn the_json_log_has_one_object_per_line() {
         lines.find(|line| line["to"] == "primary")
     });
     assert_eq!((&role["instance"], &role["from"]), (&"VI_1".into(), &"backup".into()));
+    assert_eq!(role["message"], "instance became primary");
+    assert_eq!((&role["netns"], &role["address"]), (&netns.name().into(), &"192.0.2.9/24".into()));
     assert!(node.stop().success());
     let is_json = |line: &str| serde_json::from_str::<Value>(line).is_ok();
     assert!(fixture.log().lines().all(is_json), "{}", fixture.log());
@@ -33,6 +35,110 @@ fn the_json_log_has_one_object_per_line() {
         "the last line is written before the process ends"
     );
     assert_eq!((&role["level"], &role["cause"]), (&"INFO".into(), &"address".into()));
+}
+
+/// The lines of a JSON log with this message.
+fn lines_with(fixture: &NodeFixture, message: &str) -> Vec<Value> {
+    let log = fixture.log();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["message"] == message).collect()
+}
+
+/// Waits for a line of the JSON log with this message.
+fn wait_for_line(fixture: &NodeFixture, message: &str) -> Value {
+    wait_for(message, || lines_with(fixture, message).into_iter().next())
+}
+
+#[test]
+fn a_fault_is_a_warning_and_its_end_is_logged() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure("[node]\nlog = \"json\"\n");
+    let _node = fixture.start();
+    netns.ip("link set eth0 down");
+    let fault = wait_for_line(&fixture, "instance has a fault");
+    assert_eq!((&fault["level"], &fault["from"]), (&"WARN".into(), &"backup".into()));
+    assert!(fault["reason"].as_str().unwrap().contains("eth0"), "{fault}");
+    netns.ip("link set eth0 up");
+    let over = wait_for_line(&fixture, "fault is over: instance became backup");
+    assert_eq!((&over["level"], &over["instance"]), (&"INFO".into(), &"VI_1".into()));
+}
+
+#[test]
+fn an_instance_that_begins_to_flap_is_logged_once() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure("[node]\nlog = \"json\"\n");
+    let _node = fixture.start();
+    for number in 0..8 {
+        let (action, expected) =
+            if number % 2 == 0 { (ADD_VIP, "primary") } else { (REMOVE_VIP, "backup") };
+        netns.ip(action);
+        wait_for(expected, || (role(&fixture, "VI_1") == expected).then_some(()));
+    }
+    wait_for("eight transitions", || {
+        let count = |message| lines_with(&fixture, message).len();
+        (count("instance became primary") + count("instance became backup") == 8).then_some(())
+    });
+    let flapping = lines_with(&fixture, "instance began to flap");
+    assert_eq!(flapping.len(), 1, "{}", fixture.log());
+    assert_eq!((&flapping[0]["level"], &flapping[0]["transitions"]), (&"WARN".into(), &6.into()));
+    assert_eq!(flapping[0]["address"], "192.0.2.9/24");
+}
+
+#[test]
+fn a_reload_logs_what_it_has_changed() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node_section = "[node]\nlog = \"json\"\n";
+    fixture.configure(&format!("{node_section}[[notify]]\nhook = {{ program = \"/bin/true\" }}\n"));
+    let node = fixture.start();
+    let instance = format!(
+        "[[instance]]\nid = \"own\"\nnetns = {:?}\naddresses = [\"192.0.2.10/24 dev eth0\"]\n",
+        netns.name()
+    );
+    fixture.configure(&format!(
+        "{node_section}audit_every = \"1h\"\nhooks_at_once = 9\n{instance}\
+         [[notify]]\nhook = {{ program = [\"/bin/echo\", \"x\"] }}\n"
+    ));
+    node.reload();
+    let reloaded = wait_for_line(&fixture, "configuration reloaded");
+    assert_eq!((&reloaded["targets_added"], &reloaded["targets_removed"]), (&1.into(), &1.into()));
+    assert_eq!(
+        (&reloaded["settings_changed"], &reloaded["instances_added"]),
+        (&2.into(), &1.into())
+    );
+    let one = |message: &str| wait_for_line(&fixture, message);
+    assert_eq!(one("target added")["name"], "hook /bin/echo x");
+    assert_eq!(one("target removed")["name"], "hook /bin/true");
+    assert_eq!(one("instance added")["instance"], "own");
+    let changed = one("setting changed");
+    let expected = ["node.audit_every", "30m", "1h"].map(Value::from);
+    assert_eq!([&changed["key"], &changed["from"], &changed["to"]], expected.each_ref());
+    let later = one("this setting changes only after a restart");
+    assert_eq!((&later["key"], &later["level"]), (&"node.hooks_at_once".into(), &"WARN".into()));
+    let shown = fixture.run_text(&["config", "show"]);
+    let is_in_force = |line: &str| line.starts_with("node.hooks_at_once") && line.ends_with(" 8");
+    assert!(shown.lines().any(is_in_force), "the value in force: {shown}");
+}
+
+#[test]
+fn rejected_reports_are_logged_with_user_and_reason_and_not_repeated() {
+    let lab = Lab::new();
+    configure(lab.path(), Some("[receiver]\ninterval = \"0s\"\n"));
+    let receiver = ReceiverProcess::start(lab.path(), &[]);
+    for _ in 0..50 {
+        assert_eq!(report(lab.path(), "r1", "leader"), Some(400));
+    }
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
+    wait_for("the settled report", || receiver.log().contains("settled").then_some(()));
+    let log = receiver.log();
+    let rejected: Vec<&str> = log.lines().filter(|line| line.contains("report rejected")).collect();
+    assert_eq!(rejected.len(), 1, "{log}");
+    assert!(
+        rejected[0].contains("user=\"0\"") && rejected[0].contains("invalid X-Neutron-State"),
+        "{log}"
+    );
 }
 
 #[test]

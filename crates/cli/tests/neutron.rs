@@ -49,7 +49,7 @@ fn discover(home: &str) -> Value {
     let empty = directory.path().join("keepalived.conf");
     std::fs::File::create(&empty).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-    command.args(["discover", "--format", "json", "--keepalived-conf"]).arg(empty);
+    command.args(["discover", "-o", "json", "--keepalived-conf"]).arg(empty);
     let output = output_of(command.arg("--state-path").arg(directory.path()));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -72,7 +72,7 @@ fn assert_every_line_is_read(home: &str) {
         let addresses = instance["addresses"].as_array().unwrap();
         assert_eq!(addresses.len(), 1 + number % 5 + 2, "{instance}");
         let decisive: Vec<&Value> =
-            addresses.iter().filter(|address| address["excluded"] == false).collect();
+            addresses.iter().filter(|address| address["floating"] == false).collect();
         assert_eq!(decisive.len(), 1);
         assert!(decisive[0]["cidr"].as_str().unwrap().starts_with("169.254.0."), "{instance}");
     }
@@ -114,10 +114,10 @@ impl Receiver {
     /// The settled state of a router; `None` before its first report.
     fn settled(&self, id: &str) -> Option<String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-        command.args(["receiver", "status", "--format", "json", "--status-socket"]);
+        command.args(["receiver", "status", "-o", "json", "--status-socket"]);
         let output = output_of(command.arg(self.directory.join("agent.sock")));
         let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
-        let routers = answer["routers"].as_array()?;
+        let routers = answer["items"].as_array()?;
         let router = routers.iter().find(|router| router["id"] == id)?;
         router["settled"].as_str().map(str::to_owned)
     }

@@ -173,7 +173,7 @@ pub(crate) struct SilenceArgs {
     #[command(subcommand)]
     pub(crate) command: Option<SilenceCommand>,
     #[command(flatten)]
-    pub(crate) add: Option<SilenceAdd>,
+    pub(crate) add: SilenceAdd,
 }
 
 /// The subcommands of `vipwatch silence`; without one, it adds a silence.
@@ -211,11 +211,12 @@ pub(crate) struct SilenceAdd {
     #[arg(long, conflicts_with = "id")]
     pub(crate) all: bool,
     /// How long: 90s, 15m, 2h or 7d; at most 30d
-    #[arg(long = "for", value_name = "SPAN", value_parser = span)]
-    pub(crate) span: Duration,
+    // Required, and `None` only with a subcommand of `silence`.
+    #[arg(long = "for", value_name = "SPAN", value_parser = span, required = true)]
+    pub(crate) span: Option<Duration>,
     /// Why, for colleagues who see the silence
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: String,
+    #[arg(long, value_name = "TEXT", required = true)]
+    pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) node: NodeOptions,
 }

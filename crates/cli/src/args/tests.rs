@@ -68,6 +68,10 @@ fn a_silence_needs_an_instance_or_all_and_a_time_and_a_reason() {
     for args in valid {
         assert!(parse(args).is_ok(), "{args:?}: {}", parse(args).unwrap_err());
     }
+    let Ok(Command::Silence(SilenceArgs { command: None, add })) = parse(valid[0]) else {
+        panic!("not the short form")
+    };
+    assert_eq!((add.id.as_deref(), add.span), (Some("VI_1"), Some(Duration::from_hours(2))));
     let invalid: [&[&str]; 6] = [
         &[],
         &["VI_1"],

@@ -12,7 +12,7 @@ use self::flaps::FlapCounter;
 use crate::args::{After, HistoryArgs};
 use crate::failure::CommandError;
 use crate::kernel::KernelSource;
-use crate::output::{self, Page, Style, Table, latencies};
+use crate::output::{self, Page, Style, Table, latencies, push_line};
 use crate::source::query;
 
 pub(crate) fn run(options: &HistoryArgs) -> Result<(), CommandError> {
@@ -121,14 +121,25 @@ fn is_wanted(item: &TimelineItem, options: &HistoryArgs) -> bool {
 
 impl Page for HistoryDocument {
     fn text(&self, style: &Style) -> String {
+        let mut page = String::new();
         let mut table = timeline_table(style);
+        let is_transition = |item: &TimelineItem| matches!(item, TimelineItem::Transition(_));
+        if !self.items.iter().any(is_transition) {
+            push_line(&mut page, "no transition is recorded");
+            for item in &self.items {
+                if let TimelineItem::Gap(gap) = item {
+                    push_line(&mut page, &gap_text(gap, style));
+                }
+            }
+            return page;
+        }
         for item in &self.items {
             match item {
                 TimelineItem::Transition(item) => table.transition(item, style),
                 TimelineItem::Gap(gap) => table.line(&gap_text(gap, style)),
             }
         }
-        if table.is_empty() { "no transition is recorded\n".to_owned() } else { table.text(style) }
+        table.text(style)
     }
 
     fn names(&self) -> Vec<String> {
@@ -214,6 +225,16 @@ mod tests {
         insta::assert_snapshot!(
             samples::history().text(&Style { is_wide: true, ..Style::of_tests() })
         );
+    }
+
+    #[test]
+    fn gaps_without_transitions_are_shown_below_a_message() {
+        let mut history = samples::history();
+        history.items.retain(|item| matches!(item, TimelineItem::Gap(_)));
+        let text = history.text(&Style::of_tests());
+        assert!(text.starts_with("no transition is recorded\n-- gap 2026"), "{text}");
+        history.items.clear();
+        assert_eq!(history.text(&Style::of_tests()), "no transition is recorded\n");
     }
 
     #[test]

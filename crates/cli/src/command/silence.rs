@@ -5,30 +5,29 @@ use vipwatch_api::client::Client;
 use vipwatch_api::{SilenceItem, SilenceList, SilenceRequest};
 
 use crate::args::{NodeOptions, SilenceAdd, SilenceArgs, SilenceCommand};
-use crate::failure::{CommandError, ExitStatus};
+use crate::failure::CommandError;
 use crate::output::{self, Page, Style, Table, escape_untrusted};
 use crate::source::query_node;
 
 pub(crate) fn run(options: &SilenceArgs) -> Result<(), CommandError> {
-    match (&options.command, &options.add) {
-        (Some(SilenceCommand::List { node }), _) => list(node),
-        (Some(SilenceCommand::Remove { number, node }), _) => remove(*number, node),
-        (Some(SilenceCommand::Add(add)), _) | (None, Some(add)) => self::add(add),
-        (None, None) => {
-            let message = "give the id of an instance, --all, or a subcommand: add, list, remove";
-            Err(CommandError::new(ExitStatus::Usage, message))
-        }
+    match &options.command {
+        Some(SilenceCommand::List { node }) => list(node),
+        Some(SilenceCommand::Remove { number, node }) => remove(*number, node),
+        Some(SilenceCommand::Add(options)) => add(options),
+        None => add(&options.add),
     }
 }
 
 fn add(options: &SilenceAdd) -> Result<(), CommandError> {
+    let (seconds, reason) = (options.span.unwrap_or_default().as_secs(), &options.reason);
     let silence = query_node(&options.node, |node| {
         // The node resolves the beginning of an id or an address, and reports an unknown or ambiguous one.
         let id = options.id.as_ref().map(|id| node.instance(id)).transpose()?;
+        let id = id.map(|detail| detail.instance.id);
         node.create_silence(&SilenceRequest {
-            id: id.map(|detail| detail.instance.id),
-            seconds: options.span.as_secs(),
-            reason: options.reason.clone(),
+            id,
+            seconds,
+            reason: reason.clone().unwrap_or_default(),
         })
     })?;
     output::show(&options.node.output, &ChangedSilence { silence, change: "added" });

@@ -96,7 +96,7 @@ fn a_group_member_uses_every_query_command_without_reading_the_configuration() {
         (&["status"][..], "VI_1"),
         (&["show", "VI"], "VI_1"),
         (&["history"], "VI_1"),
-        (&["doctor"], "1 instances of this node"),
+        (&["doctor"], "no findings, 1 instance"),
         (&["receiver", "status"], "0 accepted"),
     ] {
         let output = query(&[GROUP], args);
@@ -115,7 +115,7 @@ fn a_group_member_uses_every_query_command_without_reading_the_configuration() {
     assert_eq!(text(&output).trim(), "VI_1", "{output:?}");
     let shown = lab.path().join("shown");
     let mut watch = command_of_other_user(&[GROUP]);
-    watch.args(["watch", "--transitions", "1"]).env("VIPWATCH_CONFIG", fixture.config());
+    watch.args(["watch", "-n", "1"]).env("VIPWATCH_CONFIG", fixture.config());
     let mut watch = watch.stdout(std::fs::File::create(&shown).unwrap()).spawn().unwrap();
     wait_for("the first line", || {
         std::fs::read_to_string(&shown).unwrap().contains("VI_1").then_some(())

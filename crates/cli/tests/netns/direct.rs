@@ -41,7 +41,7 @@ impl DirectFixture {
     }
 
     fn json(&self, args: &[&str]) -> Value {
-        let output = self.run(&[args, &["--format", "json"]].concat());
+        let output = self.run(&[args, &["-o", "json"]].concat());
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
@@ -67,7 +67,9 @@ fn status_without_instances_says_so() {
     let fixture = DirectFixture::new();
     let output = fixture.run(&["status"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(text(&output), "nothing to watch on this node\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "there are no instances on this node\n");
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(note.starts_with("vipwatch: answered from the kernel; "), "{note}");
 }
 
 #[test]
@@ -126,7 +128,7 @@ fn discover_names_a_problem_and_shows_the_other_instances() {
     let printed = text(&fixture.run(&["discover"]));
     assert!(printed.contains("keepalived.conf:9: vrrp_instance B is not closed"), "{printed}");
     let answer = fixture.json(&["discover"]);
-    assert_eq!(answer["schema"], "vipwatch.discover/1");
+    assert_eq!(answer["schema"], "vipwatch.discover/2");
     assert_eq!(answer["instances"][0]["id"], "A");
     assert_eq!(answer["instances"][0]["addresses"][0]["cidr"], "192.0.2.1/32");
     assert_eq!(answer["problems"][0]["line"], 9);
@@ -197,7 +199,7 @@ fn watch_without_a_node_prints_each_change() {
     fixture.write("keepalived.conf", &netns_conf(&netns, &conf));
     let shown = fixture.lab.path().join("shown");
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
-    command.args(["watch", "VI", "--transitions", "4", "--format", "json", "--state-path"]);
+    command.args(["watch", "VI", "-n", "4", "-o", "json", "--state-path"]);
     command.arg(fixture.lab.path()).arg("--keepalived-conf").arg(fixture.keepalived_conf());
     let mut child = command.stdout(std::fs::File::create(&shown).unwrap()).spawn().unwrap();
     let lines = || -> Vec<Value> {
@@ -260,7 +262,7 @@ fn announce_sends_a_held_address_and_refuses_or_reports_others() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused).contains("refused: the link does not hold it"), "{}", text(&refused));
     peer.ip("address add 192.0.2.9/24 dev eth0");
-    let disputed = run(&["192.0.2.9", "--check", "0.5", "--format", "json"]);
+    let disputed = run(&["192.0.2.9", "--check", "0.5", "-o", "json"]);
     assert_eq!(disputed.status.code(), Some(1));
     let answer: Value = serde_json::from_slice(&disputed.stdout).unwrap();
     assert_eq!(answer["duplicates"][0]["mac"], mac_of(&peer, "eth0"));

@@ -6,8 +6,8 @@ use serde_json::Value;
 use vipwatch_testkit::{Lab, wait_for};
 
 use crate::support::{
-    ADD_VIP, fixture_with, instance_conf, query_json, read, role, vi_1_conf, wait_for_content,
-    write, write_hook,
+    ADD_VIP, fixture_with, instance_conf, query_json, read, role, transitions, vi_1_conf,
+    wait_for_content, write, write_hook,
 };
 
 #[test]
@@ -58,8 +58,9 @@ fn a_hook_gets_the_change_on_its_standard_input_and_in_its_environment() {
         latencies["hook"].as_i64().filter(|micros| *micros > 0)
     });
     wait_for("the record", || {
-        let change = &query_json(&fixture, &["history"])["transitions"][1];
-        change["latencies"]["hook"].as_i64().filter(|micros| *micros > 0)
+        transitions(&fixture, &[]).get(1)?["latencies"]["hook"]
+            .as_i64()
+            .filter(|micros| *micros > 0)
     });
 }
 
@@ -190,10 +191,9 @@ fn a_restart_after_history_retention_runs_no_hook_for_an_unchanged_role() {
     ));
     let node = fixture.start();
     wait_for("the delivery to be recorded", || {
-        let changes = query_json(&fixture, &["history"])["transitions"].clone();
         let of_hook =
             |change: &Value| change["id"] == "VI_1" && change["latencies"]["hook"].is_i64();
-        changes.as_array()?.iter().any(of_hook).then_some(())
+        transitions(&fixture, &[]).iter().any(of_hook).then_some(())
     });
     netns.ip("address add 192.0.2.3/24 dev eth0");
     wait_for("the other instance", || (role(&fixture, "DB") == "primary").then_some(()));

@@ -41,19 +41,18 @@ fn the_history_and_the_start_time_of_a_role_survive_a_stop_and_a_kill() {
 
     let _third = fixture.start();
     fixture.wait_for_log("the last run was killed");
-    let printed = fixture.run_text(&["history", "--since", "1h", "--id", "VI"]);
-    assert!(printed.contains("(stopped)") && printed.contains("(killed)"), "{printed}");
+    let printed = fixture.run_text(&["history", "VI", "--since", "1h"]);
+    assert!(
+        printed.contains("no node ran") && printed.contains("the node was killed"),
+        "{printed}"
+    );
     assert!(printed.contains("eth0 has no carrier"), "{printed}");
     let all = recorded(&fixture);
     assert_eq!(all[..2], ["VI_1 backup", "VI_1 primary"], "{all:?}");
-    assert!(
-        fixture
-            .run_text(&["history", "--id", "no-such-id"])
-            .contains("nothing of that is recorded")
-    );
-    let flaps = query_json(&fixture, &["history"])["flaps"][0].clone();
+    assert!(fixture.run_text(&["history", "no-such-id"]).contains("no transition is recorded"));
+    let flaps = query_json(&fixture, &["history", "--flaps"])["items"][0].clone();
     assert_eq!((&flaps["id"], &flaps["primary"]), (&"VI_1".into(), &1.into()), "{flaps}");
-    assert!(fixture.run_text(&["history", "--flaps"]).contains("CHANGES"));
+    assert!(fixture.run_text(&["history", "--flaps"]).contains("TRANSITIONS"));
 }
 
 #[test]

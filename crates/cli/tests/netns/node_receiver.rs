@@ -10,7 +10,7 @@ use crate::support::{node_fixture, query_json};
 /// Name and text of the findings about the reports of one router.
 fn report_findings(fixture: &vipwatch_testkit::NodeFixture, id: &str) -> Vec<(String, String)> {
     let answer = query_json(fixture, &["doctor"]);
-    let findings = answer["findings"].as_array().unwrap().iter();
+    let findings = answer["items"].as_array().unwrap().iter();
     let text = |finding: &serde_json::Value, key: &str| finding[key].as_str().unwrap().to_owned();
     findings
         .filter(|finding| finding["id"] == id)
@@ -41,7 +41,7 @@ fn a_node_shows_reported_states_and_finds_wrong_and_missing_reports() {
     let reported = &shown["instance"]["report"];
     assert_eq!((&reported["reported"], &reported["state"]), (&"primary".into(), &"active".into()));
     assert_eq!(shown["instance"]["role"], "backup", "the role comes from the kernel");
-    assert!(fixture.run_text(&["show", wrong]).contains("claimed    primary"));
+    assert!(fixture.run_text(&["show", wrong]).contains("reported        primary"));
     // `vipwatch receiver status` prints the same, as a table and as metrics.
     let socket = fixture.socket().display().to_string();
     let status = |more: &[&str]| {

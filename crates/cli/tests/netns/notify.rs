@@ -8,8 +8,8 @@ use vipwatch_testkit::{
 };
 
 use crate::support::{
-    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, node_fixture, query_json, role, vi_1_conf,
-    wait_for_content, write,
+    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, node_fixture, query_json, role, transitions,
+    vi_1_conf, wait_for_content, write,
 };
 
 #[test]
@@ -72,8 +72,7 @@ fn a_state_file_added_by_a_reload_gets_the_current_role() {
     // Adding a rule is no change of role: only the two roles are recorded.
     let to = |change: &Value| change["to"].as_str().unwrap().to_owned();
     let recorded = wait_for("the record", || {
-        let answer = query_json(&fixture, &["history"]);
-        let roles: Vec<String> = answer["transitions"].as_array().unwrap().iter().map(to).collect();
+        let roles: Vec<String> = transitions(&fixture, &[]).iter().map(to).collect();
         (roles.last()? == "backup").then_some(roles)
     });
     assert_eq!(recorded, ["primary", "backup"]);

@@ -56,8 +56,8 @@ fn a_primary_report_that_is_withdrawn_within_the_interval_is_not_delivered() {
     }
     assert_eq!(report(lab.path(), "b", "primary"), Some(200));
     let status = receiver.status();
-    assert_eq!(status["routers"][0]["state"], "standby", "{status}");
-    assert_eq!(status["routers"][1]["held"], true, "{status}");
+    assert_eq!(status["items"][0]["state"], "standby", "{status}");
+    assert_eq!(status["items"][1]["held"], true, "{status}");
     receiver.wait_for_log("standby");
     assert!(!receiver.log().contains("active"), "{}", receiver.log());
 }

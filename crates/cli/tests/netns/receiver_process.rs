@@ -66,7 +66,7 @@ impl ReceiverProcess {
     /// The JSON output of `vipwatch receiver status`; `None` if the receiver does not answer.
     pub(crate) fn try_status(&self) -> Option<Value> {
         let mut command = Command::new(PROGRAM);
-        command.args(["receiver", "status", "--format", "json", "--status-socket"]);
+        command.args(["receiver", "status", "-o", "json", "--status-socket"]);
         let output = output_of(command.arg(self.directory.join("agent.sock")));
         serde_json::from_slice(&output.stdout).ok()
     }
@@ -101,14 +101,14 @@ impl ReceiverProcess {
     pub(crate) fn target(&self, name: &str) -> Value {
         let status = self.status();
         let targets = status["targets"].as_array().unwrap();
-        let has_name = |target: &&Value| target["target"].as_str().unwrap().starts_with(name);
+        let has_name = |target: &&Value| target["name"].as_str().unwrap().starts_with(name);
         targets.iter().find(has_name).cloned().unwrap_or_else(|| panic!("no {name}: {status}"))
     }
 
     /// The number of routers with the settled state `state`.
     pub(crate) fn count_settled(&self, state: &str) -> usize {
         let status = self.status();
-        let routers = status["routers"].as_array().unwrap();
+        let routers = status["items"].as_array().unwrap();
         routers.iter().filter(|router| router["settled"] == state).count()
     }
 }

@@ -10,7 +10,7 @@ use vipwatch_testkit::routers::{HaRouter, LINK, VIP, vip, write_conf};
 use vipwatch_testkit::wait::{wait_within, wait_within_showing};
 use vipwatch_testkit::{Lab, NodeFixture, Routers};
 
-use crate::support::{node_fixture, query_json};
+use crate::support::{node_fixture, query_json, transitions};
 
 /// Time limit for a step with a thousand namespaces on a busy machine.
 const STEP_TIMEOUT: Duration = Duration::from_mins(2);
@@ -56,8 +56,7 @@ fn wait_for_audit_of(fixture: &NodeFixture, namespaces: usize) {
 
 /// All recorded changes, oldest first.
 fn history(fixture: &NodeFixture) -> Vec<Value> {
-    let answer = query_json(fixture, &["history", "--limit", "1000000"]);
-    answer["transitions"].as_array().unwrap().clone()
+    transitions(fixture, &["-n", "1000000"])
 }
 
 /// A pseudo-random generator (xorshift): the same seed gives the same numbers.
@@ -109,8 +108,7 @@ fn a_thousand_routers_with_floating_addresses_fail_over_at_once() {
     // Each change is recorded once and in order.
     let changes = {
         let state = fixture.state_dir();
-        let args = ["history", "--limit", "1000000", "--state-dir", state.to_str().unwrap()];
-        query_json(&fixture, &args)["transitions"].as_array().unwrap().clone()
+        transitions(&fixture, &["-n", "1000000", "--state-dir", state.to_str().unwrap()])
     };
     let seqs: Vec<i64> = changes.iter().map(|change| change["seq"].as_i64().unwrap()).collect();
     assert!(
@@ -150,21 +148,23 @@ fn a_node_that_is_killed_at_random_points_keeps_all_written_records() {
         }
         node.kill();
         let state = fixture.state_dir();
-        let args = ["history", "--limit", "1000000", "--state-dir", state.to_str().unwrap()];
-        let answer = query_json(&fixture, &args);
-        let changes = answer["transitions"].as_array().unwrap();
+        let args = ["-n", "1000000", "--state-dir", state.to_str().unwrap()];
+        let changes = transitions(&fixture, &args);
         let seqs: Vec<i64> = changes.iter().map(|change| change["seq"].as_i64().unwrap()).collect();
         assert!(seqs.is_sorted_by(|a, b| a < b), "round {round}: {seqs:?}");
         assert!(seqs.last().copied().unwrap_or(0) >= last, "written records are kept");
         last = seqs.last().copied().unwrap_or(0);
-        let runs = answer["runs"].as_array().unwrap();
-        assert_eq!(runs.len(), round + 1);
-        assert!(runs.iter().all(|run| run["ended"].is_null()), "each run is recorded as killed");
+        // A run that was killed is a gap once the next run has begun.
+        let answer = query_json(&fixture, &[&["history"], &args[..]].concat());
+        let items = answer["items"].as_array().unwrap().iter();
+        let gaps = items.filter(|item| item["type"] == "gap");
+        let reasons: Vec<&Value> = gaps.map(|gap| &gap["reason"]).collect();
+        assert_eq!(reasons, vec!["killed"; round], "each run is recorded as killed");
         assert_eq!(integrity(&state.join("history.sqlite")), "ok");
     }
     let _node = fixture.start();
     assert!(roles(&fixture).values().all(|role| role == "backup"));
-    assert!(fixture.run_text(&["history"]).contains("(killed)"));
+    assert!(fixture.run_text(&["history"]).contains("the node was killed"));
 }
 
 /// The result of SQLite's integrity check of a database that was not closed.

@@ -7,7 +7,9 @@ use serde_json::Value;
 use vipwatch_testkit::monitor::end_of;
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
-use crate::support::{ADD_VIP, PROGRAM, fixture_with, instance_conf, query_json, read, vi_1_conf};
+use crate::support::{
+    ADD_VIP, PROGRAM, fixture_with, instance_conf, query_json, read, transitions, vi_1_conf,
+};
 
 const VIP_10: &str = "address add 192.0.2.10/24 dev eth0";
 
@@ -49,15 +51,12 @@ fn status_and_history_of_an_exact_id_leave_longer_ids_out() {
             "VI_1"
         );
     }
-    wait_for("both records", || {
-        (ids(&query_json(&fixture, &["history", "--id", "VI_"])["transitions"]).len() == 2)
-            .then_some(())
-    });
+    wait_for("both records", || (transitions(&fixture, &["VI_"]).len() == 2).then_some(()));
     let state_dir = fixture.state_dir();
     let direct = ["--state-dir", state_dir.to_str().unwrap()];
     for args in [&[][..], &direct] {
-        let answer = query_json(&fixture, &[&["history", "--id", "VI_1"], args].concat());
-        assert_eq!(ids(&answer["transitions"]), ["VI_1"]);
+        let recorded = Value::from(transitions(&fixture, &[&["VI_1"], args].concat()));
+        assert_eq!(ids(&recorded), ["VI_1"]);
     }
 }
 
@@ -69,7 +68,7 @@ fn a_watch_of_an_exact_id_leaves_longer_ids_out() {
     let watch = |name: &str, args: &[&str]| {
         let shown = lab.path().join(name);
         let mut command = Command::new(PROGRAM);
-        command.args(["watch", "VI_1", "--transitions", "1", "--format", "json", "--config"]);
+        command.args(["watch", "VI_1", "-n", "1", "--config"]);
         command.arg(fixture.config()).arg("--socket").arg(fixture.socket()).args(args);
         let child = command.stdout(File::create(&shown).unwrap()).spawn().unwrap();
         wait_for("the first line", || read(&shown).contains("VI_1").then_some(()));

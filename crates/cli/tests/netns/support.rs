@@ -59,7 +59,7 @@ pub(crate) fn vi_1_conf() -> String {
 
 /// The JSON output of a command of `vipwatch`.
 pub(crate) fn query_json(fixture: &NodeFixture, args: &[&str]) -> Value {
-    let output = fixture.run(&[args, &["--format", "json"]].concat());
+    let output = fixture.run(&[args, &["-o", "json"]].concat());
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
@@ -104,11 +104,18 @@ pub(crate) fn write_hook(path: &Path, text: &str) -> PathBuf {
     path.to_owned()
 }
 
+/// The transitions that `history` prints with these arguments, oldest first.
+pub(crate) fn transitions(fixture: &NodeFixture, args: &[&str]) -> Vec<Value> {
+    let answer = query_json(fixture, &[&["history"], args].concat());
+    let items = answer["items"].as_array().unwrap().iter();
+    items.filter(|item| item["type"] == "transition").cloned().collect()
+}
+
 /// "ID ROLE" of each recorded change, oldest first.
 pub(crate) fn recorded(fixture: &NodeFixture) -> Vec<String> {
-    let answer = query_json(fixture, &["history"]);
-    let changes = answer["transitions"].as_array().unwrap().iter();
-    changes.map(|change| format!("{} {}", change["id"], change["to"]).replace('"', "")).collect()
+    let changes = transitions(fixture, &[]);
+    let text = |change: &Value| format!("{} {}", change["id"], change["to"]).replace('"', "");
+    changes.iter().map(text).collect()
 }
 
 /// Waits until the change "ID ROLE" is recorded.

@@ -34,8 +34,10 @@ fn a_bidi_override_in_a_file_is_escaped_in_every_output_and_in_the_log() {
     wait_for("the record", || printed(&fixture, &["history"]).contains("VI_1").then_some(()));
     for args in [&["status"][..], &["show", "VI_1"], &["history"], &["doctor"]] {
         assert!(printed(&fixture, args).contains(ESCAPE), "{args:?}: {}", fixture.run_text(args));
-        let json = printed(&fixture, &[args, &["--format", "json"]].concat());
-        assert!(json.contains("\\u202e"), "{args:?}: {json}");
+        for format in ["json", "yaml"] {
+            let text = printed(&fixture, &[args, &["-o", format]].concat());
+            assert!(text.contains("\\u202e"), "{args:?} {format}: {text}");
+        }
     }
     let log = fixture.log();
     assert!(log.contains(&format!("hook output: a{ESCAPE}b")) && !log.contains(OVERRIDE), "{log}");

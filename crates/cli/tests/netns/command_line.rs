@@ -1,0 +1,231 @@
+//! The command line as an operator uses it: addresses instead of ids, filters, nodes that are dead or hang, watches
+//! that survive a restart, silences and versions.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
+
+use crate::support::{
+    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, query_json, vi_1_conf, wait_for_record,
+    wait_for_role, write, write_hook,
+};
+use crate::watch_command::{WatchCommand, last_event};
+
+/// A node with `VI_1` (with a floating address), `DB`, and `FAULT` on a link that does not exist.
+fn three_instances(lab: &Lab) -> (TestNetns, NodeFixture) {
+    let instances = [
+        instance_conf("VI_1", "eth0", &["192.0.2.9/24", "2001:db8::9/64"]),
+        instance_conf("DB", "eth0", &["192.0.2.2/24"]),
+        instance_conf("FAULT", "eth9", &["192.0.2.3/24"]),
+    ];
+    fixture_with(lab, &instances)
+}
+
+/// The names that `status` prints with these arguments, in the order of their ids.
+fn names(fixture: &NodeFixture, args: &[&str]) -> Vec<String> {
+    let output = fixture.run(&[&["status", "-o", "name"], args].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let mut names: Vec<String> =
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_address_or_a_filter_selects_instances() {
+    let lab = Lab::new();
+    let (netns, fixture) = three_instances(&lab);
+    let _node = fixture.start();
+    let conf = fixture.keepalived_conf();
+    for args in [&[][..], &["--keepalived-conf", conf.to_str().unwrap()]] {
+        let select = |more: &[&str]| names(&fixture, &[more, args].concat());
+        assert_eq!(select(&["192.0.2.9"]), ["VI_1"]);
+        assert_eq!(select(&["2001:db8::9"]), ["VI_1"], "an excluded address");
+        assert_eq!(select(&["192.0.2.2", "VI"]), ["DB", "VI_1"]);
+        assert_eq!(select(&["--role", "fault"]), ["FAULT"]);
+        assert_eq!(select(&["--role", "fault,backup", "--netns", netns.name()]).len(), 3);
+        assert_eq!(select(&["--netns", ""]), [""; 0]);
+        assert_eq!(select(&["--origin", "neutron"]), [""; 0]);
+        let shown = query_json(&fixture, &[&["show", "192.0.2.9"], args].concat());
+        assert_eq!(shown["instance"]["id"], "VI_1");
+        let unknown = fixture.run(&[&["status", "192.0.2.77"], args].concat());
+        assert_eq!(unknown.status.code(), Some(4), "{unknown:?}");
+    }
+    wait_for_record(&fixture, "DB backup");
+    let recorded = query_json(&fixture, &["history", "192.0.2.2"]);
+    assert_eq!(recorded["items"][0]["id"], "DB", "{recorded}");
+    let table = String::from_utf8(fixture.run(&["status"]).stdout).unwrap();
+    assert!(table.lines().nth(1).unwrap().starts_with("FAULT  fault"), "{table}");
+    assert!(table.lines().any(|line| line == "2 backup, 1 fault"), "{table}");
+    let quiet = fixture.run(&["status", "VI_1", "--expect", "primary", "-q"]);
+    assert_eq!((quiet.status.code(), quiet.stdout.len()), (Some(1), 0));
+}
+
+#[test]
+fn a_command_without_a_node_says_that_the_kernel_answered() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    netns.ip(ADD_VIP);
+    fixture.configure("");
+    let output =
+        fixture.run(&["status", "--keepalived-conf", fixture.keepalived_conf().to_str().unwrap()]);
+    let note = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        note.contains(
+            "answered from the kernel; instances without a namespace are read in that of"
+        ),
+        "{note}"
+    );
+    fixture.configure(&format!(
+        "[find]\nkeepalived_conf = \"{}\"\n",
+        fixture.keepalived_conf().display()
+    ));
+    let output = fixture.run(&["status", "VI_1", "--expect", "primary"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let note = String::from_utf8(output.stderr).unwrap();
+    let expected = format!(
+        "vipwatch: no vipwatch node is listening on {}; answered from the kernel",
+        fixture.socket().display()
+    );
+    assert!(note.starts_with(&expected), "{note}");
+    for args in [&["targets"][..], &["findings"], &["silence", "list"], &["version"]] {
+        let output = fixture.run(args);
+        assert_eq!(output.status.code(), Some(4), "{args:?}: {output:?}");
+    }
+}
+
+#[test]
+fn a_node_that_hangs_is_an_error_and_not_an_answer_from_the_kernel() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node = fixture.start();
+    node.signal(Signal::STOP);
+    for args in [&["status"][..], &["doctor"], &["history"], &["watch"], &["version"]] {
+        let output = fixture.run(args);
+        assert_eq!(output.status.code(), Some(4), "{args:?}: {output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            error.contains("no answer on") && error.contains("within 3 s"),
+            "{args:?}: {error}"
+        );
+        assert!(!error.contains("answered from the kernel"), "{args:?}: {error}");
+    }
+    node.signal(Signal::CONT);
+    assert_eq!(fixture.run(&["status"]).status.code(), Some(0));
+    assert!(node.stop().success());
+}
+
+#[test]
+fn a_watch_continues_without_a_gap_after_a_restart_of_the_node() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node = fixture.start();
+    wait_for_record(&fixture, "VI_1 backup");
+    let mut watch = WatchCommand::new(&fixture, &["--json", "--after", &last_event(&fixture)]);
+    netns.ip(ADD_VIP);
+    assert_eq!(watch.read_transition()["to"], "primary");
+    wait_for_record(&fixture, "VI_1 primary");
+    assert!(node.stop().success());
+    wait_for("the message", || watch.errors().contains("connecting again").then_some(()));
+    // The next node reads this change when it starts.
+    netns.ip(REMOVE_VIP);
+    let node = fixture.start();
+    let change = watch.read_transition();
+    assert_eq!((&change["from"], &change["to"]), (&"primary".into(), &"backup".into()));
+    wait_for_record(&fixture, "VI_1 backup");
+    assert!(node.stop().success());
+    let _node = fixture.start();
+    netns.ip(ADD_VIP);
+    let mut change = watch.read_transition();
+    // A node publishes the roles at its start with the cause `start`, also unchanged ones.
+    while change["cause"] == "start" {
+        change = watch.read_transition();
+    }
+    assert_eq!((&change["from"], &change["to"]), (&"backup".into(), &"primary".into()));
+    wait_for("two connections", || {
+        (watch.errors().matches("connected again, continuing after").count() == 2).then_some(())
+    });
+}
+
+#[test]
+fn a_watch_reads_the_roles_again_when_the_history_was_begun_anew() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node = fixture.start();
+    let mut watch = WatchCommand::new(&fixture, &[]);
+    watch.read_line_with("VI_1  backup");
+    assert!(node.stop().success());
+    std::fs::remove_dir_all(fixture.state_dir()).unwrap();
+    let _node = fixture.start();
+    watch.read_line_with("VI_1  backup");
+    let errors = watch.errors();
+    assert!(errors.contains("events are missing: the history was begun anew"), "{errors}");
+}
+
+#[test]
+fn a_watch_shows_failed_deliveries() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let hook = write_hook(&lab.path().join("hook"), "exit 7");
+    fixture.configure(&format!("[[notify]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
+    let _node = fixture.start();
+    let mut watch = WatchCommand::new(&fixture, &[]);
+    watch.read_line_with("VI_1  backup");
+    netns.ip(ADD_VIP);
+    let line = watch.read_line_with("backup → primary");
+    if !line.contains("failed") {
+        watch.read_line_with("failed");
+    }
+}
+
+#[test]
+fn a_watch_shows_removed_instances() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let _node = fixture.start();
+    let mut watch = WatchCommand::new(&fixture, &[]);
+    watch.read_line_with("VI_1  backup");
+    write(&fixture.keepalived_conf(), "");
+    watch.read_line_with("VI_1  backup → removed");
+}
+
+#[test]
+fn a_silence_is_shown_everywhere_until_it_is_removed() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node = fixture.start();
+    wait_for_role(&fixture, "VI_1", "backup");
+    let added =
+        query_json(&fixture, &["silence", "192.0.2.9", "--for", "2h", "--reason", "switch"]);
+    assert_eq!((&added["id"], &added["reason"]), (&"VI_1".into(), &"switch".into()), "{added}");
+    let number = added["number"].to_string();
+    let is_shown = |args: &[&str]| fixture.run_text(args).contains("silenced");
+    assert!(is_shown(&["status"]) && is_shown(&["show", "VI_1"]) && is_shown(&["targets"]));
+    assert!(fixture.run_text(&["silence", "list"]).contains("switch"));
+    assert!(node.stop().success());
+    let _node = fixture.start();
+    assert!(is_shown(&["status"]), "a silence survives a restart");
+    assert_eq!(fixture.run(&["silence", "remove", &number]).status.code(), Some(0));
+    assert!(!is_shown(&["status"]));
+    assert_eq!(fixture.run(&["silence", "remove", &number]).status.code(), Some(4));
+    let unknown = fixture.run(&["silence", "nothing", "--for", "2h", "--reason", "x"]);
+    assert_eq!(unknown.status.code(), Some(4), "{unknown:?}");
+    let too_long = fixture.run(&["silence", "--all", "--for", "31d", "--reason", "x"]);
+    assert_eq!(too_long.status.code(), Some(2), "{too_long:?}");
+}
+
+#[test]
+fn version_shows_the_program_and_the_node() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let client = query_json(&fixture, &["version", "--client"]);
+    assert_eq!(
+        (&client["client"]["version"], &client["server"]),
+        (&env!("CARGO_PKG_VERSION").into(), &Value::Null)
+    );
+    let node = fixture.start();
+    let both = query_json(&fixture, &["version"]);
+    assert_eq!(both["server"]["version"], both["client"]["version"], "{both}");
+    assert_eq!(both["server"]["config_file"], fixture.config().to_str().unwrap(), "{both}");
+    assert!(node.stop().success());
+}

@@ -4,11 +4,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use vipwatch_api::{DroppedEvent, Event, NodeStatus, ResetEvent, ResetReason, TransitionEvent};
+use vipwatch_api::{
+    DroppedEvent, Event, NodeStatus, RemovedEvent, ResetEvent, ResetReason, TransitionEvent,
+};
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
 use crate::curl::{EventCurl, StreamEvent, get};
-use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf};
+use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf, write};
 
 fn is_transition_to(event: &StreamEvent, role: &str) -> bool {
     event.name == "transition"
@@ -124,6 +126,20 @@ fn an_expired_position_gets_a_reset() {
     let reset: ResetEvent = serde_json::from_str(&first_of(2).data).unwrap();
     assert_eq!(reset.reason, ResetReason::Expired);
     assert_eq!(first_of(3).id, Some(format!("{epoch}-4")));
+}
+
+#[test]
+fn an_instance_that_is_no_longer_configured_is_reported_as_removed() {
+    let lab = Lab::new();
+    let instances = [vi_1_conf(), instance_conf("DB", "eth0", &["192.0.2.2/24"])];
+    let (netns, fixture) = fixture_with(&lab, &instances);
+    let _node = fixture.start();
+    let stream = EventCurl::open(&fixture, &lab.path().join("events"), &[], "");
+    let text = format!("net_namespace {}\n{}", netns.name(), vi_1_conf());
+    write(&fixture.keepalived_conf(), &text);
+    let removed = stream.wait_for_event("the removal", |event| event.name == "removed");
+    let removed: RemovedEvent = serde_json::from_str(&removed.data).unwrap();
+    assert_eq!((removed.id.as_str(), removed.from.as_deref()), ("DB", Some("backup")));
 }
 
 #[test]

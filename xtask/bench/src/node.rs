@@ -1,7 +1,7 @@
 //! Measures one `vipwatch node` for all namespaces, and one script of Neutron 29.0.0 for each namespace.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+mod streams;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use vipwatch_testkit::{
     Behaviour, FakeAgent, Lab, NodeFixture, NodeProcess, Release, Routers, pause,
 };
 
+use self::streams::{ReaderDelay, event_to_client, reader_delay};
 use crate::measure::{Samples, cpu, families, fds, machine, memory, ms, slab, thread_cpu};
 use crate::report::{BenchReport, BenchTarget, Row};
 
@@ -48,8 +49,10 @@ struct Figures {
     ready: Option<f64>,
     /// From a change to the state file, in ms.
     file: Option<Samples>,
-    /// From a change to a line of `watch`, in ms.
-    watch: Option<Samples>,
+    /// From a change to an event of the event stream, in ms.
+    event: Option<Samples>,
+    /// The delay that slow and dead readers of the event stream add.
+    readers: Option<ReaderDelay>,
     /// From many changes at once to the last state file, in ms.
     all_files: Option<f64>,
     /// From many changes at once to the last row of the history, in ms.
@@ -115,7 +118,7 @@ impl NodeBench {
         progress("changes");
         let samples = if self.is_quick { 50 } else { 400 };
         figures.file = event_to_file(&states, routers, samples);
-        figures.watch = event_to_line(&fixture, routers, samples);
+        figures.event = event_to_client(&fixture, routers, samples);
         progress("all at once");
         let at = unix_millis_now();
         let began = Instant::now();
@@ -129,6 +132,10 @@ impl NodeBench {
         for router in routers.each.iter().take(MAX_SCRIPTS) {
             router.give_up();
         }
+        wait_for_all(&states, routers, "backup");
+        progress("slow and dead readers");
+        figures.readers =
+            reader_delay(&fixture, &states, routers, if self.is_quick { 3 } else { 9 });
         let _ = node.stop();
         figures
     }
@@ -296,33 +303,6 @@ fn event_to_file(directory: &Path, routers: &Routers, count: usize) -> Option<Sa
     Samples::of(samples)
 }
 
-/// Measures single changes, from the netlink request to the line that a client of `watch` reads.
-fn event_to_line(fixture: &NodeFixture, routers: &Routers, count: usize) -> Option<Samples> {
-    let mut stream = UnixStream::connect(fixture.socket()).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
-    stream.write_all(b"{\"ask\":\"watch\"}\n").ok()?;
-    let mut lines = BufReader::new(stream);
-    let mut line = String::new();
-    let mut next = |wanted: &str| -> Option<()> {
-        loop {
-            line.clear();
-            lines.read_line(&mut line).ok().filter(|length| *length > 0)?;
-            if line.contains(wanted) {
-                return Some(());
-            }
-        }
-    };
-    next("vipwatch.live/1")?;
-    let mut samples = Vec::new();
-    for (router, word) in changes(routers, count) {
-        let began = Instant::now();
-        change(router, word);
-        next("vipwatch.transition/1")?;
-        samples.push(ms(began.elapsed()));
-    }
-    Samples::of(samples)
-}
-
 /// Makes all routers, at most `MAX_SCRIPTS`, primary at once; returns the milliseconds until the last state file.
 fn at_once(directory: &Path, routers: &Routers) -> Option<f64> {
     let chosen = &routers.each[..routers.each.len().min(MAX_SCRIPTS)];
@@ -406,7 +386,7 @@ fn report(count: usize, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {
     let at_most = |limit: f64| Some(BenchTarget::AtMost(limit));
     let large = count >= 5000;
     let kib = |value: Option<f64>| value.map(|value| value / 1024.0);
-    row("resident memory", "MiB", &|f| kib(f.rss), if large { at_most(24.0) } else { None });
+    row("resident memory", "MiB", &|f| kib(f.rss), if large { at_most(25.0) } else { None });
     row("netlink sockets that listen", "", &|f| f.sockets, if large { at_most(1.0) } else { None });
     row("open files", "", &|f| f.fds, None);
     row("kernel slab", "MiB", &|f| kib(f.slab), None);
@@ -416,11 +396,21 @@ fn report(count: usize, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {
         |samples: &Option<Samples>, share: f64| samples.as_ref().map(|one| one.quantile(share));
     row("change → state file, p50", "ms", &|f| of(&f.file, 0.5), None);
     row("change → state file, p99", "ms", &|f| of(&f.file, 0.99), None);
-    row("change → line of `watch`, p50", "ms", &|f| of(&f.watch, 0.5), None);
-    row("change → line of `watch`, p99", "ms", &|f| of(&f.watch, 0.99), None);
+    row("change → event of the stream, p50", "ms", &|f| of(&f.event, 0.5), None);
+    row("change → event of the stream, p99", "ms", &|f| of(&f.event, 0.99), None);
     let all = count.min(MAX_SCRIPTS);
     let target = if all >= 1000 { at_most(300.0) } else { None };
     row(&format!("{all} at once → every state file"), "ms", &|f| f.all_files, target);
     row(&format!("{all} at once → every record on the disk"), "ms", &|f| f.all_records, target);
     row("events lost → all namespaces read again", "ms", &|f| f.resync, None);
+    let ratio = |f: &Figures| f.readers.map(|delay| delay.with / delay.without);
+    let with = |f: &Figures| f.readers.map(|delay| delay.with);
+    row(
+        &format!("{all} at once with 500 slow and dead readers → every state file"),
+        "ms",
+        &with,
+        None,
+    );
+    let target = if all >= 1000 { at_most(1.1) } else { None };
+    row("the same with readers ÷ without", "", &ratio, target);
 }

@@ -141,8 +141,9 @@ pub struct DeliveryEvent {
     pub stage: String,
     /// The name of the target.
     pub target: String,
-    /// The microseconds from the kernel's event to the end of the attempt.
-    pub micros: i64,
+    /// The microseconds from the kernel's event to the end of the attempt; null for a delivery that is repeated after
+    /// a restart or a reload, or that was read from the history.
+    pub micros: Option<i64>,
     /// The error; null after a success.
     pub error: Option<String>,
     /// Whether the delivery has ended: the target has the notification, or it was given up.

@@ -23,8 +23,11 @@ pub struct Transition {
     pub seq: i64,
     /// When the node read the role from the kernel.
     pub at: SystemTime,
-    /// The same moment on the monotonic clock; latencies are measured from here.
+    /// The same moment on the monotonic clock; latencies are measured from here, unless it `is_repeated`.
     pub read_at: Moment,
+    /// Whether the role is delivered again after a restart or a reload, long after the kernel's event. Such a delivery
+    /// has no latency.
+    pub is_repeated: bool,
     /// The instance.
     pub instance: Arc<InstanceConfig>,
     /// The role before, known from this run or from the last one; `None` if it is not known, or if the role
@@ -37,6 +40,11 @@ pub struct Transition {
 }
 
 impl Transition {
+    /// The time from which the latencies of its deliveries are measured; `None` if it `is_repeated`.
+    pub(crate) fn measured_from(&self) -> Option<Moment> {
+        (!self.is_repeated).then_some(self.read_at)
+    }
+
     /// The row for the history, which stores roles and causes as words.
     pub fn record(&self) -> Record {
         let reason = self.to.reason();
@@ -88,6 +96,10 @@ impl Notification for Transition {
 
     fn read_at(&self) -> Moment {
         self.read_at
+    }
+
+    fn measured_from(&self) -> Option<Moment> {
+        self.measured_from()
     }
 
     fn body(&self, identity: &NodeIdentity) -> NotificationBody {

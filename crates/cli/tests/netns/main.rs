@@ -13,6 +13,7 @@ mod events;
 mod following;
 mod hooks;
 mod http_server;
+mod latency;
 mod log;
 mod missing;
 mod monitors;

@@ -45,14 +45,16 @@ impl Node {
     /// `is_complete`: all targets of the stage have received the notification, so the stage has a latency.
     fn record_success(&self, report: &DeliveryReport, is_complete: bool) {
         let DeliveryReport { instance, seq, stage, target, micros, .. } = report;
-        if is_complete {
-            self.history.set_latency(*seq, *stage, *micros);
+        // A delivery that is repeated after a restart or a reload says nothing about the latency of its transition.
+        let latency = micros.filter(|_| is_complete);
+        if let Some(micros) = latency {
+            self.history.set_latency(*seq, *stage, micros);
         }
         self.store.amend(instance, |entry| {
             entry.failures.remove(&(*stage, target.clone()));
             let is_first = entry.seq == *seq && entry.latencies.of(*stage).is_none();
-            if is_complete && is_first {
-                entry.latencies.set(*stage, *micros);
+            if let Some(micros) = latency.filter(|_| is_first) {
+                entry.latencies.set(*stage, micros);
             }
         });
     }

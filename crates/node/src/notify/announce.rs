@@ -254,9 +254,14 @@ impl AnnounceWorker {
     }
 
     fn report(&self, transition: &Transition, outcome: Result<(), String>) {
-        let Transition { seq, read_at, instance, .. } = transition;
-        let mut report =
-            DeliveryReport::new(&instance.id, *seq, *read_at, Stage::Announce, ANNOUNCE);
+        let Transition { seq, instance, .. } = transition;
+        let mut report = DeliveryReport::new(
+            &instance.id,
+            *seq,
+            transition.measured_from(),
+            Stage::Announce,
+            ANNOUNCE,
+        );
         report.outcome = outcome;
         self.reports.push(report);
     }

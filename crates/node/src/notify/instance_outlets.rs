@@ -279,9 +279,8 @@ impl InstanceOutlets {
             let written = file.set(transition.to.as_str(), clock::now());
             if let Some(report) = file_report(written, transition) {
                 result.reports.push(report);
-            } else {
-                let taken = micros(transition.read_at, clock::now());
-                result.latencies.set(Stage::File, taken);
+            } else if let Some(from) = transition.measured_from() {
+                result.latencies.set(Stage::File, micros(from, clock::now()));
             }
         }
         if let (Some(plan), Some(announcer)) = (outlets.spec.shared.announce, &self.announcer) {

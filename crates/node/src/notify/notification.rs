@@ -43,6 +43,12 @@ pub(crate) trait Notification: Debug + Send + Sync {
     fn kind(&self) -> EventKind;
     /// When the change was read from the kernel or from the monitor's request. Latencies count from this moment.
     fn read_at(&self) -> Moment;
+
+    /// The time from which the latency of its delivery is measured; `None` for a delivery that is repeated, or that was
+    /// read from the history, long after the kernel's event.
+    fn measured_from(&self) -> Option<Moment> {
+        Some(self.read_at())
+    }
     /// The document that is sent to the target.
     fn body(&self, identity: &NodeIdentity) -> NotificationBody;
 }
@@ -77,6 +83,10 @@ impl Notification for RecordedTransition {
 
     fn read_at(&self) -> Moment {
         self.read_at
+    }
+
+    fn measured_from(&self) -> Option<Moment> {
+        None
     }
 
     fn body(&self, identity: &NodeIdentity) -> NotificationBody {
@@ -136,8 +146,9 @@ pub(crate) struct DeliveryReport {
     pub(crate) stage: Stage,
     /// The name of the target.
     pub(crate) target: String,
-    /// The time since the change was read from the kernel, in microseconds.
-    pub(crate) micros: i64,
+    /// The time since the change was read from the kernel, in microseconds; `None` if it was read in an earlier run, or
+    /// is delivered again.
+    pub(crate) micros: Option<i64>,
     /// The error as text; empty if it is the same error as at the last attempt.
     pub(crate) outcome: Result<(), String>,
     /// Whether this was the last attempt: the target has the notification, or it was given up.
@@ -157,7 +168,7 @@ impl DeliveryReport {
     pub(crate) fn new(
         instance: &InstanceId,
         seq: i64,
-        read_at: Moment,
+        measured_from: Option<Moment>,
         stage: Stage,
         target: &str,
     ) -> Self {
@@ -166,7 +177,7 @@ impl DeliveryReport {
             seq,
             stage,
             target: target.to_owned(),
-            micros: micros(read_at, clock::now()),
+            micros: measured_from.map(|moment| micros(moment, clock::now())),
             outcome: Ok(()),
             is_final: true,
             conclusion: Some(Conclusion::Delivered),

@@ -193,7 +193,8 @@ impl WaitingLine {
     fn add(&mut self, event: &DeliveryEvent) {
         match &event.error {
             None => {
-                self.transition.latencies.insert(event.stage.clone(), event.micros);
+                let latency = event.micros.map(|micros| (event.stage.clone(), micros));
+                self.transition.latencies.extend(latency);
             }
             Some(error) => {
                 self.failed.push(format!("{} {} failed: {error}", event.stage, event.target));

@@ -126,6 +126,6 @@ pub(super) fn file_written(transition: &Transition) -> DeliveryReport {
 }
 
 fn delivered(transition: &Transition, stage: Stage, target: &str) -> DeliveryReport {
-    let Transition { seq, read_at, instance, .. } = transition;
-    DeliveryReport::new(&instance.id, *seq, *read_at, stage, target)
+    let Transition { seq, instance, .. } = transition;
+    DeliveryReport::new(&instance.id, *seq, transition.measured_from(), stage, target)
 }

@@ -480,8 +480,8 @@ impl QueueState {
         if self.source != DeliverySource::Node {
             return;
         }
-        let (seq, read_at) = (notification.seq(), notification.read_at());
-        let mut report = DeliveryReport::new(&id, seq, read_at, self.settings.stage(), &self.name);
+        let (seq, from) = (notification.seq(), notification.measured_from());
+        let mut report = DeliveryReport::new(&id, seq, from, self.settings.stage(), &self.name);
         report.outcome = error.map_or(Ok(()), Err);
         report.is_final = conclusion.is_some();
         report.conclusion = conclusion;
@@ -494,7 +494,7 @@ impl QueueState {
         let concluded = self.subjects.get(subject).and_then(|tracked| tracked.delivery.concluded());
         let Some(Concluded { seq, conclusion, .. }) = concluded else { return };
         let stage = self.settings.stage();
-        let mut report = DeliveryReport::new(id, seq, clock::now(), stage, &self.name);
+        let mut report = DeliveryReport::new(id, seq, None, stage, &self.name);
         report.conclusion = Some(conclusion);
         self.context.reports.push(report);
     }

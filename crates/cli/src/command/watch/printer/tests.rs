@@ -43,7 +43,7 @@ fn delivery(notification: i64, error: Option<&str>, is_final: bool) -> DeliveryE
         notification,
         stage: "hook".to_owned(),
         target: "mail".to_owned(),
-        micros: 20_000,
+        micros: Some(20_000),
         error: error.map(str::to_owned),
         is_final,
     }

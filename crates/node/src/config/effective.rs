@@ -114,7 +114,9 @@ struct HookSection<'c> {
     deadline: String,
     deliver: &'static str,
     /// `0s`: off.
-    settle: String,
+    /// Absent if the target is called at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settle: Option<String>,
     retries: u32,
 }
 
@@ -126,7 +128,9 @@ struct WebhookSection<'c> {
     on: Vec<&'static str>,
     deliver: &'static str,
     /// `0s`: off.
-    settle: String,
+    /// Absent if the target is called at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settle: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     batch: Option<BatchSection>,
 }
@@ -155,7 +159,9 @@ struct UpstreamSection<'c> {
     target: TargetSection<'c>,
     interval: String,
     /// `0s`: off.
-    settle: String,
+    /// Absent if the target is called at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settle: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -282,7 +288,7 @@ impl<'c> HookSection<'c> {
             on: event_words(&hook.on),
             deadline: span_text(hook.deadline),
             deliver: deliver_word(hook.deliver),
-            settle: span_text(hook.settle),
+            settle: optional_span(hook.settle),
             retries: hook.retries,
         }
     }
@@ -295,7 +301,7 @@ impl<'c> WebhookSection<'c> {
             target: TargetSection::of(&webhook.target),
             on: event_words(&webhook.on),
             deliver: deliver_word(webhook.deliver),
-            settle: span_text(webhook.settle),
+            settle: optional_span(webhook.settle),
             batch: webhook
                 .batch
                 .map(|batch| BatchSection { max: batch.max, wait: span_text(batch.wait) }),
@@ -320,7 +326,7 @@ impl<'c> UpstreamSection<'c> {
             name: &upstream.name,
             target: TargetSection::of(&upstream.target),
             interval: span_text(upstream.interval),
-            settle: span_text(upstream.settle),
+            settle: optional_span(upstream.settle),
         }
     }
 }
@@ -362,6 +368,11 @@ fn deliver_word(mode: DeliveryMode) -> &'static str {
 
 fn event_words(events: &[EventKind]) -> Vec<&'static str> {
     events.iter().map(|event| event.as_str()).collect()
+}
+
+/// The period as text; `None` for zero.
+fn optional_span(span: Duration) -> Option<String> {
+    (!span.is_zero()).then(|| span_text(span))
 }
 
 /// A period of time with the largest unit that gives a whole number, as the configuration takes it.

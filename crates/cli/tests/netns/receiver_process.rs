@@ -97,12 +97,12 @@ impl ReceiverProcess {
         wait_for(text, || self.log().contains(text).then_some(()));
     }
 
-    /// The delivery status of the first target with a name that begins with `name`.
-    pub(crate) fn target(&self, name: &str) -> Value {
+    /// The deliveries to the first target of this kind.
+    pub(crate) fn target(&self, kind: &str) -> Value {
         let status = self.status();
         let targets = status["targets"].as_array().unwrap();
-        let has_name = |target: &&Value| target["name"].as_str().unwrap().starts_with(name);
-        targets.iter().find(has_name).cloned().unwrap_or_else(|| panic!("no {name}: {status}"))
+        let has_kind = |target: &&Value| target["kind"] == kind;
+        targets.iter().find(has_kind).cloned().unwrap_or_else(|| panic!("no {kind}: {status}"))
     }
 
     /// The number of routers with the settled state `state`.

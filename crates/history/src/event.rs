@@ -215,6 +215,7 @@ mod tests {
     fn retention_and_a_kill_raise_the_floor_of_the_epoch() {
         let directory = tempfile::tempdir().unwrap();
         let (writer, opened) = Writer::open(directory.path(), keep(2)).unwrap();
+        writer.set_targets(crate::StoredTargets::default());
         for seq in 1..=5 {
             writer.record(record(seq * 2), Latencies::default());
             writer.record_event(delivery(seq * 2 + 1));

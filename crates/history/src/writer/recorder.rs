@@ -51,7 +51,9 @@ pub(super) struct Recorder {
     rows: Option<u64>,
     /// The time of the last check that found no damage.
     found_intact: Option<Instant>,
-    targets: StoredTargets,
+    /// `None` until the notifier has sent its targets: no transition may be deleted before, because a target may not
+    /// have received it.
+    targets: Option<StoredTargets>,
     /// Deliveries that are to be stored.
     changes: SharedChanges,
 }
@@ -73,7 +75,7 @@ impl Recorder {
             health,
             rows: None,
             found_intact: None,
-            targets: StoredTargets::default(),
+            targets: None,
             changes: SharedChanges::default(),
         }
     }
@@ -235,7 +237,7 @@ impl Recorder {
             _ => None,
         });
         if let Some(targets) = targets {
-            self.targets.clone_from(targets);
+            self.targets = Some(targets.clone());
         }
         let span = self.health.take_span();
         let outcome = self.write_with_span(batch, changes, span);
@@ -313,8 +315,8 @@ impl Recorder {
         let known = self.rows.take();
         let Self { connection, keep, targets, path, .. } = self;
         let connection = connection.as_mut().ok_or_else(|| HistoryError::Missing(path.clone()))?;
-        let cleanup = Cleanup { connection, keep, targets, time, heartbeat };
-        self.rows = Some(cleanup.run(known)?);
+        let cleanup = Cleanup { connection, keep, targets: targets.as_ref(), time, heartbeat };
+        self.rows = cleanup.run(known)?;
         Ok(())
     }
 }

@@ -19,7 +19,8 @@ const IS_UNDELIVERED: &str = "EXISTS (SELECT 1 FROM delivery AS d, json_each(?3)
 pub(super) struct Cleanup<'a> {
     pub(super) connection: &'a mut Connection,
     pub(super) keep: &'a Retention,
-    pub(super) targets: &'a StoredTargets,
+    /// `None` if they are not known yet: then no transition and no delivery is deleted.
+    pub(super) targets: Option<&'a StoredTargets>,
     /// The time now, in milliseconds since the Unix epoch.
     pub(super) time: i64,
     pub(super) heartbeat: &'a Heartbeat,
@@ -27,17 +28,29 @@ pub(super) struct Cleanup<'a> {
 
 impl Cleanup<'_> {
     /// Deletes rows beyond the limits of age, number and file size. `known` is the number of rows, `None` if it must
-    /// be counted. Returns the number of rows that are left.
-    pub(super) fn run(self, known: Option<u64>) -> Result<u64, HistoryError> {
+    /// be counted. Returns the number of rows that are left; `None` if it is still not counted.
+    pub(super) fn run(self, known: Option<u64>) -> Result<Option<u64>, HistoryError> {
         let age = i64::try_from(self.keep.age.as_millis()).unwrap_or(i64::MAX);
         let oldest = self.time.saturating_sub(age);
-        let expired = self.delete_older(oldest)?;
         self.connection.execute(
             "DELETE FROM run WHERE seen < ?1 AND id < (SELECT max(id) FROM run)",
             [oldest],
         )?;
         self.connection.execute("DELETE FROM unrecorded WHERE until_at < ?1", [oldest])?;
-        self.delete_old_targets(oldest)?;
+        let rows = match self.targets {
+            Some(targets) => {
+                self.delete_old_targets(targets, oldest)?;
+                Some(self.delete_transitions(known, oldest)?)
+            }
+            None => known,
+        };
+        self.delete_events()?;
+        Ok(rows)
+    }
+
+    /// Deletes transitions beyond the limits, and returns the number of those that are left.
+    fn delete_transitions(&self, known: Option<u64>, oldest: i64) -> Result<u64, HistoryError> {
+        let expired = self.delete_older(oldest)?;
         let mut rows = match known {
             Some(rows) => rows.saturating_sub(expired),
             None => count_rows(self.connection)?,
@@ -56,13 +69,12 @@ impl Cleanup<'_> {
             rows.saturating_sub(self.keep.transitions).max(u64::try_from(expired).unwrap_or(0));
         let excess = kept.saturating_sub(self.keep.undelivered);
         rows -= self.delete_undelivered(excess)?;
-        self.delete_events()?;
         Ok(rows)
     }
 
     /// The names of the targets for every transition, as a JSON list.
     fn every(&self) -> String {
-        serde_json::json!(self.targets.every).to_string()
+        serde_json::json!(self.targets.map(|targets| &targets.every)).to_string()
     }
 
     /// Deletes the delivered rows before the time `oldest` and returns their number.
@@ -155,12 +167,8 @@ impl Cleanup<'_> {
     }
 
     /// Deletes the deliveries of targets that are not configured any more, after the time of the history.
-    fn delete_old_targets(&self, oldest: i64) -> rusqlite::Result<()> {
-        // Before the first message of the notifier, all targets would count as removed.
-        if self.targets.all.is_empty() {
-            return Ok(());
-        }
-        let all = serde_json::json!(self.targets.all).to_string();
+    fn delete_old_targets(&self, targets: &StoredTargets, oldest: i64) -> rusqlite::Result<()> {
+        let all = serde_json::json!(targets.all).to_string();
         self.connection.execute(
             "DELETE FROM delivery WHERE at < ?1 AND target NOT IN (SELECT value FROM json_each(?2))",
             params![oldest, all],

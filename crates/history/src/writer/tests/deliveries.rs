@@ -83,6 +83,23 @@ fn retention_keeps_transitions_that_a_target_for_every_transition_has_not_receiv
 }
 
 #[test]
+fn a_start_keeps_undelivered_transitions_until_the_targets_are_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = writer(directory.path(), 10);
+    first.delivery_store().record(key("slow", "a"), delivered(2));
+    for seq in 1..=6 {
+        first.record(transition(seq, "a"), Latencies::default());
+    }
+    drop(first);
+    let keep = Retention { transitions: 1, undelivered: 10, ..Retention::default() };
+    // The end of a writer applies retention, too.
+    drop(Writer::open(directory.path(), keep).unwrap());
+    let left: Vec<i64> = read(directory.path()).iter().map(|record| record.seq).collect();
+    assert_eq!(left, [3, 4, 5, 6]);
+    assert_eq!(row(directory.path(), "slow", "a"), (2, 0));
+}
+
+#[test]
 fn undelivered_transitions_beyond_the_limit_are_deleted_and_counted() {
     let directory = tempfile::tempdir().unwrap();
     let writer = writer(directory.path(), 2);

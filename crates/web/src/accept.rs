@@ -11,10 +11,12 @@ use tokio::time::{sleep, timeout};
 use vipwatch_api::{ErrorCode, Problem};
 use vipwatch_linux::peer;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
+use vipwatch_node::state::StateStore;
 use vipwatch_node::view::ApiContext;
 
 use crate::connection::{self, ConnectionTable};
 use crate::routes;
+use crate::work::spawn_for_client;
 
 /// Pause after a failed `accept`, for example because all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -46,11 +48,12 @@ pub(crate) async fn run(
         };
         match admit(&accepted, group, &table) {
             Ok(place) => {
-                tokio::spawn(connection::serve(accepted, place, router.clone(), context.clone()));
+                let serve = connection::serve(accepted, place, router.clone(), context.clone());
+                spawn_for_client(&context.store, serve);
             }
             Err(problem) => {
                 context.store.counters.api_refused.fetch_add(1, Ordering::Relaxed);
-                refuse(accepted, problem, &refusals);
+                refuse(accepted, problem, &refusals, &context.store);
             }
         }
     }
@@ -86,13 +89,18 @@ fn trusted_user(stream: &UnixStream, group: Option<u32>) -> io::Result<Option<u3
 }
 
 /// Answers the first request with `problem` and closes the connection.
-fn refuse(stream: UnixStream, problem: Problem, refusals: &Arc<AtomicUsize>) {
+fn refuse(
+    stream: UnixStream,
+    problem: Problem,
+    refusals: &Arc<AtomicUsize>,
+    store: &Arc<StateStore>,
+) {
     if refusals.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSALS {
         refusals.fetch_sub(1, Ordering::Relaxed);
         return;
     }
     let refusals = Arc::clone(refusals);
-    tokio::spawn(async move {
+    spawn_for_client(store, async move {
         connection::refuse(stream, problem).await;
         refusals.fetch_sub(1, Ordering::Relaxed);
     });

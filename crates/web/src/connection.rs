@@ -14,7 +14,6 @@ mod table;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -58,14 +57,12 @@ pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, cont
         Box::pin(async move {
             place.begin_request();
             request.extensions_mut().insert(RequestPeer::of(&place));
-            let answer = CatchPanic(router.call(request.map(Body::new))).await;
+            let future = router.call(request.map(Body::new));
+            let answer = CatchPanic { future, store: &store }.await;
             let answer = match answer {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(never)) => match never {},
-                Err(panic) => {
-                    store.counters.api_panics.fetch_add(1, Ordering::Relaxed);
-                    reply::problem(&Problem::new(ErrorCode::Internal, panic.to_string()))
-                }
+                Err(panic) => reply::problem(&Problem::new(ErrorCode::Internal, panic.to_string())),
             };
             Ok::<_, Infallible>(answer.map(|body| TrackedBody::new(body, place)))
         })

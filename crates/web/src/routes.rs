@@ -10,11 +10,15 @@ mod silences;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Extension, Request};
 use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Frame;
 use vipwatch_api::{ErrorCode, Problem};
 use vipwatch_node::view::{ApiContext, ServiceKind};
 
@@ -79,25 +83,35 @@ async fn method_not_allowed(request: Request) -> Response {
 
 /// Refuses a body that announces to be too large, on every route.
 async fn check_length(request: Request, next: Next) -> Response {
-    inject_panic(&request);
+    let path = request.uri().path().to_owned();
+    inject_panic(&path);
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
         return reply::problem(&too_large());
     }
-    next.run(request).await
+    let response = next.run(request).await;
+    inject_body_panic(response, &format!("body of {path}"))
 }
 
-/// Panics on the route that an environment variable names, for tests of the whole program. Release builds do not
-/// contain it.
-#[cfg(debug_assertions)]
-fn inject_panic(request: &Request) {
-    let wanted = std::env::var("VIPWATCH_TEST_PANIC_ROUTE");
-    assert!(wanted.as_deref() != Ok(request.uri().path()), "a panic that a test has asked for");
+/// Panics at the place that an environment variable names, for tests of the whole program: a path, or a part of its
+/// answer. Release builds never panic here.
+fn inject_panic(place: &str) {
+    assert!(!is_panic_wanted(place), "a panic that a test has asked for");
 }
 
-#[cfg(not(debug_assertions))]
-fn inject_panic(_request: &Request) {}
+/// Replaces the body by one that panics while it is sent, if the environment variable names this place.
+fn inject_body_panic(response: Response, place: &str) -> Response {
+    if !is_panic_wanted(place) {
+        return response;
+    }
+    let panicking = |_frame| -> Frame<Bytes> { panic!("a panic that a test has asked for") };
+    response.map(|body| Body::new(body.map_frame(panicking)))
+}
+
+fn is_panic_wanted(place: &str) -> bool {
+    cfg!(debug_assertions) && std::env::var("VIPWATCH_TEST_PANIC_ROUTE").as_deref() == Ok(place)
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,31 +1,59 @@
-//! Work that must not stop the thread of the server: panics of handlers, and reading files.
+//! Work that must not stop the thread of the server: panics of requests, and reading files.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use vipwatch_api::{ErrorCode, Problem};
 use vipwatch_node::panic::{CaughtPanic, caught};
+use vipwatch_node::state::StateStore;
 
-/// A future whose panic becomes an error.
-pub(crate) struct CatchPanic<F>(pub(crate) F);
+/// Runs `work` for a request. A panic is logged and counted, and the process goes on.
+pub(crate) fn catch<T>(store: &StateStore, work: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
+    caught(work).inspect_err(|_panic| {
+        store.counters.api_panics.fetch_add(1, Ordering::Relaxed);
+    })
+}
 
-impl<F: Future + Unpin> Future for CatchPanic<F> {
+/// A future whose panic is counted and becomes an error.
+pub(crate) struct CatchPanic<'a, F> {
+    pub(crate) future: F,
+    pub(crate) store: &'a StateStore,
+}
+
+impl<F: Future + Unpin> Future for CatchPanic<'_, F> {
     type Output = Result<F::Output, CaughtPanic>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match caught(|| Pin::new(&mut self.0).poll(cx)) {
+        let store = self.store;
+        match catch(store, || Pin::new(&mut self.future).poll(cx)) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
         }
     }
 }
 
+/// Starts a task that belongs to a client. A panic ends this task only.
+pub(crate) fn spawn_for_client(
+    store: &Arc<StateStore>,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    let store = Arc::clone(store);
+    tokio::spawn(async move {
+        // The log has the message of a panic.
+        let _ = CatchPanic { future: Box::pin(task), store: &store }.await;
+    });
+}
+
 /// Runs `work`, which reads files, on another thread.
 pub(crate) async fn on_file_thread<T: Send + 'static>(
+    store: &Arc<StateStore>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
-    let result = tokio::task::spawn_blocking(|| caught(work)).await;
+    let store = Arc::clone(store);
+    let result = tokio::task::spawn_blocking(move || catch(&store, work)).await;
     match result {
         Ok(Ok(value)) => Ok(value),
         // A cancelled task or a panic; the log has the message.

@@ -1,5 +1,8 @@
 //! The routes of the API, with real curl.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_api::{
     AnswerSource, ConfigDocument, FindingList, HealthDocument, HistoryDocument, HistoryFilter,
@@ -242,4 +245,25 @@ fn a_handler_that_panics_answers_500_and_the_node_goes_on() {
     let status: NodeStatus = get(&fixture, "/v1/status");
     assert_eq!(status.metrics["vipwatch_api_panics_total"], 1);
     fixture.wait_for_log("an API handler panicked");
+}
+
+#[test]
+fn a_panic_in_the_middle_of_an_answer_or_in_an_event_stream_does_not_end_the_node() {
+    for (place, path) in
+        [("body of /v1/instances", "/v1/instances"), ("stream of /v1/events", "/v1/events")]
+    {
+        let lab = Lab::new();
+        let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+        let fixture = fixture.with_variable("VIPWATCH_TEST_PANIC_ROUTE", place);
+        let mut node = fixture.start();
+        let mut client = UnixStream::connect(fixture.socket()).unwrap();
+        write!(client, "GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        // The server closes the connection; a reset counts, too.
+        let _ = client.read_to_string(&mut answer);
+        assert!(!answer.contains("VI_1"), "{place}: {answer}");
+        let status: NodeStatus = get(&fixture, "/v1/status");
+        assert_eq!(status.metrics["vipwatch_api_panics_total"], 1, "{place}");
+        node.stop();
+    }
 }

@@ -13,6 +13,8 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::Notify;
 use vipwatch_node::state::StateStore;
 
+use crate::work::catch;
+
 /// Maximum number of connections without an event stream.
 const MAX_CONNECTIONS: usize = 64;
 /// So many of [`MAX_CONNECTIONS`] are for root only, so that an operator can always look.
@@ -334,7 +336,10 @@ impl hyper::body::Body for TrackedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let Self { body, place } = &mut *self;
+        // A panic ends the connection before the end of the answer, which the client notices.
+        catch(&place.0.table.store, || Pin::new(body).poll_frame(cx))
+            .unwrap_or_else(|panic| Poll::Ready(Some(Err(axum::Error::new(panic)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -394,6 +399,21 @@ mod tests {
         assert_eq!(counters.api_connections.load(Ordering::Relaxed), 1);
         drop(streams);
         assert!(RequestPeer::of(&one_more).become_stream());
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_a_body_is_made_ends_the_answer_and_is_counted() {
+        use http_body_util::BodyExt;
+        let table = table();
+        let place = table.admit(0).unwrap();
+        let items = (0..3).map(|number| {
+            assert!(number < 2, "a panic in the middle of a list");
+            number
+        });
+        let answer = crate::reply::list(&serde_json::json!({ "items": [] }), items);
+        let mut body = TrackedBody::new(answer.into_body(), place);
+        assert!(body.frame().await.unwrap().is_err(), "the client must not take it for complete");
+        assert_eq!(table.store.counters.api_panics.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -50,8 +50,8 @@ pub(super) async fn audit(
 }
 
 async fn known_findings(context: &SharedContext) -> RouteResult {
-    let context = Arc::clone(context);
-    let document = on_file_thread(move || view::findings(&context)).await?;
+    let reading = Arc::clone(context);
+    let document = on_file_thread(&context.store, move || view::findings(&reading)).await?;
     Ok(reply::document(&document))
 }
 

@@ -33,11 +33,11 @@ use vipwatch_node::selection::Selection;
 use vipwatch_node::state::EventSubscription;
 use vipwatch_node::view::EventBackfill;
 
-use super::{SharedContext, answer};
+use super::{SharedContext, answer, inject_panic};
 use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, invalid};
 use crate::reply::{self, RouteResult};
-use crate::work::on_file_thread;
+use crate::work::{on_file_thread, spawn_for_client};
 
 /// Time between two signs of life on a quiet stream. By them the server also notices a client that has gone.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
@@ -109,7 +109,7 @@ fn open(
         parts,
         context: Arc::clone(context),
     };
-    tokio::spawn(stream.run(filter.after, subscription, end));
+    spawn_for_client(&context.store, stream.run(filter.after, subscription, end));
     let body = Body::new(PartsBody(receiver));
     let content_type = HeaderValue::from_static("text/event-stream");
     Ok(reply::response(StatusCode::OK, content_type, body))
@@ -144,6 +144,7 @@ struct EventStream {
 
 impl EventStream {
     async fn run(mut self, after: Option<EventId>, subscription: EventSubscription, end: RingEnd) {
+        inject_panic("stream of /v1/events");
         // ORDER: the subscription exists already. An event that is published while the history is read is in both, and
         // is recognized by its number.
         let start = subscription.start_seq();
@@ -186,14 +187,14 @@ impl EventStream {
         }
         let (context, position) = (Arc::clone(&self.context), self.position);
         let opened = move || EventBackfill::open(&context, position, until);
-        let mut backfill = match flat(on_file_thread(opened).await) {
+        let mut backfill = match flat(on_file_thread(&self.context.store, opened).await) {
             Ok(backfill) => backfill,
             Err(reason) => return Ok(Err(reason)),
         };
         let deadline = Instant::now() + WRITE_TIMEOUT;
         loop {
             let step = move || backfill.is_written().map(|is_written| (backfill, is_written));
-            match flat(on_file_thread(step).await) {
+            match flat(on_file_thread(&self.context.store, step).await) {
                 Ok((opened, true)) => {
                     backfill = opened;
                     break;
@@ -206,7 +207,7 @@ impl EventStream {
         }
         loop {
             let step = move || backfill.next_page().map(|page| (backfill, page));
-            let (opened, page) = match flat(on_file_thread(step).await) {
+            let (opened, page) = match flat(on_file_thread(&self.context.store, step).await) {
                 Ok(read) => read,
                 Err(reason) => return Ok(Err(reason)),
             };

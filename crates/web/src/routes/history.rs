@@ -13,6 +13,7 @@ use bytes::Bytes;
 use hyper::body::Frame;
 use tokio::task::JoinHandle;
 use vipwatch_api::{HistoryDocument, HistoryFilter, Problem, Schema, TimelineItem};
+use vipwatch_node::state::StateStore;
 use vipwatch_node::view::{HistoryPages, history_problem};
 
 use super::{SharedContext, answer};
@@ -32,7 +33,7 @@ async fn open(context: &SharedContext, uri: &Uri, headers: &HeaderMap) -> RouteR
     check_accept(headers, "application/json")?;
     let filter = filter(uri)?;
     let reading = Arc::clone(context);
-    let first = on_file_thread(move || {
+    let first = on_file_thread(&context.store, move || {
         let mut pages = HistoryPages::open(&reading, &filter)?;
         let page = pages.next_page().map_err(|error| history_problem(&error))?;
         Ok::<_, Problem>(FirstPage { pages, page })
@@ -51,7 +52,11 @@ async fn open(context: &SharedContext, uri: &Uri, headers: &HeaderMap) -> RouteR
         text.extend_from_slice(b"]}");
     }
     let state = if is_last { PageState::Ended } else { PageState::Waiting(Box::new(pages)) };
-    let body = Body::new(HistoryBody { ready: Some(text.into()), state });
+    let body = Body::new(HistoryBody {
+        store: Arc::clone(&context.store),
+        ready: Some(text.into()),
+        state,
+    });
     Ok(reply::response(StatusCode::OK, HeaderValue::from_static("application/json"), body))
 }
 
@@ -99,6 +104,7 @@ enum PageState {
 
 /// The pages, read one after the other while they are sent.
 struct HistoryBody {
+    store: Arc<StateStore>,
     ready: Option<Bytes>,
     state: PageState,
 }
@@ -117,7 +123,10 @@ impl hyper::body::Body for HistoryBody {
             }
             match std::mem::replace(&mut self.state, PageState::Ended) {
                 PageState::Ended => return Poll::Ready(None),
-                PageState::Waiting(pages) => self.state = PageState::Reading(read(pages)),
+                PageState::Waiting(pages) => {
+                    let store = Arc::clone(&self.store);
+                    self.state = PageState::Reading(read(pages, store));
+                }
                 PageState::Reading(mut task) => {
                     let Poll::Ready(read) = Pin::new(&mut task).poll(cx) else {
                         self.state = PageState::Reading(task);
@@ -136,9 +145,9 @@ impl hyper::body::Body for HistoryBody {
     }
 }
 
-fn read(mut pages: Box<HistoryPages>) -> PageTask {
+fn read(mut pages: Box<HistoryPages>, store: Arc<StateStore>) -> PageTask {
     tokio::spawn(async move {
-        on_file_thread(move || {
+        on_file_thread(&store, move || {
             let page = pages.next_page().map_err(|error| history_problem(&error))?;
             let mut text = Vec::new();
             append(&mut text, &page, false);

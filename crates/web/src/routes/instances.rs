@@ -69,8 +69,9 @@ pub(super) async fn detail(
         Parameters::read(&uri, &[])?;
         check_accept(&headers, "application/json")?;
         let Path(id) = id.map_err(|error| invalid(format!("the id: {error}")))?;
+        let store = Arc::clone(&context.store);
         let context = Arc::clone(&context);
-        let document = on_file_thread(move || view::instance(&context, &id)).await??;
+        let document = on_file_thread(&store, move || view::instance(&context, &id)).await??;
         Ok(reply::document(&document))
     };
     answer(detail().await)

@@ -1,5 +1,7 @@
 //! `GET /v1/silences`, `POST /v1/silences` and `DELETE /v1/silences/{number}`.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
@@ -35,7 +37,8 @@ pub(super) async fn create(
         Parameters::read(&uri, &[])?;
         check_accept(&headers, "application/json")?;
         let request: SilenceRequest = json_body(&headers, body).await?;
-        let created = on_file_thread(move || {
+        let store = Arc::clone(&context.store);
+        let created = on_file_thread(&store, move || {
             let user = account::name(peer.user).unwrap_or_else(|| peer.user.to_string());
             view::create_silence(&context, &request, &user)
         });

@@ -8,6 +8,7 @@ mod api;
 mod api_limits;
 mod command_line;
 mod curl;
+mod deliveries;
 mod direct;
 mod events;
 mod following;

@@ -334,6 +334,3 @@ impl std::fmt::Debug for TargetQueue {
         f.debug_struct("TargetQueue").field("number", &self.shared.number).finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -62,6 +62,7 @@ pub fn run() -> TaskResult {
     packages_link_little(&mut broken)?;
     testkit_is_for_tests(&files, &mut broken);
     queues_name_their_bound(&files, &mut broken);
+    deliveries_have_one_loop_and_one_table(&files, &mut broken);
     options_are_documented(&files, &mut broken);
     documents_name_real_tests(&files, &mut broken);
     if broken.is_empty() {
@@ -142,6 +143,28 @@ fn testkit_is_for_tests(files: &[SourceFile], broken: &mut Vec<String>) {
         if is_manifest && normal.contains("vipwatch-testkit.workspace") {
             broken.push(format!("{}: testkit may be a dev-dependency only", file.path));
         }
+    }
+}
+
+/// The node has one retry loop, which drives `core::notification`, and one table of deliveries.
+fn deliveries_have_one_loop_and_one_table(files: &[SourceFile], broken: &mut Vec<String>) {
+    // The statement is written in two parts, so that this file does not break its own rule.
+    let table = format!("CREATE TABLE {}", "delivery (");
+    let product = || files.iter().filter(|file| file.is_product());
+    let tables: usize = product().map(|file| file.text.matches(&table).count()).sum();
+    if tables != 1 {
+        broken.push(format!("there must be one statement `{table}`, not {tables}"));
+    }
+    let in_node = || product().filter(|file| file.path.starts_with("crates/node/src/"));
+    for file in in_node().filter(|file| file.text.contains("Backoff")) {
+        let path = &file.path;
+        broken
+            .push(format!("{path}: retries belong to core::notification and notify/target_queue"));
+    }
+    let is_loop = |file: &&SourceFile| file.text.contains("AfterAttempt::RetryAfter");
+    let loops: Vec<&str> = in_node().filter(is_loop).map(|file| file.path.as_str()).collect();
+    if loops.len() != 1 {
+        broken.push(format!("one file of the node must retry deliveries, not {loops:?}"));
     }
 }
 

@@ -14,7 +14,6 @@
 pub mod announce;
 pub mod audit;
 pub mod backoff;
-pub mod batch;
 pub mod debounce;
 pub mod delivery;
 pub mod error_chain;
@@ -35,7 +34,6 @@ pub mod untrusted;
 
 pub use announce::AnnouncePlan;
 pub use backoff::{Backoff, Jitter};
-pub use batch::Batch;
 pub use debounce::ReportedState;
 pub use delivery::{Delivery, DeliveryFailure, Outcome};
 pub use error_chain::ErrorChain;

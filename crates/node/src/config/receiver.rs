@@ -11,7 +11,7 @@ use vipwatch_linux::listen::SocketOptions;
 use super::document::{SettingErrors, Table};
 use super::sections::{absolute, set};
 use super::target_name::{GivenName, TargetNames};
-use super::targets::{Hook, Target, TargetScope, Webhook, parse_limit};
+use super::targets::{Hook, Target, TargetScope, Webhook, parse_settle};
 use crate::notify::post::display_name;
 
 /// Maximum number of connections that wait to be accepted (`listen(2)`): every monitor of a node at once.
@@ -139,7 +139,7 @@ impl ReceiverConfig {
             let (offset, name) = (table.offset, GivenName::read(&mut table, errors));
             let target = Target::read("an upstream", &mut table, errors);
             let interval = table.span("interval", errors).unwrap_or(config.interval);
-            let settle = table.parsed("settle", errors, parse_limit).unwrap_or(Duration::ZERO);
+            let settle = table.parsed("settle", errors, parse_settle).unwrap_or(Duration::ZERO);
             table.finish(errors);
             let target = target?;
             let default = display_name(&target.url);

@@ -246,10 +246,12 @@ fn read_delivery(
     });
     let deliver = deliver.unwrap_or(default);
     let settle = table.parsed("settle", errors, |text| {
-        let settle = parse_limit(text)?;
+        let settle = parse_settle(text)?;
         match deliver {
-            DeliveryMode::Latest => Ok(settle),
-            DeliveryMode::Every => Err("it needs deliver = \"latest\"".to_owned()),
+            DeliveryMode::Every if !settle.is_zero() => {
+                Err("it needs deliver = \"latest\"".to_owned())
+            }
+            DeliveryMode::Latest | DeliveryMode::Every => Ok(settle),
         }
     });
     (deliver, settle.unwrap_or(Duration::ZERO))
@@ -269,8 +271,15 @@ impl BatchSettings {
     }
 }
 
+/// Parses the time that a role must last, at most 10 minutes; zero turns it off.
+pub(super) fn parse_settle(text: &str) -> Result<Duration, String> {
+    let settle = span(text)?;
+    let is_valid = settle <= Duration::from_mins(10);
+    is_valid.then_some(settle).ok_or_else(|| "it is at most 10m".to_owned())
+}
+
 /// Parses a time limit of 1 ms to 10 minutes.
-pub(super) fn parse_limit(text: &str) -> Result<Duration, String> {
+fn parse_limit(text: &str) -> Result<Duration, String> {
     let limit = span(text)?;
     let is_valid = (Duration::from_millis(1)..=Duration::from_mins(10)).contains(&limit);
     is_valid.then_some(limit).ok_or_else(|| "it is 1ms to 10m".to_owned())

@@ -271,3 +271,56 @@ fn a_pattern_that_matches_no_instance_is_a_warning() {
     ];
     assert_eq!(config.warnings(&config.instances), expected);
 }
+
+#[test]
+fn a_target_without_a_name_has_its_program_or_its_url_without_secrets_as_its_name() {
+    let config = read(
+        "[[notify]]\nhook = { program = [\"/bin/a\", \"-x\"] }\n\
+         webhook = { url = \"https://h/a?token=1\" }\n\
+         [[notify]]\ninstances = \"web-*\"\nhook = { program = [\"/bin/a\", \"-x\"] }\n\
+         [[notify]]\nhook = { program = [\"/bin/a\", \"-x\"], deadline = \"1s\" }\n\
+         [receiver]\nhook = { program = [\"/bin/a\", \"-x\"] }\n",
+    )
+    .unwrap();
+    let names: Vec<&str> = config.rules.iter().map(|rule| rule.hooks[0].name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["/bin/a -x", "/bin/a -x", "/bin/a -x #2"],
+        "the same settings, the same target"
+    );
+    let webhook = &config.rules[0].webhooks[0].name;
+    assert!(webhook.starts_with("https://h/a ~") && !webhook.contains("token"), "{webhook}");
+    assert_eq!(config.receiver.unwrap().hooks[0].name, "/bin/a -x");
+}
+
+#[test]
+fn two_targets_with_one_name_are_refused_with_both_lines() {
+    let text = "[[notify]]\n[[notify.hook]]\nname = \"ops\"\nprogram = \"/bin/a\"\n\
+                [[notify.webhook]]\nname = \"ops\"\nurl = \"http://h/\"\n\
+                [[notify.hook]]\nname = \"announce\"\nprogram = \"/bin/b\"\n";
+    let errors = read(text).unwrap_err();
+    assert_eq!(errors.len(), 2, "{errors:#?}");
+    assert!(errors[0].contains(":5:") && errors[0].contains("line 2"), "{}", errors[0]);
+    assert!(errors[1].contains("announce"), "{}", errors[1]);
+    let shared = text.replace("[[notify.webhook]]\nname = \"ops\"\nurl = \"http://h/\"\n", "");
+    let shared = shared.split("[[notify.hook]]\nname = \"announce\"").next().unwrap().repeat(2);
+    assert_eq!(read(&shared).unwrap().rules.len(), 2, "one target in two rules");
+}
+
+#[test]
+fn settle_needs_deliver_latest_and_batch_and_retries_are_read() {
+    let errors =
+        read("[[notify]]\nhook = { program = \"/bin/a\", settle = \"2s\" }\n").unwrap_err();
+    assert_eq!(errors, ["/etc/v.toml:2: settle: it needs deliver = \"latest\""]);
+    let text = "[[notify]]\nhook = { program = \"/bin/a\", settle = \"2s\", deliver = \"latest\", \
+                retries = 3, on = [\"primary\", \"removed\", \"finding\"] }\n\
+                webhook = { url = \"http://h/\", batch = { max = 5 } }\n";
+    let config = read(text).unwrap();
+    let hook = &config.rules[0].hooks[0];
+    assert_eq!((hook.settle, hook.retries, hook.on.len()), (Duration::from_secs(2), 3, 3));
+    let batch = config.rules[0].webhooks[0].batch.unwrap();
+    assert_eq!((batch.max, batch.wait), (5, Duration::from_millis(200)));
+    let errors =
+        read("[receiver]\nhook = { program = \"/bin/a\", on = \"removed\" }\n").unwrap_err();
+    assert!(errors[0].contains("is not one of primary, backup, fault, unknown"), "{errors:?}");
+}

@@ -12,6 +12,9 @@
 //! own, which are started when there is work and end after [`WORKER_IDLE_TIMEOUT`] without work. A reload that changes
 //! the settings of a target keeps its queue.
 
+mod jobs;
+mod records;
+mod results;
 mod state;
 
 use std::collections::BTreeMap;

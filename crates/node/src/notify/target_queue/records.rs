@@ -1,0 +1,115 @@
+//! What is concluded for each subject: on the disk, and for queries.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use vipwatch_api::{FailingDelivery, TargetItem};
+use vipwatch_core::notification::Concluded;
+use vipwatch_core::{Conclusion, EventKind, InstanceId};
+use vipwatch_history::{ConcludedRow, DeliveryKey};
+use vipwatch_linux::clock;
+
+use super::state::{QueueState, StoredSubject, TrackedSubject};
+use crate::event;
+use crate::notify::notification::Subject;
+
+/// Maximum number of failing instances in a view.
+const MAX_LISTED: usize = 20;
+
+impl QueueState {
+    pub(super) fn key(&self, subject: &Subject) -> Option<DeliveryKey> {
+        // Findings are found again by the audit of the next run.
+        let Subject::Instance(id) = subject else { return None };
+        let (target, source) = (Arc::clone(&self.name), self.source);
+        Some(DeliveryKey { target, source, instance: id.to_string() })
+    }
+
+    /// Has the history store what is concluded about `subject`.
+    pub(super) fn store(&self, subject: &Subject, reported_missed: u32) {
+        let tracked = self.subjects.get(subject);
+        let concluded = tracked.and_then(|tracked| tracked.delivery.concluded());
+        let (Some(store), Some(key)) = (&self.context.store, self.key(subject)) else { return };
+        if let Some(Concluded { seq, conclusion, delivered }) = concluded {
+            let role = delivered.map(EventKind::as_str);
+            let outcome = conclusion.as_str();
+            store.record(key, ConcludedRow { seq, outcome, role, reported_missed });
+        }
+    }
+
+    pub(super) fn store_again(&self) {
+        for subject in self.subjects.keys() {
+            self.store(subject, 0);
+        }
+    }
+
+    pub(super) fn is_done(&self, subject: &Subject, seq: i64) -> bool {
+        let tracked = self.subjects.get(subject);
+        let concluded = tracked.and_then(|tracked| tracked.delivery.concluded());
+        concluded.is_some_and(|concluded| {
+            concluded.seq > seq
+                || (concluded.seq == seq && concluded.conclusion != Conclusion::GivenUp)
+        })
+    }
+
+    pub(super) fn knows(&self, subject: &Subject) -> bool {
+        self.subjects.contains_key(subject)
+    }
+
+    pub(super) fn has_subjects(&self) -> bool {
+        !self.subjects.is_empty()
+    }
+
+    pub(super) fn instances(&self) -> Vec<InstanceId> {
+        let instances = self.subjects.keys().filter_map(|subject| match subject {
+            Subject::Instance(id) => Some(id.clone()),
+            Subject::Finding(_) => None,
+        });
+        instances.collect()
+    }
+
+    pub(super) fn import(&mut self, subject: &Subject, seq: i64) {
+        if self.subjects.contains_key(subject) {
+            return;
+        }
+        let concluded = Concluded { seq, conclusion: Conclusion::Delivered, delivered: None };
+        self.subjects.insert(subject.clone(), TrackedSubject::new(Some(concluded), 0));
+        self.store(subject, 0);
+    }
+
+    pub(super) fn take_concluded(&mut self) -> BTreeMap<Subject, StoredSubject> {
+        let subjects = std::mem::take(&mut self.subjects).into_iter();
+        let stored = subjects.filter_map(|(subject, tracked)| {
+            let concluded = tracked.delivery.concluded()?;
+            Some((subject, StoredSubject { concluded, missed: tracked.delivery.missed() }))
+        });
+        stored.collect()
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.subjects.values().map(|tracked| tracked.delivery.pending()).sum()
+    }
+
+    pub(super) fn view(&self) -> TargetItem {
+        let pending = self.subjects.values().filter_map(|tracked| tracked.delivery.first());
+        let oldest = pending.map(|first| first.content.read_at()).min();
+        let failing = self.failing.iter().take(MAX_LISTED).map(|(subject, error)| {
+            FailingDelivery { id: subject.to_string(), error: error.clone() }
+        });
+        TargetItem {
+            name: self.name.to_string(),
+            kind: self.settings.kind(),
+            source: self.source.as_str().to_owned(),
+            pending: self.pending() as u64,
+            oldest_pending: oldest
+                .map(|oldest| event::time(SystemTime::now() - clock::now().since(oldest))),
+            delivered: self.counters.delivered,
+            failures: self.counters.failures,
+            given_up: self.counters.given_up,
+            superseded: self.counters.superseded,
+            filtered: self.counters.filtered,
+            dropped: self.counters.dropped,
+            failing: failing.collect(),
+        }
+    }
+}

@@ -11,7 +11,7 @@ pub(crate) use vipwatch_core::escape_untrusted;
 use vipwatch_core::escape_untrusted_json;
 
 pub(crate) use self::style::{Style, count, latencies, severity_counts};
-pub(crate) use self::table::Table;
+pub(crate) use self::table::TextTable;
 use crate::args::{Format, OutputOptions};
 
 /// An answer that can be printed in every format.
@@ -48,7 +48,7 @@ pub(crate) fn show_value(
 
 /// A table of any width.
 pub(crate) fn table(head: &[&'static str], rows: &[Vec<String>]) -> String {
-    let mut table = Table::new(head);
+    let mut table = TextTable::new(head);
     for row in rows {
         table.row(row.clone());
     }

@@ -1,3 +1,5 @@
+//! Tests of the command line: help texts, messages of wrong usage, and options of earlier releases.
+
 use clap::CommandFactory;
 
 use super::*;

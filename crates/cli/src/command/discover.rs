@@ -9,7 +9,7 @@ use super::node_name;
 use super::status::problem_text;
 use crate::args::DiscoverArgs;
 use crate::failure::{CommandError, ExitStatus};
-use crate::output::{self, Page, Style, Table, count, push_line};
+use crate::output::{self, Page, Style, TextTable, count, push_line};
 
 pub(crate) fn run(options: &DiscoverArgs) -> Result<(), CommandError> {
     let config = options.query.settings()?;
@@ -111,10 +111,10 @@ impl Page for DiscoveryDocument {
 fn table(instances: &[DiscoveredInstance], style: &Style) -> String {
     let number = |number: Option<u8>| number.map(|number| number.to_string()).unwrap_or_default();
     let mut table = if style.is_wide {
-        Table::new(&["ID", "ORIGIN", "NETNS", "LINK", "VRID", "PRIORITY", "ADDRESSES", "FILE"])
+        TextTable::new(&["ID", "ORIGIN", "NETNS", "LINK", "VRID", "PRIORITY", "ADDRESSES", "FILE"])
     } else {
         let head = ["ID", "ORIGIN", "LINK", "VRID", "PRIORITY", "ADDRESSES", "FILE"];
-        Table::new(&head).shrink(&[("FILE", 12)])
+        TextTable::new(&head).shrink(&[("FILE", 12)])
     };
     for instance in instances {
         let file = format!("{}:{}", instance.file, instance.line);

@@ -12,7 +12,7 @@ use self::flaps::FlapCounter;
 use crate::args::{After, HistoryArgs};
 use crate::failure::CommandError;
 use crate::kernel::KernelSource;
-use crate::output::{self, Page, Style, Table, latencies, push_line};
+use crate::output::{self, Page, Style, TextTable, latencies, push_line};
 use crate::source::query;
 
 pub(crate) fn run(options: &HistoryArgs) -> Result<(), CommandError> {
@@ -154,15 +154,15 @@ impl Page for HistoryDocument {
 }
 
 /// An empty table for transitions.
-pub(super) fn timeline_table(style: &Style) -> Table {
+pub(super) fn timeline_table(style: &Style) -> TextTable {
     if style.is_wide {
         let head = ["SEQ", "TIME", "ID", "NETNS", "FROM", "TO", "CAUSE", "REASON", "DELIVERED IN"];
-        return Table::new(&head);
+        return TextTable::new(&head);
     }
-    Table::new(&["TIME", "ID", "CHANGE", "CAUSE"]).shrink(&[("CAUSE", 12)])
+    TextTable::new(&["TIME", "ID", "CHANGE", "CAUSE"]).shrink(&[("CAUSE", 12)])
 }
 
-impl Table {
+impl TextTable {
     /// Adds a transition to a table of [`timeline_table`].
     pub(super) fn transition(&mut self, item: &TransitionItem, style: &Style) {
         let some = |text: &Option<String>| text.clone().unwrap_or_default();

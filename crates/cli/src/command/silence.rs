@@ -6,7 +6,7 @@ use vipwatch_api::{SilenceItem, SilenceList, SilenceRequest};
 
 use crate::args::{NodeOptions, SilenceAdd, SilenceArgs, SilenceCommand};
 use crate::failure::CommandError;
-use crate::output::{self, Page, Style, Table, escape_untrusted};
+use crate::output::{self, Page, Style, TextTable, escape_untrusted};
 use crate::source::query_node;
 
 pub(crate) fn run(options: &SilenceArgs) -> Result<(), CommandError> {
@@ -72,7 +72,7 @@ impl Page for SilenceList {
         if self.items.is_empty() {
             return "no silence is in force\n".to_owned();
         }
-        let mut table = Table::new(&["NUMBER", "ID", "UNTIL", "CREATED BY", "REASON"])
+        let mut table = TextTable::new(&["NUMBER", "ID", "UNTIL", "CREATED BY", "REASON"])
             .shrink(&[("REASON", 12)]);
         for silence in &self.items {
             table.row(vec![

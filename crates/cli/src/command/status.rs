@@ -8,7 +8,7 @@ use vipwatch_api::{
 
 use crate::args::StatusArgs;
 use crate::failure::{CommandError, ExitStatus};
-use crate::output::{self, Page, Style, Table, push_line};
+use crate::output::{self, Page, Style, TextTable, push_line};
 use crate::source::query;
 
 pub(crate) fn run(options: &StatusArgs) -> Result<(), CommandError> {
@@ -77,7 +77,7 @@ impl Page for StatusDocument {
 
 fn table(instances: &[&InstanceItem], style: &Style) -> String {
     let mut table = if style.is_wide {
-        Table::new(&[
+        TextTable::new(&[
             "ID",
             "ROLE",
             "SINCE",
@@ -91,7 +91,7 @@ fn table(instances: &[&InstanceItem], style: &Style) -> String {
             "DETAILS",
         ])
     } else {
-        Table::new(&["ID", "ROLE", "AGE", "ADDRESSES", "DETAILS"]).shrink(&[
+        TextTable::new(&["ID", "ROLE", "AGE", "ADDRESSES", "DETAILS"]).shrink(&[
             ("DETAILS", 30),
             ("ADDRESSES", 18),
             ("DETAILS", 12),

@@ -6,7 +6,7 @@ use vipwatch_api::{SilenceItem, TargetItem, TargetList};
 use super::status::silence_text;
 use crate::args::TargetsArgs;
 use crate::failure::CommandError;
-use crate::output::{self, Page, Style, Table, push_line};
+use crate::output::{self, Page, Style, TextTable, push_line};
 use crate::source::query_node;
 
 pub(crate) fn run(options: &TargetsArgs) -> Result<(), CommandError> {
@@ -46,7 +46,7 @@ impl Page for TargetsDocument {
 /// The targets, and below them the deliveries that fail.
 pub(super) fn target_table(targets: &[TargetItem], style: &Style) -> String {
     let mut table = if style.is_wide {
-        Table::new(&[
+        TextTable::new(&[
             "NAME",
             "KIND",
             "SOURCE",
@@ -62,7 +62,7 @@ pub(super) fn target_table(targets: &[TargetItem], style: &Style) -> String {
     } else {
         let head =
             ["NAME", "KIND", "SOURCE", "PENDING", "OLDEST", "DELIVERED", "FAILURES", "GIVEN UP"];
-        Table::new(&head).shrink(&[("NAME", 12)])
+        TextTable::new(&head).shrink(&[("NAME", 12)])
     };
     for target in targets {
         let oldest = target.oldest_pending.map(|oldest| style.age(oldest)).unwrap_or_default();

@@ -10,7 +10,7 @@ const SEPARATOR: &str = "  ";
 
 /// A table.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     head: Vec<&'static str>,
     rows: Vec<Row>,
     /// The columns that may be shortened, each with its smallest width, in this order.
@@ -24,7 +24,7 @@ enum Row {
     Line(String),
 }
 
-impl Table {
+impl TextTable {
     /// An empty table with these columns.
     pub(crate) fn new(head: &[&'static str]) -> Self {
         Self { head: head.to_vec(), rows: Vec::new(), shrinkable: Vec::new() }
@@ -111,8 +111,8 @@ fn shortened(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn table() -> Table {
-        let mut table = Table::new(&["ID", "ROLE", "REASON"]).shrink(&[("REASON", 12)]);
+    fn table() -> TextTable {
+        let mut table = TextTable::new(&["ID", "ROLE", "REASON"]).shrink(&[("REASON", 12)]);
         table.row(vec!["a".to_owned(), "primary".to_owned(), String::new()]);
         table.line("-- a line\u{7} across");
         table.row(vec![

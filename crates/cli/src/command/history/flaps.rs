@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use vipwatch_api::{InstanceRole, TimelineItem, Timestamp};
 
-use crate::output::{Page, Style, Table};
+use crate::output::{Page, Style, TextTable};
 
 /// The transitions of each instance in a part of the history.
 #[derive(Debug, Serialize)]
@@ -60,7 +60,7 @@ impl FlapCounter {
 
 impl Page for FlapList {
     fn text(&self, style: &Style) -> String {
-        let mut table = Table::new(&["ID", "TRANSITIONS", "TO PRIMARY", "FIRST", "LAST"]);
+        let mut table = TextTable::new(&["ID", "TRANSITIONS", "TO PRIMARY", "FIRST", "LAST"]);
         for item in &self.items {
             table.row(vec![
                 item.id.clone(),

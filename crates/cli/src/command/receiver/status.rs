@@ -12,7 +12,7 @@ use vipwatch_node::config::SOCKET;
 use super::super::targets::target_table;
 use crate::args::{RECEIVER_SOCKET, ReceiverStatusArgs};
 use crate::failure::{CommandError, ExitStatus};
-use crate::output::{self, Page, Style, Table, escape_untrusted};
+use crate::output::{self, Page, Style, TextTable, escape_untrusted};
 
 pub(super) fn run(options: &ReceiverStatusArgs) -> Result<(), CommandError> {
     let answer = read(options)?;
@@ -54,7 +54,8 @@ impl Page for ReportList {
         let mut page = if self.items.is_empty() {
             "no monitor has reported yet\n".to_owned()
         } else {
-            let mut table = Table::new(&["ID", "REPORTED", "AGE", "SETTLED", "STATE", "REPORTS"]);
+            let mut table =
+                TextTable::new(&["ID", "REPORTED", "AGE", "SETTLED", "STATE", "REPORTS"]);
             self.items.iter().for_each(|item| table.row(row(item, style)));
             table.text(style)
         };

@@ -1,3 +1,5 @@
+//! Tests of the lines that `vipwatch watch` prints.
+
 use clap::Parser;
 use vipwatch_api::{DroppedEvent, LatencyMap, Schema};
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 use vipwatch_api::Problem;
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_linux::netns::NetnsId;
+use vipwatch_node::Config;
 
 use crate::args::{NodeOptions, OutputOptions, QueryOptions};
 use crate::failure::{CommandError, note};
@@ -20,15 +21,37 @@ pub(crate) fn query<T>(
     from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
     from_kernel: impl FnOnce(&KernelSource) -> Result<T, Problem>,
 ) -> Result<T, CommandError> {
+    let source = |_: &Config| format!("answered from the kernel; {}", namespace_text());
+    query_or(options, source, from_node, from_kernel)
+}
+
+/// As [`query`], for an answer that comes from the history. Without a node, its file is read.
+pub(crate) fn query_history<T>(
+    options: &QueryOptions,
+    from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
+    from_file: impl FnOnce(&KernelSource) -> Result<T, Problem>,
+) -> Result<T, CommandError> {
+    let source =
+        |config: &Config| format!("answered from the history in {}", config.state_dir.display());
+    query_or(options, source, from_node, from_file)
+}
+
+/// The answer of the node, or of another source, which `source_text` describes for the user.
+fn query_or<T>(
+    options: &QueryOptions,
+    source_text: impl Fn(&Config) -> String,
+    from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
+    from_source: impl FnOnce(&KernelSource) -> Result<T, Problem>,
+) -> Result<T, CommandError> {
     let output = options.output();
-    let read_kernel = |config| {
-        let answer = from_kernel(&KernelSource::new(config));
+    let read = |config| {
+        let answer = from_source(&KernelSource::new(config));
         answer.map_err(|problem| CommandError::from(&problem))
     };
     if options.is_direct() {
         let config = options.settings()?;
-        note(output, &format!("answered from the kernel; {}", namespace_text()));
-        return read_kernel(config);
+        note(output, &source_text(&config));
+        return read(config);
     }
     let node = options.node.settings()?;
     let client = Client::new(&node.config.socket);
@@ -36,8 +59,8 @@ pub(crate) fn query<T>(
         Ok(answer) => Ok(answer),
         Err(error @ ClientError::NotListening(_)) => {
             node.check_read()?;
-            note(output, &format!("{error}; answered from the kernel; {}", namespace_text()));
-            read_kernel(node.config)
+            note(output, &format!("{error}; {}", source_text(&node.config)));
+            read(node.config)
         }
         Err(error) => Err(error.into()),
     }

@@ -13,7 +13,7 @@ use crate::args::{After, HistoryArgs};
 use crate::failure::CommandError;
 use crate::kernel::KernelSource;
 use crate::output::{self, Page, Style, TextTable, latencies, push_line};
-use crate::source::query;
+use crate::source::query_history;
 
 pub(crate) fn run(options: &HistoryArgs) -> Result<(), CommandError> {
     let output = options.query.output();
@@ -77,7 +77,7 @@ fn read(
         return head.map_err(|problem| CommandError::from(&problem));
     }
     let take = std::cell::RefCell::new(take);
-    query(
+    query_history(
         &options.query,
         |node| {
             let mut stream = node.history(&filter(options, || Ok(node.status()?.epoch))?)?;

@@ -159,7 +159,9 @@ fn is_temporary(error: &ClientError) -> bool {
 fn reset_text(reason: ResetReason) -> &'static str {
     match reason {
         ResetReason::OtherEpoch => "the history was begun anew",
-        ResetReason::Expired => "the retention has deleted them",
+        ResetReason::Expired => {
+            "a node was killed before it recorded them, or retention has deleted them"
+        }
         ResetReason::Future => "the node has no event of this number yet",
         ResetReason::HistoryUnavailable => "the history cannot be read",
     }

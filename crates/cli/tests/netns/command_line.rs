@@ -88,6 +88,8 @@ fn a_command_without_a_node_says_that_the_kernel_answered() {
         fixture.socket().display()
     );
     assert!(note.starts_with(&expected), "{note}");
+    let history = fixture.run_text(&["history"]);
+    assert!(history.contains("answered from the history in"), "{history}");
     for args in [&["targets"][..], &["findings"], &["silence", "list"], &["version"]] {
         let output = fixture.run(args);
         assert_eq!(output.status.code(), Some(4), "{args:?}: {output:?}");

@@ -123,6 +123,25 @@ fn a_reload_logs_what_it_has_changed() {
 }
 
 #[test]
+fn a_delivery_that_works_again_is_logged() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    // A file in place of the directory: root can write to every directory.
+    let states = lab.path().join("states");
+    std::fs::File::create(&states).unwrap();
+    let states_text = states.display();
+    fixture.configure(&format!(
+        "[node]\nlog = \"json\"\n[[notify]]\nstate_file = \"{states_text}/{{id}}\"\n"
+    ));
+    let _node = fixture.start();
+    let failed = wait_for_line(&fixture, "delivery failed");
+    assert_eq!((&failed["level"], &failed["stage"]), (&"WARN".into(), &"file".into()));
+    std::fs::remove_file(&states).unwrap();
+    let again = wait_for_line(&fixture, "delivery works again");
+    assert_eq!((&again["level"], &again["instance"]), (&"INFO".into(), &"VI_1".into()));
+}
+
+#[test]
 fn rejected_reports_are_logged_with_user_and_reason_and_not_repeated() {
     let lab = Lab::new();
     configure(lab.path(), Some("[receiver]\ninterval = \"0s\"\n"));

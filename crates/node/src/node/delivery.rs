@@ -50,12 +50,18 @@ impl Node {
         if let Some(micros) = latency {
             self.history.set_latency(*seq, *stage, micros);
         }
+        let mut has_failed = false;
         self.store.amend(instance, |entry| {
-            entry.failures.remove(&(*stage, target.clone()));
+            has_failed = entry.failures.remove(&(*stage, target.clone())).is_some();
             let is_first = entry.seq == *seq && entry.latencies.of(*stage).is_none();
             if let Some(micros) = latency.filter(|_| is_first) {
                 entry.latencies.set(*stage, micros);
             }
         });
+        // The queue of a hook or webhook has logged it.
+        if has_failed && !matches!(stage, Stage::Hook | Stage::Webhook) {
+            let stage = stage.word();
+            tracing::info!(%instance, seq, stage, target, "delivery works again");
+        }
     }
 }

@@ -171,6 +171,8 @@ pub struct BacklogRange {
 /// Events that were read from the history.
 #[derive(Debug, Clone)]
 pub struct BacklogPart<N> {
+    /// The range that was read. Further notifications may have been submitted meanwhile.
+    pub range: BacklogRange,
     /// The events that the target is configured for, oldest first.
     pub events: Vec<QueuedEvent<N>>,
     /// The highest sequence number that was read, also of an event that the target is not configured for.
@@ -227,9 +229,29 @@ impl<N> InstanceDelivery<N> {
         !is_concluded && newest < seq
     }
 
-    /// Records that everything up to `seq` is concluded, for a target that is not to get it.
-    pub fn skip_to(&mut self, seq: i64) -> bool {
-        self.is_idle() && self.conclude(seq, Conclusion::Filtered, None)
+    /// As [`Self::submit`], for the first notification of a run or after a reload. A target for every event reads those
+    /// that are missing before it from the history. `is_unchanged`: an earlier run had this notification, or the target
+    /// was not configured when it happened.
+    pub fn resume(
+        &mut self,
+        event: QueuedEvent<N>,
+        is_selected: bool,
+        is_unchanged: bool,
+        now: Moment,
+        policy: &DeliveryPolicy,
+    ) -> Submitted {
+        if policy.reads_history() && self.is_idle() {
+            match self.concluded {
+                // A new target for every event gets those from now on.
+                None if is_unchanged => {
+                    let is_concluded = self.conclude(event.seq, Conclusion::Filtered, None);
+                    return Submitted { is_concluded, ..Submitted::default() };
+                }
+                Some(_) if self.is_new(event.seq) => self.expect_backlog(policy),
+                _ => {}
+            }
+        }
+        self.submit(event, is_selected, now, policy)
     }
 
     /// Adds a notification. `is_selected` is false if the target is not configured for this kind of event.
@@ -245,6 +267,10 @@ impl<N> InstanceDelivery<N> {
             return submitted;
         }
         let seq = event.seq;
+        if self.concluded.is_none() && self.is_idle() && policy.reads_history() {
+            // Without a stored number, the next run takes the target for a new one, and retention deletes the event.
+            submitted.is_concluded = self.conclude(seq - 1, Conclusion::Filtered, None);
+        }
         let pending = self.pending.get_or_insert_with(|| Box::new(Pending::new(policy)));
         pending.newest_seq = seq;
         if policy.deliver == DeliveryMode::Latest {
@@ -262,7 +288,7 @@ impl<N> InstanceDelivery<N> {
 
     /// Records that the history has notifications after the last concluded one which are not in memory. They come
     /// before the one that is submitted next.
-    pub fn expect_backlog(&mut self, policy: &DeliveryPolicy) {
+    fn expect_backlog(&mut self, policy: &DeliveryPolicy) {
         let Some(concluded) = self.concluded.filter(|_| self.pending.is_none()) else { return };
         let mut pending = Pending::new(policy);
         pending.backlog = Some(BacklogRange { after: concluded.seq, before: i64::MAX, moved: 0 });
@@ -271,17 +297,32 @@ impl<N> InstanceDelivery<N> {
     }
 
     /// Adds notifications that were read from the history before those that are in memory. Returns whether
-    /// [`Self::concluded`] has changed.
+    /// [`Self::concluded`] has changed. A part of a range that does not exist any more is ignored, and
+    /// [`Self::next_step`] asks for the current one.
     pub fn add_backlog(&mut self, part: BacklogPart<N>) -> bool {
         let Some(pending) = &mut self.pending else { return false };
         let Some(range) = pending.backlog else { return false };
-        let after = part.read_to.max(range.after);
+        let is_unlimited = part.range.before == i64::MAX;
+        // A range without an upper limit may have events that are in memory now.
+        if part.range.after != range.after || (is_unlimited && range.before != i64::MAX) {
+            return false;
+        }
         // Retention has counted some of those that the history does not have.
         let counted = part.missed.saturating_sub(self.missed);
-        let moved = range.moved.saturating_sub(part.rows).saturating_sub(counted);
-        let lost = if part.is_complete { moved } else { 0 };
-        self.missed = self.missed.max(part.missed).max(lost);
-        pending.backlog = (!part.is_complete).then_some(BacklogRange { after, moved, ..range });
+        let unread = part.range.moved.saturating_sub(part.rows).saturating_sub(counted);
+        // Events that were moved into the range while it was read.
+        let moved = range.moved.saturating_sub(part.range.moved);
+        let is_extended = range.before != part.range.before;
+        let (lost, moved) = if part.is_complete { (unread, moved) } else { (0, moved + unread) };
+        self.missed = self.missed.max(part.missed).saturating_add(lost);
+        let after = if part.is_complete && is_extended {
+            // The range that was read ends before an event that was in memory.
+            part.range.before - 1
+        } else {
+            part.read_to.max(range.after)
+        };
+        let is_complete = part.is_complete && !is_extended;
+        pending.backlog = (!is_complete).then_some(BacklogRange { after, moved, ..range });
         for event in part.events.into_iter().rev() {
             let settled_at = Moment::new(Duration::ZERO);
             pending.events.push_front(WaitingEvent { event, settled_at });
@@ -479,6 +520,11 @@ impl<N> Pending<N> {
 }
 
 impl DeliveryPolicy {
+    /// Whether the target gets every event, also those that are in the history only.
+    fn reads_history(&self) -> bool {
+        self.deliver == DeliveryMode::Every && self.has_history
+    }
+
     fn backoff(&self) -> Backoff {
         Backoff::new(self.first_wait, self.max_wait)
     }

@@ -1,5 +1,7 @@
 //! The rules, on a clock that only the test moves, and with a store that is sometimes behind.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -142,9 +144,57 @@ fn events_that_the_history_does_not_have_are_counted_as_missed() {
     assert_eq!((range.before, range.moved), (count, 5));
     let read_to = range.after;
     let events = vec![event(read_to + 1, PRIMARY)];
-    let part = BacklogPart { events, read_to, rows: 1, missed: 0, is_complete: true };
+    let part = BacklogPart { range, events, read_to, rows: 1, missed: 0, is_complete: true };
     delivery.add_backlog(part);
     assert_eq!((delivery.missed(), delivery.pending()), (4, 2));
+}
+
+#[test]
+fn an_event_that_is_submitted_while_the_backlog_is_read_hides_no_other() {
+    let every = policy(DeliveryMode::Every);
+    let concluded = Concluded { seq: 1, conclusion: Conclusion::Delivered, delivered: None };
+    let mut delivery = InstanceDelivery::new(Some(concluded), 0);
+    delivery.resume(event(5, PRIMARY), true, false, at(0), &every);
+    let NextStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else { panic!() };
+    assert_eq!((range.after, range.before), (1, 5));
+    delivery.submit(event(9, BACKUP), true, at(0), &every);
+    let events = vec![event(2, BACKUP), event(3, PRIMARY)];
+    let part = BacklogPart { range, events, read_to: 3, rows: 2, missed: 0, is_complete: true };
+    delivery.add_backlog(part);
+    for _ in 0..2 {
+        attempt(&mut delivery, AttemptResult::Delivered, &every);
+    }
+    let NextStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else { panic!() };
+    assert_eq!(range, BacklogRange { after: 4, before: 9, moved: 1 }, "5 is in the history only");
+}
+
+#[test]
+fn an_event_that_is_submitted_during_a_read_without_upper_limit_is_delivered_once() {
+    let every = policy(DeliveryMode::Every);
+    let concluded = Concluded { seq: 1, conclusion: Conclusion::Delivered, delivered: None };
+    let mut delivery = InstanceDelivery::new(Some(concluded), 0);
+    delivery.resume(event(5, BACKUP), false, false, at(0), &every);
+    let NextStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else { panic!() };
+    assert_eq!((range.after, range.before), (1, i64::MAX));
+    delivery.submit(event(9, PRIMARY), true, at(0), &every);
+    let events = vec![event(2, PRIMARY), event(9, PRIMARY)];
+    let part = BacklogPart { range, events, read_to: 9, rows: 3, missed: 0, is_complete: true };
+    delivery.add_backlog(part);
+    assert_eq!(delivery.pending(), 1);
+    let step = delivery.next_step(at(0), false, &every);
+    assert_eq!(step, NextStep::ReadBacklog(BacklogRange { after: 1, before: 9, moved: 0 }));
+}
+
+#[test]
+fn the_first_event_of_an_instance_is_delivered_after_a_restart() {
+    let every = policy(DeliveryMode::Every);
+    let mut first_run = InstanceDelivery::new(None, 0);
+    let submitted = first_run.submit(event(7, PRIMARY), true, at(0), &every);
+    assert!(submitted.is_concluded, "the row is stored before the event is delivered");
+    let mut second_run = InstanceDelivery::new(first_run.concluded(), 0);
+    second_run.resume(event(7, PRIMARY), true, true, at(0), &every);
+    let step = second_run.next_step(at(0), false, &every);
+    assert_eq!(step, NextStep::ReadBacklog(BacklogRange { after: 6, before: 7, moved: 0 }));
 }
 
 /// One instance and one target, with a history and a store of what is concluded, which may be behind.
@@ -153,13 +203,19 @@ struct Model {
     delivery: InstanceDelivery<()>,
     now: Moment,
     jitter: Jitter,
-    /// All transitions that the history has.
+    /// The transitions that the history has.
     history: Vec<(i64, EventKind)>,
+    /// The numbers of all transitions that were ever written.
+    written: BTreeSet<i64>,
     last: Option<(i64, EventKind)>,
-    /// The row on the disk, and the conclusions that are not written yet.
+    /// The row on the disk.
     stored: Option<Concluded>,
     stored_missed: u32,
+    /// The transitions and the conclusions that are not written yet.
+    queued: Vec<(i64, EventKind)>,
     unwritten: Vec<(Concluded, u32)>,
+    /// A worker has read this from the history, and has not added it yet.
+    reading: Option<BacklogPart<()>>,
     received: Vec<(i64, EventKind)>,
     given_up: Vec<i64>,
     missed: u32,
@@ -175,10 +231,13 @@ impl Model {
             now: at(0),
             jitter: Jitter::new(7),
             history: Vec::new(),
+            written: BTreeSet::new(),
             last: None,
             stored: None,
             stored_missed: 0,
+            queued: Vec::new(),
             unwritten: Vec::new(),
+            reading: None,
             received: Vec::new(),
             given_up: Vec::new(),
             missed: 0,
@@ -187,21 +246,35 @@ impl Model {
     }
 
     fn transition(&mut self, kind: EventKind) {
+        let event = self.next_event(kind);
+        let submitted = self.delivery.submit(event, true, self.now, &self.policy);
+        self.note_submitted(submitted);
+    }
+
+    /// A transition that the history has after its next write.
+    fn next_event(&mut self, kind: EventKind) -> QueuedEvent<()> {
         let seq = self.last.map_or(1, |(seq, _)| seq + 1);
         self.last = Some((seq, kind));
-        self.history.push((seq, kind));
-        self.delivery.submit(event(seq, kind), true, self.now, &self.policy);
+        self.queued.push((seq, kind));
+        event(seq, kind)
+    }
+
+    fn note_submitted(&mut self, submitted: Submitted) {
+        if submitted.is_concluded {
+            self.note_concluded(0);
+        }
     }
 
     /// Does what the queue of a target does, until an attempt begins or nothing can be done.
     fn run(&mut self, result: Option<AttemptResult>) {
         loop {
+            self.end_reading();
             match self.delivery.next_step(self.now, false, &self.policy) {
                 NextStep::Attempt => {
                     let Some(result) = result else { return };
                     return self.attempt(result);
                 }
-                NextStep::ReadBacklog(range) => self.read_backlog(range),
+                NextStep::ReadBacklog(range) => self.begin_reading(range),
                 NextStep::Concluded(_) => self.note_concluded(0),
                 NextStep::Idle
                 | NextStep::WaitUntil(_)
@@ -239,25 +312,46 @@ impl Model {
         self.unwritten.push((Concluded { seq: seq.max(concluded.seq), ..concluded }, missed));
     }
 
-    fn read_backlog(&mut self, range: BacklogRange) {
+    /// A worker begins to read the history, if that is the next step.
+    fn read(&mut self) {
+        if self.reading.is_some() {
+            return;
+        }
+        let step = self.delivery.next_step(self.now, false, &self.policy);
+        if let NextStep::ReadBacklog(range) = step {
+            self.begin_reading(range);
+        } else if let NextStep::Concluded(_) = step {
+            self.note_concluded(0);
+        }
+    }
+
+    fn begin_reading(&mut self, range: BacklogRange) {
+        // The reader waits until the last event before the range's end is written.
+        self.write();
         let BacklogRange { after, before, .. } = range;
         let rows = self.history.iter().filter(|(seq, _)| *seq > after && *seq < before);
         let events: Vec<_> = rows.take(3).map(|(seq, kind)| event(*seq, *kind)).collect();
-        self.write();
-        let part = BacklogPart {
+        self.reading = Some(BacklogPart {
+            range,
             read_to: events.last().map_or(after, |event| event.seq),
             is_complete: events.len() < 3,
             rows: u32::try_from(events.len()).unwrap(),
             missed: self.stored_missed,
             events,
-        };
+        });
+    }
+
+    fn end_reading(&mut self) {
+        let Some(part) = self.reading.take() else { return };
         if self.delivery.add_backlog(part) {
             self.note_concluded(0);
         }
     }
 
-    /// The history's thread writes its batch.
+    /// The history's thread writes its batch: transitions, and what was concluded before.
     fn write(&mut self) {
+        self.written.extend(self.queued.iter().map(|(seq, _)| *seq));
+        self.history.append(&mut self.queued);
         for (concluded, missed) in std::mem::take(&mut self.unwritten) {
             // Retention has counted it as lost, but it was in memory.
             let was_counted = self.stored.is_some_and(|stored| stored.seq >= concluded.seq);
@@ -269,14 +363,16 @@ impl Model {
         }
     }
 
-    /// Retention deletes the oldest transitions, and counts those that the target has not got.
+    /// Retention deletes the oldest transitions, and counts those that a target for every transition has not got.
     fn retain(&mut self, count: usize) {
         self.write();
-        // A target without a row gets everything from the first transition on: the model gives it a row.
-        let Some(stored) = &mut self.stored else { return };
         let keep = self.history.len().saturating_sub(count).max(1);
         let deleted: Vec<(i64, EventKind)> =
             self.history.drain(..self.history.len().saturating_sub(keep)).collect();
+        let Some(stored) = &mut self.stored else { return };
+        if self.policy.deliver == DeliveryMode::Latest {
+            return;
+        }
         let lost = deleted.iter().filter(|(seq, _)| *seq > stored.seq).count();
         self.stored_missed += u32::try_from(lost).unwrap();
         if let Some((seq, _)) = deleted.last() {
@@ -287,21 +383,32 @@ impl Model {
     /// The process is killed, and the next one reads the disk.
     fn kill(&mut self) {
         self.unwritten.clear();
+        self.reading = None;
+        let is_unchanged = self.queued.is_empty();
+        self.queued.clear();
         // The target may have received more than the disk shows.
         let stored = self.stored.map(|stored| Concluded { delivered: None, ..stored });
         self.delivery = InstanceDelivery::new(stored, self.stored_missed);
         self.received_to = 0;
-        if self.policy.deliver == DeliveryMode::Every {
-            self.delivery.expect_backlog(&self.policy);
-        }
-        if let Some((seq, kind)) = self.last {
-            self.delivery.submit(event(seq, kind), true, self.now, &self.policy);
-        }
+        let Some((seq, kind)) = self.last else { return };
+        // The kernel has a role that the history does not: a transition while the process did not run.
+        let event = if is_unchanged { event(seq, kind) } else { self.next_event(kind) };
+        let submitted = self.delivery.resume(event, true, is_unchanged, self.now, &self.policy);
+        self.note_submitted(submitted);
+    }
+
+    /// Number of written transitions that the target received, that were given up, or that were counted as missed.
+    fn accounted(&mut self) -> usize {
+        self.write();
+        let received = self.received.iter().map(|(seq, _)| *seq);
+        let mut seqs: BTreeSet<i64> = received.chain(self.given_up.iter().copied()).collect();
+        seqs.retain(|seq| self.written.contains(seq));
+        seqs.len() + (self.missed + self.stored_missed) as usize
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(1024))]
 
     /// For any transitions, failures, reloads, kills and deletions, a target ends with the latest role, and a target
     /// for every transition gets each one in order, or the number of those that it did not get.
@@ -310,16 +417,12 @@ proptest! {
         is_every in any::<bool>(),
         retries in proptest::option::of(0_u32..3),
         settle in prop_oneof![Just(0_u64), Just(500)],
-        steps in proptest::collection::vec((0_u8..12, 0_u64..700), 1..150),
+        steps in proptest::collection::vec((0_u8..14, 0_u64..700), 1..150),
     ) {
         let mode = if is_every { DeliveryMode::Every } else { DeliveryMode::Latest };
         let settle = Duration::from_millis(if is_every { 0 } else { settle });
         let mut model = Model::new(DeliveryPolicy { settle, retries, ..policy(mode) });
-        // So that retention has a row to count in.
         model.transition(BACKUP);
-        model.now = model.now + Duration::from_secs(1);
-        model.run(Some(AttemptResult::Delivered));
-        model.write();
         let mut kills = 0;
         for (step, amount) in steps {
             model.now = model.now + Duration::from_millis(amount);
@@ -334,6 +437,7 @@ proptest! {
                     model.kill();
                 }
                 10 => model.delivery.retry_now(&model.policy),
+                11 | 12 => model.read(),
                 _ => model.retain(usize::try_from(amount / 50).unwrap()),
             }
         }
@@ -346,14 +450,8 @@ proptest! {
         prop_assert!(concluded.seq >= last_seq, "{concluded:?}");
         let was_given_up = model.given_up.contains(&last_seq);
         if is_every {
-            let mut seqs: Vec<i64> = model.received.iter().map(|(seq, _)| *seq).collect();
-            seqs.extend(&model.given_up);
-            seqs.sort_unstable();
-            seqs.dedup();
-            model.write();
-            let accounted = seqs.len() + (model.missed + model.stored_missed) as usize;
+            let (accounted, total) = (model.accounted(), model.written.len());
             // A kill forgets that a notification was delivered, so it may be delivered and counted as lost.
-            let total = usize::try_from(last_seq).unwrap();
             prop_assert!(accounted >= total, "{accounted} of {total}");
             if kills == 0 {
                 prop_assert_eq!(accounted, total);

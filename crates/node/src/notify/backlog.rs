@@ -34,7 +34,7 @@ pub(super) fn reader(
                 let (target, error) = (settings.name(), error.to_string());
                 tracing::error!(instance = %id, target, error, "cannot read undelivered transitions");
                 let (events, read_to) = (Vec::new(), range.after);
-                Some(BacklogPart { events, read_to, rows: 0, missed: 0, is_complete: true })
+                Some(BacklogPart { range, events, read_to, rows: 0, missed: 0, is_complete: true })
             }
         }
     })
@@ -59,6 +59,7 @@ fn read(
         settings.selects(kind).then_some(QueuedEvent { seq, kind, content })
     };
     Ok(BacklogPart {
+        range,
         events: records.into_iter().filter_map(event).collect(),
         read_to,
         rows: u32::try_from(rows).unwrap_or(u32::MAX),

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use vipwatch_core::notification::{
     BacklogPart, BacklogRange, Concluded, DeliveryPolicy, InstanceDelivery, NextStep, QueuedEvent,
+    Submitted,
 };
-use vipwatch_core::{DeliveryMode, EventKind, InstanceId, Jitter, Moment};
+use vipwatch_core::{EventKind, InstanceId, Jitter, Moment};
 use vipwatch_history::DeliverySource;
 
 use super::QueueContext;
@@ -138,6 +139,34 @@ impl QueueState {
 
     /// Adds a notification.
     pub(super) fn submit(&mut self, notification: &Arc<dyn Notification>, now: Moment) {
+        self.add(notification, now, InstanceDelivery::submit);
+    }
+
+    /// As [`Self::submit`], for the first notification about an instance in this run. `is_unchanged`: the notification
+    /// is not new, an earlier run had it already.
+    pub(super) fn resume(
+        &mut self,
+        notification: &Arc<dyn Notification>,
+        is_unchanged: bool,
+        now: Moment,
+    ) {
+        self.add(notification, now, |delivery, event, is_selected, now, policy| {
+            delivery.resume(event, is_selected, is_unchanged, now, policy)
+        });
+    }
+
+    fn add(
+        &mut self,
+        notification: &Arc<dyn Notification>,
+        now: Moment,
+        submit: impl FnOnce(
+            &mut InstanceDelivery<Arc<dyn Notification>>,
+            QueuedEvent<Arc<dyn Notification>>,
+            bool,
+            Moment,
+            &DeliveryPolicy,
+        ) -> Submitted,
+    ) {
         let subject = notification.subject();
         let (seq, kind) = (notification.seq(), notification.kind());
         let is_selected = self.settings.selects(kind);
@@ -149,7 +178,7 @@ impl QueueState {
         let event = QueuedEvent { seq, kind, content: Arc::clone(notification) };
         let tracked = self.tracked(&subject);
         tracked.is_removed = kind == EventKind::Removed;
-        let submitted = tracked.delivery.submit(event, is_selected, now, &policy);
+        let submitted = submit(&mut tracked.delivery, event, is_selected, now, &policy);
         self.counters.superseded += submitted.superseded;
         if submitted.dropped > 0 {
             self.counters.dropped += u64::from(submitted.dropped);
@@ -157,37 +186,10 @@ impl QueueState {
             tracing::warn!(instance = %subject, target, "queue is full: oldest notification dropped");
         }
         if submitted.is_concluded {
-            self.counters.filtered += 1;
+            self.counters.filtered += u64::from(!is_selected);
             self.store(&subject, 0);
         }
         self.place(&subject, now);
-    }
-
-    /// As [`Self::submit`], for the first notification about an instance in this run. `is_unchanged`: the notification
-    /// is not new, an earlier run had it already.
-    pub(super) fn resume(
-        &mut self,
-        notification: &Arc<dyn Notification>,
-        is_unchanged: bool,
-        now: Moment,
-    ) {
-        let (subject, seq) = (notification.subject(), notification.seq());
-        let policy = self.policy;
-        if policy.deliver == DeliveryMode::Every && policy.has_history {
-            let delivery = &mut self.tracked(&subject).delivery;
-            match delivery.concluded() {
-                // A new target for every transition gets those from now on.
-                None if is_unchanged => {
-                    delivery.skip_to(seq);
-                    return self.store(&subject, 0);
-                }
-                Some(_) if delivery.is_idle() && delivery.is_new(seq) => {
-                    delivery.expect_backlog(&policy);
-                }
-                _ => {}
-            }
-        }
-        self.submit(notification, now);
     }
 
     pub(super) fn reconfigure(&mut self, settings: &TargetSettings, now: Moment) {

@@ -54,8 +54,9 @@ pub struct Concluded {
     pub seq: i64,
     /// How it was concluded.
     pub conclusion: Conclusion,
-    /// The event that the target received last; `None` if it has received none, or if that is uncertain: a process
-    /// that was killed may have delivered more than it has stored.
+    /// The event that the target received last; `None` if it has received none, if the role has changed since to one
+    /// that the target is not configured for, or if that is uncertain: a process that was killed may have delivered
+    /// more than it has stored.
     pub delivered: Option<EventKind>,
 }
 
@@ -155,6 +156,9 @@ struct WaitingEvent<N> {
     event: QueuedEvent<N>,
     /// The end of the settle time.
     settled_at: Moment,
+    /// False for an event that the target is not configured for. It is concluded without an attempt once it has
+    /// settled, and then the target does not have the current role.
+    is_selected: bool,
 }
 
 /// Sequence numbers of events that are in the history and not in memory.
@@ -199,7 +203,8 @@ impl<N> InstanceDelivery<N> {
 
     /// Number of notifications in memory that are not concluded.
     pub fn pending(&self) -> usize {
-        self.pending.as_ref().map_or(0, |pending| pending.events.len())
+        let events = self.pending.iter().flat_map(|pending| &pending.events);
+        events.filter(|waiting| waiting.is_selected).count()
     }
 
     /// Whether nothing is pending.
@@ -276,8 +281,11 @@ impl<N> InstanceDelivery<N> {
         if policy.deliver == DeliveryMode::Latest {
             submitted.superseded = pending.remove_waiting(policy);
         }
-        if is_selected {
-            submitted.dropped = pending.push(event, now + policy.settle, policy.has_history);
+        let has_received = self.concluded.is_some_and(|concluded| concluded.delivered.is_some());
+        let is_latest = policy.deliver == DeliveryMode::Latest;
+        if is_selected || (is_latest && (has_received || pending.is_running)) {
+            let waiting = WaitingEvent { event, settled_at: now + policy.settle, is_selected };
+            submitted.dropped = pending.push(waiting, policy.has_history);
             self.missed = self.missed.saturating_add(submitted.dropped);
         } else if pending.is_empty() {
             self.pending = None;
@@ -325,7 +333,7 @@ impl<N> InstanceDelivery<N> {
         pending.backlog = (!is_complete).then_some(BacklogRange { after, moved, ..range });
         for event in part.events.into_iter().rev() {
             let settled_at = Moment::new(Duration::ZERO);
-            pending.events.push_front(WaitingEvent { event, settled_at });
+            pending.events.push_front(WaitingEvent { event, settled_at, is_selected: true });
         }
         if !pending.is_empty() {
             return false;
@@ -352,7 +360,7 @@ impl<N> InstanceDelivery<N> {
         if let Some(range) = pending.backlog.filter(is_before) {
             return NextStep::ReadBacklog(range);
         }
-        let Some(WaitingEvent { event, settled_at }) = first else {
+        let Some(WaitingEvent { event, settled_at, is_selected }) = first else {
             self.pending = None;
             return NextStep::Idle;
         };
@@ -364,9 +372,11 @@ impl<N> InstanceDelivery<N> {
         if at > now && !is_silenced {
             return NextStep::WaitUntil(at);
         }
-        let must_differ = pending.was_silenced || !policy.settle.is_zero();
+        // A finding that was opened and one that was closed are events of the same kind.
+        let must_differ =
+            (pending.was_silenced || !policy.settle.is_zero()) && event.kind != EventKind::Finding;
         let last = self.concluded.and_then(|concluded| concluded.delivered);
-        if is_silenced || (must_differ && last == Some(event.kind)) {
+        if is_silenced || !is_selected || (must_differ && last == Some(event.kind)) {
             return NextStep::Concluded(self.conclude_first(Conclusion::Filtered, policy));
         }
         NextStep::Attempt
@@ -423,6 +433,11 @@ impl<N> InstanceDelivery<N> {
     fn conclude_first(&mut self, conclusion: Conclusion, policy: &DeliveryPolicy) -> Conclusion {
         let Some(pending) = &mut self.pending else { return conclusion };
         let Some(first) = pending.events.pop_front() else { return conclusion };
+        if !first.is_selected
+            && let Some(concluded) = &mut self.concluded
+        {
+            concluded.delivered = None;
+        }
         if conclusion == Conclusion::Delivered {
             self.missed = 0;
         }
@@ -488,7 +503,7 @@ impl<N> Pending<N> {
     }
 
     /// Adds an event; returns the number of events that were dropped to make room for it.
-    fn push(&mut self, event: QueuedEvent<N>, settled_at: Moment, has_history: bool) -> u32 {
+    fn push(&mut self, waiting: WaitingEvent<N>, has_history: bool) -> u32 {
         let mut dropped = 0;
         let is_full = self.events.len() >= MAX_QUEUED;
         if let Some(range) = &mut self.backlog {
@@ -504,9 +519,9 @@ impl<N> Pending<N> {
             dropped = 1;
         }
         if let Some(range) = &mut self.backlog {
-            range.before = event.seq;
+            range.before = waiting.event.seq;
         }
-        self.events.push_back(WaitingEvent { event, settled_at });
+        self.events.push_back(waiting);
         dropped
     }
 

@@ -118,6 +118,66 @@ fn an_event_outside_of_on_is_concluded_without_an_attempt() {
     }
 }
 
+/// The steps of a target with `on = ["primary"]`: primary, backup, and primary again after `backup_lasts`.
+fn is_second_primary_sent(policy: &DeliveryPolicy, backup_lasts: u64, is_silenced: bool) -> bool {
+    let mut delivery = InstanceDelivery::new(None, 0);
+    delivery.submit(event(1, PRIMARY), true, at(0), policy);
+    assert_eq!(delivery.next_step(at(2000), false, policy), NextStep::Attempt);
+    delivery.begin().unwrap();
+    delivery.finish(AttemptResult::Delivered, at(2000), policy, &mut Jitter::new(1)).unwrap();
+    delivery.submit(event(2, BACKUP), false, at(5000), policy);
+    assert_eq!(delivery.pending(), 0, "there is nothing to deliver");
+    while let NextStep::Concluded(_) = delivery.next_step(at(5000 + backup_lasts), false, policy) {}
+    delivery.submit(event(3, PRIMARY), true, at(5000 + backup_lasts), policy);
+    if is_silenced {
+        assert_eq!(delivery.next_step(at(50_000), true, policy), NextStep::Silenced);
+    }
+    delivery.next_step(at(60_000), false, policy) == NextStep::Attempt
+}
+
+#[test]
+fn a_role_that_returns_after_one_outside_of_on_has_settled_is_sent_again() {
+    let settling =
+        DeliveryPolicy { settle: Duration::from_secs(2), ..policy(DeliveryMode::Latest) };
+    assert!(is_second_primary_sent(&settling, 2000, false));
+    assert!(!is_second_primary_sent(&settling, 1999, false), "backup has not settled");
+}
+
+#[test]
+fn a_role_that_returns_during_a_silence_after_one_outside_of_on_is_sent() {
+    assert!(is_second_primary_sent(&policy(DeliveryMode::Latest), 1000, true));
+}
+
+#[test]
+fn a_role_outside_of_on_that_came_during_an_attempt_is_not_forgotten() {
+    let settling =
+        DeliveryPolicy { settle: Duration::from_secs(2), ..policy(DeliveryMode::Latest) };
+    let mut delivery = InstanceDelivery::new(None, 0);
+    delivery.submit(event(1, PRIMARY), true, at(0), &settling);
+    delivery.begin().unwrap();
+    delivery.submit(event(2, BACKUP), false, at(2000), &settling);
+    delivery.finish(AttemptResult::Delivered, at(3000), &settling, &mut Jitter::new(1)).unwrap();
+    assert_eq!(delivery.next_step(at(3000), false, &settling), NextStep::WaitUntil(at(4000)));
+    let step = delivery.next_step(at(4000), false, &settling);
+    assert_eq!(step, NextStep::Concluded(Conclusion::Filtered));
+    let concluded = delivery.concluded().unwrap();
+    assert_eq!((concluded.seq, concluded.delivered), (2, None));
+}
+
+#[test]
+fn a_finding_that_closes_is_sent_although_its_kind_is_that_of_the_opened_one() {
+    let settling =
+        DeliveryPolicy { settle: Duration::from_secs(2), ..policy(DeliveryMode::Latest) };
+    let concluded = Concluded {
+        seq: 1,
+        conclusion: Conclusion::Delivered,
+        delivered: Some(EventKind::Finding),
+    };
+    let mut delivery = InstanceDelivery::new(Some(concluded), 0);
+    delivery.submit(event(2, EventKind::Finding), true, at(0), &settling);
+    assert_eq!(delivery.next_step(at(2000), false, &settling), NextStep::Attempt);
+}
+
 #[test]
 fn without_a_history_a_full_queue_drops_the_oldest_and_counts_it() {
     let every = DeliveryPolicy { has_history: false, ..policy(DeliveryMode::Every) };

@@ -91,8 +91,9 @@ impl QueueState {
     }
 
     pub(super) fn view(&self) -> TargetItem {
-        let pending = self.subjects.values().filter_map(|tracked| tracked.delivery.first());
-        let oldest = pending.map(|first| first.content.read_at()).min();
+        let pending = self.subjects.values().filter(|tracked| tracked.delivery.pending() > 0);
+        let oldest = pending.filter_map(|tracked| tracked.delivery.first());
+        let oldest = oldest.map(|first| first.content.read_at()).min();
         let failing = self.failing.iter().take(MAX_LISTED).map(|(subject, error)| {
             FailingDelivery { id: subject.to_string(), error: error.clone() }
         });

@@ -1,10 +1,10 @@
 //! Reads transitions from the history that a target for every transition has not received.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use vipwatch_core::InstanceId;
 use vipwatch_core::notification::{BacklogPart, BacklogRange, MAX_QUEUED, QueuedEvent};
+use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_history::{DeliveryStore, HistoryError, Reader, Record};
 use vipwatch_linux::clock;
 
@@ -20,6 +20,7 @@ pub(super) fn reader(
     deliveries: DeliveryStore,
     states: Arc<StateStore>,
 ) -> Arc<BacklogReader> {
+    let last_error = Mutex::new(None);
     Arc::new(move |settings, id, range| {
         // The writer's thread may not have written the last of them yet.
         if range.before < i64::MAX && !deliveries.has_written(range.before) {
@@ -28,16 +29,35 @@ pub(super) fn reader(
         let instance = states.entry(id).map(|entry| Arc::clone(&entry.instance));
         let read = Reader::open(&state_dir)
             .and_then(|reader| read(&reader, settings, id, instance.as_ref(), range));
+        let mut last_error = last_error.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
-            Ok(part) => Some(part),
+            Ok(part) => {
+                *last_error = None;
+                Some(part)
+            }
             Err(error) => {
-                let (target, error) = (settings.name(), error.to_string());
-                tracing::error!(instance = %id, target, error, "cannot read undelivered transitions");
-                let (events, read_to) = (Vec::new(), range.after);
-                Some(BacklogPart { range, events, read_to, rows: 0, missed: 0, is_complete: true })
+                let text = ErrorChain(&error).to_string();
+                // The queues read again several times each second.
+                if last_error.as_ref() != Some(&text) {
+                    let (target, error) = (settings.name(), &text);
+                    tracing::error!(instance = %id, target, error, "cannot read undelivered transitions");
+                    *last_error = Some(text);
+                }
+                if error.is_damage() {
+                    states.report_history_damage();
+                }
+                // The transitions are lost with a file that is damaged or missing. Any other error may pass.
+                let is_lost = error.is_damage() || matches!(error, HistoryError::Missing(_));
+                is_lost.then(|| empty_part(range))
             }
         }
     })
+}
+
+/// The answer for a history that has none of the transitions.
+fn empty_part(range: BacklogRange) -> BacklogPart<Arc<dyn Notification>> {
+    let (events, read_to) = (Vec::new(), range.after);
+    BacklogPart { range, events, read_to, rows: 0, missed: 0, is_complete: true }
 }
 
 fn read(
@@ -66,4 +86,56 @@ fn read(
         missed: reader.missed(settings.name(), id.as_str())?,
         is_complete: rows < MAX_QUEUED,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use vipwatch_history::{FILE, Latencies, Retention, Writer};
+
+    use super::*;
+    use crate::notify::target::TargetSettings;
+
+    const RANGE: BacklogRange = BacklogRange { after: 0, before: i64::MAX, moved: 0 };
+
+    fn transition(seq: i64) -> Record {
+        Record {
+            seq,
+            at: 1,
+            instance: "a".to_owned(),
+            netns: None,
+            from: None,
+            to: "primary".to_owned(),
+            cause: "address".to_owned(),
+            reason: None,
+        }
+    }
+
+    /// Number of transitions in the answer; `None` if the queue must read again.
+    fn read_count(reader: &BacklogReader) -> Option<u32> {
+        let settings = TargetSettings::Ipv6(PathBuf::new());
+        reader(&settings, &"a".parse().unwrap(), RANGE).map(|part| part.rows)
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_read_for_a_moment_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = Retention { age: std::time::Duration::MAX, ..Retention::default() };
+        let (writer, _) = Writer::open(directory.path(), keep).unwrap();
+        let deliveries = writer.delivery_store();
+        writer.record(transition(1), Latencies::default());
+        drop(writer);
+        let states = Arc::new(StateStore::default());
+        let reader = reader(directory.path().to_owned(), deliveries, Arc::clone(&states));
+        assert_eq!(read_count(&*reader), Some(1));
+        let (file, aside) = (directory.path().join(FILE), directory.path().join("aside"));
+        std::fs::rename(&file, &aside).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert_eq!(read_count(&*reader), None);
+        std::fs::remove_dir(&file).unwrap();
+        std::fs::rename(&aside, &file).unwrap();
+        assert_eq!(read_count(&*reader), Some(1));
+        std::fs::write(&file, [7; 8192]).unwrap();
+        assert_eq!(read_count(&*reader), Some(0), "a damaged file does not have them any more");
+        assert!(states.take_history_damage());
+    }
 }

@@ -157,8 +157,9 @@ CREATE TEMP VIEW unrecorded AS
     FROM run WHERE dropped > 0;
 ";
 
-/// Sets the connection up for writing and migrates the file to the current format.
-pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), HistoryError> {
+/// Sets the connection up for writing and migrates the file to the current format. Returns whether the file had an
+/// earlier format.
+pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<bool, HistoryError> {
     // ORDER: the format is checked first, because a file of a later program must not be modified.
     let found = version(connection, path)?;
     // WAL: readers and the writer do not block each other. FULL: a committed batch survives a killed
@@ -169,7 +170,7 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Hi
     // In KiB. A small cache is enough: this connection appends rows and does not query.
     connection.pragma_update(None, "cache_size", -512)?;
     if found == VERSION {
-        return Ok(());
+        return Ok(false);
     }
     let transaction = connection.transaction()?;
     let steps: [&[&str]; 5] = [&[TO_1], &[TO_2], &[TO_3], &[TO_4], TO_5];
@@ -179,7 +180,9 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Hi
         }
     }
     transaction.pragma_update(None, "user_version", VERSION)?;
-    Ok(transaction.commit()?)
+    transaction.commit()?;
+    // An empty file has no format.
+    Ok(found > 0)
 }
 
 /// Lets a connection that cannot write query a file of an earlier format. Fails if the format is too

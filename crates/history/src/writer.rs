@@ -81,6 +81,9 @@ pub struct OpenedHistory {
     pub silences: Vec<SilenceRow>,
     /// The last concluded notification of every target, source and instance.
     pub deliveries: Vec<StoredDelivery>,
+    /// Whether the file had an earlier format. Earlier versions kept the role of an instance that is no longer
+    /// configured.
+    pub is_migrated: bool,
     /// Why the file could not be opened; `None` if it is open. The writer retries.
     pub open_error: Option<String>,
 }
@@ -94,6 +97,8 @@ pub(crate) enum Message {
     SetLatency(StageLatency),
     /// Replaces the row of an instance in the `role` table.
     StoreLastRole(Box<RoleRow>),
+    /// Deletes the row of an instance in the `role` table.
+    DeleteRole(String),
     /// Inserts an event.
     InsertEvent(Box<EventRecord>),
     /// Replaces the stored silences.
@@ -242,6 +247,12 @@ impl Writer {
         }
     }
 
+    /// Deletes the stored role of an instance, without recording that the instance was removed.
+    pub fn delete_role(&self, instance: String) {
+        // If the message is lost, the next run reports the removal.
+        let _ = self.send(Message::DeleteRole(instance));
+    }
+
     /// Queues an event without waiting. An event that is lost is not counted as dropped, but the floor of the epoch
     /// records that it may be missing.
     pub fn record_event(&self, event: EventRecord) {
@@ -383,7 +394,7 @@ fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
     let failed = |source| HistoryError::Open { path: path.to_owned(), source };
     vipwatch_linux::file::restrict_database(path);
     let mut connection = Connection::open(path).map_err(failed)?;
-    schema::prepare(&mut connection, path)?;
+    let is_migrated = schema::prepare(&mut connection, path)?;
     let roles = last_roles(&connection)?;
     let (killed, last_seq) = begin_run(&mut connection)?;
     if killed.is_some() {
@@ -400,6 +411,7 @@ fn open(path: &Path) -> Result<(Connection, OpenedHistory), HistoryError> {
         epoch,
         silences,
         deliveries,
+        is_migrated,
         ..OpenedHistory::default()
     };
     Ok((connection, opened))

@@ -45,6 +45,7 @@ use self::transition_log::TransitionLog;
 use crate::api_server::{ApiServer, OpenApiServer};
 use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
 use crate::config::{Config, ConfigError};
+use crate::discovery::MISSING_FILE_HOLD;
 use crate::event::NodeIdentity;
 use crate::notify::instance_outlets::InstanceOutlets;
 use crate::notify::notification::ReportQueue;
@@ -132,6 +133,8 @@ pub struct Node {
     seq: i64,
     /// The role that the last run stored for each instance id, until this run has read the role itself.
     last_run: BTreeMap<String, LastRunRole>,
+    /// The earliest time at which instances of the last run count as removed; `None` after that check.
+    removal_check: Option<Moment>,
     transition_log: TransitionLog,
     next_housekeeping: Moment,
     watchdog: service::Watchdog,
@@ -226,6 +229,7 @@ impl Node {
             identity,
             seq: opened.last_seq,
             last_run,
+            removal_check: Some(clock::now() + MISSING_FILE_HOLD),
             transition_log: TransitionLog::default(),
             next_housekeeping: clock::now(),
             watchdog: service::Watchdog::from_environment(),
@@ -234,7 +238,9 @@ impl Node {
         node.watch_agent_sockets();
         let update = node.follower.rediscover();
         node.publish_update(update, clock::now());
-        node.remove_missing_instances();
+        if opened.is_migrated {
+            node.forget_instances_of_earlier_version();
+        }
         node.config.log_warnings(node.follower.instances());
         let receiver = node.config.receiver.clone();
         node.apply_receiver(receiver.as_ref(), listen_source);
@@ -276,6 +282,7 @@ impl Node {
             self.outlets.due(),
             self.watchdog.due(),
             self.silence_due(),
+            self.removal_check_due(),
         ];
         let due = timers.into_iter().flatten().chain([self.next_housekeeping]).min();
         let left = due.map_or(HOUSEKEEPING_INTERVAL, |due| due.since(clock::now()));
@@ -308,6 +315,7 @@ impl Node {
             self.store.amend(&id, |entry| entry.agent = Some(knowledge));
         }
         self.finish_closing_receiver();
+        self.check_removals();
         self.update_silences();
         let now = clock::now();
         if self.next_housekeeping <= now {

@@ -269,6 +269,7 @@ impl Recorder {
                 Message::InsertTransition(entry) => statements.insert_transition(entry)?,
                 Message::SetLatency(latency) => set_latency(&transaction, latency)?,
                 Message::StoreLastRole(row) => statements.store_last_role(row)?,
+                Message::DeleteRole(instance) => statements.delete_role(instance)?,
                 Message::InsertEvent(event) => statements.insert_event(event)?,
                 Message::StoreSilences(rows) => silence::replace(&transaction, rows)?,
                 Message::CheckForDamage
@@ -329,6 +330,7 @@ impl Message {
             Self::InsertEvent(event) => event.seq,
             Self::SetLatency(_)
             | Self::StoreLastRole(_)
+            | Self::DeleteRole(_)
             | Self::StoreSilences(_)
             | Self::CheckForDamage
             | Self::TakeDeliveries
@@ -349,6 +351,7 @@ fn dropped_span(batch: &[Message]) -> Option<DroppedSpan> {
         Message::InsertTransition(entry) => Some(DroppedSpan::of(&entry.record)),
         Message::SetLatency(_)
         | Message::StoreLastRole(_)
+        | Message::DeleteRole(_)
         | Message::InsertEvent(_)
         | Message::StoreSilences(_)
         | Message::CheckForDamage
@@ -396,10 +399,15 @@ impl<'t> Statements<'t> {
             seq, at, instance, netns, from, to, cause, reason, file, announce, hook, webhook, agent
         ])?;
         if to == REMOVED {
-            self.delete_role.execute([instance])?;
+            self.delete_role(instance)?;
         } else {
             self.update_role.execute(params![instance, to, at, seq])?;
         }
+        Ok(())
+    }
+
+    fn delete_role(&mut self, instance: &str) -> rusqlite::Result<()> {
+        self.delete_role.execute([instance])?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use vipwatch_core::{Cause, InstanceId, RoleKind};
+use vipwatch_core::{Cause, InstanceId, Moment, RoleKind};
 use vipwatch_history::{DeliverySource, Latencies, Reader, Record};
 use vipwatch_linux::clock;
 
@@ -13,6 +13,7 @@ use super::Node;
 use super::events::to_json;
 use crate::event::REMOVED;
 use crate::notify::notification::{Notification, RecordedTransition};
+use crate::notify::notifier::NotifyOrder;
 use crate::transition::millis;
 
 impl Node {
@@ -21,45 +22,99 @@ impl Node {
         let Some(entry) = self.store.entry(id) else { return };
         self.transition_log.forget(id);
         let netns = entry.instance.netns.as_ref().map(ToString::to_string);
-        self.publish_removal(id.clone(), netns, entry.role.kind());
+        self.publish_removal(id.clone(), netns, entry.role.kind(), NotifyOrder::Next);
+    }
+
+    /// Removes the instances of an earlier version that are not configured: it kept the roles of all instances that
+    /// ever existed, so their removal is not news.
+    pub(super) fn forget_instances_of_earlier_version(&mut self) {
+        let followed = self.followed();
+        for id in self.last_run.extract_if(.., |id, _| !followed.contains(id.as_str())) {
+            self.history.delete_role(id.0);
+        }
+        for id in self.notifier.known_instances() {
+            if !followed.contains(id.as_str()) {
+                self.notifier.forget(DeliverySource::Node, None, &id);
+            }
+        }
+    }
+
+    /// When [`Self::check_removals`] is due; `None` if it is done, or waits for another scan.
+    pub(super) fn removal_check_due(&self) -> Option<Moment> {
+        self.removal_check.filter(|_| self.follower.is_settled())
+    }
+
+    /// Some seconds after the start, publishes the instances of the last run that are not configured any more. A file
+    /// that was missing or could not be read at the start has had time to appear: without the instances of such a file
+    /// the check would report their removal.
+    pub(super) fn check_removals(&mut self) {
+        if self.removal_check_due().is_none_or(|due| due > clock::now()) {
+            return;
+        }
+        // A directory that is not watched may have a new file.
+        let update = self.follower.rediscover();
+        self.publish_update(update, clock::now());
+        if self.follower.is_settled() {
+            self.removal_check = None;
+            self.remove_missing_instances();
+        }
+    }
+
+    fn followed(&self) -> BTreeSet<Box<str>> {
+        self.follower.instances().iter().map(|instance| instance.id.as_str().into()).collect()
     }
 
     /// Publishes the instances of the last run that are not configured any more, and continues the notifications about
     /// those that the last run removed.
-    pub(super) fn remove_missing_instances(&mut self) {
-        let followed: BTreeSet<InstanceId> =
-            self.follower.instances().iter().map(|instance| instance.id.clone()).collect();
+    fn remove_missing_instances(&mut self) {
+        let followed = self.followed();
         let last_run = std::mem::take(&mut self.last_run);
         let missing = last_run.into_iter().filter_map(|(id, last)| {
-            let id = id.parse::<InstanceId>().ok().filter(|id| !followed.contains(id))?;
+            let id = id.parse::<InstanceId>().ok().filter(|id| !followed.contains(id.as_str()))?;
             Some((id, last.kind))
         });
         let missing: Vec<(InstanceId, RoleKind)> = missing.collect();
-        let removed: BTreeSet<InstanceId> = missing.iter().map(|(id, _)| id.clone()).collect();
+        let mut unknown = self.notifier.known_instances();
+        unknown.retain(|id| !followed.contains(id.as_str()));
         for (id, kind) in missing {
-            self.publish_removal(id, None, kind);
+            unknown.remove(&id);
+            self.publish_removal(id, None, kind, NotifyOrder::AfterBacklog);
         }
-        for id in self.notifier.known_instances() {
-            if !followed.contains(&id) && !removed.contains(&id) {
-                self.resume_removal(&id);
-            }
-        }
+        self.resume_removals(unknown);
     }
 
-    /// Delivers the removal of an instance that the last run has recorded. Targets without it are notified.
-    fn resume_removal(&self, id: &InstanceId) {
-        let last = Reader::open(&self.config.state_dir)
-            .and_then(|reader| reader.last_transition(id.as_str()));
-        match last {
-            Ok(Some(record)) if record.to == REMOVED => self.notify_removal(id.clone(), record),
-            Ok(_) => self.notifier.forget(DeliverySource::Node, None, id),
+    /// Delivers the removals that the last run has recorded. Targets without them are notified.
+    fn resume_removals(&self, ids: BTreeSet<InstanceId>) {
+        if ids.is_empty() {
+            return;
+        }
+        let reader = match Reader::open(&self.config.state_dir) {
+            Ok(reader) => reader,
             Err(error) => {
-                tracing::warn!(instance = %id, %error, "cannot read whether the instance was removed");
+                tracing::warn!(%error, "cannot read which instances were removed");
+                return;
+            }
+        };
+        for id in ids {
+            match reader.last_transition(id.as_str()) {
+                Ok(Some(record)) if record.to == REMOVED => {
+                    self.notify_removal(id, record, NotifyOrder::AfterBacklog);
+                }
+                Ok(_) => self.notifier.forget(DeliverySource::Node, None, &id),
+                Err(error) => {
+                    tracing::warn!(instance = %id, %error, "cannot read whether the instance was removed");
+                }
             }
         }
     }
 
-    fn publish_removal(&mut self, id: InstanceId, netns: Option<String>, from: RoleKind) {
+    fn publish_removal(
+        &mut self,
+        id: InstanceId,
+        netns: Option<String>,
+        from: RoleKind,
+        order: NotifyOrder,
+    ) {
         let seq = self.next_seq();
         let from = from.as_str().to_owned();
         tracing::info!(seq, instance = %id, from, "instance removed");
@@ -77,13 +132,13 @@ impl Node {
         self.store
             .events
             .publish(seq, REMOVED, Some(&id), || to_json(&self.identity.removed(&record)));
-        self.notify_removal(id, record);
+        self.notify_removal(id, record, order);
     }
 
-    fn notify_removal(&self, id: InstanceId, record: Record) {
+    fn notify_removal(&self, id: InstanceId, record: Record, order: NotifyOrder) {
         let read_at = clock::now();
         let removal = RecordedTransition { record, id, instance: None, read_at };
         let removal: Arc<dyn Notification> = Arc::new(removal);
-        self.notifier.deliver_to_known(&removal);
+        self.notifier.deliver_to_known(&removal, order);
     }
 }

@@ -90,6 +90,9 @@ fn read(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
     use vipwatch_history::{FILE, Latencies, Retention, Writer};
 
     use super::*;
@@ -134,7 +137,7 @@ mod tests {
         std::fs::remove_dir(&file).unwrap();
         std::fs::rename(&aside, &file).unwrap();
         assert_eq!(read_count(&*reader), Some(1));
-        std::fs::write(&file, [7; 8192]).unwrap();
+        File::create(&file).unwrap().write_all(&[7; 8192]).unwrap();
         assert_eq!(read_count(&*reader), Some(0), "a damaged file does not have them any more");
         assert!(states.take_history_damage());
     }

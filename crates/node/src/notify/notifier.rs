@@ -35,6 +35,15 @@ type TargetId = (DeliverySource, Arc<str>);
 /// What earlier runs have concluded, by subject.
 type StoredSubjects = BTreeMap<Subject, StoredSubject>;
 
+/// What a target for every transition receives before a notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotifyOrder {
+    /// Those that are pending in this run.
+    Next,
+    /// Those that the last run has left in the history: the notification is the first one of its subject in this run.
+    AfterBacklog,
+}
+
 /// All targets. A clone is another handle on the same targets.
 #[derive(Debug, Clone)]
 pub struct Notifier(Arc<SharedNotifier>);
@@ -175,11 +184,17 @@ impl Notifier {
     }
 
     /// Delivers a notification to the targets of the node that know its subject: those that received an earlier one.
-    pub(crate) fn deliver_to_known(&self, notification: &Arc<dyn Notification>) {
+    pub(crate) fn deliver_to_known(
+        &self,
+        notification: &Arc<dyn Notification>,
+        order: NotifyOrder,
+    ) {
         let subject = notification.subject();
         for queue in self.queues(DeliverySource::Node) {
-            if queue.knows(&subject) {
-                queue.submit(notification);
+            match order {
+                _ if !queue.knows(&subject) => {}
+                NotifyOrder::Next => queue.submit(notification),
+                NotifyOrder::AfterBacklog => queue.resume(notification, false),
             }
         }
     }

@@ -67,6 +67,8 @@ pub struct Follower {
     table: InstanceTable,
     instances: Vec<Arc<InstanceConfig>>,
     problems: Vec<ConfigProblem>,
+    /// Whether the last scan found a file that is being written.
+    is_unsettled: bool,
     next_scan: Moment,
     /// What the next scan looks up: all namespaces if a name was added or removed since the last one.
     netns_search: NetnsSearch,
@@ -98,6 +100,7 @@ impl Follower {
             table: InstanceTable::over(watcher),
             instances: Vec::new(),
             problems: Vec::new(),
+            is_unsettled: false,
             next_scan: clock::now(),
             netns_search: NetnsSearch::All,
             last_scan_took: Duration::ZERO,
@@ -128,6 +131,12 @@ impl Follower {
         &self.instances
     }
 
+    /// Whether the last scan has read every file, and found no problem: an instance that it did not find is not
+    /// configured.
+    pub fn is_settled(&self) -> bool {
+        !self.is_unsettled && self.problems.is_empty()
+    }
+
     /// The file descriptors to poll: [`Self::read`] is due when one of them is readable.
     pub fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let directories = self.directories.as_ref().map(AsFd::as_fd);
@@ -152,6 +161,7 @@ impl Follower {
         }
         let has_new_problems = problems != self.problems;
         self.problems.clone_from(&problems);
+        self.is_unsettled = is_unsettled;
         let coverage = self.watch_directories();
         let search = std::mem::replace(&mut self.netns_search, NetnsSearch::Unknown);
         let mut changes = std::mem::take(&mut self.withheld);

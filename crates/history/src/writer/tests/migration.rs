@@ -251,3 +251,18 @@ fn a_file_of_format_4_keeps_its_pending_deliveries() {
     assert_eq!(concluded(directory.path(), "a"), [9, 6]);
     assert_eq!(concluded(directory.path(), "b"), [7, 8]);
 }
+
+#[test]
+fn a_migration_is_reported_once_and_a_role_can_be_deleted_without_a_transition() {
+    let directory = tempfile::tempdir().unwrap();
+    create_format_3(directory.path());
+    let (writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
+    assert!(opened.is_migrated);
+    let before = read(directory.path());
+    writer.delete_role("a".to_owned());
+    drop(writer);
+    assert_eq!(read(directory.path()), before);
+    let (_writer, opened) = Writer::open(directory.path(), Retention::default()).unwrap();
+    assert!(!opened.is_migrated);
+    assert_eq!(opened.roles.into_keys().collect::<Vec<_>>(), ["b"]);
+}

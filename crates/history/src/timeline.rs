@@ -95,7 +95,7 @@ impl GapCause {
 ///
 /// Of a query without `after` and with a limit, the stream begins with the first of the latest transitions. Of a
 /// query with `after` and a limit, it ends with the last transition within the limit; a query with `after` set to
-/// that number continues without omission or repetition.
+/// that number continues without omission or repetition. A limit of 0 selects nothing.
 #[derive(Debug)]
 pub struct Timeline {
     reader: Reader,
@@ -134,7 +134,8 @@ impl Timeline {
 
     fn advance(&mut self) -> Result<Option<HistoryItem>, HistoryError> {
         if self.state == StreamState::Recorded {
-            if self.left == Some(0) && self.query.after.is_some() {
+            let ends_at_limit = self.query.after.is_some() || self.query.limit == Some(0);
+            if self.left == Some(0) && ends_at_limit {
                 self.state = StreamState::Ended;
                 return Ok(None);
             }

@@ -116,6 +116,15 @@ fn a_limit_selects_the_latest_transitions_and_the_gaps_between_them() {
 }
 
 #[test]
+fn a_limit_of_zero_selects_nothing() {
+    let directory = history_with_gaps();
+    for after in [None, Some(0)] {
+        let query = Query { after, limit: Some(0), ..Query::default() };
+        assert_eq!(items(directory.path(), query), [""; 0], "after {after:?}");
+    }
+}
+
+#[test]
 fn queries_with_a_limit_and_the_last_number_return_each_item_once() {
     let directory = history_with_gaps();
     let (mut all, mut after) = (Vec::new(), 0);

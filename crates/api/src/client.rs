@@ -24,7 +24,8 @@ use crate::{
     SilenceRequest, TargetList, VersionDocument,
 };
 
-/// The default time within which a connection must be accepted and its answer must begin.
+/// The default time within which a connection must be accepted, its answer must begin, and each part of a document
+/// must arrive.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The time within which an audit must end. The server gives up before.
@@ -84,7 +85,7 @@ impl Client {
         Self { socket: socket.into(), timeout: ANSWER_TIMEOUT }
     }
 
-    /// The same client with another time within which an answer must begin.
+    /// The same client with another time within which an answer must begin, and each part of a document must arrive.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -128,9 +129,9 @@ impl Client {
         let mut connection = ClientConnection::open(&self.socket, self.timeout)?;
         // An audit may take long. A process that does not answer at all is noticed by this request.
         connection.request("GET", "/healthz", None, self.timeout)?;
-        let _: HealthDocument = connection.document()?;
+        let _: HealthDocument = connection.document(self.timeout)?;
         connection.request("POST", "/v1/audit", None, self.timeout.max(AUDIT_TIMEOUT))?;
-        connection.document()
+        connection.document(self.timeout)
     }
 
     /// The selected events, from `filter.after` or from now on: `GET /v1/events`.
@@ -188,10 +189,40 @@ impl Client {
     ) -> Result<T, ClientError> {
         let mut connection = ClientConnection::open(&self.socket, self.timeout)?;
         connection.request(method, target, body, self.timeout)?;
-        connection.document()
+        connection.document(self.timeout)
     }
 
     fn invalid(&self, error: &serde_json::Error) -> ClientError {
         ClientError::InvalidAnswer { path: self.socket.clone(), reason: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_hangs_in_the_middle_of_an_answer_is_noticed_within_the_timeout() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("node.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let mut request = BufReader::new(client.try_clone().unwrap()).lines();
+            while request.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{").unwrap();
+            // Until the client closes the connection.
+            let _ = request.next();
+        });
+        let timeout = Duration::from_millis(100);
+        let error = Client::new(&socket).with_timeout(timeout).status().unwrap_err();
+        assert!(
+            matches!(error, ClientError::TimedOut { after, .. } if after == timeout),
+            "{error:?}"
+        );
+        server.join().unwrap();
     }
 }

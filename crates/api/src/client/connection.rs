@@ -21,9 +21,6 @@ use crate::{ErrorCode, Problem};
 /// Time between two attempts to connect to a socket whose queue of connections is full.
 const CONNECT_RETRY: Duration = Duration::from_millis(20);
 
-/// Maximum time between two parts of an answer that has begun.
-const PART_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Maximum size of an error document in bytes.
 const MAX_PROBLEM_BYTES: usize = 64 << 10;
 
@@ -89,13 +86,16 @@ impl ClientConnection {
             self.body = Some(answer.into_body());
             return Ok(());
         }
-        Err(self.problem(answer))
+        Err(self.problem(answer, limit))
     }
 
-    /// The whole answer as a document.
-    pub(super) fn document<T: DeserializeOwned>(&mut self) -> Result<T, ClientError> {
+    /// The whole answer as a document. Fails if a part of it does not arrive within `limit`.
+    pub(super) fn document<T: DeserializeOwned>(
+        &mut self,
+        limit: Duration,
+    ) -> Result<T, ClientError> {
         let mut bytes = Vec::new();
-        while let Some(part) = self.next_part(PART_TIMEOUT)? {
+        while let Some(part) = self.next_part(limit)? {
             bytes.extend_from_slice(&part);
         }
         serde_json::from_slice(&bytes).map_err(|error| self.invalid(error.to_string()))
@@ -135,12 +135,12 @@ impl ClientConnection {
     }
 
     /// The error that the server has sent.
-    fn problem(&mut self, answer: Response<Incoming>) -> ClientError {
+    fn problem(&mut self, answer: Response<Incoming>, limit: Duration) -> ClientError {
         let status = answer.status().as_u16();
         self.body = Some(answer.into_body());
         let mut bytes = Vec::new();
         while bytes.len() < MAX_PROBLEM_BYTES {
-            match self.next_part(PART_TIMEOUT) {
+            match self.next_part(limit) {
                 Ok(Some(part)) => bytes.extend_from_slice(&part),
                 Ok(None) => break,
                 Err(error) => return error,

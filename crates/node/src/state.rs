@@ -211,8 +211,13 @@ impl StateStore {
 
     /// Records that the main loop begins a turn.
     pub fn record_turn(&self) {
+        self.record_turn_at(Instant::now());
+    }
+
+    /// Records that the main loop began a turn at this time.
+    pub fn record_turn_at(&self, at: Instant) {
         if let Ok(mut last) = self.last_turn.lock() {
-            *last = Some(Instant::now());
+            *last = Some(at);
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Extension, Request};
+use axum::extract::{Extension, Request, State};
 use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::Response;
@@ -31,26 +31,33 @@ pub(crate) type SharedContext = Arc<ApiContext>;
 /// The routes of this process.
 pub(crate) fn router(context: &ApiContext) -> Router {
     let shared: SharedContext = Arc::new(context.clone());
+    // Routes with the published state, which is out of date while the main loop hangs.
+    let mut of_state = Router::new()
+        .route("/v1/reports", get(process::reports))
+        .route("/v1/targets", get(process::targets));
+    // Routes that tell what the process is and what it has recorded: they help to find out why the main loop hangs.
     let mut router = Router::new()
         .route("/healthz", get(process::healthz))
         .route("/readyz", get(process::readyz))
         .route("/v1/version", get(process::version))
-        .route("/v1/config", get(process::config))
-        .route("/v1/reports", get(process::reports))
-        .route("/v1/targets", get(process::targets));
+        .route("/v1/config", get(process::config));
     if context.service.kind == ServiceKind::Node {
         let ring_end = events::RingEnd::follow(&shared);
         router = router
+            .route("/v1/history", get(history::list))
+            .route("/v1/events", get(events::stream).layer(Extension(ring_end)));
+        of_state = of_state
             .route("/v1/status", get(process::status))
             .route("/v1/instances", get(instances::list))
             .route("/v1/instances/{id}", get(instances::detail))
-            .route("/v1/history", get(history::list))
-            .route("/v1/events", get(events::stream).layer(Extension(ring_end)))
             .route("/v1/findings", get(audit::findings))
             .route("/v1/audit", post(audit::audit))
             .route("/v1/silences", get(silences::list).post(silences::create))
             .route("/v1/silences/{number}", delete(silences::end));
     }
+    let of_state =
+        of_state.route_layer(middleware::from_fn_with_state(Arc::clone(&shared), check_state));
+    let router = router.merge(of_state);
     let kind = context.service.kind;
     router
         .fallback(move |request: Request| async move { unknown_route(kind, &request) })
@@ -79,6 +86,18 @@ async fn method_not_allowed(request: Request) -> Response {
     let method = request.method().as_str().chars().take(20).collect::<String>();
     let detail = format!("{} does not support {method}", request.uri().path());
     reply::problem(&Problem::new(ErrorCode::MethodNotAllowed, detail))
+}
+
+/// Refuses a request while the main loop hangs.
+async fn check_state(
+    State(context): State<SharedContext>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match process::check_main_loop(&context) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => reply::problem(&problem),
+    }
 }
 
 /// Refuses a body that announces to be too large, on every route.
@@ -116,6 +135,36 @@ fn is_panic_wanted(place: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::{Duration, Instant};
+
+    use axum::http::StatusCode;
+    use tower_service::Service;
+    use vipwatch_node::{Config, direct};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_published_state_of_a_node_whose_main_loop_hangs_is_not_an_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = Config { state_dir: directory.path().to_owned(), ..Config::default() };
+        let context = direct::history_context(&config);
+        let mut router = router(&context);
+        let mut status = async |method: &str, path: &str| {
+            let request = Request::builder().method(method).uri(path).body(Body::empty());
+            router.call(request.unwrap()).await.unwrap().status()
+        };
+        context.store.record_turn();
+        assert_eq!(status("GET", "/v1/status").await, StatusCode::OK);
+        context.store.record_turn_at(Instant::now().checked_sub(Duration::from_mins(1)).unwrap());
+        for path in ["/healthz", "/v1/status", "/v1/instances", "/v1/instances/a", "/v1/findings"] {
+            assert_eq!(status("GET", path).await, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        }
+        for path in ["/v1/audit", "/v1/silences"] {
+            assert_eq!(status("POST", path).await, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        }
+        assert_eq!(status("GET", "/v1/version").await, StatusCode::OK);
+        assert_eq!(status("GET", "/v1/unknown").await, StatusCode::NOT_FOUND);
+    }
 
     #[test]
     fn the_openapi_document_has_every_route_and_no_other() {

@@ -36,12 +36,21 @@ pub(super) async fn readyz(
 }
 
 fn health(context: &ApiContext, uri: &Uri, headers: &HeaderMap) -> RouteResult {
-    if let Some(since) = context.store.time_since_turn().filter(|since| *since > MAX_TURN) {
-        let detail = format!("the main loop has not run for {} s", since.as_secs());
-        return Err(Problem::new(ErrorCode::NotReady, detail));
-    }
+    check_main_loop(context)?;
     let document = HealthDocument { schema: Schema::Health, status: "ok".to_owned() };
     plain(uri, headers, || Ok(document))
+}
+
+/// An error if the main loop hangs: the published state may differ from the kernel's, and changes are not applied.
+pub(super) fn check_main_loop(context: &ApiContext) -> Result<(), Problem> {
+    match context.store.time_since_turn().filter(|since| *since > MAX_TURN) {
+        None => Ok(()),
+        Some(since) => {
+            let detail = format!("the main loop has not run for {} s", since.as_secs());
+            let hint = "the process hangs: see its log; `--direct` queries the kernel instead";
+            Err(Problem::new(ErrorCode::NotReady, detail).with_hint(hint))
+        }
+    }
 }
 
 /// `GET /v1/version`

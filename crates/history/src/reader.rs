@@ -9,6 +9,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params}
 use crate::delivery::{StoredDelivery, stored_deliveries};
 use crate::{FILE, HistoryError, Latencies, Record, schema};
 
+/// Maximum size of a reader's page cache in KiB. SQLite's default is 2,000 KiB, and each client that reads the history
+/// slowly has a reader.
+const CACHE_KIB: i64 = 256;
+
 /// Selects transitions. The conditions are combined with AND.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query {
@@ -124,6 +128,13 @@ impl Reader {
             Err(error) => Err(error),
             Ok(()) => Ok(Self { connection }),
         }
+        .and_then(Self::with_small_cache)
+    }
+
+    fn with_small_cache(self) -> Result<Self, HistoryError> {
+        // A negative number is a size in KiB.
+        self.connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        Ok(self)
     }
 
     /// The transitions that `query` selects, oldest first, all in memory: for queries with a small limit.

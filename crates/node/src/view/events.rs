@@ -5,11 +5,11 @@ use std::sync::Arc;
 use vipwatch_api::{Event, ResetReason};
 use vipwatch_history::{HistoryError, Reader, SequenceEntry};
 
-use super::ApiContext;
+use super::{ApiContext, read_history};
 use crate::event::NodeIdentity;
 
-/// Maximum number of events of one page.
-const PAGE_EVENTS: u64 = 200;
+/// Maximum number of events of one page. Each client that does not read holds one page in memory.
+const PAGE_EVENTS: u64 = 50;
 
 /// An event from the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +24,10 @@ pub struct RecordedEvent {
     pub data: String,
 }
 
-/// The events after one that a client has, up to one after which it receives live events. Every call reads the file.
+/// The events after one that a client has, up to one after which it receives live events. Every call opens and reads
+/// the file, so that a client that does not read keeps neither a file descriptor nor SQLite's memory.
 #[derive(Debug)]
 pub struct EventBackfill {
-    reader: Reader,
     context: ApiContext,
     identity: NodeIdentity,
     /// The last event that was read.
@@ -36,36 +36,27 @@ pub struct EventBackfill {
 }
 
 impl EventBackfill {
-    /// Opens the history for the events after `after`, up to `until`.
+    /// The events after `after`, up to `until`. Fails if the history does not have them.
     pub fn open(context: &ApiContext, after: i64, until: i64) -> Result<Self, ResetReason> {
-        let reader =
-            Reader::open(&context.state_dir).map_err(|error| unavailable(context, &error))?;
         let identity =
             NodeIdentity { node: Arc::clone(&context.node), epoch: context.store.epoch() };
-        let backfill = Self { reader, context: context.clone(), identity, position: after, until };
-        backfill.check_floor()?;
+        let backfill = Self { context: context.clone(), identity, position: after, until };
+        backfill.read(|_| Ok(()))?;
         Ok(backfill)
     }
 
     /// Whether the file has all events up to the last one that is wanted. The history is written some time after an
     /// event is published.
     pub fn is_written(&self) -> Result<bool, ResetReason> {
-        let last = self.reader.events_after(self.until - 1, 1);
-        let is_written = !last.map_err(|error| unavailable(&self.context, &error))?.is_empty();
-        self.check_floor()?;
-        Ok(is_written)
+        self.read(|reader| Ok(!reader.events_after(self.until - 1, 1)?.is_empty()))
     }
 
-    /// The next events; empty at the end.
-    pub fn next_page(&mut self) -> Result<Vec<RecordedEvent>, ResetReason> {
-        let page = self.reader.events_after(self.position, PAGE_EVENTS);
-        let mut page = page.map_err(|error| unavailable(&self.context, &error))?;
-        // Retention may have deleted events that were not read yet.
-        self.check_floor()?;
+    /// The next events; `None` at the end. A page can be empty: an event that this release cannot read is left out.
+    pub fn next_page(&mut self) -> Result<Option<Vec<RecordedEvent>>, ResetReason> {
+        let mut page = self.read(|reader| reader.events_after(self.position, PAGE_EVENTS))?;
         page.retain(|entry| entry.seq() <= self.until);
-        if let Some(last) = page.last() {
-            self.position = last.seq();
-        }
+        let Some(last) = page.last() else { return Ok(None) };
+        self.position = last.seq();
         let view = self.context.store.view();
         let event = |entry: &SequenceEntry| {
             let id = match entry {
@@ -76,16 +67,24 @@ impl EventBackfill {
             let event = self.identity.recorded(entry, config.map(|entry| &*entry.instance))?;
             recorded_event(entry.seq(), &event)
         };
-        Ok(page.iter().filter_map(event).collect())
+        Ok(Some(page.iter().filter_map(event).collect()))
     }
 
-    /// Fails if events after the position may be missing.
-    fn check_floor(&self) -> Result<(), ResetReason> {
-        let epoch = self.reader.epoch().map_err(|error| unavailable(&self.context, &error))?;
+    /// Opens the file and reads from it. Fails if events after the position may be missing.
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&Reader) -> Result<T, HistoryError>,
+    ) -> Result<T, ResetReason> {
+        let read = read_history(&self.context, |reader| {
+            let value = read(&reader)?;
+            // ORDER: after the events, because retention may have deleted some that were not read yet.
+            Ok((value, reader.epoch()?))
+        });
+        let (value, epoch) = read.map_err(|_error| ResetReason::HistoryUnavailable)?;
         match epoch {
             Some(epoch) if *epoch.name != *self.identity.epoch => Err(ResetReason::OtherEpoch),
             Some(epoch) if epoch.floor > self.position => Err(ResetReason::Expired),
-            Some(_) => Ok(()),
+            Some(_) => Ok(value),
             None => Err(ResetReason::HistoryUnavailable),
         }
     }
@@ -101,9 +100,55 @@ fn recorded_event(seq: i64, event: &Event) -> Option<RecordedEvent> {
     })
 }
 
-fn unavailable(context: &ApiContext, error: &HistoryError) -> ResetReason {
-    if error.is_damage() {
-        context.store.report_history_damage();
+#[cfg(test)]
+mod tests {
+    use vipwatch_history::{EventRecord, Retention, Writer};
+
+    use super::*;
+    use crate::config::Config;
+
+    /// A history with these events, all of them findings.
+    fn context(directory: &std::path::Path, bodies: &[&str]) -> ApiContext {
+        let (writer, _) = Writer::open(directory, Retention::default()).unwrap();
+        for (seq, body) in (1..).zip(bodies) {
+            let (name, body) = ("finding".to_owned(), (*body).to_owned());
+            let at = vipwatch_linux::clock::unix_millis_now();
+            writer.record_event(EventRecord { seq, at, name, instance: None, body });
+        }
+        drop(writer);
+        let config = Config { state_dir: directory.to_owned(), ..Config::default() };
+        crate::direct::history_context(&config)
     }
-    ResetReason::HistoryUnavailable
+
+    const READABLE: &str = r#"{"schema":"vipwatch.finding/1","node":"n","epoch":"0","source":"node",
+        "seq":1,"at":"2026-01-01T00:00:00Z","id":null,"state":"open","finding":{"id":null,
+        "name":"node-history","severity":"wrong","text":"","hint":"","since":null,
+        "silenced_until":null}}"#;
+
+    #[test]
+    fn a_page_of_unreadable_events_does_not_end_a_resumed_stream() {
+        let directory = tempfile::tempdir().unwrap();
+        let unreadable = usize::try_from(PAGE_EVENTS).unwrap() * 2;
+        let bodies: Vec<&str> = std::iter::repeat_n("{}", unreadable).chain([READABLE]).collect();
+        let context = context(directory.path(), &bodies);
+        let last = i64::try_from(bodies.len()).unwrap();
+        let mut backfill = EventBackfill::open(&context, 0, last).unwrap();
+        let mut seqs = Vec::new();
+        while let Some(page) = backfill.next_page().unwrap() {
+            seqs.extend(page.iter().map(|event| event.seq));
+        }
+        assert_eq!(seqs, [last]);
+    }
+
+    #[test]
+    fn a_resumed_stream_that_waits_for_its_client_does_not_keep_the_history_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let context = context(directory.path(), &[READABLE; 3]);
+        let mut backfill = EventBackfill::open(&context, 0, 3).unwrap();
+        assert_eq!(backfill.next_page().unwrap().unwrap().len(), 3);
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let files = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        let open: Vec<_> = files.filter(|file| file.starts_with(directory.path())).collect();
+        assert!(open.is_empty(), "{open:?}");
+    }
 }

@@ -212,9 +212,7 @@ impl EventStream {
                 Err(reason) => return Ok(Err(reason)),
             };
             backfill = opened;
-            if page.is_empty() {
-                return Ok(Ok(()));
-            }
+            let Some(page) = page else { return Ok(Ok(())) };
             for event in page {
                 self.add(event.seq, event.name, event.instance.as_deref(), &event.data).await?;
             }

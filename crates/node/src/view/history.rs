@@ -12,6 +12,7 @@ use vipwatch_history::{
 };
 use vipwatch_linux::clock::unix_millis_now;
 
+use super::instances::unknown_instance;
 use super::{ApiContext, history_problem, read_history};
 use crate::event::latency_map;
 use crate::selection::Selection;
@@ -37,10 +38,10 @@ impl HistoryPages {
         }
         let open = |reader: Reader| {
             let (instance, exact) = match &filter.id {
-                Some(text) => {
-                    let (id, exact) = meant_instance(context, &reader, text);
-                    (Some(id), exact)
-                }
+                Some(text) => match meant_instance(context, &reader, text) {
+                    Some((id, exact)) => (Some(id), exact),
+                    None => return Ok(Err(unknown_instance(text))),
+                },
                 None => (None, false),
             };
             let query = Query {
@@ -51,9 +52,9 @@ impl HistoryPages {
                 exact,
                 limit: filter.limit,
             };
-            Timeline::new(reader, query)
+            Timeline::new(reader, query).map(Ok)
         };
-        let timeline = read_history(context, open).map_err(|error| history_problem(&error))?;
+        let timeline = read_history(context, open).map_err(|error| history_problem(&error))??;
         Ok(Self { timeline, context: context.clone() })
     }
 
@@ -68,19 +69,19 @@ impl HistoryPages {
 }
 
 /// The id that a text means, and whether it is a whole id: an id that exists now or in the history, the id of the
-/// instance that has this address now, or the beginning of ids.
-fn meant_instance(context: &ApiContext, reader: &Reader, text: &str) -> (String, bool) {
+/// instance that has this address now, or the beginning of ids. `None` if no instance has the address.
+fn meant_instance(context: &ApiContext, reader: &Reader, text: &str) -> Option<(String, bool)> {
     let view = context.store.view();
     let is_followed = text.parse().is_ok_and(|id: InstanceId| view.entries.contains_key(&id));
     if is_followed || reader.has_instance(text).unwrap_or(false) {
-        return (text.to_owned(), true);
+        return Some((text.to_owned(), true));
     }
     if text.parse::<IpAddr>().is_ok() {
         let selection = Selection::of_instances(&[text.to_owned()], &[], &view);
         let id = view.entries.keys().find(|id| selection.covers(id.as_str()));
-        return (id.map_or_else(|| text.to_owned(), ToString::to_string), true);
+        return id.map(|id| (id.to_string(), true));
     }
-    (text.to_owned(), false)
+    Some((text.to_owned(), false))
 }
 
 fn timeline_item(item: HistoryItem) -> TimelineItem {
@@ -115,5 +116,27 @@ pub(super) fn transition_item(entry: HistoryEntry) -> TransitionItem {
         cause: record.cause,
         reason: record.reason,
         latencies: latency_map(&latencies),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vipwatch_history::{Retention, Writer};
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_history_of_an_address_that_no_instance_has_is_an_unknown_instance() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(Writer::open(directory.path(), Retention::default()).unwrap());
+        let config = Config { state_dir: directory.path().to_owned(), ..Config::default() };
+        let context = crate::direct::history_context(&config);
+        let of = |text: &str| {
+            let id = Some(text.to_owned());
+            HistoryPages::open(&context, &HistoryFilter { id, ..HistoryFilter::default() })
+        };
+        assert_eq!(of("192.0.2.99").unwrap_err().code, ErrorCode::UnknownInstance);
+        assert!(of("VI_").is_ok(), "the beginning of an id selects what there is");
     }
 }

@@ -248,7 +248,8 @@ impl Config {
     }
 
     /// The settings in force after a reload of `new`: those that need a restart stay.
-    pub(crate) fn with_reloaded(&self, new: Self) -> Self {
+    #[must_use]
+    pub fn with_reloaded(&self, new: Self) -> Self {
         Self {
             state_dir: self.state_dir.clone(),
             socket: self.socket.clone(),

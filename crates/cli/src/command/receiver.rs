@@ -21,6 +21,7 @@ use vipwatch_node::log::{self, LogLevel};
 use vipwatch_node::receiver::{ReceiverService, ServiceContext};
 use vipwatch_node::service::StartupFds;
 use vipwatch_node::state::StateStore;
+use vipwatch_node::view::ServiceInfo;
 use vipwatch_node::{Config, direct, service};
 use vipwatch_receiver::ReceiverError;
 use vipwatch_receiver::journal::JournalError;
@@ -100,8 +101,9 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     check_socket_directory(options, &settings)?;
     let service_context = ServiceContext::standalone(&config.state_dir, config.hooks_at_once)
         .map_err(|error| CommandError::new(ExitStatus::Missing, ErrorChain(&error)))?;
+    let config = Config { receiver: Some(settings.clone()), ..config };
     let context = direct::receiver_context(&config);
-    let store = Arc::clone(&context.store);
+    let (store, service_info) = (Arc::clone(&context.store), Arc::clone(&context.service));
     let receiver_handle = context.receiver_handle.clone();
     // ORDER: the API server before the receiver, so that a process that can report can also query.
     let mut api_server = WebServer::open(&options.status_socket, config.group, context)
@@ -112,7 +114,8 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     api_server.serve().map_err(failed)?;
     tracing::info!(socket = %receiver.socket().display(), "receiver is ready");
     service::notify("READY=1");
-    run_until_stopped(options, &config.state_dir, &signals, &api_server, &store, receiver)
+    let settings = SettingsInForce { options, config, service_info };
+    run_until_stopped(settings, &signals, &api_server, &store, receiver)
 }
 
 fn create_state_dir(directory: &Path) -> Result<(), CommandError> {
@@ -142,10 +145,17 @@ fn check_socket_directory(
     Err(CommandError::new(ExitStatus::Missing, message).hint(hint))
 }
 
+/// The options and the configuration in force, which a reload replaces.
+struct SettingsInForce<'a> {
+    options: &'a ServeArgs,
+    config: Config,
+    /// The same for the API, with the outcome of the last reload.
+    service_info: Arc<ServiceInfo>,
+}
+
 /// Reacts to signals and checks the sockets until the receiver ends.
 fn run_until_stopped(
-    options: &ServeArgs,
-    state_dir: &Path,
+    mut settings: SettingsInForce<'_>,
     signals: &Signals,
     api_server: &WebServer,
     store: &StateStore,
@@ -177,7 +187,7 @@ fn run_until_stopped(
             }
             Some(Signal::Reopen) => {
                 service::notify_reloading();
-                reload(options, state_dir, &mut receiver);
+                settings.reload(&mut receiver);
                 service::notify("READY=1");
             }
             None => {}
@@ -186,27 +196,36 @@ fn run_until_stopped(
     Err(CommandError::new(ExitStatus::Missing, "the receiver has ended; see the log"))
 }
 
-/// Reads the configuration again and applies it, or logs why it cannot be applied.
-fn reload(options: &ServeArgs, state_dir: &Path, receiver: &mut ReceiverService) {
-    let applied = options.settings().and_then(|(config, settings)| {
-        if config.state_dir != state_dir {
-            let (from, to) = (state_dir.display(), config.state_dir.display());
+impl SettingsInForce<'_> {
+    /// Reads the configuration again and applies it, or logs why it cannot be applied. The API shows the outcome.
+    fn reload(&mut self, receiver: &mut ReceiverService) {
+        match self.apply(receiver) {
+            Ok(config) => {
+                self.config = config;
+                self.service_info.record_reload(&self.config, None);
+                let socket = receiver.socket().display();
+                tracing::info!(%socket, "configuration reloaded");
+            }
+            Err(error) => {
+                let error = error.message;
+                tracing::error!(error, "configuration rejected; the previous one stays in use");
+                self.service_info.record_failed_reload(error);
+            }
+        }
+    }
+
+    /// Applies the configuration file; returns the configuration that is in force then.
+    fn apply(&self, receiver: &mut ReceiverService) -> Result<Config, CommandError> {
+        let (config, settings) = self.options.settings()?;
+        if config.state_dir != self.config.state_dir {
+            let (from, to) = (self.config.state_dir.display(), config.state_dir.display());
             tracing::warn!(key = "node.state_dir", %from, %to, "this setting changes only after a restart");
         }
         let before = receiver.config().clone();
         receiver.configure(&settings).map_err(|error| receiver_error(&error))?;
         vipwatch_node::log_receiver_changes(&before, receiver.config());
-        Ok(())
-    });
-    match applied {
-        Ok(()) => {
-            let socket = receiver.socket().display();
-            tracing::info!(%socket, "configuration reloaded");
-        }
-        Err(error) => {
-            let error = error.message;
-            tracing::error!(error, "configuration rejected; the previous one stays in use");
-        }
+        let receiver = Some(receiver.config().clone());
+        Ok(self.config.with_reloaded(Config { receiver, ..config }))
     }
 }
 

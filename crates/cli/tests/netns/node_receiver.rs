@@ -184,6 +184,9 @@ fn an_error_of_the_receiver_section_ends_when_the_section_is_reverted() {
     fixture.configure(&format!("{valid}socket = \"{}\"\n", taken.display()));
     node.reload();
     wait_for("the error", || fixture.run_text(&["doctor"]).contains("node-receiver").then_some(()));
+    let version: vipwatch_api::VersionDocument = crate::curl::get(&fixture, "/v1/version");
+    let error = version.last_reload.unwrap().error.expect("[receiver] was not applied");
+    assert!(error.contains(taken.to_str().unwrap()), "{error}");
     fixture.configure(valid);
     node.reload();
     wait_for("the end of the error", || {

@@ -383,3 +383,27 @@ fn a_reload_applies_a_correct_configuration_and_ignores_a_wrong_one() {
         json_lines(&hook_output).iter().any(|line| line["id"] == "r3").then_some(())
     });
 }
+
+#[test]
+fn a_reload_of_the_receiver_process_and_its_error_are_in_the_version_document() {
+    let lab = Lab::new();
+    configure(lab.path(), Some("[receiver]\ninterval = \"0s\"\n"));
+    let receiver = ReceiverProcess::start(lab.path(), &[]);
+    let client = vipwatch_api::client::Client::new(lab.path().join("agent.sock"));
+    let last_error = |what: &str| {
+        wait_for(what, || {
+            let last_reload = client.version().unwrap().last_reload?;
+            Some(last_reload.error).filter(|error| error.is_some() == (what == "the error"))
+        })
+    };
+    assert_eq!(client.config().unwrap().settings["receiver"]["interval"], "0s");
+    assert_eq!(client.version().unwrap().last_reload, None);
+    configure(lab.path(), Some("[receiver]\nintervall = \"0s\"\n"));
+    receiver.reload();
+    let error = last_error("the error").unwrap_or_default();
+    assert!(error.contains("intervall"), "{error}");
+    configure(lab.path(), Some("[receiver]\ninterval = \"7s\"\n"));
+    receiver.reload();
+    assert_eq!(last_error("the reload"), None);
+    assert_eq!(client.config().unwrap().settings["receiver"]["interval"], "7s");
+}

@@ -324,3 +324,17 @@ fn settle_needs_deliver_latest_and_batch_and_retries_are_read() {
         read("[receiver]\nhook = { program = \"/bin/a\", on = \"removed\" }\n").unwrap_err();
     assert!(errors[0].contains("is not one of primary, backup, fault, unknown"), "{errors:?}");
 }
+
+#[test]
+fn settings_that_need_a_restart_stay_in_force_after_a_reload() {
+    let text = "[node]\nlisten = \"per-netns\"\nlog = \"json\"\naudit_every = \"7m\"\n";
+    let before = Config::default();
+    let new = Config::parse(Path::new("f"), text).unwrap();
+    let in_force =
+        before.with_reloaded(Config { hooks_at_once: 99, group: Some(7), ..new.clone() });
+    let keep = (before.listen, before.log, before.group, before.hooks_at_once, before.keep);
+    let kept =
+        (in_force.listen, in_force.log, in_force.group, in_force.hooks_at_once, in_force.keep);
+    assert_eq!(kept, keep);
+    assert_eq!(in_force.audit_every, new.audit_every, "a reload applies this one");
+}

@@ -43,7 +43,8 @@ impl Node {
         self.audit_worker.set_interval(config.audit_every);
         self.follower.set_locations(config.locations.clone(), config.instances.clone());
         self.config = self.config.with_reloaded(config);
-        self.service_info.record_reload(&self.config);
+        let receiver_error = self.store.health_problem(HealthTopic::Receiver);
+        self.service_info.record_reload(&self.config, receiver_error);
         self.watch_agent_sockets();
         let update = self.follower.rediscover();
         // All instances, because the targets of an instance that has not changed may have changed.

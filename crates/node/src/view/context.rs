@@ -104,9 +104,9 @@ impl ServiceInfo {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records that `config` is in force since now.
-    pub fn record_reload(&self, config: &Config) {
-        let outcome = ReloadOutcome { at: timestamp(SystemTime::now()), error: None };
+    /// Records that `config` is in force since now. `error` says which part of it could not be applied.
+    pub fn record_reload(&self, config: &Config, error: Option<String>) {
+        let outcome = ReloadOutcome { at: timestamp(SystemTime::now()), error };
         let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
         *reload = ReloadState::new(config, Some(outcome));
     }

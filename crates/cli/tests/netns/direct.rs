@@ -241,6 +241,32 @@ fn watch_without_a_node_prints_each_change() {
 }
 
 #[test]
+fn watch_without_a_node_prints_the_removal_of_an_instance() {
+    let fixture = DirectFixture::new();
+    let netns = fixture.lab.netns("k");
+    netns.add_link("eth0");
+    let conf = instance_conf("VI_1", "eth0", &["192.0.2.9/24"]);
+    fixture.write("keepalived.conf", &netns_conf(&netns, &conf));
+    let shown = fixture.lab.path().join("shown");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vipwatch"));
+    command.args(["watch", "--direct", "-o", "json", "--state-path"]);
+    command.arg(fixture.lab.path()).arg("--keepalived-conf").arg(fixture.keepalived_conf());
+    let mut child = command.stdout(std::fs::File::create(&shown).unwrap()).spawn().unwrap();
+    let last_line = || -> Option<Value> {
+        let text = std::fs::read_to_string(&shown).unwrap();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).next_back()
+    };
+    wait_for("the role", || last_line().filter(|line| line["to"] == "backup"));
+    fixture.write("keepalived.conf", "");
+    let removed = wait_for("the removal", || {
+        last_line().filter(|line| line["schema"] == "vipwatch.removed/1")
+    });
+    assert_eq!((&removed["id"], &removed["from"]), (&"VI_1".into(), &"backup".into()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
 fn announce_sends_a_held_address_and_refuses_or_reports_others() {
     let fixture = DirectFixture::new();
     let (router, peer) = (fixture.lab.netns("r"), fixture.lab.netns("p"));

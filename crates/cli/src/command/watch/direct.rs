@@ -1,12 +1,16 @@
 //! Follows the instances without a node: reads the events of the kernel.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use vipwatch_api::{
-    ErrorCode, Event, LatencyMap, Problem, Schema, Timestamp, TransitionEvent, VirtualAddress,
+    ErrorCode, Event, LatencyMap, Problem, RemovedEvent, Schema, Timestamp, TransitionEvent,
+    VirtualAddress,
 };
 use vipwatch_core::role::AddressState;
 use vipwatch_node::config::Listen;
+use vipwatch_node::discovery::InstanceConfig;
 use vipwatch_node::selection::Selection;
 use vipwatch_node::view::config_problems;
 use vipwatch_node::watch::follower::Follower;
@@ -32,19 +36,31 @@ pub(super) fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), Co
     let mut update = follower.rediscover();
     let mut selection = selection(options, &follower)?;
     let mut seq = 0;
+    let mut followed = Followed::default();
     loop {
         for problem in update.problems.iter().flat_map(|problems| config_problems(problems)) {
             note(options.query.output(), &problem_text(&problem));
         }
-        for change in update.changes_before_scan.into_iter().chain(update.changes) {
-            selection.notice(change.instance.id.as_str());
-            if !selection.covers(change.instance.id.as_str()) {
+        let mut events = Vec::new();
+        for change in update.changes_before_scan {
+            followed.add_change(&change, &mut events);
+        }
+        if let Some(instances) = &update.instances {
+            followed.remove_others(instances, &mut events);
+        }
+        for change in update.changes {
+            followed.add_change(&change, &mut events);
+        }
+        for mut event in events {
+            let Some(id) = event.instance().map(str::to_owned) else { continue };
+            selection.notice(&id);
+            if !selection.covers(&id) {
                 continue;
             }
             // The role at the start is not a transition.
-            let is_initial = change.from.is_none();
+            let is_initial = matches!(&event, Event::Transition(event) if event.from.is_none());
             seq += i64::from(!is_initial);
-            let event = Event::Transition(Box::new(transition(&change, seq)));
+            set_seq(&mut event, seq);
             let flow = if is_initial { printer.initial(&event) } else { printer.take(&event) };
             if flow == Flow::Stop {
                 return Ok(());
@@ -53,6 +69,61 @@ pub(super) fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), Co
         update = follower.wait().map_err(|error| {
             CommandError::new(ExitStatus::Missing, format!("cannot wait for events: {error}"))
         })?;
+    }
+}
+
+/// The role and the namespace of each instance that is followed, by id.
+#[derive(Debug, Default)]
+struct Followed(BTreeMap<String, FollowedInstance>);
+
+#[derive(Debug)]
+struct FollowedInstance {
+    role: String,
+    netns: Option<String>,
+}
+
+impl Followed {
+    /// Adds the event of a change of role.
+    fn add_change(&mut self, change: &RoleChange, events: &mut Vec<Event>) {
+        let netns = change.instance.netns.as_ref().map(ToString::to_string);
+        let role = change.to.as_str().to_owned();
+        self.0.insert(change.instance.id.to_string(), FollowedInstance { role, netns });
+        events.push(Event::Transition(Box::new(transition(change))));
+    }
+
+    /// Adds the events of instances that are no longer configured.
+    fn remove_others(&mut self, instances: &[Arc<InstanceConfig>], events: &mut Vec<Event>) {
+        let configured: BTreeSet<&str> =
+            instances.iter().map(|instance| instance.id.as_str()).collect();
+        self.0.retain(|id, instance| {
+            let is_configured = configured.contains(id.as_str());
+            if !is_configured {
+                events.push(Event::Removed(removal(id, instance)));
+            }
+            is_configured
+        });
+    }
+}
+
+fn set_seq(event: &mut Event, number: i64) {
+    match event {
+        Event::Transition(event) => event.seq = number,
+        Event::Removed(event) => event.seq = number,
+        Event::Delivery(_) | Event::Finding(_) | Event::Dropped(_) | Event::Reset(_) => {}
+    }
+}
+
+fn removal(id: &str, instance: &FollowedInstance) -> RemovedEvent {
+    RemovedEvent {
+        schema: Schema::Removed,
+        node: node_name(),
+        epoch: EPOCH.to_owned(),
+        source: "kernel".to_owned(),
+        seq: 0,
+        at: Timestamp::now(),
+        id: id.to_owned(),
+        netns: instance.netns.clone(),
+        from: Some(instance.role.clone()),
     }
 }
 
@@ -80,7 +151,7 @@ fn selection(options: &WatchArgs, follower: &Follower) -> Result<Selection, Comm
     Ok(Selection::new(&texts, ids))
 }
 
-fn transition(change: &RoleChange, seq: i64) -> TransitionEvent {
+fn transition(change: &RoleChange) -> TransitionEvent {
     let instance = &change.instance;
     let reason = change.to.reason();
     let addresses = instance.watched().into_iter().enumerate();
@@ -96,7 +167,7 @@ fn transition(change: &RoleChange, seq: i64) -> TransitionEvent {
         node: node_name(),
         epoch: EPOCH.to_owned(),
         source: "kernel".to_owned(),
-        seq,
+        seq: 0,
         at: Timestamp::now(),
         id: instance.id.to_string(),
         netns: instance.netns.as_ref().map(ToString::to_string),

@@ -8,7 +8,7 @@ use vipwatch_linux::netns::NetnsId;
 use vipwatch_node::Config;
 
 use crate::args::{NodeOptions, OutputOptions, QueryOptions};
-use crate::failure::{CommandError, note};
+use crate::failure::{CommandError, note, warn};
 use crate::kernel::KernelSource;
 
 /// The directory with the names of network namespaces.
@@ -59,7 +59,8 @@ fn query_or<T>(
         Ok(answer) => Ok(answer),
         Err(error @ ClientError::NotListening(_)) => {
             node.check_read()?;
-            note(output, &format!("{error}; {}", source_text(&node.config)));
+            // Also with --quiet: another source than the node answers.
+            warn(&format!("{error}; {}", source_text(&node.config)));
             read(node.config)
         }
         Err(error) => Err(error.into()),

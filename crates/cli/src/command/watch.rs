@@ -6,6 +6,7 @@
 mod direct;
 mod printer;
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use vipwatch_api::client::{Client, ClientError, EventStream};
@@ -13,11 +14,13 @@ use vipwatch_api::{ErrorCode, Event, EventFilter, EventId, InstanceFilter, Reset
 
 use self::printer::{Flow, Printer};
 use crate::args::{After, WatchArgs};
-use crate::failure::{CommandError, note};
+use crate::failure::{CommandError, note, warn};
 use crate::source::namespace_text;
 
 /// Maximum time that the command waits for an event before it looks for lines to print.
 const IDLE_WAIT: Duration = Duration::from_mins(1);
+/// Time between two attempts to read the roles after a reset.
+const ROLES_RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The waits between two attempts to connect: doubled from the first value up to the second.
 const FIRST_RETRY_WAIT: Duration = Duration::from_millis(250);
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(5);
@@ -30,13 +33,16 @@ pub(crate) fn run(options: &WatchArgs) -> Result<(), CommandError> {
         return direct::follow(options, printer);
     }
     let node = options.query.node.settings()?;
-    let mut session = Session { client: Client::new(&node.config.socket), options, printer };
+    let client = Client::new(&node.config.socket);
+    let ids = options.ids.clone();
+    let mut session = Session { client, options, ids, printer, roles_due: None };
     match session.begin() {
         Ok(stream) => session.print_events(stream),
         Err(error @ ClientError::NotListening(_)) => {
             node.check_read()?;
             let text = format!("{error}; reading events from the kernel; {}", namespace_text());
-            note(output, &text);
+            // Also with --quiet: another source than the node answers.
+            warn(&text);
             direct::follow(options, session.printer)
         }
         Err(error) => Err(error.into()),
@@ -47,7 +53,11 @@ pub(crate) fn run(options: &WatchArgs) -> Result<(), CommandError> {
 struct Session<'a> {
     client: Client,
     options: &'a WatchArgs,
+    /// The selected instances. An address stands for the instances that have it when the command begins.
+    ids: Vec<String>,
     printer: Printer,
+    /// When the roles are read again after a reset; `None` if they are printed.
+    roles_due: Option<Instant>,
 }
 
 impl Session<'_> {
@@ -55,6 +65,7 @@ impl Session<'_> {
     fn begin(&mut self) -> Result<EventStream, ClientError> {
         // ORDER: the position before the roles, so that no transition between the two is lost.
         let status = self.client.status()?;
+        self.resolve_addresses()?;
         let after = match &self.options.after {
             Some(After::Event(id)) => id.clone(),
             Some(After::Seq(seq)) => EventId { epoch: status.epoch, seq: *seq },
@@ -66,13 +77,28 @@ impl Session<'_> {
         self.open(Some(after))
     }
 
+    /// Replaces each address by the ids of its instances: after a reconnect the node could give it to others, or to
+    /// none, and the removal of an instance could not be selected.
+    fn resolve_addresses(&mut self) -> Result<(), ClientError> {
+        for text in std::mem::take(&mut self.ids) {
+            if text.parse::<IpAddr>().is_err() {
+                self.ids.push(text);
+                continue;
+            }
+            let filter = InstanceFilter { ids: vec![text], ..InstanceFilter::default() };
+            let list = self.client.instances(&filter)?;
+            self.ids.extend(list.items.into_iter().map(|instance| instance.id));
+        }
+        Ok(())
+    }
+
     fn open(&self, after: Option<EventId>) -> Result<EventStream, ClientError> {
-        self.client.events(&EventFilter { ids: self.options.ids.clone(), after })
+        self.client.events(&EventFilter { ids: self.ids.clone(), after })
     }
 
     /// Prints the current roles. An id that matches no instance is an error.
     fn print_roles(&mut self) -> Result<(), ClientError> {
-        let ids = self.options.ids.clone();
+        let ids = self.ids.clone();
         let list = self.client.instances(&InstanceFilter { ids, ..InstanceFilter::default() })?;
         list.items.iter().for_each(|instance| self.printer.role(instance));
         Ok(())
@@ -81,37 +107,61 @@ impl Session<'_> {
     /// Prints events until the reader of the output has gone, or enough transitions are printed.
     fn print_events(&mut self, mut stream: EventStream) -> Result<(), CommandError> {
         loop {
-            let flow =
-                match stream.next_within(self.printer.wait(Instant::now()).unwrap_or(IDLE_WAIT)) {
-                    Ok(Some(event)) => match self.take(&event) {
-                        Ok(flow) => flow,
-                        Err(error) => {
-                            stream = self.reconnect(&error, stream.last_id().cloned())?;
-                            Flow::Continue
-                        }
-                    },
-                    Ok(None) => self.printer.flush(Instant::now()),
-                    Err(error) => {
+            self.print_due_roles()?;
+            let flow = match stream.next_within(self.wait()) {
+                Ok(Some(event)) => self.take(&event),
+                Ok(None) => self.printer.flush(Instant::now()),
+                Err(error) => {
+                    // The results of these deliveries may arrive after a long time, or never.
+                    let flow = self.printer.flush_all();
+                    if flow == Flow::Continue {
                         stream = self.reconnect(&error, stream.last_id().cloned())?;
-                        Flow::Continue
                     }
-                };
+                    flow
+                }
+            };
             if flow == Flow::Stop {
                 return Ok(());
             }
         }
     }
 
+    /// Maximum time to wait for the next event.
+    fn wait(&self) -> Duration {
+        let now = Instant::now();
+        let line = self.printer.wait(now).unwrap_or(IDLE_WAIT);
+        self.roles_due.map_or(line, |due| line.min(due.saturating_duration_since(now)))
+    }
+
     /// Prints an event. After a reset, the roles are read again.
-    fn take(&mut self, event: &Event) -> Result<Flow, ClientError> {
-        let flow = self.printer.take(event);
+    fn take(&mut self, event: &Event) -> Flow {
         if let Event::Reset(reset) = event {
             let reason = reset_text(reset.reason);
             let text = format!("events are missing: {reason}; the current roles follow");
             note(self.options.query.output(), &text);
-            self.print_roles()?;
+            self.roles_due = Some(Instant::now());
         }
-        Ok(flow)
+        self.printer.take(event)
+    }
+
+    /// Reads and prints the roles, if that is due after a reset. If the node cannot answer now, this is repeated.
+    fn print_due_roles(&mut self) -> Result<(), CommandError> {
+        if self.roles_due.is_none_or(|due| due > Instant::now()) {
+            return Ok(());
+        }
+        self.roles_due = None;
+        match self.print_roles() {
+            Ok(()) => {}
+            Err(error) if is_temporary(&error) => {
+                self.roles_due = Some(Instant::now() + ROLES_RETRY_WAIT);
+            }
+            // The instance may appear again.
+            Err(ClientError::Problem(problem)) if problem.code == ErrorCode::UnknownInstance => {
+                note(self.options.query.output(), &problem.detail);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
     }
 
     /// Connects again after `error`, and continues after the event `last`. It waits for a node that restarts.

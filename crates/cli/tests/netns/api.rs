@@ -255,7 +255,7 @@ fn a_panic_in_the_middle_of_an_answer_or_in_an_event_stream_does_not_end_the_nod
         let lab = Lab::new();
         let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
         let fixture = fixture.with_variable("VIPWATCH_TEST_PANIC_ROUTE", place);
-        let mut node = fixture.start();
+        let node = fixture.start();
         let mut client = UnixStream::connect(fixture.socket()).unwrap();
         write!(client, "GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
@@ -264,6 +264,6 @@ fn a_panic_in_the_middle_of_an_answer_or_in_an_event_stream_does_not_end_the_nod
         assert!(!answer.contains("VI_1"), "{place}: {answer}");
         let status: NodeStatus = get(&fixture, "/v1/status");
         assert_eq!(status.metrics["vipwatch_api_panics_total"], 1, "{place}");
-        node.stop();
+        assert!(node.stop().success());
     }
 }

@@ -90,6 +90,9 @@ fn a_command_without_a_node_says_that_the_kernel_answered() {
     assert!(note.starts_with(&expected), "{note}");
     let history = fixture.run_text(&["history"]);
     assert!(history.contains("answered from the history in"), "{history}");
+    let quiet = fixture.run(&["status", "VI_1", "--expect", "primary", "-q"]);
+    let note = String::from_utf8(quiet.stderr).unwrap();
+    assert!(note.starts_with(&expected), "a script must notice that no node runs: {note}");
     for args in [&["targets"][..], &["findings"], &["silence", "list"], &["version"]] {
         let output = fixture.run(args);
         assert_eq!(output.status.code(), Some(4), "{args:?}: {output:?}");

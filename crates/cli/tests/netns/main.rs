@@ -35,4 +35,5 @@ mod threads;
 mod tls;
 mod untrusted;
 mod watch_command;
+mod watch_reconnect;
 mod webhooks;

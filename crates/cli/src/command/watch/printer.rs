@@ -160,6 +160,12 @@ impl Printer {
         Flow::Continue
     }
 
+    /// Prints all lines, with the deliveries that are known.
+    pub(super) fn flush_all(&mut self) -> Flow {
+        let latest = self.waiting.iter().map(|line| line.deadline).max();
+        latest.map_or(Flow::Continue, |latest| self.flush(latest))
+    }
+
     /// How long the first stored line may still wait; `None` if there is none.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         let first = self.waiting.front()?;

@@ -16,7 +16,7 @@ pub(crate) const VERSION: i64 = 5;
 /// The oldest format that can be read without a migration.
 const OLDEST_READABLE: i64 = 3;
 
-/// The format whose tables have the present names, without those of [`TO_5`].
+/// The format with the present names of tables, without those of [`TO_5`].
 const WITHOUT_EVENTS: i64 = 4;
 
 /// Creates format 1.

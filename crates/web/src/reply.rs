@@ -76,7 +76,7 @@ pub(crate) fn response(status: StatusCode, content_type: HeaderValue, body: Body
     response
 }
 
-/// An answer whose items are made while it is sent. `head` is the document without items; its last member is `items`.
+/// An answer with items that are made while it is sent. `head` is the document without items; its last member is `items`.
 pub(crate) fn list<I>(head: &impl Serialize, items: I) -> Response
 where
     I: Iterator<Item: Serialize> + Send + Unpin + 'static,

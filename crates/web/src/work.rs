@@ -17,7 +17,7 @@ pub(crate) fn catch<T>(store: &StateStore, work: impl FnOnce() -> T) -> Result<T
     })
 }
 
-/// A future whose panic is counted and becomes an error.
+/// A future; its panic is counted and becomes an error.
 pub(crate) struct CatchPanic<'a, F> {
     pub(crate) future: F,
     pub(crate) store: &'a StateStore,

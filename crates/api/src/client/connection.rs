@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::ClientError;
 use crate::{ErrorCode, Problem};
 
-/// Time between two attempts to connect to a socket whose queue of connections is full.
+/// Time between two attempts to connect to a socket with a full queue of connections.
 const CONNECT_RETRY: Duration = Duration::from_millis(20);
 
 /// Maximum size of an error document in bytes.

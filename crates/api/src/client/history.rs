@@ -10,7 +10,7 @@ use crate::{HistoryDocument, TimelineItem};
 /// Maximum time between two parts of the answer.
 const PART_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The last member of the document, whose array the server sends piece by piece. These bytes cannot occur in a string
+/// The last member of the document. The server sends its array piece by piece. These bytes cannot occur in a string
 /// before it, where the quotation marks are escaped.
 const ITEMS: &[u8] = b"\"items\":[";
 

@@ -79,7 +79,7 @@ fn instances(items: Vec<InstanceItem>) -> InstanceList {
     InstanceList { schema, node: "n".to_owned(), source, items }
 }
 
-/// A transition whose hook has not ended.
+/// A transition with a hook that has not ended.
 fn transition() -> TransitionEvent {
     TransitionEvent {
         schema: Schema::Transition,

@@ -85,7 +85,7 @@ impl Notifier {
         Self(Arc::new(shared))
     }
 
-    /// Takes the instances whose announcement is complete, with the sequence number of its transition.
+    /// Takes the instances with a complete announcement, with the sequence number of its transition.
     pub(super) fn take_announced(&self) -> BTreeMap<InstanceId, i64> {
         let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
         let stored = table.unused.remove(&(DeliverySource::Node, ANNOUNCE.into()));

@@ -181,7 +181,7 @@ impl ConnectionTable {
         true
     }
 
-    /// Closes connections whose deadline is over; never returns.
+    /// Closes connections with a deadline that is over; never returns.
     pub(crate) async fn close_overdue(self: Arc<Self>) {
         loop {
             let open = self.open_slots();

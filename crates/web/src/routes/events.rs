@@ -293,7 +293,7 @@ impl EventStream {
         let _ = writeln!(self.buffer, "event: {name}\ndata: {data}\n");
     }
 
-    /// Sends a comment and the id after which the stream continues: a sign of life, also for a client whose selection
+    /// Sends a comment and the id after which the stream continues: a sign of life, also for a client with a selection that
     /// has no events.
     async fn send_position(&mut self) -> Result<(), ClientGone> {
         let _ = writeln!(self.buffer, ":\nid: {}-{}\n", self.epoch, self.position);

@@ -36,20 +36,20 @@ pub(super) fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), Co
     let mut update = follower.rediscover();
     let mut selection = selection(options, &follower)?;
     let mut seq = 0;
-    let mut followed = Followed::default();
+    let mut roles = Followed::default();
     loop {
         for problem in update.problems.iter().flat_map(|problems| config_problems(problems)) {
             note(options.query.output(), &problem_text(&problem));
         }
         let mut events = Vec::new();
         for change in update.changes_before_scan {
-            followed.add_change(&change, &mut events);
+            roles.add_change(&change, &mut events);
         }
         if let Some(instances) = &update.instances {
-            followed.remove_others(instances, &mut events);
+            roles.remove_others(instances, &mut events);
         }
         for change in update.changes {
-            followed.add_change(&change, &mut events);
+            roles.add_change(&change, &mut events);
         }
         for mut event in events {
             let Some(id) = event.instance().map(str::to_owned) else { continue };

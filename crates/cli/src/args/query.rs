@@ -210,11 +210,11 @@ pub(crate) struct SilenceAdd {
     /// Silence all instances and the node
     #[arg(long, conflicts_with = "id")]
     pub(crate) all: bool,
-    /// How long: 90s, 15m, 2h or 7d; at most 30d
+    /// End the silence after this time: 90s, 15m, 2h or 7d; at most 30d
     // Required, and `None` only with a subcommand of `silence`.
     #[arg(long = "for", value_name = "SPAN", value_parser = span, required = true)]
     pub(crate) span: Option<Duration>,
-    /// Why, for colleagues who see the silence
+    /// State the reason, which every list of silences shows
     #[arg(long, value_name = "TEXT", required = true)]
     pub(crate) reason: Option<String>,
     #[command(flatten)]

@@ -30,7 +30,7 @@ impl TextTable {
         Self { head: head.to_vec(), rows: Vec::new(), shrinkable: Vec::new() }
     }
 
-    /// The columns whose cells may be shortened, each with its smallest width, in this order.
+    /// Lets the cells of these columns be shortened, each with its smallest width, in this order.
     #[must_use]
     pub(crate) fn shrink(mut self, columns: &[(&'static str, usize)]) -> Self {
         columns.clone_into(&mut self.shrinkable);

@@ -24,7 +24,7 @@ pub(super) struct Printer {
     left: Option<u64>,
     /// Transitions that are not printed yet, oldest first.
     waiting: VecDeque<WaitingLine>,
-    /// The sequence number of the last transition of each instance whose role is printed.
+    /// For each instance with a printed role, the sequence number of its last transition.
     shown: BTreeMap<String, i64>,
     /// The last error of each delivery that fails.
     failing: BTreeMap<FailingKey, String>,

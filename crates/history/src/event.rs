@@ -119,6 +119,20 @@ impl Reader {
         Ok(entries)
     }
 
+    /// The document of the last event of each finding, by its instance and its name. Reads the whole table of events.
+    pub fn last_events_of_findings(&self) -> Result<Vec<String>, HistoryError> {
+        if !self.has_events()? {
+            return Ok(Vec::new());
+        }
+        // SQLite takes `body` from the row with the highest number (section "Bare columns in an aggregate query").
+        let mut statement = self.connection.prepare(
+            "SELECT body, max(seq) FROM event WHERE name = 'finding' AND json_valid(body) \
+             GROUP BY instance, json_extract(body, '$.finding.name') ORDER BY max(seq)",
+        )?;
+        let bodies = statement.query_map([], |row| row.get(0))?;
+        Ok(bodies.collect::<Result<_, _>>()?)
+    }
+
     /// Whether the file has the tables of events. A reader may open a file of an earlier format.
     fn has_events(&self) -> rusqlite::Result<bool> {
         let query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'event'";
@@ -234,6 +248,29 @@ mod tests {
         let (_writer, killed) = Writer::open(directory.path(), keep(2)).unwrap();
         assert_eq!(killed.epoch, opened.epoch);
         assert_eq!(reader.epoch().unwrap().unwrap().floor, killed.last_seq);
+    }
+
+    #[test]
+    fn the_last_event_of_each_finding_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = Writer::open(directory.path(), keep(100)).unwrap();
+        let finding = |seq, instance: Option<&str>, name: &str| EventRecord {
+            seq,
+            at: seq,
+            name: "finding".to_owned(),
+            instance: instance.map(str::to_owned),
+            body: format!(r#"{{"seq":{seq},"finding":{{"name":"{name}"}}}}"#),
+        };
+        let keys = [(None, "x"), (Some("a"), "x"), (Some("a"), "y"), (None, "x"), (Some("a"), "x")];
+        for (seq, (instance, name)) in (1..).zip(keys) {
+            writer.record_event(finding(seq, instance, name));
+        }
+        writer.record_event(EventRecord { body: "no JSON".to_owned(), ..finding(6, None, "z") });
+        drop(writer);
+        let bodies = Reader::open(directory.path()).unwrap().last_events_of_findings().unwrap();
+        let expected = [(3, Some("a"), "y"), (4, None, "x"), (5, Some("a"), "x")];
+        let expected = expected.map(|(seq, instance, name)| finding(seq, instance, name).body);
+        assert_eq!(bodies, expected);
     }
 
     #[test]

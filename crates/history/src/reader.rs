@@ -345,6 +345,16 @@ mod tests {
     use crate::writer::{Retention, Writer};
 
     #[test]
+    fn a_reader_has_a_small_page_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(Writer::open(directory.path(), Retention::default()).unwrap());
+        let reader = Reader::open(directory.path()).unwrap();
+        let size: i64 =
+            reader.connection.query_row("PRAGMA cache_size", [], |row| row.get(0)).unwrap();
+        assert_eq!(size, -CACHE_KIB);
+    }
+
+    #[test]
     fn flaps_are_counted_without_the_transitions_of_a_start() {
         let directory = tempfile::tempdir().unwrap();
         let keep = Retention { age: std::time::Duration::MAX, ..Retention::default() };

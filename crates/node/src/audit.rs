@@ -13,6 +13,7 @@
 //! namespace from the main loop, which then publishes the change with the cause `audit`.
 
 mod facts;
+mod open_findings;
 mod schedule;
 mod worker;
 
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::Timespec;
-use vipwatch_api::FindingState;
+use vipwatch_api::{FindingItem, FindingState};
 use vipwatch_core::audit::Finding;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::snapshot::Snapshot;
@@ -48,20 +49,18 @@ const SECOND_SNAPSHOT_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_00
 /// BOUND: one entry for each audited namespace with a wrong role. The main loop empties the queue in every turn.
 pub type SnapshotRequests = WakeQueue<Option<NetnsName>>;
 
-/// A finding about an instance that has appeared or gone.
+/// A finding about an instance or about the node that has appeared or gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FindingChange {
-    /// The instance.
-    pub instance: InstanceId,
     /// The finding.
-    pub finding: DatedFinding,
+    pub finding: FindingItem,
     /// Whether it has appeared or gone.
     pub state: FindingState,
 }
 
 /// The findings that have appeared or gone, for the main loop.
 ///
-/// BOUND: one entry for each finding that an audit opens or closes. The main loop empties the queue in every turn.
+/// BOUND: one entry for each finding that opens or closes; findings are compared once after each audit. The main loop empties the queue in every turn.
 pub type FindingChanges = WakeQueue<FindingChange>;
 
 /// A finding and its age.

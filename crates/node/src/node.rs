@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vipwatch_api::{AnswerSource, FindingItem};
+use vipwatch_api::AnswerSource;
 use vipwatch_core::Moment;
 use vipwatch_history::{HistoryError, Writer};
 use vipwatch_linux::clock;
@@ -53,8 +53,8 @@ use crate::notify::{Notifier, NotifierSetup};
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
 use crate::service;
 use crate::silence::Silences;
-use crate::state::{HealthTopic, StateStore};
-use crate::view::{ApiContext, ServiceInfo, ServiceKind};
+use crate::state::StateStore;
+use crate::view::{ApiContext, FindingSources, ServiceInfo, ServiceKind};
 use crate::watch::follower::Follower;
 
 /// Time between two rounds of housekeeping.
@@ -114,10 +114,8 @@ pub struct Node {
     audit_worker: AuditWorker,
     /// The namespaces in which the audit found a wrong role.
     snapshot_requests: SnapshotRequests,
-    /// The findings that the audit has opened or closed.
+    /// The findings that have appeared or gone.
     finding_changes: FindingChanges,
-    /// The problems of the node itself that clients know.
-    open_health: BTreeMap<HealthTopic, FindingItem>,
     silences: Arc<Silences>,
     api_server: Box<dyn ApiServer>,
     /// The server to which Neutron's monitors report; `None` without `[receiver]` in the configuration.
@@ -169,8 +167,14 @@ impl Node {
         let audit = Arc::new(Audit::new(Arc::clone(&store), receiver_handle.clone(), requests));
         let finding_changes = FindingChanges::new().map_err(NodeError::StartWorker)?;
         let changes = finding_changes.clone();
-        let audit_worker = AuditWorker::start(Arc::clone(&audit), config.audit_every, changes)
-            .map_err(NodeError::StartWorker)?;
+        let sources = FindingSources {
+            store: Arc::clone(&store),
+            receiver_handle: receiver_handle.clone(),
+            state_dir: config.state_dir.clone(),
+        };
+        let audit_worker =
+            AuditWorker::start(Arc::clone(&audit), config.audit_every, sources, changes)
+                .map_err(NodeError::StartWorker)?;
         let identity = NodeIdentity {
             node: Arc::clone(&name),
             epoch: std::mem::take(&mut opened.epoch).into(),
@@ -219,7 +223,6 @@ impl Node {
             audit_worker,
             snapshot_requests,
             finding_changes,
-            open_health: BTreeMap::new(),
             silences,
             api_server,
             receiver: None,

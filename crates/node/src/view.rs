@@ -12,6 +12,7 @@ mod receiver;
 mod silences;
 mod targets;
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use vipwatch_api::{
@@ -23,6 +24,7 @@ use vipwatch_history::{HistoryError, Reader};
 
 pub use self::context::{ApiContext, ReloadState, ServiceInfo, ServiceKind};
 pub use self::events::{EventBackfill, RecordedEvent};
+pub(crate) use self::findings::{CurrentFindings, FindingSources};
 pub use self::findings::{audit_now, findings};
 pub use self::history::HistoryPages;
 pub use self::instances::{SelectedInstances, config_problems, instance, instances, select};
@@ -32,6 +34,7 @@ pub use self::silences::{create_silence, end_silence, silences};
 pub use self::targets::targets;
 use crate::event::severity;
 pub(crate) use crate::event::time as timestamp;
+use crate::state::StateStore;
 use crate::transition::millis;
 
 /// The node itself.
@@ -107,9 +110,18 @@ pub(crate) fn read_history<T>(
     context: &ApiContext,
     read: impl FnOnce(Reader) -> Result<T, HistoryError>,
 ) -> Result<T, HistoryError> {
-    let read = Reader::open(&context.state_dir).and_then(read);
+    read_history_of(&context.store, &context.state_dir, read)
+}
+
+/// The same for a thread without an [`ApiContext`].
+fn read_history_of<T>(
+    store: &StateStore,
+    state_dir: &Path,
+    read: impl FnOnce(Reader) -> Result<T, HistoryError>,
+) -> Result<T, HistoryError> {
+    let read = Reader::open(state_dir).and_then(read);
     if read.as_ref().is_err_and(HistoryError::is_damage) {
-        context.store.report_history_damage();
+        store.report_history_damage();
     }
     read
 }

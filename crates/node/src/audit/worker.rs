@@ -1,19 +1,24 @@
 //! The thread that audits: it waits for a trigger, has the instances examined, and reports findings that
 //! are new or over.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use vipwatch_api::FindingState;
 use vipwatch_core::InstanceId;
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
+use super::open_findings::OpenFindings;
 use super::schedule::{DueInstances, PeriodicAudit, rechecks};
-use super::{Audit, DatedFinding, FindingChange, FindingChanges};
-use crate::state::{InstanceEntry, PublishedState};
+use super::{Audit, FindingChanges};
+use crate::state::PublishedState;
+use crate::view::FindingSources;
+
+/// Minimum time between two comparisons of the findings after audits. While many instances change, audits follow each
+/// other closely; the periodic audit makes the last comparison.
+const MIN_COMPARISON_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The handle to the thread.
 #[derive(Debug)]
@@ -55,6 +60,8 @@ struct Triggers {
     /// LIMIT: each connection of the API has at most one request.
     requests: Mutex<Vec<CompletionCallback>>,
     wakeup: Condvar,
+    /// The findings are compared now, because the node has changed one of them.
+    is_comparison_due: AtomicBool,
     /// All instances are audited within so many seconds.
     interval_secs: AtomicU64,
 }
@@ -65,16 +72,19 @@ impl AuditWorker {
     pub(crate) fn start(
         audit: Arc<Audit>,
         interval: Duration,
+        sources: FindingSources,
         changes: FindingChanges,
     ) -> std::io::Result<Self> {
         let triggers = Arc::new(Triggers {
             due: Mutex::default(),
             requests: Mutex::default(),
             wakeup: Condvar::new(),
+            is_comparison_due: AtomicBool::new(false),
             interval_secs: AtomicU64::new(interval.as_secs()),
         });
         let shared = Arc::clone(&triggers);
-        spawn_worker("audit", move |heartbeat| run(&shared, &audit, changes, heartbeat))?;
+        let open = OpenFindings::new(sources, changes);
+        spawn_worker("audit", move |heartbeat| run(&shared, &audit, open, heartbeat))?;
         Ok(Self { triggers })
     }
 
@@ -88,6 +98,14 @@ impl AuditWorker {
         self.triggers.interval_secs.store(interval.as_secs(), Ordering::Relaxed);
     }
 
+    /// Has the findings compared now with those that clients know. Otherwise this happens after each audit.
+    pub(crate) fn compare_findings(&self) {
+        self.triggers.is_comparison_due.store(true, Ordering::Relaxed);
+        // ORDER: as in [`AuditRequests::submit`].
+        drop(self.triggers.due.lock());
+        self.triggers.wakeup.notify_one();
+    }
+
     /// Has an instance audited some seconds from now, because its role or configuration has changed.
     pub(crate) fn instance_changed(&self, id: &InstanceId) {
         if let Ok(mut due) = self.triggers.due.lock() {
@@ -97,18 +115,19 @@ impl AuditWorker {
     }
 }
 
-fn run(triggers: &Triggers, audit: &Audit, changes: FindingChanges, heartbeat: &Heartbeat) -> ! {
-    let mut open = OpenFindings { by_instance: BTreeMap::new(), changes };
+fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &Heartbeat) -> ! {
+    let mut next_comparison = Instant::now();
     let mut query = NetnsQuery::open().ok();
     let mut periodic = PeriodicAudit::new(Instant::now());
     loop {
         let mut due = triggers.wait(periodic.next_step, heartbeat);
         // ORDER: the requests are taken before the audit reads the kernel, so that each gets an audit that began later.
         let requests = triggers.take_requests();
+        let is_requested =
+            triggers.is_comparison_due.swap(false, Ordering::Relaxed) || !requests.is_empty();
         let interval = Duration::from_secs(triggers.interval_secs.load(Ordering::Relaxed));
         let share = {
             let view = audit.store.view();
-            open.retain(|id| view.entries.contains_key(id));
             if !requests.is_empty() {
                 due.extend(view.entries.keys().cloned());
             }
@@ -120,11 +139,9 @@ fn run(triggers: &Triggers, audit: &Audit, changes: FindingChanges, heartbeat: &
         audit.run(due.iter().cloned(), &mut query, || heartbeat.beat());
         let namespaces = audit.run(share.iter().cloned(), &mut query, || heartbeat.beat());
         audit.store.counters.audits.fetch_add(namespaces as u64, Ordering::Relaxed);
-        for id in due.iter().chain(&share) {
-            // An instance that has changed meanwhile has no current result, and is audited again soon.
-            let Some(entry) = audit.store.entry(id) else { continue };
-            let Some(result) = entry.current_audit() else { continue };
-            open.update(id, &entry, &result.findings);
+        if is_requested || next_comparison <= Instant::now() {
+            open.update();
+            next_comparison = Instant::now() + MIN_COMPARISON_INTERVAL;
         }
         for CompletionCallback(completed) in requests {
             completed();
@@ -156,73 +173,13 @@ impl Triggers {
             heartbeat.beat();
             let now = Instant::now();
             let until = due.next().map_or(next_step, |next| next.min(next_step));
-            if until <= now || self.has_requests() {
+            if until <= now || self.has_requests() || self.is_comparison_due.load(Ordering::Relaxed)
+            {
                 return due.take(now);
             }
             let pause = until.saturating_duration_since(now).min(beat_every());
             let waited = self.wakeup.wait_timeout(due, pause);
             due = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-}
-
-/// The findings that are open, by instance.
-#[derive(Debug)]
-struct OpenFindings {
-    by_instance: BTreeMap<InstanceId, Vec<DatedFinding>>,
-    changes: FindingChanges,
-}
-
-impl OpenFindings {
-    /// Closes the findings of instances that are not followed any more.
-    fn retain(&mut self, is_followed: impl Fn(&InstanceId) -> bool) {
-        let gone: Vec<InstanceId> =
-            self.by_instance.keys().filter(|id| !is_followed(id)).cloned().collect();
-        for id in gone {
-            for finding in self.by_instance.remove(&id).unwrap_or_default() {
-                self.close(&id, finding);
-            }
-        }
-    }
-
-    /// Opens the findings that are new, and closes those that are over. During a failover, kernel, agent and monitor
-    /// change at different moments: a finding that is too young is left for the next audit.
-    fn update(&mut self, id: &InstanceId, entry: &InstanceEntry, findings: &[DatedFinding]) {
-        let known = self.by_instance.remove(id).unwrap_or_default();
-        let mut open: Vec<DatedFinding> = Vec::new();
-        for dated in findings {
-            let is_named = |other: &DatedFinding| other.finding.name == dated.finding.name;
-            if open.iter().any(is_named) {
-                continue;
-            }
-            if let Some(known) = known.iter().find(|known| is_named(known)) {
-                open.push(known.clone());
-            } else if !dated.is_young(entry) {
-                self.open(id, dated.clone());
-                open.push(dated.clone());
-            }
-        }
-        let is_over =
-            |known: &DatedFinding| !open.iter().any(|open| open.finding.name == known.finding.name);
-        for finding in known.into_iter().filter(is_over) {
-            self.close(id, finding);
-        }
-        if !open.is_empty() {
-            self.by_instance.insert(id.clone(), open);
-        }
-    }
-
-    fn open(&self, id: &InstanceId, finding: DatedFinding) {
-        let (name, severity) = (finding.finding.name, finding.finding.severity.as_str());
-        let detail = finding.finding.text.as_str();
-        tracing::warn!(instance = %id, finding = name, severity, detail, "audit finding");
-        let (instance, state) = (id.clone(), FindingState::Open);
-        self.changes.push(FindingChange { instance, finding, state });
-    }
-
-    fn close(&self, id: &InstanceId, finding: DatedFinding) {
-        tracing::info!(instance = %id, finding = finding.finding.name, "audit finding is over");
-        let (instance, state) = (id.clone(), FindingState::Closed);
-        self.changes.push(FindingChange { instance, finding, state });
     }
 }

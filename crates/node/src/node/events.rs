@@ -3,7 +3,6 @@
 //! ORDER: every event of the node takes its sequence number here or in `publish`, on the main loop. So the order of the
 //! numbers is the order in which clients receive the events.
 
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,7 +13,6 @@ use vipwatch_linux::clock;
 
 use super::Node;
 use crate::audit::FindingChange;
-use crate::event::{audit_finding, health_finding};
 use crate::notify::notification::{DeliveryReport, FindingNotification, Notification};
 use crate::transition::{Transition, millis};
 
@@ -41,30 +39,11 @@ impl Node {
         self.publish_recorded("delivery", Some(&report.instance), body);
     }
 
-    /// Publishes the findings that have appeared or gone: those of the audit, and those about the node itself.
+    /// Publishes the findings that have appeared or gone since the last call.
     pub(super) fn publish_findings(&mut self) {
-        for FindingChange { instance, finding, state } in self.finding_changes.take_all() {
-            let item = audit_finding(instance.as_str(), &finding);
-            self.publish_finding(Some(&instance), item, state);
-        }
-    }
-
-    /// Publishes the problems of the node itself that have appeared or gone.
-    pub(super) fn publish_health(&mut self) {
-        let problems = self.store.health_problems();
-        let is_over = |topic: &_| !problems.iter().any(|problem| problem.topic == *topic);
-        let over: Vec<_> =
-            self.open_health.keys().copied().filter(|topic| is_over(topic)).collect();
-        for topic in over {
-            if let Some(item) = self.open_health.remove(&topic) {
-                self.publish_finding(None, item, FindingState::Closed);
-            }
-        }
-        for problem in problems {
-            if let Entry::Vacant(vacant) = self.open_health.entry(problem.topic) {
-                let item = vacant.insert(health_finding(&problem)).clone();
-                self.publish_finding(None, item, FindingState::Open);
-            }
+        for FindingChange { finding, state } in self.finding_changes.take_all() {
+            let instance = finding.id.as_ref().and_then(|id| id.parse().ok());
+            self.publish_finding(instance.as_ref(), finding, state);
         }
     }
 

@@ -15,7 +15,6 @@ impl Node {
         self.check_receiver();
         self.check_socket();
         self.check_history();
-        self.publish_health();
     }
 
     fn copy_counters(&mut self) {

@@ -28,7 +28,7 @@ impl Node {
                 self.store.set_health(HealthTopic::Configuration, Some(error));
             }
         }
-        self.publish_health();
+        self.audit_worker.compare_findings();
         service::notify("READY=1");
     }
 

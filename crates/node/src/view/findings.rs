@@ -1,20 +1,26 @@
 //! Findings: of the audit, of the node itself, of configurations, of the receiver and of deliveries.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_api::{
-    AnswerSource, FailingDelivery, FindingItem, FindingList, FindingSeverity, Schema,
-    SeveritySummary, timestamp_from_millis,
+    AnswerSource, FailingDelivery, FindingEvent, FindingItem, FindingList, FindingSeverity,
+    FindingState, Schema, SeveritySummary, timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
+use vipwatch_history::{FlapCount, Reader};
 use vipwatch_linux::netns_query::NetnsQuery;
 
-use super::{ApiContext, known_timestamp, read_history, silenced_until, targets};
+use super::{ApiContext, known_timestamp, read_history_of, silenced_until, targets};
 use crate::audit::DatedFinding;
 use crate::event::{audit_finding, health_finding};
-use crate::state::{InstanceEntry, PublishedState};
+use crate::receiver::ReceiverHandle;
+use crate::state::{InstanceEntry, PublishedState, StateStore};
 use crate::transition::millis;
 
 /// Maximum number of unknown instances that are listed.
@@ -40,11 +46,14 @@ pub fn findings(context: &ApiContext) -> FindingList {
             "no transition is recorded or delivered: systemctl start vipwatch-node",
         ));
     }
-    items.extend(health(context));
-    items.extend(configuration_problems(&view));
-    items.extend(receiver_findings(context, &view));
+    let sources = FindingSources {
+        store: Arc::clone(&context.store),
+        receiver_handle: context.receiver_handle.clone(),
+        state_dir: context.state_dir.clone(),
+    };
+    items.extend(sources.of_node(&view));
     items.extend(clashes(&view));
-    items.extend(flapping(context));
+    items.extend(sources.flapping());
     let mut too_young = 0;
     for (id, entry) in &view.entries {
         let audit = entry.current_audit();
@@ -52,7 +61,7 @@ pub fn findings(context: &ApiContext) -> FindingList {
             if dated.is_young(entry) {
                 too_young += 1;
             } else {
-                items.push(item(context, id, dated));
+                items.push(audit_finding(id.as_str(), dated));
             }
         }
         items.extend(failed_deliveries(entry));
@@ -69,6 +78,93 @@ pub fn findings(context: &ApiContext) -> FindingList {
         items,
         too_young,
     }
+}
+
+/// Where findings come from, except for the audit's results in the published state.
+#[derive(Debug)]
+pub(crate) struct FindingSources {
+    pub(crate) store: Arc<StateStore>,
+    pub(crate) receiver_handle: ReceiverHandle,
+    /// The directory of the history.
+    pub(crate) state_dir: PathBuf,
+}
+
+impl FindingSources {
+    /// Problems of the node itself, of configuration files and of the receiver.
+    fn of_node(&self, view: &PublishedState) -> Vec<FindingItem> {
+        let problems = self.store.health_problems();
+        let mut items: Vec<FindingItem> = problems.iter().map(health_finding).collect();
+        items.extend(configuration_problems(view));
+        items.extend(receiver_findings(&self.receiver_handle, view));
+        items
+    }
+
+    /// Instances that change their role too often. Reads the history.
+    fn flapping(&self) -> Vec<FindingItem> {
+        let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
+        let read = |reader: Reader| reader.flaps(millis(since));
+        flapping(read_history_of(&self.store, &self.state_dir, read).unwrap_or_default())
+    }
+
+    /// The findings that the last run has published as open. Reads the history.
+    pub(crate) fn open_in_history(&self) -> Vec<FindingItem> {
+        let read = |reader: Reader| reader.last_events_of_findings();
+        let bodies = read_history_of(&self.store, &self.state_dir, read).unwrap_or_default();
+        let events = bodies.iter().filter_map(|body| serde_json::from_str(body).ok());
+        let open = events.filter(|event: &FindingEvent| event.state == FindingState::Open);
+        open.map(|event| event.finding).collect()
+    }
+}
+
+/// The findings of this moment as [`findings`] lists them, computed again and again. The parts that are expensive with
+/// thousands of instances are computed only if they can have changed.
+#[derive(Debug, Default)]
+pub(crate) struct CurrentFindings {
+    clashes: Vec<FindingItem>,
+    /// Identifies the configurations of which the clashes are known.
+    configurations: u64,
+    flapping: Vec<FindingItem>,
+    /// The number of transitions at which the flapping instances were read; `None` before the first time.
+    transitions: Option<u64>,
+}
+
+impl CurrentFindings {
+    /// Finds the instances that flap. Reads the history, if there were transitions.
+    pub(crate) fn update_flapping(&mut self, sources: &FindingSources) {
+        let transitions = Some(sources.store.counters.transitions.load(Ordering::Relaxed));
+        // An instance that flaps stops to do so without a transition.
+        if self.transitions != transitions || !self.flapping.is_empty() {
+            self.transitions = transitions;
+            self.flapping = sources.flapping();
+        }
+    }
+
+    /// All findings except those of the audit.
+    pub(crate) fn without_audit(
+        &mut self,
+        sources: &FindingSources,
+        view: &PublishedState,
+    ) -> Vec<FindingItem> {
+        let configurations = fingerprint(view);
+        if self.configurations != configurations {
+            self.configurations = configurations;
+            self.clashes = clashes(view);
+        }
+        let mut items = sources.of_node(view);
+        items.extend(self.clashes.iter().chain(&self.flapping).cloned());
+        items.extend(view.entries.values().flat_map(|entry| failed_deliveries(entry)));
+        items
+    }
+}
+
+/// A number that differs if the configuration of an instance differs: an instance keeps its `Arc` until it is
+/// configured anew.
+fn fingerprint(view: &PublishedState) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for entry in view.entries.values() {
+        hasher.write_usize(Arc::as_ptr(&entry.instance).addr());
+    }
+    hasher.finish()
 }
 
 /// One finding of the audit.
@@ -136,8 +232,8 @@ fn failed_deliveries(entry: &InstanceEntry) -> impl Iterator<Item = FindingItem>
 }
 
 /// Problems of the receiver, reports about unknown instances, and failed deliveries of reports.
-fn receiver_findings(context: &ApiContext, view: &PublishedState) -> Vec<FindingItem> {
-    let Some(status) = context.receiver_handle.status() else { return Vec::new() };
+fn receiver_findings(receiver_handle: &ReceiverHandle, view: &PublishedState) -> Vec<FindingItem> {
+    let Some(status) = receiver_handle.status() else { return Vec::new() };
     let Ok(reports) = status.view.lock().map(|reports| reports.clone()) else { return Vec::new() };
     let mut items = Vec::new();
     for (name, text) in &reports.problems {
@@ -160,7 +256,7 @@ fn receiver_findings(context: &ApiContext, view: &PublishedState) -> Vec<Finding
             "the router was deleted but its monitor still runs, or its keepalived.conf is not found",
         )
     }));
-    for target in targets::of_receiver(context) {
+    for target in targets::of_receiver(receiver_handle) {
         let Some(FailingDelivery { id, error }) = target.failing.first() else { continue };
         let others = match target.failing.len() {
             1 => String::new(),
@@ -209,9 +305,7 @@ fn clashes(view: &PublishedState) -> Vec<FindingItem> {
     items
 }
 
-fn flapping(context: &ApiContext) -> Vec<FindingItem> {
-    let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
-    let flaps = read_history(context, |reader| reader.flaps(millis(since))).unwrap_or_default();
+fn flapping(flaps: Vec<FlapCount>) -> Vec<FindingItem> {
     let often = flaps.into_iter().filter(|flaps| {
         usize::try_from(flaps.transitions).is_ok_and(|count| count >= MIN_TRANSITIONS)
     });

@@ -30,7 +30,7 @@ pub fn reports(context: &ApiContext) -> Result<ReportList, Problem> {
         node: context.node.to_string(),
         since: timestamp(status.since),
         items: view.instances.iter().map(|(id, report)| report_item(id, report)).collect(),
-        targets: targets::of_receiver(context),
+        targets: targets::of_receiver(&context.receiver_handle),
         accepted: view.accepted,
         coalesced: view.coalesced,
         rejected: view

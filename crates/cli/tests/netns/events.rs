@@ -5,11 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use vipwatch_api::{
-    DroppedEvent, Event, NodeStatus, RemovedEvent, ResetEvent, ResetReason, TransitionEvent,
+    DroppedEvent, Event, FindingEvent, NodeStatus, RemovedEvent, ResetEvent, ResetReason,
+    TransitionEvent,
 };
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
-use crate::curl::{EventCurl, StreamEvent, get};
+use crate::curl::{EventCurl, StreamEvent, curl, get};
 use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf, write};
 
 fn is_transition_to(event: &StreamEvent, role: &str) -> bool {
@@ -193,4 +194,42 @@ fn change_all(netns: &TestNetns, count: usize, is_add: bool) {
     let text: String = lines.collect();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());
+}
+
+/// The states and the names of the findings in the stream, for example `open vrid-clash`.
+fn findings(stream: &EventCurl) -> Vec<String> {
+    let events = stream.events().into_iter().filter(|event| event.name == "finding");
+    let text = |event: StreamEvent| {
+        let event: FindingEvent = serde_json::from_str(&event.data).unwrap();
+        let state = serde_json::to_value(event.state).unwrap();
+        format!("{} {}", state.as_str().unwrap(), event.finding.name)
+    };
+    events.map(text).collect()
+}
+
+#[test]
+fn a_finding_about_configurations_is_closed_by_the_next_run_and_not_opened_again() {
+    let lab = Lab::new();
+    let clash = ["VI_1", "VI_2"].map(|id| instance_conf(id, "eth0", &["192.0.2.9/24"]));
+    let (_netns, fixture) = fixture_with(&lab, &clash);
+    let node = fixture.start();
+    let status: NodeStatus = get(&fixture, "/v1/status");
+    let after = format!("?after={}-0", status.epoch);
+    let stream = EventCurl::open(&fixture, &lab.path().join("first"), &[], &after);
+    let opened = "open address-configured-twice".to_owned();
+    wait_for("the finding", || findings(&stream).contains(&opened).then_some(()));
+    drop(stream);
+    assert!(node.stop().success());
+    // A restart with the same configuration keeps the finding open, and says nothing.
+    let node = fixture.start();
+    // The findings are compared before an audit is answered.
+    assert_eq!(curl(&fixture, &["-X", "POST"], "/v1/audit").status, 200);
+    assert!(node.stop().success());
+    write(&fixture.keepalived_conf(), &vi_1_conf());
+    let _node = fixture.start();
+    let stream = EventCurl::open(&fixture, &lab.path().join("last"), &[], &after);
+    let closed = "closed address-configured-twice".to_owned();
+    wait_for("the end of the finding", || findings(&stream).contains(&closed).then_some(()));
+    let count = findings(&stream).iter().filter(|text| **text == opened).count();
+    assert_eq!(count, 1, "{:?}", findings(&stream));
 }

@@ -4,6 +4,7 @@ pub(crate) mod announce;
 mod attempt;
 mod backlog;
 pub(crate) mod hook;
+mod inline_views;
 pub(crate) mod instance_outlets;
 mod ipv6;
 pub(crate) mod notification;

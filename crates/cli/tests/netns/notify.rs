@@ -4,7 +4,7 @@ use serde_json::Value;
 use vipwatch_testkit::agent::SocketRemains;
 use vipwatch_testkit::keepalived::BridgeSwitch;
 use vipwatch_testkit::{
-    Behaviour, FakeAgent, Lab, NodeFixture, Routers, TestNetns, Wire, stays, wait_for,
+    Behaviour, FakeAgent, Lab, NodeFixture, Routers, TestNetns, Wire, run, stays, wait_for,
 };
 
 use crate::support::{
@@ -200,4 +200,40 @@ fn addresses_are_announced_when_their_instance_becomes_primary() {
     router.delete();
     wait_for("the fault role", || (role(&fixture, "VI_1") == "fault").then_some(()));
     stays(std::time::Duration::from_millis(50), &name, || role(&fixture, "VI_1") == "fault");
+}
+
+#[test]
+fn a_completed_announcement_is_not_repeated_after_a_restart() {
+    let lab = Lab::new();
+    let (router, peer): (TestNetns, TestNetns) = (lab.netns("r"), lab.netns("p"));
+    let switch = BridgeSwitch::new(&lab);
+    switch.plug(&router, "eth0", "port-r");
+    switch.plug(&peer, "eth0", "port-p");
+    let fixture: NodeFixture = node_fixture(&lab);
+    write(&fixture.keepalived_conf(), &format!("net_namespace {}\n{}", router.name(), vi_1_conf()));
+    fixture.configure("[[notify]]\nannounce = { count = 1, second_burst = \"0s\" }\n");
+    let node = fixture.start();
+    let wire = Wire::tap(&peer, "eth0");
+    router.ip(ADD_VIP);
+    wire.wait_for("192.0.2.9", 2);
+    // Before all rounds were sent, a restart repeats the announcement.
+    assert!(node.stop().success());
+    let before = wire.frames().len();
+    let node = fixture.start();
+    wait_for("the announcement", || (wire.frames().len() >= before + 2).then_some(()));
+    wait_for("the completed announcement", || {
+        let mut sqlite = std::process::Command::new("sqlite3");
+        let query = "SELECT outcome FROM delivery WHERE target = 'announce' AND instance = 'VI_1'";
+        let outcome = run(sqlite.arg(fixture.state_dir().join("history.sqlite")).arg(query));
+        (outcome.trim() == "delivered").then_some(())
+    });
+    assert!(node.stop().success());
+    let before = wire.frames().len();
+    let _node = fixture.start();
+    wait_for("the primary role", || (role(&fixture, "VI_1") == "primary").then_some(()));
+    stays(std::time::Duration::from_secs(1), "no frame", || wire.frames().len() == before);
+    router.ip(REMOVE_VIP);
+    wait_for("the backup role", || (role(&fixture, "VI_1") == "backup").then_some(()));
+    router.ip(ADD_VIP);
+    wait_for("the announcement", || (wire.frames().len() >= before + 2).then_some(()));
 }

@@ -82,11 +82,7 @@ fn a_pending_change_is_delivered_after_a_kill_and_not_repeated_after_a_stop() {
     wait_for("the delivery after the restart", || {
         (server.accepted().last()?.ends_with("primary")).then_some(())
     });
-    // The restart delivers the change to all targets of the rule: the hook may run again.
-    wait_for("the latency of the webhook", || {
-        let latencies = &query_json(&fixture, &["status"])["instances"][0]["latencies"];
-        latencies["webhook"].as_i64()
-    });
+    // A stop waits for the running delivery, and records its outcome.
     assert!(node.stop().success());
     let (delivered, hook_runs) = (server.accepted().len(), read(&hook_output));
     let node = fixture.start();

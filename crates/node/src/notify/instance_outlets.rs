@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use vipwatch_api::TargetKind;
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::{EventKind, InstanceId, Moment, Role};
 use vipwatch_history::{DeliverySource, DeliveryStore, Latencies, Stage};
@@ -116,6 +117,7 @@ impl InstanceOutlets {
             self.announcer = Some(handle);
         }
         self.notifier.configure(DeliverySource::Node, &TargetSettings::of_rules(&rules));
+        self.notifier.inline().set_configured(&inline_kinds(&rules));
         self.rules = rules;
         Ok(())
     }
@@ -156,6 +158,7 @@ impl InstanceOutlets {
         self.open.retain(|id| outlets.contains_key(id));
         for (id, gone) in before {
             self.remove_outlets(&id, &gone, &InstanceTargets::default());
+            self.notifier.inline().forget(&id);
         }
         changed
     }
@@ -277,7 +280,10 @@ impl InstanceOutlets {
         outlets.last = Some(Arc::clone(transition));
         if let Some(file) = &mut outlets.file {
             let written = file.set(transition.to.as_str(), clock::now());
-            if let Some(report) = file_report(written, transition) {
+            let report = file_report(written, transition);
+            let counted = report.is_none().then(|| file_written(transition));
+            report.iter().chain(&counted).for_each(|report| self.notifier.inline().count(report));
+            if let Some(report) = report {
                 result.reports.push(report);
             } else if let Some(from) = transition.measured_from() {
                 result.latencies.set(Stage::File, micros(from, clock::now()));
@@ -389,6 +395,9 @@ impl InstanceOutlets {
         for id in settled {
             self.open.remove(&id);
         }
+        for report in &reports {
+            self.notifier.inline().count(report);
+        }
         (reports, known)
     }
 
@@ -397,4 +406,15 @@ impl InstanceOutlets {
     pub(crate) fn close(&self, limit: Duration) -> usize {
         self.notifier.close(DeliverySource::Node, limit)
     }
+}
+
+/// The kinds of outlets without a queue that the rules name.
+fn inline_kinds(rules: &[Rule]) -> Vec<TargetKind> {
+    let has = |is_named: fn(&Rule) -> bool| rules.iter().any(is_named);
+    let kinds = [
+        (TargetKind::StateFile, has(|rule| rule.state_file.is_some())),
+        (TargetKind::Announce, has(|rule| rule.announce.is_some())),
+        (TargetKind::Agent, has(|rule| rule.agent.is_some())),
+    ];
+    kinds.into_iter().filter(|(_, is_named)| *is_named).map(|(kind, _)| kind).collect()
 }

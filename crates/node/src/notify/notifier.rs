@@ -25,6 +25,7 @@ use vipwatch_history::{
 use vipwatch_linux::clock;
 
 use super::ANNOUNCE;
+use super::inline_views::InlineViews;
 use super::notification::{Notification, Subject};
 use super::target::TargetSettings;
 use super::target_queue::{QueueContext, StoredSubject, TargetQueue};
@@ -50,6 +51,8 @@ pub struct Notifier(Arc<SharedNotifier>);
 
 struct SharedNotifier {
     table: RwLock<TargetTable>,
+    /// Counters of the outlets without a queue.
+    inline: InlineViews,
     context: Arc<QueueContext>,
 }
 
@@ -81,7 +84,11 @@ impl Notifier {
             let stored = StoredSubject { concluded, missed: row.missed };
             subjects.insert(Subject::Instance(id), stored);
         }
-        let shared = SharedNotifier { table: RwLock::new(table), context: Arc::new(context) };
+        let shared = SharedNotifier {
+            table: RwLock::new(table),
+            inline: InlineViews::default(),
+            context: Arc::new(context),
+        };
         Self(Arc::new(shared))
     }
 
@@ -272,10 +279,17 @@ impl Notifier {
         StoredTargets { every, all }
     }
 
-    /// The deliveries to each target, by source and name.
+    /// The deliveries to each target: first those without a queue, then the others by source and name.
     pub fn views(&self) -> Vec<TargetItem> {
         let queues: Vec<_> = self.table().queues.values().cloned().collect();
-        queues.iter().map(|queue| queue.view()).collect()
+        let mut views = self.0.inline.views();
+        views.extend(queues.iter().map(|queue| queue.view()));
+        views
+    }
+
+    /// The counters of the outlets without a queue.
+    pub(super) fn inline(&self) -> &InlineViews {
+        &self.0.inline
     }
 
     /// Ends the deliveries of one source: waits at most `limit` for those that run. Returns the number of notifications

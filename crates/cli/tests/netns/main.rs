@@ -24,6 +24,7 @@ mod notify;
 mod queries;
 mod receiver;
 mod receiver_process;
+mod removals;
 mod report_deliveries;
 mod scale;
 mod schemathesis;

@@ -1,0 +1,97 @@
+//! Instances of the last run that the node does not find when it starts.
+
+use vipwatch_testkit::{Lab, NodeFixture, run, wait_for};
+
+use crate::support::{
+    ADD_VIP, fixture_with, instance_conf, read, vi_1_conf, wait_for_content, wait_for_role, write,
+    write_hook,
+};
+
+fn sql(fixture: &NodeFixture, statements: &str) -> String {
+    let mut sqlite = std::process::Command::new("sqlite3");
+    run(sqlite.arg(fixture.state_dir().join("history.sqlite")).arg(statements)).trim().to_owned()
+}
+
+fn db_conf() -> String {
+    instance_conf("DB", "eth0", &["192.0.2.2/24"])
+}
+
+#[test]
+fn the_backlog_of_an_instance_is_delivered_before_its_removal() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf(), db_conf()]);
+    let (output, open) = (lab.path().join("output"), lab.path().join("open"));
+    let text = format!(
+        "test -e {} && test $VIPWATCH_ID = VI_1 && echo ${{VIPWATCH_TO:-removed}} >> {}",
+        open.display(),
+        output.display()
+    );
+    let hook = write_hook(&lab.path().join("hook"), &text);
+    fixture.configure(&format!(
+        "[[notify]]\ninstances = [\"VI_1\"]\nhook = {{ program = \"{}\", retries = 1000 }}\n",
+        hook.display()
+    ));
+    let node = fixture.start();
+    wait_for_role(&fixture, "VI_1", "backup");
+    netns.ip(ADD_VIP);
+    wait_for_role(&fixture, "VI_1", "primary");
+    assert!(node.stop().success());
+    write(&fixture.keepalived_conf(), &format!("net_namespace {}\n{}", netns.name(), db_conf()));
+    write(&open, "");
+    let _node = fixture.start();
+    wait_for_content(&output, "backup\nprimary\nremoved");
+}
+
+#[test]
+fn a_file_that_is_missing_when_the_node_starts_removes_no_instance() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf(), db_conf()]);
+    let node = fixture.start();
+    wait_for_role(&fixture, "VI_1", "backup");
+    wait_for_role(&fixture, "DB", "backup");
+    assert!(node.stop().success());
+    let conf = fixture.keepalived_conf();
+    std::fs::remove_file(&conf).unwrap();
+    let _node = fixture.start();
+    write(&conf, &format!("net_namespace {}\n{}", netns.name(), vi_1_conf()));
+    let removed = "SELECT group_concat(instance) FROM transition WHERE to_role = 'removed'";
+    wait_for("the removal of DB", || (!sql(&fixture, removed).is_empty()).then_some(()));
+    assert_eq!(sql(&fixture, removed), "DB");
+    let count = "SELECT count(*) FROM transition WHERE instance = 'VI_1'";
+    assert_eq!(sql(&fixture, count), "1", "the role of VI_1 has not changed");
+    wait_for_role(&fixture, "VI_1", "backup");
+}
+
+/// Gives the history the tables of format 4, with the role of an instance that was deleted long ago.
+const TO_FORMAT_4: &str = "
+    INSERT INTO role (instance, role, since, seq) VALUES ('GHOST', 'backup', 1, 1);
+    DROP TRIGGER transition_deleted; DROP TABLE event; DROP TABLE epoch; DROP TABLE silence;
+    DROP TABLE delivery; DROP TABLE unrecorded;
+    ALTER TABLE run DROP COLUMN after_seq;
+    ALTER TABLE role ADD COLUMN hook_us INTEGER; ALTER TABLE role ADD COLUMN webhook_us INTEGER;
+    UPDATE role SET hook_us = 1, webhook_us = 1;
+    PRAGMA user_version = 4;";
+
+#[test]
+fn an_upgrade_reports_no_removal_of_instances_that_were_deleted_before() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let output = lab.path().join("output");
+    let text = format!("echo $VIPWATCH_ID $VIPWATCH_TO >> {}", output.display());
+    let hook = write_hook(&lab.path().join("hook"), &text);
+    fixture.configure(&format!("[[notify]]\nhook = {{ program = \"{}\" }}\n", hook.display()));
+    let node = fixture.start();
+    wait_for_content(&output, "VI_1 backup");
+    assert!(node.stop().success());
+    sql(&fixture, TO_FORMAT_4);
+    let node = fixture.start();
+    let ghosts = "SELECT (SELECT count(*) FROM role WHERE instance = 'GHOST') + \
+                  (SELECT count(*) FROM delivery WHERE instance = 'GHOST')";
+    wait_for("the role to be deleted", || (sql(&fixture, ghosts) == "0").then_some(()));
+    assert!(node.stop().success());
+    let _node = fixture.start();
+    netns.ip(ADD_VIP);
+    wait_for_content(&output, "VI_1 backup\nVI_1 primary");
+    let removed = "SELECT count(*) FROM transition WHERE to_role = 'removed'";
+    assert_eq!((sql(&fixture, removed).as_str(), read(&output).lines().count()), ("0", 2));
+}

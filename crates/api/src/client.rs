@@ -20,8 +20,8 @@ pub use self::history::HistoryStream;
 use crate::filter::escape;
 use crate::{
     ConfigDocument, EventFilter, FindingList, HealthDocument, HistoryFilter, InstanceDetail,
-    InstanceFilter, InstanceList, NodeStatus, Problem, ReportList, SilenceItem, SilenceList,
-    SilenceRequest, TargetList, VersionDocument,
+    InstanceFilter, InstanceList, NodeStatus, ProblemDocument, ReportList, SilenceItem,
+    SilenceList, SilenceRequest, TargetList, VersionDocument,
 };
 
 /// The default time within which a connection must be accepted, its answer must begin, and each part of a document
@@ -50,7 +50,7 @@ pub enum ClientError {
     },
     /// The server answered with an error.
     #[error("{}", .0.detail)]
-    Problem(Box<Problem>),
+    Problem(Box<ProblemDocument>),
     /// The connection failed.
     #[error("the connection to {} failed", path.display())]
     Io {

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{FindingItem, LatencyMap, Schema, VirtualAddress};
+use crate::{AddressItem, FindingItem, LatencyMap, Schema};
 
 /// The id of an event: `EPOCH-SEQ`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct TransitionEvent {
     /// Details of the role after; null if there are none.
     pub reason: Option<String>,
     /// The addresses that decide the role.
-    pub addresses: Vec<VirtualAddress>,
+    pub addresses: Vec<AddressItem>,
     /// The latencies of the stages that have delivered already.
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, i64>))]
     pub latencies: LatencyMap,
@@ -228,7 +228,7 @@ pub struct DroppedEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum Event {
+pub enum NodeEvent {
     /// `transition`
     Transition(Box<TransitionEvent>),
     /// `removed`
@@ -243,7 +243,7 @@ pub enum Event {
     Dropped(DroppedEvent),
 }
 
-impl Event {
+impl NodeEvent {
     /// The name in the `event:` field of the stream.
     pub fn name(&self) -> &'static str {
         match self {
@@ -309,10 +309,10 @@ mod tests {
 
     #[test]
     fn an_event_is_read_back_by_its_name() {
-        let event = Event::Dropped(DroppedEvent { schema: Schema::Dropped, count: 3 });
+        let event = NodeEvent::Dropped(DroppedEvent { schema: Schema::Dropped, count: 3 });
         let data = serde_json::to_string(&event).unwrap();
         assert_eq!(data, r#"{"schema":"vipwatch.dropped/1","count":3}"#);
-        assert_eq!(Event::from_data(event.name(), &data).unwrap().unwrap(), event);
-        assert!(Event::from_data("later", &data).is_none());
+        assert_eq!(NodeEvent::from_data(event.name(), &data).unwrap().unwrap(), event);
+        assert!(NodeEvent::from_data("later", &data).is_none());
     }
 }

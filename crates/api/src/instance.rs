@@ -95,7 +95,7 @@ pub struct InstanceItem {
     /// The line of the instance in that file.
     pub line: u64,
     /// All addresses of the instance, floating ones too.
-    pub addresses: Vec<VirtualAddress>,
+    pub addresses: Vec<AddressItem>,
     /// The stages for which targets are configured.
     pub stages: Vec<String>,
     /// The latencies of its last transition.
@@ -115,7 +115,7 @@ pub struct InstanceItem {
 /// A virtual address of an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct VirtualAddress {
+pub struct AddressItem {
     /// The address with its prefix length.
     pub cidr: String,
     /// The link on which keepalived configures it.

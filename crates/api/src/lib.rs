@@ -29,20 +29,20 @@ pub use jiff::Timestamp;
 
 pub use self::config_check::{ConfigCheckDocument, ConfigErrorItem};
 pub use self::event::{
-    DeliveryEvent, DroppedEvent, Event, EventId, FindingEvent, FindingState, InvalidEventId,
+    DeliveryEvent, DroppedEvent, EventId, FindingEvent, FindingState, InvalidEventId, NodeEvent,
     RemovedEvent, ResetEvent, ResetReason, TransitionEvent,
 };
 pub use self::filter::{EventFilter, HistoryFilter, InstanceFilter, escape};
 pub use self::finding::{FindingItem, FindingList, FindingSeverity};
 pub use self::history::{GapItem, GapReason, HistoryDocument, TimelineItem, TransitionItem};
 pub use self::instance::{
-    AgentItem, AnswerSource, ConfigProblemItem, FailureItem, InstanceDetail, InstanceItem,
-    InstanceList, InstanceRole, LatencyMap, VirtualAddress,
+    AddressItem, AgentItem, AnswerSource, ConfigProblemItem, FailureItem, InstanceDetail,
+    InstanceItem, InstanceList, InstanceRole, LatencyMap,
 };
 pub use self::notification::{
     BatchDocument, NotificationBody, NotificationDocument, ReportDocument, StatesDocument,
 };
-pub use self::problem::{ErrorCode, Problem};
+pub use self::problem::{ErrorCode, ProblemDocument};
 pub use self::receiver::{ReceiverProblem, ReportItem, ReportList};
 pub use self::schema::Schema;
 pub use self::silence::{SilenceItem, SilenceList, SilenceRequest};

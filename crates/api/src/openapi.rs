@@ -10,8 +10,8 @@ use utoipa::openapi::{ObjectBuilder, OpenApi, RefOr, Schema};
 
 use crate::{
     ConfigDocument, FindingList, HealthDocument, HistoryDocument, InstanceDetail, InstanceList,
-    InstanceRole, NodeStatus, Problem, ReportList, SilenceItem, SilenceList, SilenceRequest,
-    TargetList, VersionDocument,
+    InstanceRole, NodeStatus, ProblemDocument, ReportList, SilenceItem, SilenceList,
+    SilenceRequest, TargetList, VersionDocument,
 };
 
 /// The document.
@@ -56,7 +56,7 @@ pub(crate) fn words(description: &str, values: &[&str]) -> RefOr<Schema> {
         healthz,
         readyz
     ),
-    components(schemas(crate::Event))
+    components(schemas(crate::NodeEvent))
 )]
 struct ApiDocument;
 
@@ -72,25 +72,25 @@ macro_rules! describe {
 enum CommonErrors {
     /// A parameter, a header or the body is not valid.
     #[response(status = 400, content_type = "application/problem+json")]
-    Invalid(Problem),
+    Invalid(ProblemDocument),
     /// The user of the client may not use the socket.
     #[response(status = 403, content_type = "application/problem+json")]
-    NotPermitted(Problem),
+    NotPermitted(ProblemDocument),
     /// Nothing in `Accept` fits.
     #[response(status = 406, content_type = "application/problem+json")]
-    NotAcceptable(Problem),
+    NotAcceptable(ProblemDocument),
     /// The client took too long to send the request.
     #[response(status = 408, content_type = "application/problem+json")]
-    Timeout(Problem),
+    Timeout(ProblemDocument),
     /// The request is too large.
     #[response(status = 413, content_type = "application/problem+json")]
-    TooLarge(Problem),
+    TooLarge(ProblemDocument),
     /// A handler of the server failed.
     #[response(status = 500, content_type = "application/problem+json")]
-    Internal(Problem),
+    Internal(ProblemDocument),
     /// Too many connections, a node that is not ready, or a history that cannot be read.
     #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(Problem),
+    Unavailable(ProblemDocument),
 }
 
 describe! {
@@ -111,7 +111,7 @@ describe! {
         ),
         responses(CommonErrors,
             (status = 200, body = InstanceList),
-            (status = 404, body = Problem, content_type = "application/problem+json", description = "no instance has such an id or address")))]
+            (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "no instance has such an id or address")))]
     fn instances
 }
 
@@ -121,8 +121,8 @@ describe! {
         params(("id" = String, Path, description = "an id, the beginning of one id, or an address")),
         responses(CommonErrors,
             (status = 200, body = InstanceDetail),
-            (status = 404, body = Problem, content_type = "application/problem+json", description = "no instance has such an id or address"),
-            (status = 409, body = Problem, content_type = "application/problem+json", description = "the text matches several instances")))]
+            (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "no instance has such an id or address"),
+            (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "the text matches several instances")))]
     fn instance
 }
 
@@ -138,7 +138,7 @@ describe! {
         ),
         responses(CommonErrors,
             (status = 200, body = HistoryDocument),
-            (status = 404, body = Problem, content_type = "application/problem+json", description = "there is no history")))]
+            (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "there is no history")))]
     fn history
 }
 
@@ -154,7 +154,7 @@ describe! {
         params(
             ("id" = Option<Vec<String>>, Query, description = "an id, the beginning of ids, or an address"),
             ("after" = Option<String>, Query, description = "continue after this event id"),
-            ("Last-Event-ID" = Option<String>, Header, description = "continue after this event id; it has precedence over `after`"),
+            ("Last-NodeEvent-ID" = Option<String>, Header, description = "continue after this event id; it has precedence over `after`"),
         ),
         responses(CommonErrors, (status = 200, body = String, content_type = "text/event-stream")))]
     fn events
@@ -171,7 +171,7 @@ describe! {
     #[utoipa::path(get, path = "/v1/reports",
         responses(CommonErrors,
             (status = 200, body = ReportList),
-            (status = 404, body = Problem, content_type = "application/problem+json", description = "this process runs no receiver")))]
+            (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "this process runs no receiver")))]
     fn reports
 }
 
@@ -186,7 +186,7 @@ describe! {
     #[utoipa::path(post, path = "/v1/audit",
         responses(CommonErrors,
             (status = 200, body = FindingList),
-            (status = 504, body = Problem, content_type = "application/problem+json", description = "the audit did not end in time")))]
+            (status = 504, body = ProblemDocument, content_type = "application/problem+json", description = "the audit did not end in time")))]
     fn audit
 }
 
@@ -207,9 +207,9 @@ describe! {
     #[utoipa::path(post, path = "/v1/silences", request_body = SilenceRequest,
         responses(CommonErrors,
             (status = 201, body = SilenceItem),
-            (status = 404, body = Problem, content_type = "application/problem+json", description = "no instance has such an id"),
-            (status = 409, body = Problem, content_type = "application/problem+json", description = "the text matches several instances"),
-            (status = 415, body = Problem, content_type = "application/problem+json", description = "the body is not JSON")))]
+            (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "no instance has such an id"),
+            (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "the text matches several instances"),
+            (status = 415, body = ProblemDocument, content_type = "application/problem+json", description = "the body is not JSON")))]
     fn create_silence
 }
 
@@ -219,7 +219,7 @@ describe! {
         params(("number" = i64, Path, description = "the number of the silence")),
         responses(CommonErrors,
             (status = 200, body = SilenceItem),
-            (status = 404, body = Problem, content_type = "application/problem+json", description = "no silence has this number")))]
+            (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "no silence has this number")))]
     fn end_silence
 }
 

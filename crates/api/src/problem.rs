@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// An error as the server sends it, with the content type `application/problem+json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Problem {
+pub struct ProblemDocument {
     /// `urn:vipwatch:problem:CODE`, the identifier of the kind of error.
     #[serde(rename = "type")]
     pub kind: String,
@@ -22,7 +22,7 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-impl Problem {
+impl ProblemDocument {
     /// A problem document with the status and the title of `code`.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
@@ -131,12 +131,13 @@ mod tests {
 
     #[test]
     fn a_problem_names_its_code_and_a_later_code_is_still_readable() {
-        let problem = Problem::new(ErrorCode::UnknownInstance, "there is no instance \"x\"");
+        let problem =
+            ProblemDocument::new(ErrorCode::UnknownInstance, "there is no instance \"x\"");
         let json = serde_json::to_value(&problem).unwrap();
         assert_eq!(json["type"], "urn:vipwatch:problem:unknown-instance");
         assert_eq!((&json["status"], &json["code"]), (&404.into(), &"unknown-instance".into()));
         let later = r#"{"type":"t","title":"t","status":418,"code":"teapot","detail":"d"}"#;
-        let later: Problem = serde_json::from_str(later).unwrap();
+        let later: ProblemDocument = serde_json::from_str(later).unwrap();
         assert_eq!((later.code, later.status), (ErrorCode::Other, 418));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::process::ExitCode;
 
 use vipwatch_api::client::ClientError;
-use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_core::{ErrorChain, escape_untrusted};
 
 use crate::args::OutputOptions;
@@ -110,8 +110,8 @@ impl From<ClientError> for CommandError {
     }
 }
 
-impl From<&Problem> for CommandError {
-    fn from(problem: &Problem) -> Self {
+impl From<&ProblemDocument> for CommandError {
+    fn from(problem: &ProblemDocument) -> Self {
         let failure = Self::new(exit_status(problem.code), &problem.detail);
         match problem.hint.as_deref().or(hint(problem.code)) {
             Some(hint) => failure.hint(hint),
@@ -222,9 +222,10 @@ mod tests {
             ErrorCode::AuditTimeout,
             ErrorCode::Other,
         ];
-        let problems = codes.map(|code| CommandError::from(&Problem::new(code, code.word())));
+        let problems =
+            codes.map(|code| CommandError::from(&ProblemDocument::new(code, code.word())));
         insta::assert_snapshot!(printed(problems));
-        let own = Problem::new(ErrorCode::Internal, "text").with_hint("the server's hint");
+        let own = ProblemDocument::new(ErrorCode::Internal, "text").with_hint("the server's hint");
         assert_eq!(CommandError::from(&own).hint.as_deref(), Some("the server's hint"));
     }
 }

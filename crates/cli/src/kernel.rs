@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use vipwatch_api::{
     FindingList, HistoryDocument, HistoryFilter, InstanceDetail, InstanceFilter, InstanceList,
-    NodeStatus, Problem, Schema, TimelineItem,
+    NodeStatus, ProblemDocument, Schema, TimelineItem,
 };
 use vipwatch_node::view::{self, ApiContext, HistoryPages};
 use vipwatch_node::{Config, direct};
@@ -32,12 +32,15 @@ impl KernelSource {
     }
 
     /// As `GET /v1/instances`.
-    pub(crate) fn instances(&self, filter: &InstanceFilter) -> Result<InstanceList, Problem> {
+    pub(crate) fn instances(
+        &self,
+        filter: &InstanceFilter,
+    ) -> Result<InstanceList, ProblemDocument> {
         view::instances(self.context(), filter)
     }
 
     /// As `GET /v1/instances/{id}`.
-    pub(crate) fn instance(&self, id: &str) -> Result<InstanceDetail, Problem> {
+    pub(crate) fn instance(&self, id: &str) -> Result<InstanceDetail, ProblemDocument> {
         view::instance(self.context(), id)
     }
 
@@ -57,7 +60,7 @@ impl KernelSource {
         &self,
         filter: &HistoryFilter,
         take: &mut dyn FnMut(TimelineItem),
-    ) -> Result<HistoryDocument, Problem> {
+    ) -> Result<HistoryDocument, ProblemDocument> {
         let mut filter = filter.clone();
         let address = filter.id.as_ref().filter(|id| id.parse::<std::net::IpAddr>().is_ok());
         if let Some(address) = address {

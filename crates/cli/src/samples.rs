@@ -1,12 +1,11 @@
 //! Documents of the API with fixed values, for tests of the output.
 
 use vipwatch_api::{
-    AgentItem, AnswerSource, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem,
-    FindingList, FindingSeverity, GapItem, GapReason, HistoryDocument, InstanceDetail,
+    AddressItem, AgentItem, AnswerSource, ConfigProblemItem, FailingDelivery, FailureItem,
+    FindingItem, FindingList, FindingSeverity, GapItem, GapReason, HistoryDocument, InstanceDetail,
     InstanceItem, InstanceRole, LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem,
     ReportList, RoleSummary, Schema, SeveritySummary, SilenceItem, SilenceList, TargetItem,
     TargetKind, TargetList, TimelineItem, Timestamp, TransitionItem, VersionDocument,
-    VirtualAddress,
 };
 
 /// A time of the afternoon on the day of the samples.
@@ -18,17 +17,13 @@ fn node() -> String {
     "node-1".to_owned()
 }
 
-fn address(cidr: &str, held: Option<bool>, floating: bool) -> VirtualAddress {
+fn address(cidr: &str, held: Option<bool>, floating: bool) -> AddressItem {
     let link = "eth0".to_owned();
-    VirtualAddress { cidr: cidr.to_owned(), link, held, state: None, floating }
+    AddressItem { cidr: cidr.to_owned(), link, held, state: None, floating }
 }
 
 /// An instance with this role and these addresses.
-pub(crate) fn instance(
-    id: &str,
-    role: InstanceRole,
-    addresses: Vec<VirtualAddress>,
-) -> InstanceItem {
+pub(crate) fn instance(id: &str, role: InstanceRole, addresses: Vec<AddressItem>) -> InstanceItem {
     InstanceItem {
         id: id.to_owned(),
         name: id.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use vipwatch_api::Problem;
+use vipwatch_api::ProblemDocument;
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_node::Config;
@@ -19,7 +19,7 @@ const NETNS_DIRECTORY: &str = "/run/netns";
 pub(crate) fn query<T>(
     options: &QueryOptions,
     from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
-    from_kernel: impl FnOnce(&KernelSource) -> Result<T, Problem>,
+    from_kernel: impl FnOnce(&KernelSource) -> Result<T, ProblemDocument>,
 ) -> Result<T, CommandError> {
     let source = |_: &Config| format!("answered from the kernel; {}", namespace_text());
     query_or(options, source, from_node, from_kernel)
@@ -29,7 +29,7 @@ pub(crate) fn query<T>(
 pub(crate) fn query_history<T>(
     options: &QueryOptions,
     from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
-    from_file: impl FnOnce(&KernelSource) -> Result<T, Problem>,
+    from_file: impl FnOnce(&KernelSource) -> Result<T, ProblemDocument>,
 ) -> Result<T, CommandError> {
     let source =
         |config: &Config| format!("answered from the history in {}", config.state_dir.display());
@@ -41,7 +41,7 @@ fn query_or<T>(
     options: &QueryOptions,
     source_text: impl Fn(&Config) -> String,
     from_node: impl FnOnce(&Client) -> Result<T, ClientError>,
-    from_source: impl FnOnce(&KernelSource) -> Result<T, Problem>,
+    from_source: impl FnOnce(&KernelSource) -> Result<T, ProblemDocument>,
 ) -> Result<T, CommandError> {
     let output = options.output();
     let read = |config| {

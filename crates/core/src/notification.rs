@@ -95,7 +95,7 @@ pub enum AfterAttempt {
 
 /// What the target's queue must do next for one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NextStep {
+pub enum DeliveryStep {
     /// Nothing is pending.
     Idle,
     /// Start an attempt now, with [`InstanceDelivery::begin`].
@@ -349,37 +349,37 @@ impl<N> InstanceDelivery<N> {
         now: Moment,
         is_silenced: bool,
         policy: &DeliveryPolicy,
-    ) -> NextStep {
-        let Some(pending) = &mut self.pending else { return NextStep::Idle };
+    ) -> DeliveryStep {
+        let Some(pending) = &mut self.pending else { return DeliveryStep::Idle };
         if pending.is_running {
-            return NextStep::Running;
+            return DeliveryStep::Running;
         }
         let first = pending.events.front();
         let is_before =
             |range: &BacklogRange| first.is_none_or(|first| first.event.seq >= range.before);
         if let Some(range) = pending.backlog.filter(is_before) {
-            return NextStep::ReadBacklog(range);
+            return DeliveryStep::ReadBacklog(range);
         }
         let Some(WaitingEvent { event, settled_at, is_selected }) = first else {
             self.pending = None;
-            return NextStep::Idle;
+            return DeliveryStep::Idle;
         };
         if is_silenced && policy.deliver == DeliveryMode::Latest {
             pending.was_silenced = true;
-            return NextStep::Silenced;
+            return DeliveryStep::Silenced;
         }
         let at = pending.retry_at.map_or(*settled_at, |retry_at| retry_at.max(*settled_at));
         if at > now && !is_silenced {
-            return NextStep::WaitUntil(at);
+            return DeliveryStep::WaitUntil(at);
         }
         // A finding that was opened and one that was closed are events of the same kind.
         let must_differ =
             (pending.was_silenced || !policy.settle.is_zero()) && event.kind != EventKind::Finding;
         let last = self.concluded.and_then(|concluded| concluded.delivered);
         if is_silenced || !is_selected || (must_differ && last == Some(event.kind)) {
-            return NextStep::Concluded(self.conclude_first(Conclusion::Filtered, policy));
+            return DeliveryStep::Concluded(self.conclude_first(Conclusion::Filtered, policy));
         }
-        NextStep::Attempt
+        DeliveryStep::Attempt
     }
 
     /// Begins an attempt to deliver the oldest notification.

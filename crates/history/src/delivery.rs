@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use rusqlite::{Connection, Transaction, params};
 
 use crate::HistoryError;
-use crate::writer::Message;
+use crate::writer::WriterMessage;
 
 /// Maximum number of concluded sequence numbers that wait for the disk, for one row. Beyond it, the number of missed
 /// notifications may be too high after retention has deleted some.
@@ -103,14 +103,14 @@ pub(crate) type SharedChanges = Arc<Mutex<DeliveryChanges>>;
 #[derive(Debug, Clone)]
 pub struct DeliveryStore {
     changes: SharedChanges,
-    sender: SyncSender<Message>,
+    sender: SyncSender<WriterMessage>,
     written_seq: Arc<AtomicI64>,
 }
 
 impl DeliveryStore {
     pub(crate) fn new(
         changes: SharedChanges,
-        sender: SyncSender<Message>,
+        sender: SyncSender<WriterMessage>,
         written_seq: Arc<AtomicI64>,
     ) -> Self {
         Self { changes, sender, written_seq }
@@ -140,7 +140,7 @@ impl DeliveryStore {
         drop(changes);
         if is_first {
             // If the queue is full, the writer takes the changes with its next batch.
-            let _ = self.sender.try_send(Message::TakeDeliveries);
+            let _ = self.sender.try_send(WriterMessage::TakeDeliveries);
         }
     }
 }

@@ -90,7 +90,7 @@ pub struct OpenedHistory {
 
 /// A message to the thread.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum WriterMessage {
     /// Inserts a transition and updates the last role of its instance.
     InsertTransition(Box<HistoryEntry>),
     /// Sets the latency of one stage of a transition.
@@ -191,7 +191,7 @@ impl Health {
 /// The handle of the thread that writes the history. Dropping it writes the queued rows and ends the thread.
 #[derive(Debug)]
 pub struct Writer {
-    sender: SyncSender<Message>,
+    sender: SyncSender<WriterMessage>,
     changes: SharedChanges,
     health: Arc<Health>,
     thread: Option<JoinHandle<()>>,
@@ -223,7 +223,7 @@ impl Writer {
     pub fn record(&self, record: Record, latencies: Latencies) {
         let span = DroppedSpan::of(&record);
         let entry = Box::new(HistoryEntry { record, latencies });
-        if !self.send(Message::InsertTransition(entry)) {
+        if !self.send(WriterMessage::InsertTransition(entry)) {
             self.health.add_dropped(span);
         }
     }
@@ -231,18 +231,24 @@ impl Writer {
     /// Queues the latency of `stage` for the transition `seq`, in microseconds.
     pub fn set_latency(&self, seq: i64, stage: Stage, micros: i64) {
         // A lost latency is not counted as dropped: only transitions are.
-        let _ = self.send(Message::SetLatency(StageLatency { seq, stage, micros: Some(micros) }));
+        let _ =
+            self.send(WriterMessage::SetLatency(StageLatency { seq, stage, micros: Some(micros) }));
     }
 
     /// Deletes the latency of `stage` for the transition `seq`: its delivery is not complete.
     pub fn clear_latency(&self, seq: i64, stage: Stage) {
-        let _ = self.send(Message::SetLatency(StageLatency { seq, stage, micros: None }));
+        let _ = self.send(WriterMessage::SetLatency(StageLatency { seq, stage, micros: None }));
     }
 
     /// Stores the role of an instance since `since`, with the last transition `seq`, without recording a transition.
     pub fn store_last_role(&self, instance: String, role: &str, since: i64, seq: i64) {
         let role = role.to_owned();
-        if !self.send(Message::StoreLastRole(Box::new(RoleRow { instance, role, since, seq }))) {
+        if !self.send(WriterMessage::StoreLastRole(Box::new(RoleRow {
+            instance,
+            role,
+            since,
+            seq,
+        }))) {
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
     }
@@ -250,21 +256,21 @@ impl Writer {
     /// Deletes the stored role of an instance, without recording that the instance was removed.
     pub fn delete_role(&self, instance: String) {
         // If the message is lost, the next run reports the removal.
-        let _ = self.send(Message::DeleteRole(instance));
+        let _ = self.send(WriterMessage::DeleteRole(instance));
     }
 
     /// Queues an event without waiting. An event that is lost is not counted as dropped, but the floor of the epoch
     /// records that it may be missing.
     pub fn record_event(&self, event: EventRecord) {
         let seq = event.seq;
-        if !self.send(Message::InsertEvent(Box::new(event))) {
+        if !self.send(WriterMessage::InsertEvent(Box::new(event))) {
             self.health.lost_seq.fetch_max(seq, Ordering::Relaxed);
         }
     }
 
     /// Replaces the stored silences.
     pub fn store_silences(&self, rows: Vec<SilenceRow>) {
-        if !self.send(Message::StoreSilences(rows)) {
+        if !self.send(WriterMessage::StoreSilences(rows)) {
             self.health.is_outdated.store(true, Ordering::Relaxed);
         }
     }
@@ -272,7 +278,7 @@ impl Writer {
     /// Checks the file, because a reader found damage; the thread renames a damaged file. A file that was
     /// found intact is not checked again for five minutes.
     pub fn check_for_damage(&self) {
-        let _ = self.send(Message::CheckForDamage);
+        let _ = self.send(WriterMessage::CheckForDamage);
     }
 
     /// The handle with which the notifier records its deliveries.
@@ -283,11 +289,11 @@ impl Writer {
 
     /// Replaces the configured targets.
     pub fn set_targets(&self, targets: StoredTargets) {
-        let _ = self.send(Message::SetTargets(targets));
+        let _ = self.send(WriterMessage::SetTargets(targets));
     }
 
     /// Queues a message; false if the queue is full.
-    fn send(&self, message: Message) -> bool {
+    fn send(&self, message: WriterMessage) -> bool {
         self.sender.try_send(message).is_ok()
     }
 
@@ -369,7 +375,7 @@ impl Drop for Writer {
     /// Waits until every queued message is written.
     fn drop(&mut self) {
         // The thread does not see the end of the channel: a [`DeliveryStore`] may have a sender, too.
-        let _ = self.sender.send(Message::Stop);
+        let _ = self.sender.send(WriterMessage::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use vipwatch_api::{
-    DeliveryEvent, Event, FindingEvent, FindingItem, FindingSeverity, FindingState, LatencyMap,
-    RemovedEvent, Schema, Timestamp, TransitionEvent, VirtualAddress, timestamp_from_millis,
+    AddressItem, DeliveryEvent, FindingEvent, FindingItem, FindingSeverity, FindingState,
+    LatencyMap, NodeEvent, RemovedEvent, Schema, Timestamp, TransitionEvent, timestamp_from_millis,
 };
 use vipwatch_core::audit::Severity;
 use vipwatch_history::{HistoryEntry, Latencies, Record, SequenceEntry, Stage};
@@ -51,19 +51,19 @@ impl NodeIdentity {
         &self,
         entry: &SequenceEntry,
         instance: Option<&InstanceConfig>,
-    ) -> Option<Event> {
+    ) -> Option<NodeEvent> {
         match entry {
             SequenceEntry::Transition(row) if row.record.to == REMOVED => {
-                Some(Event::Removed(self.removed(&row.record)))
+                Some(NodeEvent::Removed(self.removed(&row.record)))
             }
             SequenceEntry::Transition(row) => {
                 let HistoryEntry { record, latencies } = &**row;
-                Some(Event::Transition(Box::new(
+                Some(NodeEvent::Transition(Box::new(
                     self.recorded_transition(record, latencies, instance),
                 )))
             }
             // A document of another release may be unreadable; the client then misses it.
-            SequenceEntry::Event(row) => Event::from_data(&row.name, &row.body)?.ok(),
+            SequenceEntry::Event(row) => NodeEvent::from_data(&row.name, &row.body)?.ok(),
         }
     }
 
@@ -163,9 +163,9 @@ pub fn latency_map(latencies: &Latencies) -> LatencyMap {
 }
 
 /// The addresses that decide the role, without their state.
-fn deciding_addresses(instance: &InstanceConfig) -> Vec<VirtualAddress> {
+fn deciding_addresses(instance: &InstanceConfig) -> Vec<AddressItem> {
     let watched = instance.watched();
-    let addresses = watched.iter().map(|(link, cidr)| VirtualAddress {
+    let addresses = watched.iter().map(|(link, cidr)| AddressItem {
         cidr: cidr.to_string(),
         link: link.to_string(),
         held: None,

@@ -38,6 +38,7 @@ use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::lock::FileLock;
 use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
 use vipwatch_linux::signal::{Signal, Signals};
+use vipwatch_receiver::ListenSource;
 
 pub use self::config_changes::log_receiver_changes;
 use self::history::LastRunRole;
@@ -238,19 +239,24 @@ impl Node {
             watchdog: service::Watchdog::from_environment(),
             lock,
         };
-        node.watch_agent_sockets();
-        let update = node.follower.rediscover();
-        node.publish_update(update, clock::now());
-        if opened.is_migrated {
-            node.forget_instances_of_earlier_version();
-        }
-        node.config.log_warnings(node.follower.instances());
-        let receiver = node.config.receiver.clone();
-        node.apply_receiver(receiver.as_ref(), listen_source);
-        release_spare_heap();
+        node.publish_first_roles(opened.is_migrated, listen_source);
         // ORDER: clients are answered only after every role is published.
         node.api_server.serve().map_err(NodeError::StartWorker)?;
         Ok(node)
+    }
+
+    /// Publishes the role of every instance, and starts the receiver. `is_migrated`: an earlier version wrote the history.
+    fn publish_first_roles(&mut self, is_migrated: bool, listen_source: ListenSource) {
+        self.watch_agent_sockets();
+        let update = self.follower.rediscover();
+        self.publish_update(update, clock::now());
+        if is_migrated {
+            self.forget_instances_of_earlier_version();
+        }
+        self.config.log_warnings(self.follower.instances());
+        let receiver = self.config.receiver.clone();
+        self.apply_receiver(receiver.as_ref(), listen_source);
+        release_spare_heap();
     }
 
     /// Runs until a signal stops the node. On return, the history is on the disk.

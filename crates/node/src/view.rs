@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use vipwatch_api::{
-    ConfigDocument, ErrorCode, NodeStatus, Problem, RoleSummary, Schema, SeveritySummary,
+    ConfigDocument, ErrorCode, NodeStatus, ProblemDocument, RoleSummary, Schema, SeveritySummary,
     Timestamp, VersionDocument, timestamp_from_millis,
 };
 use vipwatch_core::Role;
@@ -127,7 +127,7 @@ fn read_history_of<T>(
 }
 
 /// The problem document for a history that cannot be read.
-pub fn history_problem(error: &HistoryError) -> Problem {
+pub fn history_problem(error: &HistoryError) -> ProblemDocument {
     let (code, hint) = match error {
         HistoryError::Missing(_) => (
             ErrorCode::NoHistory,
@@ -138,5 +138,5 @@ pub fn history_problem(error: &HistoryError) -> Problem {
         }
         _ => (ErrorCode::HistoryUnavailable, "check the file and its disk; the log has details"),
     };
-    Problem::new(code, vipwatch_core::ErrorChain(error).to_string()).with_hint(hint)
+    ProblemDocument::new(code, vipwatch_core::ErrorChain(error).to_string()).with_hint(hint)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
-use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_linux::peer;
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 use vipwatch_node::state::StateStore;
@@ -64,16 +64,16 @@ fn admit(
     stream: &UnixStream,
     group: Option<u32>,
     table: &Arc<ConnectionTable>,
-) -> Result<connection::Place, Problem> {
+) -> Result<connection::Place, ProblemDocument> {
     let user = trusted_user(stream, group).ok().flatten().ok_or_else(|| {
         let detail =
             "only root, the user of the process and members of the socket's group may use it";
         let hint = "run it as root, or as a member of the group of the socket";
-        Problem::new(ErrorCode::NotPermitted, detail).with_hint(hint)
+        ProblemDocument::new(ErrorCode::NotPermitted, detail).with_hint(hint)
     })?;
     table.admit(user).ok_or_else(|| {
         let detail = "too many connections are open, and none of them is idle";
-        Problem::new(ErrorCode::TooManyConnections, detail).with_hint("try again")
+        ProblemDocument::new(ErrorCode::TooManyConnections, detail).with_hint("try again")
     })
 }
 
@@ -91,7 +91,7 @@ fn trusted_user(stream: &UnixStream, group: Option<u32>) -> io::Result<Option<u3
 /// Answers the first request with `problem` and closes the connection.
 fn refuse(
     stream: UnixStream,
-    problem: Problem,
+    problem: ProblemDocument,
     refusals: &Arc<AtomicUsize>,
     store: &Arc<StateStore>,
 ) {

@@ -26,7 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tower_service::Service;
-use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_node::view::ApiContext;
 
 use self::io::ConnectionIo;
@@ -62,7 +62,9 @@ pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, cont
             let answer = match answer {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(never)) => match never {},
-                Err(panic) => reply::problem(&Problem::new(ErrorCode::Internal, panic.to_string())),
+                Err(panic) => {
+                    reply::problem(&ProblemDocument::new(ErrorCode::Internal, panic.to_string()))
+                }
             };
             Ok::<_, Infallible>(answer.map(|body| TrackedBody::new(body, place)))
         })
@@ -80,8 +82,10 @@ pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, cont
     let mut io = connection.into_parts().io.into_inner();
     match reason {
         Some(CloseReason::HeadTimeout) => {
-            let problem =
-                Problem::new(ErrorCode::RequestTimeout, "the request was not complete within 10 s");
+            let problem = ProblemDocument::new(
+                ErrorCode::RequestTimeout,
+                "the request was not complete within 10 s",
+            );
             let _ = io.stream().try_write(&reply::raw_problem(&problem));
             finish(io.stream()).await;
         }
@@ -91,7 +95,7 @@ pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, cont
 }
 
 /// Answers the first request with `problem`, and closes the connection.
-pub(crate) async fn refuse(mut stream: UnixStream, problem: Problem) {
+pub(crate) async fn refuse(mut stream: UnixStream, problem: ProblemDocument) {
     // ORDER: the request is read first; see [`MAX_DISCARDED_BYTES`].
     let read_head = async {
         let mut head = Vec::new();

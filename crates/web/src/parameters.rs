@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Uri, header};
 use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
-use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_api::{ErrorCode, ProblemDocument};
 
 /// Maximum size of a body in bytes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 << 10;
@@ -23,7 +23,7 @@ pub(crate) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
     /// Reads the parameters. A parameter that is not one of `known` is an error.
-    pub(crate) fn read(uri: &Uri, known: &[&str]) -> Result<Self, Problem> {
+    pub(crate) fn read(uri: &Uri, known: &[&str]) -> Result<Self, ProblemDocument> {
         let query = uri.query().unwrap_or_default().as_bytes();
         let pairs: Vec<_> = form_urlencoded::parse(query).into_owned().collect();
         match pairs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
@@ -34,19 +34,25 @@ impl Parameters {
                     known => format!("the parameters are {}", known.join(", ")),
                 };
                 let detail = format!("there is no parameter {:?}", shortened(name));
-                Err(Problem::new(ErrorCode::InvalidRequest, detail).with_hint(hint))
+                Err(ProblemDocument::new(ErrorCode::InvalidRequest, detail).with_hint(hint))
             }
         }
     }
 
     /// All values of a parameter.
-    pub(crate) fn all<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Vec<T>, Problem> {
+    pub(crate) fn all<T: FromStr<Err: Display>>(
+        &self,
+        name: &str,
+    ) -> Result<Vec<T>, ProblemDocument> {
         let values = self.0.iter().filter(|(one, _)| one == name);
         values.map(|(_, value)| parse(name, value)).collect()
     }
 
     /// The value of a parameter that may occur once.
-    pub(crate) fn one<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Problem> {
+    pub(crate) fn one<T: FromStr<Err: Display>>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, ProblemDocument> {
         let mut values = self.all(name)?;
         if values.len() > 1 {
             return Err(invalid(format!("the parameter {name} occurs {} times", values.len())));
@@ -55,14 +61,14 @@ impl Parameters {
     }
 }
 
-fn parse<T: FromStr<Err: Display>>(name: &str, value: &str) -> Result<T, Problem> {
+fn parse<T: FromStr<Err: Display>>(name: &str, value: &str) -> Result<T, ProblemDocument> {
     let failed = |error| invalid(format!("{name}={:?}: {error}", shortened(value)));
     value.parse().map_err(failed)
 }
 
 /// A request that is not valid.
-pub(crate) fn invalid(detail: impl Into<String>) -> Problem {
-    Problem::new(ErrorCode::InvalidRequest, detail)
+pub(crate) fn invalid(detail: impl Into<String>) -> ProblemDocument {
+    ProblemDocument::new(ErrorCode::InvalidRequest, detail)
 }
 
 /// The beginning of a text from a client, for messages.
@@ -71,7 +77,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Fails if the client accepts neither the type of the answer nor the type of errors.
-pub(crate) fn check_accept(headers: &HeaderMap, answer: &str) -> Result<(), Problem> {
+pub(crate) fn check_accept(headers: &HeaderMap, answer: &str) -> Result<(), ProblemDocument> {
     let family = answer.split('/').next().unwrap_or_default();
     let fits = |range: &str| {
         let range = range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -84,20 +90,20 @@ pub(crate) fn check_accept(headers: &HeaderMap, answer: &str) -> Result<(), Prob
         return Ok(());
     }
     let detail = format!("this route answers with {answer}");
-    Err(Problem::new(ErrorCode::NotAcceptable, detail))
+    Err(ProblemDocument::new(ErrorCode::NotAcceptable, detail))
 }
 
 /// Reads a body of JSON.
 pub(crate) async fn json_body<T: DeserializeOwned>(
     headers: &HeaderMap,
     body: Body,
-) -> Result<T, Problem> {
+) -> Result<T, ProblemDocument> {
     let content_type = headers.get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") {
         let detail = format!("the content type is {:?}", shortened(content_type));
-        let problem = Problem::new(ErrorCode::UnsupportedMediaType, detail);
+        let problem = ProblemDocument::new(ErrorCode::UnsupportedMediaType, detail);
         return Err(problem.with_hint("send application/json"));
     }
     let bytes = bytes_of(body).await?;
@@ -105,26 +111,26 @@ pub(crate) async fn json_body<T: DeserializeOwned>(
 }
 
 /// Reads a body that must be empty.
-pub(crate) async fn empty_body(body: Body) -> Result<(), Problem> {
+pub(crate) async fn empty_body(body: Body) -> Result<(), ProblemDocument> {
     if bytes_of(body).await?.is_empty() { Ok(()) } else { Err(invalid("this route has no body")) }
 }
 
-async fn bytes_of(body: Body) -> Result<bytes::Bytes, Problem> {
+async fn bytes_of(body: Body) -> Result<bytes::Bytes, ProblemDocument> {
     match timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         Ok(Err(error)) => Err(invalid(format!("the body cannot be read: {error}"))),
         Err(_) => {
             let detail = "the body was not complete within 10 s";
-            Err(Problem::new(ErrorCode::RequestTimeout, detail))
+            Err(ProblemDocument::new(ErrorCode::RequestTimeout, detail))
         }
     }
 }
 
 /// A body over the limit.
-pub(crate) fn too_large() -> Problem {
+pub(crate) fn too_large() -> ProblemDocument {
     let detail = format!("the body is larger than {} KiB", MAX_BODY_BYTES >> 10);
-    Problem::new(ErrorCode::TooLarge, detail)
+    ProblemDocument::new(ErrorCode::TooLarge, detail)
 }
 
 #[cfg(test)]

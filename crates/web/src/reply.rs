@@ -9,7 +9,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::Frame;
 use serde::Serialize;
-use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_linux::process::release_spare_heap;
 
 /// Size in bytes from which on a part of a list is sent.
@@ -22,7 +22,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// The result of a route.
-pub(crate) type RouteResult = Result<Response, Problem>;
+pub(crate) type RouteResult = Result<Response, ProblemDocument>;
 
 /// An answer with a document.
 pub(crate) fn document(value: &impl Serialize) -> Response {
@@ -33,12 +33,12 @@ pub(crate) fn document(value: &impl Serialize) -> Response {
 pub(crate) fn with_status(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => response(status, JSON, Body::from(text)),
-        Err(error) => problem(&Problem::new(ErrorCode::Internal, error.to_string())),
+        Err(error) => problem(&ProblemDocument::new(ErrorCode::Internal, error.to_string())),
     }
 }
 
 /// An answer with a problem document.
-pub(crate) fn problem(problem: &Problem) -> Response {
+pub(crate) fn problem(problem: &ProblemDocument) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = response(status, PROBLEM, Body::from(problem_text(problem)));
     // The rest of a request that was not read completely could look like another request.
@@ -49,7 +49,7 @@ pub(crate) fn problem(problem: &Problem) -> Response {
 }
 
 /// The bytes of an answer with a problem document, after which the connection is closed.
-pub(crate) fn raw_problem(problem: &Problem) -> Vec<u8> {
+pub(crate) fn raw_problem(problem: &ProblemDocument) -> Vec<u8> {
     let text = problem_text(problem);
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let head = format!(
@@ -62,7 +62,7 @@ pub(crate) fn raw_problem(problem: &Problem) -> Vec<u8> {
     [head.into_bytes(), text].concat()
 }
 
-fn problem_text(problem: &Problem) -> Vec<u8> {
+fn problem_text(problem: &ProblemDocument) -> Vec<u8> {
     serde_json::to_vec(problem).unwrap_or_default()
 }
 

@@ -19,7 +19,7 @@ use axum::routing::{delete, get, post};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
-use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_node::view::{ApiContext, ServiceKind};
 
 use crate::parameters::{MAX_BODY_BYTES, too_large};
@@ -73,7 +73,8 @@ pub(crate) fn answer(result: RouteResult) -> Response {
 
 fn unknown_route(kind: ServiceKind, request: &Request) -> Response {
     let path: String = request.uri().path().chars().take(80).collect();
-    let problem = Problem::new(ErrorCode::UnknownRoute, format!("there is no route {path:?}"));
+    let problem =
+        ProblemDocument::new(ErrorCode::UnknownRoute, format!("there is no route {path:?}"));
     reply::problem(&match kind {
         ServiceKind::Node => problem,
         ServiceKind::Receiver => {
@@ -85,7 +86,7 @@ fn unknown_route(kind: ServiceKind, request: &Request) -> Response {
 async fn method_not_allowed(request: Request) -> Response {
     let method = request.method().as_str().chars().take(20).collect::<String>();
     let detail = format!("{} does not support {method}", request.uri().path());
-    reply::problem(&Problem::new(ErrorCode::MethodNotAllowed, detail))
+    reply::problem(&ProblemDocument::new(ErrorCode::MethodNotAllowed, detail))
 }
 
 /// Refuses a request while the main loop hangs.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_node::panic::{CaughtPanic, caught};
 use vipwatch_node::state::StateStore;
 
@@ -51,12 +51,14 @@ pub(crate) fn spawn_for_client(
 pub(crate) async fn on_file_thread<T: Send + 'static>(
     store: &Arc<StateStore>,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Problem> {
+) -> Result<T, ProblemDocument> {
     let store = Arc::clone(store);
     let result = tokio::task::spawn_blocking(move || catch(&store, work)).await;
     match result {
         Ok(Ok(value)) => Ok(value),
         // A cancelled task or a panic; the log has the message.
-        Ok(Err(_)) | Err(_) => Err(Problem::new(ErrorCode::Internal, CaughtPanic.to_string())),
+        Ok(Err(_)) | Err(_) => {
+            Err(ProblemDocument::new(ErrorCode::Internal, CaughtPanic.to_string()))
+        }
     }
 }

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::ClientError;
-use crate::{ErrorCode, Problem};
+use crate::{ErrorCode, ProblemDocument};
 
 /// Time between two attempts to connect to a socket with a full queue of connections.
 const CONNECT_RETRY: Duration = Duration::from_millis(20);
@@ -147,9 +147,12 @@ impl ClientConnection {
             }
         }
         // Another program may listen on the socket: its errors are no problem documents.
-        let problem = serde_json::from_slice(&bytes).unwrap_or_else(|_| Problem {
+        let problem = serde_json::from_slice(&bytes).unwrap_or_else(|_| ProblemDocument {
             status,
-            ..Problem::new(ErrorCode::Other, format!("the server answered with status {status}"))
+            ..ProblemDocument::new(
+                ErrorCode::Other,
+                format!("the server answered with status {status}"),
+            )
         });
         ClientError::Problem(Box::new(problem))
     }

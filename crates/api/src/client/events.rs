@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::ClientError;
 use super::connection::ClientConnection;
-use crate::{Event, EventId};
+use crate::{EventId, NodeEvent};
 
 /// A stream without any byte for so long is dead: the server sends a comment every 15 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
@@ -35,7 +35,7 @@ impl EventStream {
 
     /// The next event; `None` if there is none within `limit`. Events of later releases are left out. The error
     /// [`ClientError::Closed`] means that the server has ended the stream.
-    pub fn next_within(&mut self, limit: Duration) -> Result<Option<Event>, ClientError> {
+    pub fn next_within(&mut self, limit: Duration) -> Result<Option<NodeEvent>, ClientError> {
         let end = Instant::now() + limit;
         loop {
             if let Some(event) = self.parser.events.pop_front() {
@@ -65,11 +65,11 @@ impl EventStream {
         }
     }
 
-    fn read(&mut self, raw: &RawEvent) -> Result<Event, ClientError> {
-        let event = Event::from_data(&raw.name, &raw.data);
+    fn read(&mut self, raw: &RawEvent) -> Result<NodeEvent, ClientError> {
+        let event = NodeEvent::from_data(&raw.name, &raw.data);
         let event = event.ok_or_else(|| self.connection.invalid("unknown event"))?;
         let event = event.map_err(|error| self.connection.invalid(error.to_string()))?;
-        if let Event::Reset(reset) = &event {
+        if let NodeEvent::Reset(reset) = &event {
             self.last_id = reset.next_after.parse().ok();
         }
         Ok(event)
@@ -114,7 +114,7 @@ impl EventParser {
     fn add_line(&mut self, line: &str) {
         if line.is_empty() {
             let event = std::mem::take(&mut self.current);
-            let is_known = Event::from_data(&event.name, "{}").is_some();
+            let is_known = NodeEvent::from_data(&event.name, "{}").is_some();
             if is_known && !event.data.is_empty() {
                 self.events.push_back(event);
             } else if event.id.is_some() {

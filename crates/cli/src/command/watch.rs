@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use vipwatch_api::client::{Client, ClientError, EventStream};
-use vipwatch_api::{ErrorCode, Event, EventFilter, EventId, InstanceFilter, ResetReason};
+use vipwatch_api::{ErrorCode, EventFilter, EventId, InstanceFilter, NodeEvent, ResetReason};
 
 use self::printer::{Flow, Printer};
 use crate::args::{After, WatchArgs};
@@ -134,8 +134,8 @@ impl Session<'_> {
     }
 
     /// Prints an event. After a reset, the roles are read again.
-    fn take(&mut self, event: &Event) -> Flow {
-        if let Event::Reset(reset) = event {
+    fn take(&mut self, event: &NodeEvent) -> Flow {
+        if let NodeEvent::Reset(reset) = event {
             let reason = reset_text(reset.reason);
             let text = format!("events are missing: {reason}; the current roles follow");
             note(self.options.query.output(), &text);

@@ -35,7 +35,7 @@ fn attempt(
     result: AttemptResult,
     policy: &DeliveryPolicy,
 ) -> AfterAttempt {
-    assert_eq!(delivery.next_step(at(0), false, policy), NextStep::Attempt);
+    assert_eq!(delivery.next_step(at(0), false, policy), DeliveryStep::Attempt);
     delivery.begin().unwrap();
     delivery.finish(result, at(0), policy, &mut Jitter::new(1)).unwrap()
 }
@@ -63,7 +63,9 @@ fn a_hook_is_retried_as_often_as_configured_and_then_given_up() {
         delivery.begin().unwrap();
         let after = delivery.finish(AttemptResult::Failed, now, &twice, &mut Jitter::new(1));
         assert!(matches!(after, Some(AfterAttempt::RetryAfter(_))), "{after:?}");
-        let NextStep::WaitUntil(next) = delivery.next_step(now, false, &twice) else { panic!() };
+        let DeliveryStep::WaitUntil(next) = delivery.next_step(now, false, &twice) else {
+            panic!()
+        };
         now = next;
     }
     delivery.begin().unwrap();
@@ -78,15 +80,15 @@ fn a_role_that_is_back_before_it_has_settled_is_not_sent() {
         DeliveryPolicy { settle: Duration::from_secs(2), ..policy(DeliveryMode::Latest) };
     let mut delivery = InstanceDelivery::new(None, 0);
     delivery.submit(event(1, BACKUP), true, at(0), &settling);
-    assert_eq!(delivery.next_step(at(1999), false, &settling), NextStep::WaitUntil(at(2000)));
-    assert_eq!(delivery.next_step(at(2000), false, &settling), NextStep::Attempt);
+    assert_eq!(delivery.next_step(at(1999), false, &settling), DeliveryStep::WaitUntil(at(2000)));
+    assert_eq!(delivery.next_step(at(2000), false, &settling), DeliveryStep::Attempt);
     delivery.begin().unwrap();
     delivery.finish(AttemptResult::Delivered, at(2000), &settling, &mut Jitter::new(1)).unwrap();
     delivery.submit(event(2, PRIMARY), true, at(5000), &settling);
     delivery.submit(event(3, BACKUP), true, at(6000), &settling);
-    assert_eq!(delivery.next_step(at(7999), false, &settling), NextStep::WaitUntil(at(8000)));
+    assert_eq!(delivery.next_step(at(7999), false, &settling), DeliveryStep::WaitUntil(at(8000)));
     let step = delivery.next_step(at(8000), false, &settling);
-    assert_eq!(step, NextStep::Concluded(Conclusion::Filtered));
+    assert_eq!(step, DeliveryStep::Concluded(Conclusion::Filtered));
     assert_eq!(delivery.concluded().map(|concluded| concluded.seq), Some(3));
     assert!(delivery.is_idle());
 }
@@ -99,12 +101,12 @@ fn after_a_silence_the_target_gets_the_current_role_only_if_it_differs() {
         delivery.submit(event(1, PRIMARY), true, at(0), &latest);
         attempt(&mut delivery, AttemptResult::Delivered, &latest);
         delivery.submit(event(2, BACKUP), true, at(0), &latest);
-        assert_eq!(delivery.next_step(at(0), true, &latest), NextStep::Silenced);
+        assert_eq!(delivery.next_step(at(0), true, &latest), DeliveryStep::Silenced);
         delivery.submit(event(3, last), true, at(0), &latest);
-        assert_eq!(delivery.next_step(at(0), true, &latest), NextStep::Silenced);
+        assert_eq!(delivery.next_step(at(0), true, &latest), DeliveryStep::Silenced);
         let step = delivery.next_step(at(0), false, &latest);
-        let filtered = NextStep::Concluded(Conclusion::Filtered);
-        assert_eq!(step, if is_sent { NextStep::Attempt } else { filtered });
+        let filtered = DeliveryStep::Concluded(Conclusion::Filtered);
+        assert_eq!(step, if is_sent { DeliveryStep::Attempt } else { filtered });
     }
 }
 
@@ -122,17 +124,19 @@ fn an_event_outside_of_on_is_concluded_without_an_attempt() {
 fn is_second_primary_sent(policy: &DeliveryPolicy, backup_lasts: u64, is_silenced: bool) -> bool {
     let mut delivery = InstanceDelivery::new(None, 0);
     delivery.submit(event(1, PRIMARY), true, at(0), policy);
-    assert_eq!(delivery.next_step(at(2000), false, policy), NextStep::Attempt);
+    assert_eq!(delivery.next_step(at(2000), false, policy), DeliveryStep::Attempt);
     delivery.begin().unwrap();
     delivery.finish(AttemptResult::Delivered, at(2000), policy, &mut Jitter::new(1)).unwrap();
     delivery.submit(event(2, BACKUP), false, at(5000), policy);
     assert_eq!(delivery.pending(), 0, "there is nothing to deliver");
-    while let NextStep::Concluded(_) = delivery.next_step(at(5000 + backup_lasts), false, policy) {}
+    while let DeliveryStep::Concluded(_) =
+        delivery.next_step(at(5000 + backup_lasts), false, policy)
+    {}
     delivery.submit(event(3, PRIMARY), true, at(5000 + backup_lasts), policy);
     if is_silenced {
-        assert_eq!(delivery.next_step(at(50_000), true, policy), NextStep::Silenced);
+        assert_eq!(delivery.next_step(at(50_000), true, policy), DeliveryStep::Silenced);
     }
-    delivery.next_step(at(60_000), false, policy) == NextStep::Attempt
+    delivery.next_step(at(60_000), false, policy) == DeliveryStep::Attempt
 }
 
 #[test]
@@ -157,9 +161,9 @@ fn a_role_outside_of_on_that_came_during_an_attempt_is_not_forgotten() {
     delivery.begin().unwrap();
     delivery.submit(event(2, BACKUP), false, at(2000), &settling);
     delivery.finish(AttemptResult::Delivered, at(3000), &settling, &mut Jitter::new(1)).unwrap();
-    assert_eq!(delivery.next_step(at(3000), false, &settling), NextStep::WaitUntil(at(4000)));
+    assert_eq!(delivery.next_step(at(3000), false, &settling), DeliveryStep::WaitUntil(at(4000)));
     let step = delivery.next_step(at(4000), false, &settling);
-    assert_eq!(step, NextStep::Concluded(Conclusion::Filtered));
+    assert_eq!(step, DeliveryStep::Concluded(Conclusion::Filtered));
     let concluded = delivery.concluded().unwrap();
     assert_eq!((concluded.seq, concluded.delivered), (2, None));
 }
@@ -175,7 +179,7 @@ fn a_finding_that_closes_is_sent_although_its_kind_is_that_of_the_opened_one() {
     };
     let mut delivery = InstanceDelivery::new(Some(concluded), 0);
     delivery.submit(event(2, EventKind::Finding), true, at(0), &settling);
-    assert_eq!(delivery.next_step(at(2000), false, &settling), NextStep::Attempt);
+    assert_eq!(delivery.next_step(at(2000), false, &settling), DeliveryStep::Attempt);
 }
 
 #[test]
@@ -200,7 +204,9 @@ fn events_that_the_history_does_not_have_are_counted_as_missed() {
     for _ in 1..MAX_QUEUED {
         attempt(&mut delivery, AttemptResult::Delivered, &every);
     }
-    let NextStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else { panic!() };
+    let DeliveryStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else {
+        panic!()
+    };
     assert_eq!((range.before, range.moved), (count, 5));
     let read_to = range.after;
     let events = vec![event(read_to + 1, PRIMARY)];
@@ -215,7 +221,9 @@ fn an_event_that_is_submitted_while_the_backlog_is_read_hides_no_other() {
     let concluded = Concluded { seq: 1, conclusion: Conclusion::Delivered, delivered: None };
     let mut delivery = InstanceDelivery::new(Some(concluded), 0);
     delivery.resume(event(5, PRIMARY), true, false, at(0), &every);
-    let NextStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else { panic!() };
+    let DeliveryStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else {
+        panic!()
+    };
     assert_eq!((range.after, range.before), (1, 5));
     delivery.submit(event(9, BACKUP), true, at(0), &every);
     let events = vec![event(2, BACKUP), event(3, PRIMARY)];
@@ -224,7 +232,9 @@ fn an_event_that_is_submitted_while_the_backlog_is_read_hides_no_other() {
     for _ in 0..2 {
         attempt(&mut delivery, AttemptResult::Delivered, &every);
     }
-    let NextStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else { panic!() };
+    let DeliveryStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else {
+        panic!()
+    };
     assert_eq!(range, BacklogRange { after: 4, before: 9, moved: 1 }, "5 is in the history only");
 }
 
@@ -234,7 +244,9 @@ fn an_event_that_is_submitted_during_a_read_without_upper_limit_is_delivered_onc
     let concluded = Concluded { seq: 1, conclusion: Conclusion::Delivered, delivered: None };
     let mut delivery = InstanceDelivery::new(Some(concluded), 0);
     delivery.resume(event(5, BACKUP), false, false, at(0), &every);
-    let NextStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else { panic!() };
+    let DeliveryStep::ReadBacklog(range) = delivery.next_step(at(0), false, &every) else {
+        panic!()
+    };
     assert_eq!((range.after, range.before), (1, i64::MAX));
     delivery.submit(event(9, PRIMARY), true, at(0), &every);
     let events = vec![event(2, PRIMARY), event(9, PRIMARY)];
@@ -242,7 +254,7 @@ fn an_event_that_is_submitted_during_a_read_without_upper_limit_is_delivered_onc
     delivery.add_backlog(part);
     assert_eq!(delivery.pending(), 1);
     let step = delivery.next_step(at(0), false, &every);
-    assert_eq!(step, NextStep::ReadBacklog(BacklogRange { after: 1, before: 9, moved: 0 }));
+    assert_eq!(step, DeliveryStep::ReadBacklog(BacklogRange { after: 1, before: 9, moved: 0 }));
 }
 
 #[test]
@@ -254,7 +266,7 @@ fn the_first_event_of_an_instance_is_delivered_after_a_restart() {
     let mut second_run = InstanceDelivery::new(first_run.concluded(), 0);
     second_run.resume(event(7, PRIMARY), true, true, at(0), &every);
     let step = second_run.next_step(at(0), false, &every);
-    assert_eq!(step, NextStep::ReadBacklog(BacklogRange { after: 6, before: 7, moved: 0 }));
+    assert_eq!(step, DeliveryStep::ReadBacklog(BacklogRange { after: 6, before: 7, moved: 0 }));
 }
 
 /// One instance and one target, with a history and a store of what is concluded, which may be behind.
@@ -330,16 +342,16 @@ impl Model {
         loop {
             self.end_reading();
             match self.delivery.next_step(self.now, false, &self.policy) {
-                NextStep::Attempt => {
+                DeliveryStep::Attempt => {
                     let Some(result) = result else { return };
                     return self.attempt(result);
                 }
-                NextStep::ReadBacklog(range) => self.begin_reading(range),
-                NextStep::Concluded(_) => self.note_concluded(0),
-                NextStep::Idle
-                | NextStep::WaitUntil(_)
-                | NextStep::Running
-                | NextStep::Silenced => return,
+                DeliveryStep::ReadBacklog(range) => self.begin_reading(range),
+                DeliveryStep::Concluded(_) => self.note_concluded(0),
+                DeliveryStep::Idle
+                | DeliveryStep::WaitUntil(_)
+                | DeliveryStep::Running
+                | DeliveryStep::Silenced => return,
             }
         }
     }
@@ -378,9 +390,9 @@ impl Model {
             return;
         }
         let step = self.delivery.next_step(self.now, false, &self.policy);
-        if let NextStep::ReadBacklog(range) = step {
+        if let DeliveryStep::ReadBacklog(range) = step {
             self.begin_reading(range);
-        } else if let NextStep::Concluded(_) = step {
+        } else if let DeliveryStep::Concluded(_) = step {
             self.note_concluded(0);
         }
     }

@@ -22,8 +22,8 @@ use super::damage::is_damaged;
 use super::dropped::DroppedSpan;
 use super::retention::Cleanup;
 use super::{
-    HEARTBEAT_INTERVAL, Health, Message, OpenedHistory, Retention, RoleRow, StageLatency,
-    StoredTargets, now, open_or_replace, reserve_seq,
+    HEARTBEAT_INTERVAL, Health, OpenedHistory, Retention, RoleRow, StageLatency, StoredTargets,
+    WriterMessage, now, open_or_replace, reserve_seq,
 };
 use crate::delivery::{DeliveryChanges, SharedChanges};
 use crate::{EventRecord, HistoryEntry, HistoryError, REMOVED, Record, event, silence};
@@ -86,7 +86,7 @@ impl Recorder {
     }
 
     /// Writes until [`Message::Stop`].
-    pub(super) fn run(mut self, receiver: &Receiver<Message>, heartbeat: &Heartbeat) {
+    pub(super) fn run(mut self, receiver: &Receiver<WriterMessage>, heartbeat: &Heartbeat) {
         let mut next_beat = Instant::now();
         loop {
             heartbeat.beat();
@@ -105,12 +105,13 @@ impl Recorder {
             match receiver.recv_timeout(pause.min(beat_every())) {
                 Ok(first) => {
                     let rest = receiver.try_iter().take(MAX_BATCH - 1);
-                    let batch: Vec<Message> = std::iter::once(first).chain(rest).collect();
-                    if batch.iter().any(|message| matches!(message, Message::CheckForDamage)) {
+                    let batch: Vec<WriterMessage> = std::iter::once(first).chain(rest).collect();
+                    if batch.iter().any(|message| matches!(message, WriterMessage::CheckForDamage))
+                    {
                         self.check_for_damage(heartbeat);
                     }
                     self.write_or_drop(&batch);
-                    if batch.iter().any(|message| matches!(message, Message::Stop)) {
+                    if batch.iter().any(|message| matches!(message, WriterMessage::Stop)) {
                         return self.end(heartbeat);
                     }
                     if self.is_failing() {
@@ -130,7 +131,7 @@ impl Recorder {
     }
 
     /// Writes a batch. If that fails, counts its transitions as dropped.
-    fn write_or_drop(&mut self, batch: &[Message]) {
+    fn write_or_drop(&mut self, batch: &[WriterMessage]) {
         for message in batch {
             self.last_seq = self.last_seq.max(message.seq());
         }
@@ -146,7 +147,7 @@ impl Recorder {
             if let Ok(mut all) = self.changes.lock() {
                 all.put_back(changes);
             }
-            let lost = batch.iter().map(Message::seq).max().unwrap_or(0);
+            let lost = batch.iter().map(WriterMessage::seq).max().unwrap_or(0);
             self.health.lost_seq.fetch_max(lost, Ordering::Relaxed);
             match dropped_span(batch) {
                 Some(span) => self.health.add_dropped(span),
@@ -231,9 +232,13 @@ impl Recorder {
         self.connection.as_mut().ok_or_else(|| HistoryError::Missing(self.path.clone()))
     }
 
-    fn write(&mut self, batch: &[Message], changes: &DeliveryChanges) -> Result<(), HistoryError> {
+    fn write(
+        &mut self,
+        batch: &[WriterMessage],
+        changes: &DeliveryChanges,
+    ) -> Result<(), HistoryError> {
         let targets = batch.iter().rev().find_map(|message| match message {
-            Message::SetTargets(targets) => Some(targets),
+            WriterMessage::SetTargets(targets) => Some(targets),
             _ => None,
         });
         if let Some(targets) = targets {
@@ -251,7 +256,7 @@ impl Recorder {
     /// Writes the span of the transitions that were dropped before, and the batch, in one transaction.
     fn write_with_span(
         &mut self,
-        batch: &[Message],
+        batch: &[WriterMessage],
         changes: &DeliveryChanges,
         span: Option<DroppedSpan>,
     ) -> Result<(), HistoryError> {
@@ -266,16 +271,16 @@ impl Recorder {
         let mut statements = Statements::prepare(&transaction)?;
         for message in batch {
             match message {
-                Message::InsertTransition(entry) => statements.insert_transition(entry)?,
-                Message::SetLatency(latency) => set_latency(&transaction, latency)?,
-                Message::StoreLastRole(row) => statements.store_last_role(row)?,
-                Message::DeleteRole(instance) => statements.delete_role(instance)?,
-                Message::InsertEvent(event) => statements.insert_event(event)?,
-                Message::StoreSilences(rows) => silence::replace(&transaction, rows)?,
-                Message::CheckForDamage
-                | Message::TakeDeliveries
-                | Message::SetTargets(_)
-                | Message::Stop => {}
+                WriterMessage::InsertTransition(entry) => statements.insert_transition(entry)?,
+                WriterMessage::SetLatency(latency) => set_latency(&transaction, latency)?,
+                WriterMessage::StoreLastRole(row) => statements.store_last_role(row)?,
+                WriterMessage::DeleteRole(instance) => statements.delete_role(instance)?,
+                WriterMessage::InsertEvent(event) => statements.insert_event(event)?,
+                WriterMessage::StoreSilences(rows) => silence::replace(&transaction, rows)?,
+                WriterMessage::CheckForDamage
+                | WriterMessage::TakeDeliveries
+                | WriterMessage::SetTargets(_)
+                | WriterMessage::Stop => {}
             }
         }
         drop(statements);
@@ -322,7 +327,7 @@ impl Recorder {
     }
 }
 
-impl Message {
+impl WriterMessage {
     /// The sequence number of a transition or event; 0 for other messages.
     fn seq(&self) -> i64 {
         match self {
@@ -341,23 +346,24 @@ impl Message {
 }
 
 /// The number of transitions in a batch.
-fn transitions_in(batch: &[Message]) -> u64 {
-    batch.iter().filter(|message| matches!(message, Message::InsertTransition(_))).count() as u64
+fn transitions_in(batch: &[WriterMessage]) -> u64 {
+    batch.iter().filter(|message| matches!(message, WriterMessage::InsertTransition(_))).count()
+        as u64
 }
 
 /// The transitions of a batch that could not be written; `None` if it has none.
-fn dropped_span(batch: &[Message]) -> Option<DroppedSpan> {
+fn dropped_span(batch: &[WriterMessage]) -> Option<DroppedSpan> {
     let spans = batch.iter().filter_map(|message| match message {
-        Message::InsertTransition(entry) => Some(DroppedSpan::of(&entry.record)),
-        Message::SetLatency(_)
-        | Message::StoreLastRole(_)
-        | Message::DeleteRole(_)
-        | Message::InsertEvent(_)
-        | Message::StoreSilences(_)
-        | Message::CheckForDamage
-        | Message::TakeDeliveries
-        | Message::SetTargets(_)
-        | Message::Stop => None,
+        WriterMessage::InsertTransition(entry) => Some(DroppedSpan::of(&entry.record)),
+        WriterMessage::SetLatency(_)
+        | WriterMessage::StoreLastRole(_)
+        | WriterMessage::DeleteRole(_)
+        | WriterMessage::InsertEvent(_)
+        | WriterMessage::StoreSilences(_)
+        | WriterMessage::CheckForDamage
+        | WriterMessage::TakeDeliveries
+        | WriterMessage::SetTargets(_)
+        | WriterMessage::Stop => None,
     });
     spans.reduce(DroppedSpan::join)
 }

@@ -29,7 +29,7 @@ use vipwatch_history::{DeliverySource, DeliveryStore};
 use vipwatch_linux::clock;
 
 pub(super) use self::state::StoredSubject;
-use self::state::{Job, QueueState};
+use self::state::{Job, TargetQueueState};
 use super::attempt::Sender;
 use super::notification::{Notification, ReportQueue, Subject};
 use super::slots::{Slots, WakeTarget};
@@ -71,7 +71,7 @@ pub(super) struct TargetQueue {
 struct SharedQueue {
     /// Identifies the queue among all of this process.
     number: usize,
-    state: Mutex<QueueState>,
+    state: Mutex<TargetQueueState>,
     /// Notified after each change of `state`.
     changed: Condvar,
     sender: Sender,
@@ -90,7 +90,7 @@ impl TargetQueue {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let sender = Sender::new(context.identity.clone());
         sender.prepare(&settings);
-        let state = QueueState::new(settings, source, stored, Arc::clone(context));
+        let state = TargetQueueState::new(settings, source, stored, Arc::clone(context));
         let shared = SharedQueue {
             number,
             state: Mutex::new(state),
@@ -120,7 +120,7 @@ impl TargetQueue {
 
     /// Looks again at notifications that a silence has held back.
     pub(super) fn silences_changed(&self) {
-        self.change(QueueState::place_silenced);
+        self.change(TargetQueueState::place_silenced);
     }
 
     /// Removes an instance that no longer exists.
@@ -207,7 +207,7 @@ impl TargetQueue {
         stored
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut QueueState, Moment) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut TargetQueueState, Moment) -> T) -> T {
         let mut state = self.shared.lock();
         let result = change(&mut state, clock::now());
         SharedQueue::start_workers(&self.shared, &mut state);
@@ -218,21 +218,21 @@ impl TargetQueue {
 }
 
 impl SharedQueue {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, TargetQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait<'a>(
         &self,
-        state: MutexGuard<'a, QueueState>,
+        state: MutexGuard<'a, TargetQueueState>,
         limit: Duration,
-    ) -> MutexGuard<'a, QueueState> {
+    ) -> MutexGuard<'a, TargetQueueState> {
         let waited = self.changed.wait_timeout(state, limit);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Starts a worker if there is more work than workers that wait for it.
-    fn start_workers(shared: &Arc<Self>, state: &mut QueueState) {
+    fn start_workers(shared: &Arc<Self>, state: &mut TargetQueueState) {
         let limit = state.settings.at_once(shared.context.hooks_at_once);
         // An idle worker may have been notified for an earlier notification without having woken up yet.
         let is_needed =

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vipwatch_api::{Event, ResetReason};
+use vipwatch_api::{NodeEvent, ResetReason};
 use vipwatch_history::{HistoryError, Reader, SequenceEntry};
 
 use super::{ApiContext, read_history};
@@ -90,7 +90,7 @@ impl EventBackfill {
     }
 }
 
-fn recorded_event(seq: i64, event: &Event) -> Option<RecordedEvent> {
+fn recorded_event(seq: i64, event: &NodeEvent) -> Option<RecordedEvent> {
     let data = serde_json::to_string(event).ok()?;
     Some(RecordedEvent {
         seq,

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use vipwatch_api::{
-    ErrorCode, GapItem, GapReason, HistoryFilter, Problem, TimelineItem, Timestamp, TransitionItem,
-    timestamp_from_millis,
+    ErrorCode, GapItem, GapReason, HistoryFilter, ProblemDocument, TimelineItem, Timestamp,
+    TransitionItem, timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
 use vipwatch_history::{
@@ -29,12 +29,12 @@ pub struct HistoryPages {
 
 impl HistoryPages {
     /// Opens the history.
-    pub fn open(context: &ApiContext, filter: &HistoryFilter) -> Result<Self, Problem> {
+    pub fn open(context: &ApiContext, filter: &HistoryFilter) -> Result<Self, ProblemDocument> {
         if let Some(after) = filter.after.as_ref().filter(|id| *id.epoch != *context.store.epoch())
         {
             let detail =
                 format!("the event id {after} does not belong to the epoch of this history");
-            return Err(Problem::new(ErrorCode::InvalidRequest, detail));
+            return Err(ProblemDocument::new(ErrorCode::InvalidRequest, detail));
         }
         let open = |reader: Reader| {
             let (instance, exact) = match &filter.id {

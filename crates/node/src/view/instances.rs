@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use vipwatch_api::{
-    AgentItem, AnswerSource, ConfigProblemItem, ErrorCode, FailureItem, InstanceDetail,
-    InstanceFilter, InstanceItem, InstanceList, InstanceRole, Problem, Schema, VirtualAddress,
+    AddressItem, AgentItem, AnswerSource, ConfigProblemItem, ErrorCode, FailureItem,
+    InstanceDetail, InstanceFilter, InstanceItem, InstanceList, InstanceRole, ProblemDocument,
+    Schema,
 };
 use vipwatch_core::role::AddressState;
 use vipwatch_core::{InstanceId, NeutronState, Role};
@@ -44,7 +45,10 @@ impl Iterator for SelectedInstances {
 }
 
 /// Selects instances. It is an error if an id or an address selects none.
-pub fn select(context: &ApiContext, filter: &InstanceFilter) -> Result<SelectedInstances, Problem> {
+pub fn select(
+    context: &ApiContext,
+    filter: &InstanceFilter,
+) -> Result<SelectedInstances, ProblemDocument> {
     let view = context.store.view();
     let selection = Selection::of_instances(&filter.ids, &filter.addresses, &view);
     if let Some(missing) = selection.missing(&view.entries.keys().map(InstanceId::as_str)) {
@@ -63,7 +67,10 @@ pub fn select(context: &ApiContext, filter: &InstanceFilter) -> Result<SelectedI
 }
 
 /// The selected instances as one document.
-pub fn instances(context: &ApiContext, filter: &InstanceFilter) -> Result<InstanceList, Problem> {
+pub fn instances(
+    context: &ApiContext,
+    filter: &InstanceFilter,
+) -> Result<InstanceList, ProblemDocument> {
     Ok(InstanceList {
         schema: Schema::Instances,
         node: context.node.to_string(),
@@ -74,7 +81,7 @@ pub fn instances(context: &ApiContext, filter: &InstanceFilter) -> Result<Instan
 
 /// One instance with its findings and its last transitions; `text` is its id, the beginning of its id, or one of its
 /// addresses. Reads the history. Without a node, the instance is audited now.
-pub fn instance(context: &ApiContext, text: &str) -> Result<InstanceDetail, Problem> {
+pub fn instance(context: &ApiContext, text: &str) -> Result<InstanceDetail, ProblemDocument> {
     let id = find(&context.store.view(), text)?;
     if context.source == AnswerSource::Kernel {
         context.audit.run([id.clone()], &mut NetnsQuery::open().ok(), || {});
@@ -106,7 +113,7 @@ pub fn instance(context: &ApiContext, text: &str) -> Result<InstanceDetail, Prob
 }
 
 /// The one instance that a text means.
-pub(super) fn find(view: &PublishedState, text: &str) -> Result<InstanceId, Problem> {
+pub(super) fn find(view: &PublishedState, text: &str) -> Result<InstanceId, ProblemDocument> {
     let selection = Selection::of_instances(&[text.to_owned()], &[], view);
     let mut ids = view.entries.keys().filter(|id| selection.covers(id.as_str()));
     let first = ids.next().ok_or_else(|| unknown_instance(text))?;
@@ -121,15 +128,16 @@ pub(super) fn find(view: &PublishedState, text: &str) -> Result<InstanceId, Prob
     };
     let named = named[..named.len().min(MAX_NAMED_IDS)].join(", ");
     let detail = format!("{text:?} matches several instances: {named}{more}");
-    Err(Problem::new(ErrorCode::AmbiguousId, detail).with_hint("use more characters of the id"))
+    Err(ProblemDocument::new(ErrorCode::AmbiguousId, detail)
+        .with_hint("use more characters of the id"))
 }
 
-pub(super) fn unknown_instance(text: &str) -> Problem {
+pub(super) fn unknown_instance(text: &str) -> ProblemDocument {
     let detail = match text.parse::<IpAddr>() {
         Ok(_) => format!("no instance on this node has the address {text}"),
         Err(_) => format!("there is no instance {text:?} on this node"),
     };
-    Problem::new(ErrorCode::UnknownInstance, detail)
+    ProblemDocument::new(ErrorCode::UnknownInstance, detail)
         .with_hint("`vipwatch discover` lists the instances of this node")
 }
 
@@ -187,7 +195,7 @@ fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
 /// All addresses of an instance with their state: that of the addresses that decide the role from the instance
 /// table, that of the others from the last audit. The table reads the watched links only, so the audit knows better
 /// whether an absent address is on another link.
-fn addresses(entry: &InstanceEntry) -> Vec<VirtualAddress> {
+fn addresses(entry: &InstanceEntry) -> Vec<AddressItem> {
     let audited = entry.current_audit().map(|audit| &*audit.addresses).unwrap_or_default();
     let mut audited = audited.iter();
     let mut watched = entry.addresses.iter();
@@ -208,7 +216,7 @@ fn addresses(entry: &InstanceEntry) -> Vec<VirtualAddress> {
             Role::Unknown(_) if is_watched => None,
             _ => state.map(|state| *state == AddressState::Held),
         };
-        VirtualAddress {
+        AddressItem {
             cidr: address.cidr.to_string(),
             link: address.link.to_string(),
             held,

@@ -1,6 +1,6 @@
 //! The states that monitors have reported.
 
-use vipwatch_api::{ErrorCode, Problem, ReceiverProblem, ReportItem, ReportList, Schema};
+use vipwatch_api::{ErrorCode, ProblemDocument, ReceiverProblem, ReportItem, ReportList, Schema};
 use vipwatch_core::InstanceId;
 use vipwatch_core::debounce::ReportedState;
 use vipwatch_receiver::RouterReport;
@@ -13,11 +13,12 @@ pub fn report_of(context: &ApiContext, id: &InstanceId) -> Option<ReportItem> {
 }
 
 /// All reported states, the counters and the targets of the receiver.
-pub fn reports(context: &ApiContext) -> Result<ReportList, Problem> {
+pub fn reports(context: &ApiContext) -> Result<ReportList, ProblemDocument> {
     let status = context.receiver_handle.status();
     let view = status.as_ref().and_then(|status| Some(status.view.lock().ok()?.clone()));
     let (Some(status), Some(view)) = (status, view) else {
-        let problem = Problem::new(ErrorCode::NoReceiver, "this process does not run a receiver");
+        let problem =
+            ProblemDocument::new(ErrorCode::NoReceiver, "this process does not run a receiver");
         return Err(problem
             .with_hint("run `vipwatch receiver`, or a node with [receiver] in its configuration"));
     };

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use vipwatch_api::{
-    ErrorCode, Problem, Schema, SilenceItem, SilenceList, SilenceRequest, Timestamp,
+    ErrorCode, ProblemDocument, Schema, SilenceItem, SilenceList, SilenceRequest, Timestamp,
     timestamp_from_millis,
 };
 use vipwatch_history::SilenceRow;
@@ -24,7 +24,7 @@ pub fn create_silence(
     context: &ApiContext,
     request: &SilenceRequest,
     created_by: &str,
-) -> Result<SilenceItem, Problem> {
+) -> Result<SilenceItem, ProblemDocument> {
     let silences = of_node(context)?;
     let id = match &request.id {
         Some(text) => Some(find(&context.store.view(), text)?),
@@ -32,7 +32,8 @@ pub fn create_silence(
     };
     let length = Duration::from_secs(request.seconds);
     let added = silences.add(id.as_ref(), length, &request.reason, created_by);
-    let row = added.map_err(|error| Problem::new(ErrorCode::InvalidRequest, error.to_string()))?;
+    let row = added
+        .map_err(|error| ProblemDocument::new(ErrorCode::InvalidRequest, error.to_string()))?;
     tracing::info!(
         silence = row.number,
         instance = request.id.as_deref().unwrap_or("all"),
@@ -45,12 +46,12 @@ pub fn create_silence(
 }
 
 /// Ends a silence, and returns it.
-pub fn end_silence(context: &ApiContext, number: i64) -> Result<SilenceItem, Problem> {
+pub fn end_silence(context: &ApiContext, number: i64) -> Result<SilenceItem, ProblemDocument> {
     let silences = of_node(context)?;
     let row = silences.in_force(SystemTime::now()).into_iter().find(|row| row.number == number);
     let ended = row.filter(|_| silences.remove(number));
     let row = ended.ok_or_else(|| {
-        Problem::new(ErrorCode::UnknownSilence, format!("there is no silence {number}"))
+        ProblemDocument::new(ErrorCode::UnknownSilence, format!("there is no silence {number}"))
     })?;
     tracing::info!(silence = number, "silence ended");
     Ok(item(row))
@@ -66,8 +67,8 @@ pub(crate) fn silenced_until(context: &ApiContext, id: Option<&str>) -> Option<T
     until.map(timestamp)
 }
 
-fn of_node(context: &ApiContext) -> Result<&Silences, Problem> {
-    let missing = || Problem::new(ErrorCode::NotReady, "silences need a running node");
+fn of_node(context: &ApiContext) -> Result<&Silences, ProblemDocument> {
+    let missing = || ProblemDocument::new(ErrorCode::NotReady, "silences need a running node");
     context.silences.as_deref().ok_or_else(missing)
 }
 

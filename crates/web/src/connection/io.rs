@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
-use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_api::{ErrorCode, ProblemDocument};
 
 use super::table::Place;
 use crate::reply;
@@ -85,7 +85,7 @@ impl AsyncWrite for ConnectionIo {
 
 /// The problem that stands for hyper's own answer to a request that it cannot parse; `None` for any other bytes. All
 /// errors of routes have a content type.
-fn parse_problem(bytes: &[u8]) -> Option<Problem> {
+fn parse_problem(bytes: &[u8]) -> Option<ProblemDocument> {
     let status = bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
     let is_empty = bytes.ends_with(b"\r\n\r\n");
     let has_type = bytes.windows(13).any(|part| part.eq_ignore_ascii_case(b"content-type:"));
@@ -93,11 +93,13 @@ fn parse_problem(bytes: &[u8]) -> Option<Problem> {
         return None;
     }
     match status {
-        b"400" => Some(Problem::new(ErrorCode::InvalidRequest, "the request is not HTTP/1.1")),
+        b"400" => {
+            Some(ProblemDocument::new(ErrorCode::InvalidRequest, "the request is not HTTP/1.1"))
+        }
         b"414" | b"431" => {
             let detail =
                 "the head of the request is larger than 16 KiB, or has more than 100 headers";
-            Some(Problem::new(ErrorCode::TooLarge, detail))
+            Some(ProblemDocument::new(ErrorCode::TooLarge, detail))
         }
         _ => None,
     }

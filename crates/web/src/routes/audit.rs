@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use vipwatch_api::{ErrorCode, Problem};
+use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_node::view;
 
 use super::{SharedContext, answer};
@@ -56,9 +56,9 @@ async fn known_findings(context: &SharedContext) -> RouteResult {
 }
 
 /// Has all instances audited in the node's audit thread.
-async fn run_audit(context: &SharedContext) -> Result<(), Problem> {
+async fn run_audit(context: &SharedContext) -> Result<(), ProblemDocument> {
     let Some(requests) = &context.audit_requests else {
-        let problem = Problem::new(ErrorCode::Internal, "this process has no audit thread");
+        let problem = ProblemDocument::new(ErrorCode::Internal, "this process has no audit thread");
         return Err(problem);
     };
     let (sender, ended) = oneshot::channel();
@@ -71,5 +71,5 @@ async fn run_audit(context: &SharedContext) -> Result<(), Problem> {
     }
     let detail = format!("the audit did not end within {} s", AUDIT_TIMEOUT.as_secs());
     let hint = "GET /v1/findings has the findings of the last audit";
-    Err(Problem::new(ErrorCode::AuditTimeout, detail).with_hint(hint))
+    Err(ProblemDocument::new(ErrorCode::AuditTimeout, detail).with_hint(hint))
 }

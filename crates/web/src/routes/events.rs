@@ -26,7 +26,7 @@ use hyper::body::Frame;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use vipwatch_api::{
-    DroppedEvent, ErrorCode, EventFilter, EventId, Problem, ResetEvent, ResetReason, Schema,
+    DroppedEvent, ErrorCode, EventFilter, EventId, ProblemDocument, ResetEvent, ResetReason, Schema,
 };
 use vipwatch_core::InstanceId;
 use vipwatch_node::selection::Selection;
@@ -96,7 +96,7 @@ fn open(
     let selection = Selection::of_instances(&filter.ids, &[], &context.store.view());
     if !peer.become_stream() {
         let problem =
-            Problem::new(ErrorCode::TooManyConnections, "too many event streams are open");
+            ProblemDocument::new(ErrorCode::TooManyConnections, "too many event streams are open");
         return Err(problem.with_hint("try again"));
     }
     let (parts, receiver) = mpsc::channel(1);
@@ -116,12 +116,12 @@ fn open(
 }
 
 /// The header has precedence: a browser that reconnects uses the first URL, and the header has its last event.
-fn filter(uri: &Uri, headers: &HeaderMap) -> Result<EventFilter, Problem> {
+fn filter(uri: &Uri, headers: &HeaderMap) -> Result<EventFilter, ProblemDocument> {
     let parameters = Parameters::read(uri, &["id", "after"])?;
     let mut after: Option<EventId> = parameters.one("after")?;
     if let Some(header) = headers.get("last-event-id") {
         let text = String::from_utf8_lossy(header.as_bytes());
-        let id = text.parse().map_err(|error| invalid(format!("Last-Event-ID: {error}")))?;
+        let id = text.parse().map_err(|error| invalid(format!("Last-NodeEvent-ID: {error}")))?;
         after = Some(id);
     }
     Ok(EventFilter { ids: parameters.all("id")?, after })
@@ -308,7 +308,7 @@ impl EventStream {
 }
 
 /// A panic while the history is read has the same effect as an unreadable history.
-fn flat<T>(result: Result<Result<T, ResetReason>, Problem>) -> Result<T, ResetReason> {
+fn flat<T>(result: Result<Result<T, ResetReason>, ProblemDocument>) -> Result<T, ResetReason> {
     result.unwrap_or(Err(ResetReason::HistoryUnavailable))
 }
 

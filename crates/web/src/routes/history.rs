@@ -12,7 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::Frame;
 use tokio::task::JoinHandle;
-use vipwatch_api::{HistoryDocument, HistoryFilter, Problem, Schema, TimelineItem};
+use vipwatch_api::{HistoryDocument, HistoryFilter, ProblemDocument, Schema, TimelineItem};
 use vipwatch_node::state::StateStore;
 use vipwatch_node::view::{HistoryPages, history_problem};
 
@@ -36,7 +36,7 @@ async fn open(context: &SharedContext, uri: &Uri, headers: &HeaderMap) -> RouteR
     let first = on_file_thread(&context.store, move || {
         let mut pages = HistoryPages::open(&reading, &filter)?;
         let page = pages.next_page().map_err(|error| history_problem(&error))?;
-        Ok::<_, Problem>(FirstPage { pages, page })
+        Ok::<_, ProblemDocument>(FirstPage { pages, page })
     });
     let FirstPage { pages, page } = first.await??;
     let head = HistoryDocument {
@@ -66,7 +66,7 @@ struct FirstPage {
     page: Vec<TimelineItem>,
 }
 
-fn filter(uri: &Uri) -> Result<HistoryFilter, Problem> {
+fn filter(uri: &Uri) -> Result<HistoryFilter, ProblemDocument> {
     let parameters = Parameters::read(uri, &["since", "until", "after", "id", "limit"])?;
     Ok(HistoryFilter {
         since: parameters.one("since")?,
@@ -87,7 +87,7 @@ fn append(text: &mut Vec<u8>, page: &[TimelineItem], is_first: bool) {
     }
 }
 
-type PageTask = JoinHandle<Result<ReadPage, Problem>>;
+type PageTask = JoinHandle<Result<ReadPage, ProblemDocument>>;
 
 /// The text of a page, and the pages after it.
 struct ReadPage {

@@ -36,7 +36,7 @@ pub(super) async fn list(
     answer(list())
 }
 
-fn filter(uri: &Uri) -> Result<InstanceFilter, vipwatch_api::Problem> {
+fn filter(uri: &Uri) -> Result<InstanceFilter, vipwatch_api::ProblemDocument> {
     let names = ["id", "address", "role", "netns", "origin"];
     let parameters = Parameters::read(uri, &names)?;
     let roles = parameters.all::<String>("role")?.into_iter().map(|word| {

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
-use vipwatch_api::{ErrorCode, HealthDocument, Problem, Schema};
+use vipwatch_api::{ErrorCode, HealthDocument, ProblemDocument, Schema};
 use vipwatch_node::view::{self, ApiContext};
 
 use super::{SharedContext, answer};
@@ -42,13 +42,13 @@ fn health(context: &ApiContext, uri: &Uri, headers: &HeaderMap) -> RouteResult {
 }
 
 /// An error if the main loop hangs: the published state may differ from the kernel's, and changes are not applied.
-pub(super) fn check_main_loop(context: &ApiContext) -> Result<(), Problem> {
+pub(super) fn check_main_loop(context: &ApiContext) -> Result<(), ProblemDocument> {
     match context.store.time_since_turn().filter(|since| *since > MAX_TURN) {
         None => Ok(()),
         Some(since) => {
             let detail = format!("the main loop has not run for {} s", since.as_secs());
             let hint = "the process hangs: see its log; `--direct` queries the kernel instead";
-            Err(Problem::new(ErrorCode::NotReady, detail).with_hint(hint))
+            Err(ProblemDocument::new(ErrorCode::NotReady, detail).with_hint(hint))
         }
     }
 }
@@ -102,7 +102,7 @@ pub(super) async fn targets(
 pub(super) fn plain<T: Serialize>(
     uri: &Uri,
     headers: &HeaderMap,
-    document: impl FnOnce() -> Result<T, Problem>,
+    document: impl FnOnce() -> Result<T, ProblemDocument>,
 ) -> RouteResult {
     Parameters::read(uri, &[])?;
     check_accept(headers, "application/json")?;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use vipwatch_api::{
-    ErrorCode, Event, LatencyMap, Problem, RemovedEvent, Schema, Timestamp, TransitionEvent,
-    VirtualAddress,
+    AddressItem, ErrorCode, LatencyMap, NodeEvent, ProblemDocument, RemovedEvent, Schema,
+    Timestamp, TransitionEvent,
 };
 use vipwatch_core::role::AddressState;
 use vipwatch_node::config::Listen;
@@ -58,7 +58,7 @@ pub(super) fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), Co
                 continue;
             }
             // The role at the start is not a transition.
-            let is_initial = matches!(&event, Event::Transition(event) if event.from.is_none());
+            let is_initial = matches!(&event, NodeEvent::Transition(event) if event.from.is_none());
             seq += i64::from(!is_initial);
             set_seq(&mut event, seq);
             let flow = if is_initial { printer.initial(&event) } else { printer.take(&event) };
@@ -84,32 +84,35 @@ struct FollowedInstance {
 
 impl Followed {
     /// Adds the event of a change of role.
-    fn add_change(&mut self, change: &RoleChange, events: &mut Vec<Event>) {
+    fn add_change(&mut self, change: &RoleChange, events: &mut Vec<NodeEvent>) {
         let netns = change.instance.netns.as_ref().map(ToString::to_string);
         let role = change.to.as_str().to_owned();
         self.0.insert(change.instance.id.to_string(), FollowedInstance { role, netns });
-        events.push(Event::Transition(Box::new(transition(change))));
+        events.push(NodeEvent::Transition(Box::new(transition(change))));
     }
 
     /// Adds the events of instances that are no longer configured.
-    fn remove_others(&mut self, instances: &[Arc<InstanceConfig>], events: &mut Vec<Event>) {
+    fn remove_others(&mut self, instances: &[Arc<InstanceConfig>], events: &mut Vec<NodeEvent>) {
         let configured: BTreeSet<&str> =
             instances.iter().map(|instance| instance.id.as_str()).collect();
         self.0.retain(|id, instance| {
             let is_configured = configured.contains(id.as_str());
             if !is_configured {
-                events.push(Event::Removed(removal(id, instance)));
+                events.push(NodeEvent::Removed(removal(id, instance)));
             }
             is_configured
         });
     }
 }
 
-fn set_seq(event: &mut Event, number: i64) {
+fn set_seq(event: &mut NodeEvent, number: i64) {
     match event {
-        Event::Transition(event) => event.seq = number,
-        Event::Removed(event) => event.seq = number,
-        Event::Delivery(_) | Event::Finding(_) | Event::Dropped(_) | Event::Reset(_) => {}
+        NodeEvent::Transition(event) => event.seq = number,
+        NodeEvent::Removed(event) => event.seq = number,
+        NodeEvent::Delivery(_)
+        | NodeEvent::Finding(_)
+        | NodeEvent::Dropped(_)
+        | NodeEvent::Reset(_) => {}
     }
 }
 
@@ -144,7 +147,10 @@ fn selection(options: &WatchArgs, follower: &Follower) -> Result<Selection, Comm
         texts.extend(holders.map(|instance| instance.id.to_string()));
         if texts.len() == count {
             let detail = format!("no instance has the address {address}");
-            return Err(CommandError::from(&Problem::new(ErrorCode::UnknownInstance, detail)));
+            return Err(CommandError::from(&ProblemDocument::new(
+                ErrorCode::UnknownInstance,
+                detail,
+            )));
         }
     }
     let ids = follower.instances().iter().map(|instance| instance.id.as_str());
@@ -155,7 +161,7 @@ fn transition(change: &RoleChange) -> TransitionEvent {
     let instance = &change.instance;
     let reason = change.to.reason();
     let addresses = instance.watched().into_iter().enumerate();
-    let addresses = addresses.map(|(at, (link, cidr))| VirtualAddress {
+    let addresses = addresses.map(|(at, (link, cidr))| AddressItem {
         cidr: cidr.to_string(),
         link: link.to_string(),
         held: change.addresses.get(at).map(|state| *state == AddressState::Held),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use vipwatch_api::{
-    DeliveryEvent, Event, FindingEvent, FindingState, InstanceItem, InstanceRole, RemovedEvent,
+    DeliveryEvent, FindingEvent, FindingState, InstanceItem, InstanceRole, NodeEvent, RemovedEvent,
     TransitionEvent,
 };
 
@@ -77,7 +77,7 @@ impl Printer {
     }
 
     /// Prints a role at the start as a transition, which does not count.
-    pub(super) fn initial(&mut self, event: &Event) -> Flow {
+    pub(super) fn initial(&mut self, event: &NodeEvent) -> Flow {
         let left = self.left.take();
         let flow = self.take(event);
         self.left = left;
@@ -85,7 +85,7 @@ impl Printer {
     }
 
     /// Prints or stores an event.
-    pub(super) fn take(&mut self, event: &Event) -> Flow {
+    pub(super) fn take(&mut self, event: &NodeEvent) -> Flow {
         match self.format {
             Some(Format::Table | Format::Wide) => self.take_text(event),
             format => {
@@ -98,7 +98,7 @@ impl Printer {
                     Some(Format::Table | Format::Wide) | None => String::new(),
                 };
                 let flow = print(&line);
-                if flow == Flow::Continue && matches!(event, Event::Transition(_)) {
+                if flow == Flow::Continue && matches!(event, NodeEvent::Transition(_)) {
                     return self.count();
                 }
                 flow
@@ -106,9 +106,9 @@ impl Printer {
         }
     }
 
-    fn take_text(&mut self, event: &Event) -> Flow {
+    fn take_text(&mut self, event: &NodeEvent) -> Flow {
         match event {
-            Event::Transition(transition) => {
+            NodeEvent::Transition(transition) => {
                 let is_shown = |seq: &i64| transition.seq <= *seq;
                 if self.shown.get(&transition.id).is_some_and(is_shown) {
                     return Flow::Continue;
@@ -116,18 +116,18 @@ impl Printer {
                 self.waiting.push_back(WaitingLine::new(transition));
                 self.flush(Instant::now())
             }
-            Event::Delivery(delivery) => match self.delivery(delivery) {
+            NodeEvent::Delivery(delivery) => match self.delivery(delivery) {
                 Some(line) if print_line(&line) == Flow::Stop => Flow::Stop,
                 _ => self.flush(Instant::now()),
             },
-            Event::Removed(removed) => print_line(&removed_line(removed, &self.style)),
-            Event::Finding(finding) => print_line(&finding_line(finding, &self.style)),
-            Event::Dropped(dropped) => print_line(&format!(
+            NodeEvent::Removed(removed) => print_line(&removed_line(removed, &self.style)),
+            NodeEvent::Finding(finding) => print_line(&finding_line(finding, &self.style)),
+            NodeEvent::Dropped(dropped) => print_line(&format!(
                 "({} events are missing: this command reads too slowly)",
                 dropped.count
             )),
             // The command reports it on standard error.
-            Event::Reset(_) => Flow::Continue,
+            NodeEvent::Reset(_) => Flow::Continue,
         }
     }
 

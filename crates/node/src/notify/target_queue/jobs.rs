@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use vipwatch_core::Moment;
-use vipwatch_core::notification::NextStep;
+use vipwatch_core::notification::DeliveryStep;
 
-use super::state::{Job, QueueState, TakenEvent};
+use super::state::{Job, TakenEvent, TargetQueueState};
 use crate::notify::attempt::OutgoingEvent;
 use crate::notify::notification::Subject;
 
-impl QueueState {
+impl TargetQueueState {
     /// The next job.
     pub(super) fn take_job(&mut self, now: Moment) -> Job {
         if self.is_removed {
@@ -77,13 +77,13 @@ impl QueueState {
         let tracked = self.subjects.get_mut(subject)?;
         tracked.is_ready = false;
         match tracked.delivery.next_step(now, is_silenced, &policy) {
-            NextStep::Attempt => {
+            DeliveryStep::Attempt => {
                 let missed = tracked.delivery.missed();
                 let notification = Arc::clone(&tracked.delivery.begin()?.content);
                 let event = OutgoingEvent { notification, missed };
                 Some(Job::Attempt(vec![TakenEvent { subject: subject.clone(), event }]))
             }
-            NextStep::ReadBacklog(range) => {
+            DeliveryStep::ReadBacklog(range) => {
                 let Subject::Instance(instance) = subject else { return None };
                 tracked.is_reading = true;
                 let (subject, instance) = (subject.clone(), instance.clone());

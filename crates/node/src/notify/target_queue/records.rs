@@ -10,14 +10,14 @@ use vipwatch_core::{Conclusion, EventKind, InstanceId};
 use vipwatch_history::{ConcludedRow, DeliveryKey};
 use vipwatch_linux::clock;
 
-use super::state::{QueueState, StoredSubject, TrackedSubject};
+use super::state::{StoredSubject, TargetQueueState, TrackedSubject};
 use crate::event;
 use crate::notify::notification::Subject;
 
 /// Maximum number of failing instances in a view.
 const MAX_LISTED: usize = 20;
 
-impl QueueState {
+impl TargetQueueState {
     pub(super) fn key(&self, subject: &Subject) -> Option<DeliveryKey> {
         // Findings are found again by the audit of the next run.
         let Subject::Instance(id) = subject else { return None };

@@ -7,11 +7,11 @@ use vipwatch_core::Moment;
 use vipwatch_core::notification::{AfterAttempt, AttemptResult, Concluded};
 use vipwatch_history::DeliverySource;
 
-use super::state::{QueueState, TakenEvent};
+use super::state::{TakenEvent, TargetQueueState};
 use crate::notify::attempt::{Attempt, OutgoingEvent};
 use crate::notify::notification::{DeliveryReport, Notification, Subject};
 
-impl QueueState {
+impl TargetQueueState {
     /// Ends an attempt.
     pub(super) fn finish(&mut self, taken: &[TakenEvent], attempts: Vec<Attempt>, now: Moment) {
         self.running = self.running.saturating_sub(taken.len());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use vipwatch_core::notification::{
-    BacklogPart, BacklogRange, Concluded, DeliveryPolicy, InstanceDelivery, NextStep, QueuedEvent,
-    Submitted,
+    BacklogPart, BacklogRange, Concluded, DeliveryPolicy, DeliveryStep, InstanceDelivery,
+    QueuedEvent, Submitted,
 };
 use vipwatch_core::{EventKind, InstanceId, Jitter, Moment};
 use vipwatch_history::DeliverySource;
@@ -73,7 +73,7 @@ pub(super) struct TargetCounters {
 }
 
 /// The state of a queue.
-pub(super) struct QueueState {
+pub(super) struct TargetQueueState {
     pub(super) settings: TargetSettings,
     pub(super) policy: DeliveryPolicy,
     pub(super) name: Arc<str>,
@@ -100,7 +100,7 @@ pub(super) struct QueueState {
     pub(super) is_removed: bool,
 }
 
-impl QueueState {
+impl TargetQueueState {
     pub(super) fn new(
         settings: TargetSettings,
         source: DeliverySource,
@@ -230,30 +230,30 @@ impl QueueState {
             }
             self.timers.remove(subject);
             match tracked.delivery.next_step(now, is_silenced, &policy) {
-                NextStep::Attempt | NextStep::ReadBacklog(_) => {
+                DeliveryStep::Attempt | DeliveryStep::ReadBacklog(_) => {
                     if !std::mem::replace(&mut tracked.is_ready, true) {
                         self.ready.push_back(subject.clone());
                         self.ready_since.get_or_insert(now);
                     }
                     return;
                 }
-                NextStep::WaitUntil(at) => {
+                DeliveryStep::WaitUntil(at) => {
                     self.timers.insert(subject.clone(), at);
                     return;
                 }
-                NextStep::Silenced => {
+                DeliveryStep::Silenced => {
                     self.silenced.insert(subject.clone());
                     return;
                 }
-                NextStep::Concluded(conclusion) => {
+                DeliveryStep::Concluded(conclusion) => {
                     self.count(conclusion);
                     self.store(subject, 0);
                     if self.failing.remove(subject).is_some() {
                         self.report_filtered(subject);
                     }
                 }
-                NextStep::Running => return,
-                NextStep::Idle => return self.remove_if_over(subject),
+                DeliveryStep::Running => return,
+                DeliveryStep::Idle => return self.remove_if_over(subject),
             }
         }
     }

@@ -95,20 +95,20 @@ fn failed_deliveries_are_printed_once_for_each_error_and_so_is_their_end() {
 fn a_transition_that_the_printed_role_includes_is_left_out() {
     let mut printer = printer(&["-n", "1"]);
     printer.role(&samples::instances()[1]);
-    assert_eq!(printer.take(&Event::Transition(Box::new(transition(41, &[])))), Flow::Continue);
-    assert_eq!(printer.take(&Event::Transition(Box::new(transition(42, &[])))), Flow::Stop);
+    assert_eq!(printer.take(&NodeEvent::Transition(Box::new(transition(41, &[])))), Flow::Continue);
+    assert_eq!(printer.take(&NodeEvent::Transition(Box::new(transition(42, &[])))), Flow::Stop);
 }
 
 #[test]
 fn only_transitions_count() {
     for format in ["json", "yaml", "name", "table"] {
         let mut printer = printer(&["-n", "2", "-o", format, "-q"]);
-        let transition = Event::Transition(Box::new(transition(5, &[])));
+        let transition = NodeEvent::Transition(Box::new(transition(5, &[])));
         assert_eq!(printer.initial(&transition), Flow::Continue);
         assert_eq!(printer.take(&transition), Flow::Continue);
-        assert_eq!(printer.take(&Event::Delivery(delivery(5, None, true))), Flow::Continue);
+        assert_eq!(printer.take(&NodeEvent::Delivery(delivery(5, None, true))), Flow::Continue);
         assert_eq!(
-            printer.take(&Event::Dropped(DroppedEvent { schema: Schema::Dropped, count: 1 })),
+            printer.take(&NodeEvent::Dropped(DroppedEvent { schema: Schema::Dropped, count: 1 })),
             Flow::Continue
         );
         assert_eq!(printer.take(&transition), Flow::Stop);

@@ -21,6 +21,9 @@ use crate::work::spawn_for_client;
 /// Pause after a failed `accept`, for example because all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Pause before a connection is closed in favour of another one. Meanwhile the runtime reads the sockets.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+
 /// Maximum number of refused connections that are being answered. Others are closed without an answer.
 const MAX_REFUSALS: usize = 16;
 
@@ -29,7 +32,7 @@ pub(crate) async fn run(
     listener: StdListener,
     group: Option<u32>,
     context: ApiContext,
-    heartbeat: &Heartbeat,
+    heartbeat: Heartbeat,
 ) {
     let listener = UnixListener::from_std(listener).expect("the runtime has an I/O driver");
     let table = Arc::new(ConnectionTable::new(Arc::clone(&context.store)));
@@ -46,7 +49,7 @@ pub(crate) async fn run(
             }
             Err(_) => continue,
         };
-        match admit(&accepted, group, &table) {
+        match admit(&accepted, group, &table).await {
             Ok(place) => {
                 let serve = connection::serve(accepted, place, router.clone(), context.clone());
                 spawn_for_client(&context.store, serve);
@@ -60,7 +63,7 @@ pub(crate) async fn run(
 }
 
 /// Takes a place in the table, or says why the client cannot have one.
-fn admit(
+async fn admit(
     stream: &UnixStream,
     group: Option<u32>,
     table: &Arc<ConnectionTable>,
@@ -71,6 +74,11 @@ fn admit(
         let hint = "run it as root, or as a member of the group of the socket";
         ProblemDocument::new(ErrorCode::NotPermitted, detail).with_hint(hint)
     })?;
+    if table.is_full(user) {
+        // ORDER: requests that have arrived are read first. Their connections would still count as idle otherwise, and
+        // the server would close connections of a burst of clients instead of answering them.
+        sleep(FULL_PAUSE).await;
+    }
     table.admit(user).ok_or_else(|| {
         let detail = "too many connections are open, and none of them is idle";
         ProblemDocument::new(ErrorCode::TooManyConnections, detail).with_hint("try again")

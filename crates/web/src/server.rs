@@ -70,7 +70,11 @@ impl ApiServer for WebServer {
             .build()?;
         let (context, group) = (self.context.clone(), self.group);
         spawn_worker("api", move |heartbeat| {
-            runtime.block_on(accept::run(listener, group, context, heartbeat));
+            // ORDER: a task of its own, which takes its turn among the connections. The runtime would poll the future of
+            // `block_on` itself before them.
+            let accept = accept::run(listener, group, context, heartbeat.clone());
+            // A panic in this task ends the process; the task does not end otherwise.
+            let _ = runtime.block_on(async { tokio::spawn(accept).await });
         })?;
         Ok(())
     }

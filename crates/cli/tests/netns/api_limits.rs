@@ -130,6 +130,25 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn a_burst_of_requests_is_answered_although_there_are_fewer_places() {
+    let lab = Lab::new();
+    let (_netns, fixture) = node_with_one_instance(&lab);
+    let _node = fixture.start();
+    let request = b"GET /v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let connect = |_| {
+        let mut stream = UnixStream::connect(fixture.socket()).unwrap();
+        stream.write_all(request).unwrap();
+        stream
+    };
+    let clients: Vec<UnixStream> = (0..400).map(connect).collect();
+    for (number, mut client) in clients.into_iter().enumerate() {
+        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let answer = parse_answer(&read_to_end(&mut client));
+        assert_eq!(answer.map(|answer| answer.status), Some(200), "client {number}");
+    }
+}
+
+#[test]
 fn ten_thousand_idle_connections_do_not_keep_a_client_out() {
     let lab = Lab::new();
     let (_netns, fixture) = node_with_one_instance(&lab);

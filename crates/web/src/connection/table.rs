@@ -134,6 +134,12 @@ impl ConnectionTable {
         Self { slots: Mutex::default(), is_used: Notify::new(), store }
     }
 
+    /// Whether all places for connections of this user are taken.
+    pub(crate) fn is_full(&self, user: u32) -> bool {
+        let requests = self.open_slots().iter().filter(|slot| !slot.lock().is_stream).count();
+        requests >= request_limit(user)
+    }
+
     /// A place for a connection of this user. If all are taken, the oldest idle connection is closed; `None` if none is
     /// idle.
     pub(crate) fn admit(self: &Arc<Self>, user: u32) -> Option<Place> {

@@ -85,7 +85,7 @@ fn a_reload_and_its_error_are_in_the_version_document() {
     let version: VersionDocument = get(&fixture, "/v1/version");
     assert_eq!(version.last_reload.unwrap().error, None);
     let config: ConfigDocument = get(&fixture, "/v1/config");
-    assert_eq!(config.settings["node"]["audit_every"], "3600s");
+    assert_eq!(config.settings["node"]["audit_every"], "1h");
 }
 
 #[test]

@@ -154,7 +154,7 @@ describe! {
         params(
             ("id" = Option<Vec<String>>, Query, description = "an id, the beginning of ids, or an address"),
             ("after" = Option<String>, Query, description = "continue after this event id"),
-            ("Last-NodeEvent-ID" = Option<String>, Header, description = "continue after this event id; it has precedence over `after`"),
+            ("Last-Event-ID" = Option<String>, Header, description = "continue after this event id; it has precedence over `after`"),
         ),
         responses(CommonErrors, (status = 200, body = String, content_type = "text/event-stream")))]
     fn events

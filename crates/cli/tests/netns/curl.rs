@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use vipwatch_api::Problem;
+use vipwatch_api::ProblemDocument;
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::{NodeFixture, wait_for};
 
@@ -32,7 +32,7 @@ impl CurlAnswer {
     #[track_caller]
     pub(crate) fn problem(&self) -> (u16, &'static str) {
         assert_eq!(self.content_type, "application/problem+json", "{self:?}");
-        let problem: Problem =
+        let problem: ProblemDocument =
             serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"));
         assert_eq!(problem.status, self.status, "{self:?}");
         (self.status, problem.code.word())

@@ -130,7 +130,7 @@ fn every_transition_is_delivered_in_order_after_a_kill() {
     fixture.configure(&webhook(&server.url, "deliver = \"every\""));
     let node = fixture.start();
     wait_for_outcome(&fixture, "ops", "delivered");
-    server.answer_next(&[503; 10_000]);
+    server.answer_next(&vec![503; 10_000]);
     // More than the notifier keeps in memory for one instance.
     flip(&netns, &fixture, 80);
     let last = seq(&fixture);
@@ -143,7 +143,7 @@ fn every_transition_is_delivered_in_order_after_a_kill() {
     wait_for_outcome(&fixture, "ops", "delivered");
     assert!(node.stop().success());
     // And within one run, when the server is back.
-    server.answer_next(&[503; 10_000]);
+    server.answer_next(&vec![503; 10_000]);
     let _node = fixture.start();
     flip(&netns, &fixture, 80);
     server.accept_all();
@@ -163,7 +163,7 @@ fn transitions_that_retention_deleted_undelivered_are_counted_for_the_target() {
     fixture.configure(&config);
     let node = fixture.start();
     wait_for_outcome(&fixture, "ops", "delivered");
-    server.answer_next(&[503; 10_000]);
+    server.answer_next(&vec![503; 10_000]);
     flip(&netns, &fixture, 10);
     let last = seq(&fixture);
     // The node applies the limits of the history when it stops.

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use vipwatch_api::{
-    DroppedEvent, Event, FindingEvent, NodeStatus, RemovedEvent, ResetEvent, ResetReason,
+    DroppedEvent, FindingEvent, NodeEvent, NodeStatus, RemovedEvent, ResetEvent, ResetReason,
     TransitionEvent,
 };
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
@@ -75,7 +75,7 @@ fn a_stream_has_live_events_and_a_resumed_stream_misses_and_repeats_none() {
     from_start.wait_for_event("the last event", is_last);
     assert_eq!(seqs(&from_start.events(), &epoch), (1..=end).collect::<Vec<_>>());
     for event in from_start.events() {
-        Event::from_data(&event.name, &event.data).unwrap().unwrap();
+        NodeEvent::from_data(&event.name, &event.data).unwrap().unwrap();
     }
     let none = EventCurl::open(&fixture, &lab.path().join("none"), &[], "?id=other");
     flap(&netns, &fixture, 1);

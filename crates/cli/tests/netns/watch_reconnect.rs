@@ -6,14 +6,14 @@ use std::path::Path;
 
 use serde::Serialize;
 use vipwatch_api::{
-    AnswerSource, ErrorCode, InstanceItem, InstanceList, NodeStatus, Problem, ResetEvent,
+    AnswerSource, ErrorCode, InstanceItem, InstanceList, NodeStatus, ProblemDocument, ResetEvent,
     ResetReason, RoleSummary, Schema, SeveritySummary, TransitionEvent, timestamp_from_millis,
 };
 use vipwatch_testkit::monitor::end_of;
 use vipwatch_testkit::{Lab, wait_for};
 
 use crate::curl::get;
-use crate::support::{ADD_VIP, fixture_with, node_fixture, vi_1_conf, wait_for_role};
+use crate::support::{ADD_VIP, fixture_with, node_fixture, vi_1_conf, wait_for_role, write};
 use crate::watch_command::WatchCommand;
 
 const EPOCH: &str = "abcd";
@@ -138,7 +138,8 @@ fn a_watch_repeats_a_failed_read_of_the_roles_after_a_reset() {
                 match reads {
                     1 => document("200 OK", &instances(Vec::new())),
                     2 => {
-                        let problem = Problem::new(ErrorCode::NotReady, "the main loop hangs");
+                        let problem =
+                            ProblemDocument::new(ErrorCode::NotReady, "the main loop hangs");
                         document("503 Service Unavailable", &problem)
                     }
                     _ => document("200 OK", &instances(known.items.clone())),
@@ -165,7 +166,7 @@ fn a_watch_of_an_address_shows_the_removal_of_its_instance_after_a_restart() {
     wait_for_role(&fixture, "VI_1", "primary");
     assert!(node.stop().success());
     wait_for("the message", || watch.errors().contains("connecting again").then_some(()));
-    std::fs::write(fixture.keepalived_conf(), "").unwrap();
+    write(&fixture.keepalived_conf(), "");
     let _node = fixture.start();
     watch.read_line_with("VI_1  primary → removed");
 }

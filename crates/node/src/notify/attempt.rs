@@ -14,7 +14,7 @@ use vipwatch_core::notification::AttemptResult;
 use vipwatch_history::DeliverySource;
 
 use super::notification::Notification;
-use super::post::{Client, PostError};
+use super::post::{PostClient, PostError};
 use super::target::TargetSettings;
 use super::{hook, ipv6};
 use crate::config::{Target, Webhook};
@@ -44,13 +44,13 @@ impl Attempt {
 /// Delivers to one target.
 #[derive(Debug)]
 pub(super) struct Sender {
-    client: Client,
+    client: PostClient,
     identity: NodeIdentity,
 }
 
 impl Sender {
     pub(super) fn new(identity: NodeIdentity) -> Self {
-        Self { client: Client::default(), identity }
+        Self { client: PostClient::default(), identity }
     }
 
     /// Reads the certificates of an address now, so that they are known if the file disappears. A failure is reported

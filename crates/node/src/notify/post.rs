@@ -43,7 +43,7 @@ impl PostError {
 
 /// Posts to one address. Connections and CA certificates are kept from one request to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Client(Mutex<Option<Prepared>>);
+pub(crate) struct PostClient(Mutex<Option<Prepared>>);
 
 /// The HTTP client for one version of the settings.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ struct Prepared {
     bundle: Option<CaBundle>,
 }
 
-impl Client {
+impl PostClient {
     /// Posts `body` in one attempt.
     pub(crate) fn send(&self, target: &Target, body: &str) -> Result<(), PostError> {
         let agent = self.prepare(target)?;

@@ -121,7 +121,7 @@ fn filter(uri: &Uri, headers: &HeaderMap) -> Result<EventFilter, ProblemDocument
     let mut after: Option<EventId> = parameters.one("after")?;
     if let Some(header) = headers.get("last-event-id") {
         let text = String::from_utf8_lossy(header.as_bytes());
-        let id = text.parse().map_err(|error| invalid(format!("Last-NodeEvent-ID: {error}")))?;
+        let id = text.parse().map_err(|error| invalid(format!("Last-Event-ID: {error}")))?;
         after = Some(id);
     }
     Ok(EventFilter { ids: parameters.all("id")?, after })

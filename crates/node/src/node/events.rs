@@ -61,7 +61,7 @@ impl Node {
         let (instance, read_at) = (instance.cloned(), clock::now());
         let finding: Arc<dyn Notification> =
             Arc::new(FindingNotification { event, instance, read_at });
-        self.notifier.deliver_finding(&finding);
+        self.outlets.deliver_finding(&finding);
     }
 
     /// Records the event with the last sequence number, and sends it to the clients.

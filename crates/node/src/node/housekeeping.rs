@@ -15,6 +15,7 @@ impl Node {
         self.check_receiver();
         self.check_socket();
         self.check_history();
+        self.notifier.start_workers();
     }
 
     fn copy_counters(&mut self) {

@@ -268,6 +268,18 @@ impl InstanceOutlets {
         result
     }
 
+    /// Delivers a finding to the targets of its instance, or a finding about the node to all targets. Only targets that
+    /// select findings send it.
+    pub(crate) fn deliver_finding(&self, finding: &Arc<dyn Notification>) {
+        let Some(id) = finding.instance() else {
+            return self.notifier.deliver_to_all(DeliverySource::Node, finding);
+        };
+        let Some(outlets) = self.outlets.get(id) else { return };
+        for name in outlets.spec.shared.names() {
+            self.notifier.deliver(name, finding);
+        }
+    }
+
     /// Writes the state file, starts or stops announcements, and sends the state to the agent.
     fn deliver_inline(
         &mut self,

@@ -206,11 +206,6 @@ impl Notifier {
         }
     }
 
-    /// Delivers a finding to the targets of the node that select findings.
-    pub(crate) fn deliver_finding(&self, notification: &Arc<dyn Notification>) {
-        self.deliver_to_all(DeliverySource::Node, notification);
-    }
-
     /// Records that an earlier version has delivered the notification `seq` to a target, unless more is known.
     pub(super) fn import(&self, source: DeliverySource, target: &str, id: &InstanceId, seq: i64) {
         if let Some(queue) = self.queue(source, target) {
@@ -254,6 +249,13 @@ impl Notifier {
     pub(crate) fn silences_changed(&self) {
         for queue in self.table().queues.values() {
             queue.silences_changed();
+        }
+    }
+
+    /// Starts workers that could not be started before.
+    pub(crate) fn start_workers(&self) {
+        for queue in self.table().queues.values() {
+            queue.start_workers();
         }
     }
 

@@ -38,7 +38,7 @@ use crate::event::NodeIdentity;
 use crate::silence::Silences;
 
 /// How long a worker thread waits for work before it ends.
-const WORKER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+const WORKER_IDLE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 
 /// Stack size of a worker thread in bytes.
 const WORKER_STACK_BYTES: usize = 256 << 10;
@@ -110,6 +110,11 @@ impl TargetQueue {
     /// reads those that are missing before it from the history.
     pub(super) fn resume(&self, notification: &Arc<dyn Notification>, is_unchanged: bool) {
         self.change(|state, now| state.resume(notification, is_unchanged, now));
+    }
+
+    /// Starts a worker if one is needed, because an earlier attempt to start a thread may have failed.
+    pub(super) fn start_workers(&self) {
+        SharedQueue::start_workers(&self.shared, &mut self.shared.lock());
     }
 
     /// Replaces the settings. Waiting notifications stay, and those that wait for another attempt are sent now.
@@ -283,7 +288,8 @@ impl SharedQueue {
                 }
             };
             let is_idle = now.since(idle_since) >= WORKER_IDLE_TIMEOUT;
-            let is_watched = next.is_none() || state.workers > 1;
+            // A busy worker does not see a timer before its attempt ends.
+            let is_watched = next.is_none() || state.idle_workers > 0;
             if state.is_removed || (is_idle && is_watched) {
                 state.workers -= 1;
                 break;
@@ -337,3 +343,6 @@ impl std::fmt::Debug for TargetQueue {
         f.debug_struct("TargetQueue").field("number", &self.shared.number).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -188,6 +188,9 @@ impl TargetQueueState {
         if submitted.is_concluded {
             self.counters.filtered += u64::from(!is_selected);
             self.store(&subject, 0);
+            if !is_selected && self.failing.remove(&subject).is_some() {
+                self.report_filtered(&subject);
+            }
         }
         self.place(&subject, now);
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use vipwatch_core::{ErrorChain, InstanceId};
+use vipwatch_history::DeliverySource;
 use vipwatch_linux::clock;
 use vipwatch_receiver::ListenSource;
 
@@ -123,6 +124,10 @@ impl Node {
     pub(super) fn finish_closing_receiver(&mut self) {
         if self.closing_receiver.take_if(|closing| closing.has_ended()).is_some() {
             let receiver = self.config.receiver.clone();
+            if receiver.is_none() {
+                // The pending notifications stay on the disk, for a receiver that is configured later.
+                self.notifier.configure(DeliverySource::Receiver, &[]);
+            }
             self.apply_receiver(receiver.as_ref(), ListenSource::New);
         }
     }

@@ -71,7 +71,7 @@ impl Node {
         }
     }
 
-    /// Writes the current state of every instance and of every target, because the history has lost transitions or
+    /// Writes the current state of every instance and of every target, and the silences, because the history has lost transitions or
     /// begins with an empty file. Otherwise the next run would compare with an old state, and repeat or omit
     /// deliveries.
     fn restate(&self) {
@@ -80,6 +80,7 @@ impl Node {
             self.history.store_last_role(id.to_string(), role, since, entry.seq);
         }
         self.notifier.store_again();
+        self.history.store_silences(self.silences.rows());
     }
 }
 

@@ -17,7 +17,7 @@ fn db_conf() -> String {
 }
 
 #[test]
-fn the_backlog_of_an_instance_is_delivered_before_its_removal() {
+fn the_backlog_of_an_instance_is_delivered_before_its_removal_with_an_event_of_each() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf(), db_conf()]);
     let (output, open) = (lab.path().join("output"), lab.path().join("open"));
@@ -40,6 +40,9 @@ fn the_backlog_of_an_instance_is_delivered_before_its_removal() {
     write(&open, "");
     let _node = fixture.start();
     wait_for_content(&output, "backup\nprimary\nremoved");
+    let events = "SELECT count(*) FROM event WHERE name = 'delivery' AND instance = 'VI_1' \
+                  AND body LIKE '%\"error\":null%'";
+    wait_for("an event of each delivery", || (sql(&fixture, events) == "3").then_some(()));
 }
 
 #[test]

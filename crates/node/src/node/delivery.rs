@@ -13,6 +13,14 @@ impl Node {
     pub(super) fn record_delivery(&mut self, report: &DeliveryReport) {
         let DeliveryReport { instance, seq, stage, target, outcome, conclusion, .. } = report;
         if self.store.entry(instance).is_none() {
+            // The notification is about the removal of the instance, or was pending when it was removed.
+            let is_event = match outcome {
+                Ok(()) => *conclusion == Some(Conclusion::Delivered),
+                Err(error) => !error.is_empty(),
+            };
+            if is_event {
+                self.publish_delivery_event(report);
+            }
             return;
         }
         let is_of_queue = matches!(stage, Stage::Hook | Stage::Webhook);

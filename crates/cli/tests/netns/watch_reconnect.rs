@@ -25,7 +25,8 @@ fn serve(socket: &Path, mut answer: impl FnMut(&str) -> Option<String> + Send + 
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let mut client = client.unwrap();
-            let path = request_path(&client);
+            // The command may end after it has connected.
+            let Some(path) = request_path(&client) else { continue };
             let Some(answer) = answer(&path) else { break };
             // The client may have gone.
             let _ = client.write_all(answer.as_bytes());
@@ -34,11 +35,12 @@ fn serve(socket: &Path, mut answer: impl FnMut(&str) -> Option<String> + Send + 
     });
 }
 
-fn request_path(client: &UnixStream) -> String {
-    let mut lines = BufReader::new(client).lines().map(Result::unwrap);
-    let first = lines.next().unwrap();
+/// The path of the request; `None` if the client has sent none.
+fn request_path(client: &UnixStream) -> Option<String> {
+    let mut lines = BufReader::new(client).lines().map_while(Result::ok);
+    let first = lines.next()?;
     while lines.next().is_some_and(|line| !line.is_empty()) {}
-    first.split(' ').nth(1).unwrap().to_owned()
+    first.split(' ').nth(1).map(str::to_owned)
 }
 
 fn document(status: &str, document: &impl Serialize) -> String {

@@ -1,9 +1,9 @@
 //! The history: every change of role (a transition), deliveries and findings, stored in SQLite.
 //!
 //! [`writer`] queues records and writes them in batches on its own thread; [`reader`] runs queries at
-//! the same time (SQLite's WAL mode); [`timeline`] streams transitions and the gaps between them; [`schema`]
-//! holds the file's tables, its format number and its migrations; [`event`] and [`silence`] hold one table each;
-//! [`delivery`] records which notification each target has received. The delivery itself belongs to the node, not
+//! the same time (SQLite's WAL mode); [`timeline`] streams transitions and the gaps between them; `schema`
+//! holds the file's tables, its format number and its migrations; `event` and `silence` hold one table each;
+//! `delivery` records which notification each target has received. The delivery itself belongs to the node, not
 //! to this crate.
 
 mod event;

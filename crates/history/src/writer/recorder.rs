@@ -85,7 +85,7 @@ impl Recorder {
         Self { changes, ..self }
     }
 
-    /// Writes until [`Message::Stop`].
+    /// Writes until [`WriterMessage::Stop`].
     pub(super) fn run(mut self, receiver: &Receiver<WriterMessage>, heartbeat: &Heartbeat) {
         let mut next_beat = Instant::now();
         loop {

@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// A history whose last run has left these findings open.
+    /// A history: its last run has left these findings open.
     fn record_open(directory: &Path, findings: &[FindingItem]) {
         let (writer, _) = Writer::open(directory, Retention::default()).unwrap();
         let identity = NodeIdentity { node: "n".into(), epoch: "0".into() };

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use vipwatch_api::{HealthDocument, NodeStatus};
@@ -11,7 +12,7 @@ use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
 use crate::access::as_other_user;
 use crate::curl::{CurlAnswer, curl, get, parse_answer, read_to_end, send_raw};
-use crate::support::{fixture_with, vi_1_conf};
+use crate::support::{MANY_FILES, fixture_with, vi_1_conf};
 
 const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
@@ -150,6 +151,7 @@ fn a_burst_of_requests_is_answered_although_there_are_fewer_places() {
 
 #[test]
 fn ten_thousand_idle_connections_do_not_keep_a_client_out() {
+    let _many_files = MANY_FILES.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new();
     let (_netns, fixture) = node_with_one_instance(&lab);
     let _node = fixture.start();

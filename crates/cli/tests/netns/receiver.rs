@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vipwatch_testkit::monitor::output_of;
@@ -12,7 +13,7 @@ use vipwatch_testkit::{Lab, wait_for};
 use crate::receiver_process::{
     ReceiverProcess, configure, receiver_command, report, report_until_accepted, socket,
 };
-use crate::support::PROGRAM;
+use crate::support::{MANY_FILES, PROGRAM};
 
 #[test]
 fn a_receiver_that_is_killed_again_and_again_loses_no_accepted_report() {
@@ -114,6 +115,7 @@ fn a_second_receiver_an_unknown_user_and_an_unknown_simulation_are_refused() {
 
 #[test]
 fn ten_thousand_idle_connections_neither_block_reports_nor_use_much_memory() {
+    let _many_files = MANY_FILES.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new();
     let receiver = ReceiverProcess::start(lab.path(), &["--interval", "0s"]);
     let files = vipwatch_linux::process::raise_file_limit();

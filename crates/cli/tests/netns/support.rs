@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use serde_json::Value;
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, script, wait_for};
@@ -29,6 +30,9 @@ pub(crate) fn fixture_with(lab: &Lab, instances: &[String]) -> (TestNetns, NodeF
     write(&fixture.keepalived_conf(), &text);
     (netns, fixture)
 }
+
+/// A test that opens ten thousand files takes it: two of them at the same time would exceed the limit of the process.
+pub(crate) static MANY_FILES: Mutex<()> = Mutex::new(());
 
 /// The text of a keepalived instance. The family of the first address decides: addresses of the other family
 /// are excluded ones, because keepalived ignores them in `virtual_ipaddress`.

@@ -1,6 +1,6 @@
 //! Webhooks: retries, restarts, reloads, and deliveries that fail.
 
-use vipwatch_testkit::{Lab, stays, wait_for};
+use vipwatch_testkit::{Lab, run, stays, wait_for};
 
 use crate::http_server::HttpServer;
 use crate::support::{
@@ -82,7 +82,14 @@ fn a_pending_change_is_delivered_after_a_kill_and_not_repeated_after_a_stop() {
     wait_for("the delivery after the restart", || {
         (server.accepted().last()?.ends_with("primary")).then_some(())
     });
-    // A stop waits for the running delivery, and records its outcome.
+    // The killed process may not have stored that the hook has run: then it runs again. This test waits until the
+    // conclusions of both targets are stored.
+    wait_for("the stored deliveries", || {
+        let query = "SELECT count(*) FROM delivery JOIN role USING (instance) WHERE delivery.seq >= role.seq";
+        let mut sqlite = std::process::Command::new("sqlite3");
+        let count = run(sqlite.arg(fixture.state_dir().join("history.sqlite")).arg(query));
+        (count.trim() == "2").then_some(())
+    });
     assert!(node.stop().success());
     let (delivered, hook_runs) = (server.accepted().len(), read(&hook_output));
     let node = fixture.start();

@@ -159,13 +159,11 @@ impl Audit {
         }
         for result in comparison.results {
             let id = result.instance.id.clone();
-            self.store.amend(&id, |entry| {
+            self.store.set_audit(&id, result, |entry, result| {
                 // A result about an earlier role is dropped: another audit follows each change. So is a result that
                 // a client's audit took before the published one.
                 let is_newer = entry.audit.as_ref().is_none_or(|known| known.taken <= result.taken);
-                if entry.seq == result.seq && is_newer {
-                    entry.audit = Some(Arc::new(result));
-                }
+                entry.seq == result.seq && is_newer
             });
         }
         if let Some(requests) = &self.snapshot_requests

@@ -8,7 +8,7 @@ mod counters;
 mod events;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -131,6 +131,8 @@ pub struct StateStore {
     health_problems: Mutex<BTreeMap<HealthTopic, HealthProblem>>,
     /// A reader of the history has found damage in the file.
     has_history_damage: AtomicBool,
+    /// Grows with each change except for an audit with the same findings as before.
+    findings_version: AtomicU64,
     /// The events for clients.
     pub events: Arc<EventRing>,
     epoch: OnceLock<Arc<str>>,
@@ -166,6 +168,33 @@ impl StateStore {
         if let Ok(mut view) = self.view.lock() {
             change(Arc::make_mut(&mut view));
         }
+        self.findings_version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Stores the result of an audit, if `is_wanted` says so for the entry of its instance.
+    pub(crate) fn set_audit(
+        &self,
+        id: &InstanceId,
+        result: AuditResult,
+        is_wanted: impl FnOnce(&InstanceEntry, &AuditResult) -> bool,
+    ) {
+        let Ok(mut view) = self.view.lock() else { return };
+        let Some(entry) = view.entries.get(id) else { return };
+        if !is_wanted(entry, &result) {
+            return;
+        }
+        let is_known = entry.audit.as_ref().is_some_and(|known| known.findings == result.findings);
+        if let Some(entry) = Arc::make_mut(&mut view).entries.get_mut(id) {
+            Arc::make_mut(entry).audit = Some(Arc::new(result));
+        }
+        if !is_known {
+            self.findings_version.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A number that grows when the published findings may have changed. Those of a receiver do not count.
+    pub(crate) fn findings_version(&self) -> u64 {
+        self.findings_version.load(Ordering::Relaxed)
     }
 
     /// Adds the entry of an instance, or replaces it.
@@ -189,6 +218,9 @@ impl StateStore {
     /// is kept while only its text changes.
     pub(crate) fn set_health(&self, topic: HealthTopic, text: Option<String>) {
         let Ok(mut problems) = self.health_problems.lock() else { return };
+        if problems.get(&topic).map(|known| &known.text) != text.as_ref() {
+            self.findings_version.fetch_add(1, Ordering::Relaxed);
+        }
         let Some(text) = text else {
             problems.remove(&topic);
             return;

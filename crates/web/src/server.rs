@@ -22,6 +22,9 @@ const BACKLOG: i32 = 1024;
 /// Maximum number of threads that read files for requests.
 const MAX_FILE_THREADS: usize = 4;
 
+/// The thread of the API has a lower priority than the others: 0 is normal, 19 is the lowest.
+const API_NICENESS: i32 = 10;
+
 /// A thread that reads files ends after this time without work.
 const FILE_THREAD_IDLE: Duration = Duration::from_secs(5);
 
@@ -70,6 +73,9 @@ impl ApiServer for WebServer {
             .build()?;
         let (context, group) = (self.context.clone(), self.group);
         spawn_worker("api", move |heartbeat| {
+            // Hundreds of clients must not take CPU time from the main loop. On Linux this is the thread's own value,
+            // which the threads that read files inherit. If it fails, the thread works on as before.
+            let _ = rustix::process::nice(API_NICENESS);
             // ORDER: a task of its own, which takes its turn among the connections. The runtime would poll the future of
             // `block_on` itself before them.
             let accept = accept::run(listener, group, context, heartbeat.clone());

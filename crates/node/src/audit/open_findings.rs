@@ -5,54 +5,101 @@
 //!   events of the last run ──▶ open findings ◀── compared with the current ones ──▶ changes ──▶ main loop
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use vipwatch_api::{FindingItem, FindingState};
+use vipwatch_api::{FindingItem, FindingSeverity, FindingState, Timestamp};
+use vipwatch_core::InstanceId;
+use vipwatch_linux::process::release_spare_heap;
 
-use super::{FindingChange, FindingChanges};
+use super::{DatedFinding, FindingChange, FindingChanges};
 use crate::event::audit_finding;
-use crate::state::PublishedState;
+use crate::state::{InstanceEntry, PublishedState};
 use crate::view::{CurrentFindings, FindingSources};
+
+/// With more findings than this, spare heap is released after a comparison.
+const MANY_FINDINGS: usize = 500;
 
 /// What tells one finding from another: several problems of one kind with one instance are one finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct FindingKey {
-    /// The id of the instance; `None` for a finding about the node.
-    id: Option<String>,
-    name: String,
+    /// The instance; `None` for a finding about the node.
+    id: Option<InstanceId>,
+    name: Cow<'static, str>,
 }
 
 impl FindingKey {
-    fn of(finding: &FindingItem) -> Self {
-        Self { id: finding.id.clone(), name: finding.name.clone() }
+    /// `None` if the id is not one of an instance.
+    fn of(finding: &FindingItem) -> Option<Self> {
+        let id = finding.id.as_ref().map(|id| id.parse()).transpose().ok()?;
+        Some(Self { id, name: Cow::Owned(finding.name.clone()) })
     }
 }
 
-/// A finding of this moment.
+/// A finding that clients know as open. There may be thousands, so it is smaller than the document.
 #[derive(Debug)]
-struct CurrentFinding {
-    finding: FindingItem,
-    /// Whether the audit has found it, so that no other part of the node has logged it.
-    is_of_audit: bool,
-    /// During a failover, kernel, agent and monitor change at different moments: a finding that is too young is not
-    /// opened yet.
-    is_young: bool,
+struct OpenFinding {
+    severity: FindingSeverity,
+    text: Box<str>,
+    hint: Cow<'static, str>,
+    since: Option<Timestamp>,
+}
+
+impl OpenFinding {
+    fn of(finding: FindingItem) -> Self {
+        let FindingItem { severity, text, hint, since, .. } = finding;
+        Self { severity, text: text.into(), hint: Cow::Owned(hint), since }
+    }
+
+    fn of_audit(dated: &DatedFinding) -> Self {
+        let finding = &dated.finding;
+        Self {
+            severity: crate::event::severity(finding.severity),
+            text: finding.text.as_str().into(),
+            hint: Cow::Borrowed(finding.hint),
+            since: Some(crate::event::time(dated.since)),
+        }
+    }
+
+    /// The document of this finding.
+    fn item(self, key: FindingKey) -> FindingItem {
+        FindingItem {
+            id: key.id.map(|id| id.to_string()),
+            name: key.name.into_owned(),
+            severity: self.severity,
+            text: self.text.into(),
+            hint: self.hint.into_owned(),
+            since: self.since,
+            silenced_until: None,
+        }
+    }
 }
 
 /// The findings that clients know as open.
 #[derive(Debug)]
 pub(super) struct OpenFindings {
-    open: BTreeMap<FindingKey, FindingItem>,
+    open: BTreeMap<FindingKey, OpenFinding>,
     current: CurrentFindings,
     sources: FindingSources,
     changes: FindingChanges,
     has_restored: bool,
+    /// The version of the published findings at the last comparison; `None` before the first one.
+    compared: Option<u64>,
+    /// The last comparison has left out a finding that was too young.
+    has_young: bool,
 }
 
 impl OpenFindings {
     pub(super) fn new(sources: FindingSources, changes: FindingChanges) -> Self {
-        let (open, current) = (BTreeMap::new(), CurrentFindings::default());
-        Self { open, current, sources, changes, has_restored: false }
+        Self {
+            open: BTreeMap::new(),
+            current: CurrentFindings::default(),
+            sources,
+            changes,
+            has_restored: false,
+            compared: None,
+            has_young: false,
+        }
     }
 
     /// Opens the findings that are new, and closes those that are over. The first call continues with the findings that
@@ -62,52 +109,87 @@ impl OpenFindings {
         if self.sources.store.time_since_turn().is_none() {
             return;
         }
+        let version = Some(self.sources.store.findings_version());
+        // The findings about a receiver and about flapping instances change without a new version.
+        let is_unchanged = self.compared == version
+            && !self.has_young
+            && !self.current.is_flapping()
+            && !self.sources.has_receiver();
+        if is_unchanged {
+            return;
+        }
+        self.compared = version;
         if !std::mem::replace(&mut self.has_restored, true) {
-            let open = self.sources.open_in_history();
-            self.open.extend(open.into_iter().map(|finding| (FindingKey::of(&finding), finding)));
+            let open = self.sources.open_in_history().into_iter();
+            let open = open
+                .filter_map(|finding| Some((FindingKey::of(&finding)?, OpenFinding::of(finding))));
+            self.open.extend(open);
         }
         // ORDER: the history is read before the view is taken; the main loop must copy a view that is held.
         self.current.update_flapping(&self.sources);
         let view = self.sources.store.view();
-        let mut current = Vec::new();
-        for finding in self.current.without_audit(&self.sources, &view) {
-            current.push(CurrentFinding { finding, is_of_audit: false, is_young: false });
+        self.compare(&view);
+        drop(view);
+        if self.open.len() > MANY_FINDINGS {
+            release_spare_heap();
+        }
+    }
+
+    fn compare(&mut self, view: &PublishedState) {
+        let mut before = std::mem::take(&mut self.open);
+        self.has_young = false;
+        for finding in self.current.without_audit(&self.sources, view) {
+            let Some(key) = FindingKey::of(&finding) else { continue };
+            match before.remove(&key) {
+                Some(known) => drop(self.open.insert(key, known)),
+                None if self.open.contains_key(&key) => {}
+                None => self.open(key, OpenFinding::of(finding.clone()), finding),
+            }
         }
         for (id, entry) in &view.entries {
             let audit = entry.current_audit();
             for dated in audit.map(|audit| &*audit.findings).unwrap_or_default() {
-                let finding = audit_finding(id.as_str(), dated);
-                let is_young = dated.is_young(entry);
-                current.push(CurrentFinding { finding, is_of_audit: true, is_young });
+                self.compare_dated(id, entry, dated, &mut before);
             }
         }
-        self.compare(current, &view);
-    }
-
-    fn compare(&mut self, current: Vec<CurrentFinding>, view: &PublishedState) {
-        let mut before = std::mem::take(&mut self.open);
-        for CurrentFinding { finding, is_of_audit, is_young } in current {
-            let key = FindingKey::of(&finding);
-            if let Some(known) = before.remove(&key) {
-                self.open.insert(key, known);
-            } else if !is_young && !self.open.contains_key(&key) {
-                if is_of_audit {
-                    log_open(&finding);
-                }
-                self.open.insert(key, finding.clone());
-                self.changes.push(FindingChange { finding, state: FindingState::Open });
-            }
-        }
-        for (key, finding) in before {
+        for (key, known) in before {
             // An instance that has changed has no current result, and is audited again soon.
             if is_audit_due(&key, view) {
-                self.open.insert(key, finding);
+                self.open.insert(key, known);
                 continue;
             }
-            let id = finding.id.as_deref().unwrap_or("node");
-            tracing::info!(instance = id, finding = finding.name, "finding is over");
+            let id = key.id.as_ref().map_or("node", InstanceId::as_str);
+            tracing::info!(instance = id, finding = %key.name, "finding is over");
+            let finding = known.item(key);
             self.changes.push(FindingChange { finding, state: FindingState::Closed });
         }
+    }
+
+    /// Compares one finding of the audit. During a failover, kernel, agent and monitor change at different moments: a
+    /// finding that is too young is not opened yet.
+    fn compare_dated(
+        &mut self,
+        id: &InstanceId,
+        entry: &InstanceEntry,
+        dated: &DatedFinding,
+        before: &mut BTreeMap<FindingKey, OpenFinding>,
+    ) {
+        let name = Cow::Borrowed(dated.finding.name);
+        let key = FindingKey { id: Some(id.clone()), name };
+        if let Some(known) = before.remove(&key) {
+            self.open.insert(key, known);
+        } else if dated.is_young(entry) {
+            self.has_young = true;
+        } else if !self.open.contains_key(&key) {
+            let finding = audit_finding(id.as_str(), dated);
+            log_open(&finding);
+            self.open(key, OpenFinding::of_audit(dated), finding);
+        }
+    }
+
+    fn open(&mut self, key: FindingKey, open: OpenFinding, finding: FindingItem) {
+        self.open.insert(key, open);
+        self.changes.push(FindingChange { finding, state: FindingState::Open });
     }
 }
 
@@ -120,8 +202,7 @@ fn log_open(finding: &FindingItem) {
 
 /// Whether the instance of a finding is followed, and has no current result of the audit.
 fn is_audit_due(key: &FindingKey, view: &PublishedState) -> bool {
-    let id = key.id.as_ref().and_then(|id| id.parse().ok());
-    let entry = id.and_then(|id| view.entries.get(&id));
+    let entry = key.id.as_ref().and_then(|id| view.entries.get(id));
     entry.is_some_and(|entry| entry.current_audit().is_none())
 }
 
@@ -130,7 +211,6 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use vipwatch_api::FindingSeverity;
     use vipwatch_core::Role;
     use vipwatch_history::{EventRecord, Retention, Writer};
 
@@ -138,7 +218,7 @@ mod tests {
     use crate::discovery::ConfigProblem;
     use crate::event::NodeIdentity;
     use crate::receiver::ReceiverHandle;
-    use crate::state::{HealthTopic, InstanceEntry, StateStore};
+    use crate::state::{HealthTopic, StateStore};
 
     fn finding(id: Option<&str>, name: &str) -> FindingItem {
         FindingItem {
@@ -204,6 +284,7 @@ mod tests {
         let expected = ["open node-history", "open configuration-problem"];
         assert_eq!(changes(&mut open), expected, "one event for problems of the same name");
         assert_eq!(changes(&mut open), [""; 0]);
+        assert_eq!(open.compared, Some(store.findings_version()), "nothing is compared twice");
         store.set_health(HealthTopic::History, None);
         store.update(|view| view.problems = Arc::default());
         assert_eq!(changes(&mut open), ["closed configuration-problem", "closed node-history"]);

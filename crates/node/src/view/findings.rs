@@ -99,6 +99,11 @@ impl FindingSources {
         items
     }
 
+    /// Whether this process runs a receiver.
+    pub(crate) fn has_receiver(&self) -> bool {
+        self.receiver_handle.status().is_some()
+    }
+
     /// Instances that change their role too often. Reads the history.
     fn flapping(&self) -> Vec<FindingItem> {
         let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -129,6 +134,11 @@ pub(crate) struct CurrentFindings {
 }
 
 impl CurrentFindings {
+    /// Whether an instance flaps.
+    pub(crate) fn is_flapping(&self) -> bool {
+        !self.flapping.is_empty()
+    }
+
     /// Finds the instances that flap. Reads the history, if there were transitions.
     pub(crate) fn update_flapping(&mut self, sources: &FindingSources) {
         let transitions = Some(sources.store.counters.transitions.load(Ordering::Relaxed));

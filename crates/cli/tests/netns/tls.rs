@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::{Lab, wait_for};
@@ -58,8 +58,7 @@ impl TlsServer {
             "cert.pem",
         ]);
         let received = directory.join("received");
-        // The port was free a moment ago, and no other process uses this network namespace.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
         let mut child = std::process::Command::new("openssl")
             .args(["s_server", "-quiet", "-key", "key.pem", "-cert", "cert.pem", "-accept"])
             .arg(format!("127.0.0.1:{port}"))
@@ -90,6 +89,10 @@ impl TlsServer {
         Self { child, url, ca_file: directory.join("ca.pem"), received }
     }
 }
+
+/// The port of the next server. The kernel gives the servers of other tests, which run at the same time in this network
+/// namespace, ports from 32768 on.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(20_000);
 
 impl Drop for TlsServer {
     fn drop(&mut self) {

@@ -67,7 +67,7 @@ pub enum ClientError {
     InvalidAnswer {
         /// The path of the socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the answer.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The delivery of one instance's notifications to one target: what is pending, and what is concluded.
+//! The delivery of one instance's notifications to one target: pending and concluded notifications.
 //!
 //! ```text
 //!            submit                        begin               accepted
@@ -13,7 +13,7 @@
 //!
 //! The last concluded sequence number is the only part that is stored on disk. After a restart, a kill or a reload,
 //! everything with a higher number is pending. The rules read no clock and no database: the notifier of the node
-//! passes in the time, and stores what is concluded.
+//! passes in the time, and stores the conclusions.
 
 mod kind;
 

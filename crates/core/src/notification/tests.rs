@@ -269,7 +269,7 @@ fn the_first_event_of_an_instance_is_delivered_after_a_restart() {
     assert_eq!(step, DeliveryStep::ReadBacklog(BacklogRange { after: 6, before: 7, moved: 0 }));
 }
 
-/// One instance and one target, with a history and a store of what is concluded, which may be behind.
+/// One instance and one target, with a history and a store of conclusions, which may be behind.
 struct Model {
     policy: DeliveryPolicy,
     delivery: InstanceDelivery<()>,
@@ -420,7 +420,7 @@ impl Model {
         }
     }
 
-    /// The history's thread writes its batch: transitions, and what was concluded before.
+    /// The history's thread writes its batch: transitions, and earlier conclusions.
     fn write(&mut self) {
         self.written.extend(self.queued.iter().map(|(seq, _)| *seq));
         self.history.append(&mut self.queued);

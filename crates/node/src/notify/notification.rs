@@ -1,4 +1,4 @@
-//! What is delivered to hooks, webhooks, the upstream and the IPv6 outlet, and the report about each attempt.
+//! The notifications for hooks, webhooks, the upstream and the IPv6 outlet, and the report about each attempt.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;

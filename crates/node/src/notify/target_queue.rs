@@ -133,7 +133,7 @@ impl TargetQueue {
         self.change(|state, _| state.forget(subject));
     }
 
-    /// Stores what is concluded again, because the file was replaced.
+    /// Stores the conclusions again, because the file was replaced.
     pub(super) fn store_again(&self) {
         self.shared.lock().store_again();
     }

@@ -1,4 +1,4 @@
-//! What is concluded for each subject: on the disk, and for queries.
+//! The conclusions for each subject: on the disk, and for queries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl TargetQueueState {
         Some(DeliveryKey { target, source, instance: id.to_string() })
     }
 
-    /// Has the history store what is concluded about `subject`.
+    /// Has the history store the conclusion about `subject`.
     pub(super) fn store(&self, subject: &Subject, reported_missed: u32) {
         let tracked = self.subjects.get(subject);
         let concluded = tracked.and_then(|tracked| tracked.delivery.concluded());

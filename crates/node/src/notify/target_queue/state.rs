@@ -1,4 +1,4 @@
-//! The notifications of one target: which are ready, which wait, and what is concluded.
+//! The notifications of one target: ready, waiting and concluded ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

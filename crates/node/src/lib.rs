@@ -20,6 +20,7 @@ pub mod event;
 pub mod log;
 pub mod node;
 pub mod notify;
+mod packed;
 pub mod panic;
 pub mod receiver;
 pub mod selection;

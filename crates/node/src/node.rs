@@ -51,6 +51,7 @@ use crate::event::NodeIdentity;
 use crate::notify::instance_outlets::InstanceOutlets;
 use crate::notify::notification::ReportQueue;
 use crate::notify::{Notifier, NotifierSetup};
+use crate::packed::pack;
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
 use crate::service;
 use crate::silence::Silences;
@@ -256,6 +257,7 @@ impl Node {
         self.config.log_warnings(self.follower.instances());
         let receiver = self.config.receiver.clone();
         self.apply_receiver(receiver.as_ref(), listen_source);
+        self.store.update(|view| pack(&mut view.entries));
         release_spare_heap();
     }
 

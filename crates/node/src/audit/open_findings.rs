@@ -14,10 +14,11 @@ use vipwatch_linux::process::release_spare_heap;
 
 use super::{DatedFinding, FindingChange, FindingChanges};
 use crate::event::audit_finding;
+use crate::packed::pack;
 use crate::state::{InstanceEntry, PublishedState};
 use crate::view::{CurrentFindings, FindingSources};
 
-/// With more findings than this, spare heap is released after a comparison.
+/// With more findings than this, they are packed and spare heap is released after a comparison.
 const MANY_FINDINGS: usize = 500;
 
 /// What tells one finding from another: several problems of one kind with one instance are one finding.
@@ -131,6 +132,7 @@ impl OpenFindings {
         self.compare(&view);
         drop(view);
         if self.open.len() > MANY_FINDINGS {
+            pack(&mut self.open);
             release_spare_heap();
         }
     }

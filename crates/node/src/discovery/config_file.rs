@@ -43,7 +43,8 @@ pub(super) struct ConfigFile {
     pub(super) stamp: Option<FileStamp>,
     /// The namespace that the file names with `net_namespace`.
     netns: Option<NetnsName>,
-    vrrp_instances: Vec<Arc<VrrpInstance>>,
+    /// A boxed slice, because a vector would keep the memory of the parser's larger list.
+    vrrp_instances: Box<[Arc<VrrpInstance>]>,
     pub(super) problems: Vec<ConfigProblem>,
     /// Whether keepalived would use the file: it can be read, and all its problems are notes.
     pub(super) is_valid: bool,

@@ -48,7 +48,7 @@ pub struct InstanceConfig {
 
 impl InstanceConfig {
     /// The links and addresses that decide the role, in the order of the configuration.
-    pub fn watched(&self) -> Vec<(LinkName, IpNet)> {
+    pub fn watched(&self) -> Box<[(LinkName, IpNet)]> {
         let addresses = self.vrrp.addresses.iter().filter(|address| self.watches(address));
         addresses.map(|address| (address.link, address.cidr)).collect()
     }

@@ -37,6 +37,7 @@ use crate::notify::announce::AnnounceHandle;
 use crate::notify::notification::{DeliveryReport, Notification, ReportQueue};
 use crate::notify::notifier::Notifier;
 use crate::notify::target::TargetSettings;
+use crate::packed::pack;
 use crate::transition::{Transition, micros};
 
 /// Maximum number of requests to agents under way: the agent's listen backlog is short, and the number of file
@@ -154,6 +155,7 @@ impl InstanceOutlets {
                 self.outlets.insert(instance.id.clone(), outlets);
             }
         }
+        pack(&mut self.outlets);
         let outlets = &self.outlets;
         self.open.retain(|id| outlets.contains_key(id));
         for (id, gone) in before {

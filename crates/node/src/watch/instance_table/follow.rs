@@ -9,6 +9,7 @@ use vipwatch_linux::netns::NetnsId;
 use super::netns_entry::{FollowedInstance, NetnsEntry, locate};
 use super::{InstanceTable, Name, NetnsSearch, RoleChange};
 use crate::discovery::InstanceConfig;
+use crate::packed::pack;
 
 impl InstanceTable {
     /// Follows `instances` from now on, and no others. An instance that was followed before with the same
@@ -51,6 +52,7 @@ impl InstanceTable {
             let old = || old_entries.remove(&name).unwrap_or_else(NetnsEntry::new);
             self.entries.entry(name.clone()).or_insert_with(old).members.push(member);
         }
+        pack(&mut self.entries);
         for entry in self.entries.values_mut() {
             entry.interest.set_watched(entry.members.iter().flat_map(|member| &member.watched));
         }
@@ -80,6 +82,7 @@ impl InstanceTable {
                 names.push(name.clone());
             }
         }
+        pack(&mut self.names);
         let names = &self.names;
         self.watcher.keep_only(|netns| names.contains_key(&netns));
         new

@@ -75,7 +75,7 @@ pub(super) fn locate(
 pub(super) struct FollowedInstance {
     pub(super) instance: Arc<InstanceConfig>,
     /// The addresses that decide its role.
-    pub(super) watched: Vec<(LinkName, IpNet)>,
+    pub(super) watched: Box<[(LinkName, IpNet)]>,
     /// `None` until the namespace is read for the first time.
     role: Option<Role>,
     /// The state of each watched address; empty if the kernel could not be read. Shared with the published

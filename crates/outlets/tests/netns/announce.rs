@@ -1,6 +1,6 @@
 //! Announcements on a real network: the frames on the wire, and the neighbour table of a peer.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
@@ -64,10 +64,27 @@ impl Network {
 
 fn hold(netns: &TestNetns, link: &str, cidrs: &[&str]) {
     let editor = netns.editor();
-    let link = editor.link(link);
+    let index = editor.link(link);
+    let cidrs = cidrs.iter().map(|cidr| cidr.parse::<IpNet>().unwrap());
     for cidr in cidrs {
-        editor.add(link, cidr.parse::<IpNet>().unwrap());
+        editor.add(index, cidr);
+        if let IpAddr::V6(ip) = cidr.addr() {
+            wait_until_solicitable(netns, link, ip);
+        }
     }
+}
+
+/// Waits until the kernel receives solicitations of `ip`. Also without duplicate address detection, it joins the
+/// solicited-node group (RFC 4291 §2.7.1) on a worker of its own (`addrconf_dad_work`), which waits for the lock of all
+/// links. On a busy machine that is some time after the address was added, and until then a probe gets no answer.
+fn wait_until_solicitable(netns: &TestNetns, link: &str, ip: Ipv6Addr) {
+    let [.., a, b, c] = ip.octets();
+    let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
+    let name = group.to_string();
+    wait_for(&format!("{link} to join {name}"), || {
+        let groups = vipwatch_testkit::run(netns.command("ip").args(["maddress", "show", link]));
+        groups.split_whitespace().any(|word| word == name).then_some(())
+    });
 }
 
 fn ip(text: &str) -> IpAddr {

@@ -182,7 +182,7 @@ fn addresses_are_announced_when_their_instance_becomes_primary() {
     let fixture: NodeFixture = node_fixture(&lab);
     let conf = instance_conf("VI_1", "eth0", &["192.0.2.9/24", "192.0.2.10/32"]);
     write(&fixture.keepalived_conf(), &format!("net_namespace {}\n{conf}", router.name()));
-    fixture.configure("[[notify]]\nannounce = { count = 1, second_burst = \"0s\" }\n");
+    fixture.configure(ANNOUNCE_ONCE);
     let _node = fixture.start();
     let wire = Wire::tap(&peer, "eth0");
     router.ip("address add 192.0.2.9/24 dev eth0");
@@ -202,6 +202,9 @@ fn addresses_are_announced_when_their_instance_becomes_primary() {
     stays(std::time::Duration::from_millis(50), &name, || role(&fixture, "VI_1") == "fault");
 }
 
+/// One round of announcements.
+const ANNOUNCE_ONCE: &str = "[[notify]]\nannounce = { count = 1, second_burst = \"0s\" }\n";
+
 #[test]
 fn a_completed_announcement_is_not_repeated_after_a_restart() {
     let lab = Lab::new();
@@ -211,7 +214,7 @@ fn a_completed_announcement_is_not_repeated_after_a_restart() {
     switch.plug(&peer, "eth0", "port-p");
     let fixture: NodeFixture = node_fixture(&lab);
     write(&fixture.keepalived_conf(), &format!("net_namespace {}\n{}", router.name(), vi_1_conf()));
-    fixture.configure("[[notify]]\nannounce = { count = 1, second_burst = \"0s\" }\n");
+    fixture.configure(ANNOUNCE_ONCE);
     let node = fixture.start();
     let wire = Wire::tap(&peer, "eth0");
     router.ip(ADD_VIP);
@@ -236,4 +239,82 @@ fn a_completed_announcement_is_not_repeated_after_a_restart() {
     wait_for("the backup role", || (role(&fixture, "VI_1") == "backup").then_some(()));
     router.ip(ADD_VIP);
     wait_for("the announcement", || (wire.frames().len() >= before + 2).then_some(()));
+}
+
+#[test]
+fn a_reload_announces_a_primary_again_only_if_its_announcements_or_addresses_have_changed() {
+    let lab = Lab::new();
+    let (router, peer): (TestNetns, TestNetns) = (lab.netns("r"), lab.netns("p"));
+    let switch = BridgeSwitch::new(&lab);
+    switch.plug(&router, "eth0", "port-r");
+    switch.plug(&peer, "eth0", "port-p");
+    let fixture: NodeFixture = node_fixture(&lab);
+    let conf = |vips: &[&str]| {
+        // The announcer takes the orders of one turn by their id: those of Z after those of VI_1.
+        let (first, last) =
+            (instance_conf("VI_1", "eth0", vips), instance_conf("Z", "eth0", &["192.0.2.99/24"]));
+        format!("net_namespace {}\n{first}{last}", router.name())
+    };
+    write(&fixture.keepalived_conf(), &conf(&["192.0.2.9/24"]));
+    fixture.configure(ANNOUNCE_ONCE);
+    let node = fixture.start();
+    let wire = Wire::tap(&peer, "eth0");
+    router.ip(ADD_VIP);
+    wire.wait_for("192.0.2.9", 2);
+    let states = lab.path().join("states");
+    let state_file = format!("state_file = \"{}/{{id}}\"\n", states.display());
+    fixture.configure(&format!("{ANNOUNCE_ONCE}{state_file}"));
+    node.reload();
+    wait_for_content(&states.join("VI_1/state"), "primary");
+    router.ip("address add 192.0.2.99/24 dev eth0");
+    wire.wait_for("192.0.2.99", 2);
+    assert_eq!(wire.announcements("192.0.2.9").len(), 2, "only the state file is new");
+    // The instance is primary before and after its configuration gets another address.
+    router.ip("address add 192.0.2.10/32 dev eth0");
+    write(&fixture.keepalived_conf(), &conf(&["192.0.2.9/24", "192.0.2.10/32"]));
+    wire.wait_for("192.0.2.10", 2);
+    let before = wire.wait_for("192.0.2.9", 4).len();
+    let twice = ANNOUNCE_ONCE.replace("count = 1", "count = 2");
+    fixture.configure(&format!("{twice}{state_file}"));
+    node.reload();
+    wire.wait_for("192.0.2.9", before + 4);
+}
+
+#[test]
+fn the_row_of_an_announcement_is_deleted_when_its_instance_or_its_rule_is_gone() {
+    let lab = Lab::new();
+    let (router, fixture) = fixture_with(&lab, &[]);
+    let conf = |names: &[&str]| {
+        let instances = names.iter().map(|name| {
+            let address = format!("192.0.2.{}/24", name.len());
+            instance_conf(name, "eth0", &[&address])
+        });
+        format!("net_namespace {}\n{}", router.name(), instances.collect::<String>())
+    };
+    write(&fixture.keepalived_conf(), &conf(&["A", "BB", "CCC"]));
+    fixture.configure(ANNOUNCE_ONCE);
+    let node = fixture.start();
+    for n in 1..=3 {
+        router.ip(&format!("address add 192.0.2.{n}/24 dev eth0"));
+    }
+    let wait_for_rows = |expected: &str| {
+        wait_for(&format!("rows {expected:?}"), || {
+            let mut sqlite = std::process::Command::new("sqlite3");
+            let query = "SELECT group_concat(instance) FROM (SELECT instance FROM delivery \
+                         WHERE target = 'announce' ORDER BY instance)";
+            let rows = run(sqlite.arg(fixture.state_dir().join("history.sqlite")).arg(query));
+            (rows.trim() == expected).then_some(())
+        });
+    };
+    wait_for_rows("A,BB,CCC");
+    let rule = "[[notify]]\ninstances = [\"BB\", \"CCC\"]\n";
+    fixture.configure(&ANNOUNCE_ONCE.replace("[[notify]]\n", rule));
+    node.reload();
+    wait_for_rows("BB,CCC");
+    write(&fixture.keepalived_conf(), &conf(&["A", "CCC"]));
+    wait_for_rows("CCC");
+    assert!(node.stop().success());
+    write(&fixture.keepalived_conf(), &conf(&["A"]));
+    let _node = fixture.start();
+    wait_for_rows("");
 }

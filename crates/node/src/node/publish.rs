@@ -47,6 +47,7 @@ impl Node {
         for change in update.changes {
             self.publish_change(change, at, read_at);
         }
+        self.outlets.announce_added();
         for AddressChange { id, addresses } in update.address_changes {
             self.store.amend(&id, |entry| entry.addresses = addresses);
         }

@@ -81,6 +81,7 @@ impl Node {
             self.publish_removal(id, None, kind, NotifyOrder::AfterBacklog);
         }
         self.resume_removals(unknown);
+        self.outlets.forget_uncovered();
     }
 
     /// Delivers the removals that the last run has recorded. Targets without them are notified.

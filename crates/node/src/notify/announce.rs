@@ -8,6 +8,8 @@
 //! time. So the worker takes further snapshots of the namespace at [`SNAPSHOT_TIMES`] and announces the addresses that
 //! were added.
 
+mod progress;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -16,10 +18,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::snapshot::AddressFacts;
 use vipwatch_core::{
-    AnnouncePlan, Conclusion, ErrorChain, InstanceId, Moment, NeutronState, Observation, Snapshot,
+    AnnouncePlan, ErrorChain, InstanceId, Moment, NeutronState, Observation, Snapshot,
     SnapshotReason,
 };
-use vipwatch_history::{ConcludedRow, DeliveryKey, DeliverySource, DeliveryStore, Stage};
+use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 use vipwatch_linux::netns::visit;
 use vipwatch_linux::netns_query::NetnsQuery;
@@ -27,6 +29,7 @@ use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 use vipwatch_outlets::announce::{AnnounceNote, AnnounceTrigger, Announcer};
 
+pub(crate) use self::progress::AnnounceProgress;
 use super::ANNOUNCE;
 use super::notification::{DeliveryReport, ReportQueue};
 use crate::transition::Transition;
@@ -57,26 +60,33 @@ type AnnounceQueue = WakeQueue<(InstanceId, AnnounceOrder), BTreeMap<InstanceId,
 #[derive(Debug)]
 pub(crate) struct AnnounceHandle {
     orders: AnnounceQueue,
+    progress: AnnounceProgress,
 }
 
 impl AnnounceHandle {
-    /// Starts the thread, which adds its reports to `reports`, and stores completed announcements in `deliveries`.
-    pub(crate) fn start(reports: ReportQueue, deliveries: DeliveryStore) -> io::Result<Self> {
+    /// Starts the thread, which adds its reports to `reports`, and completed announcements to `progress`.
+    pub(crate) fn start(reports: ReportQueue, progress: AnnounceProgress) -> io::Result<Self> {
         let orders = WakeQueue::newest_per_key()?;
-        let running = BTreeMap::new();
-        let worker = AnnounceWorker { orders: orders.clone(), reports, deliveries, running };
+        let worker = AnnounceWorker {
+            orders: orders.clone(),
+            reports,
+            progress: progress.clone(),
+            running: BTreeMap::new(),
+        };
         spawn_worker("announce", move |heartbeat| worker.run(heartbeat))?;
-        Ok(Self { orders })
+        Ok(Self { orders, progress })
     }
 
     /// Starts the announcement of an instance that has become primary.
     pub(crate) fn announce(&self, transition: &Arc<Transition>, plan: AnnouncePlan) {
         let order = AnnounceOrder::Start(Arc::clone(transition), plan);
+        self.progress.begin(&transition.instance.id, transition.seq);
         self.order(&transition.instance.id, order);
     }
 
     /// Stops the announcement of an instance.
     pub(crate) fn stop(&self, id: &InstanceId) {
+        self.progress.stop(id);
         self.order(id, AnnounceOrder::Stop);
     }
 
@@ -134,7 +144,7 @@ impl Running {
 struct AnnounceWorker {
     orders: AnnounceQueue,
     reports: ReportQueue,
-    deliveries: DeliveryStore,
+    progress: AnnounceProgress,
     running: BTreeMap<InstanceId, Running>,
 }
 
@@ -165,8 +175,8 @@ impl AnnounceWorker {
         });
         let (query, announcer) = match opened {
             Ok(Ok(opened)) => opened,
-            Ok(Err(error)) => return self.report(&transition, Err(error)),
-            Err(error) => return self.report(&transition, Err(ErrorChain(&error).to_string())),
+            Ok(Err(error)) => return self.fail(&transition, error),
+            Err(error) => return self.fail(&transition, ErrorChain(&error).to_string()),
         };
         let mut running = Running {
             transition,
@@ -178,7 +188,7 @@ impl AnnounceWorker {
             has_sent: false,
         };
         if let Err(error) = running.take_snapshot() {
-            return self.report(&running.transition, Err(error));
+            return self.fail(&running.transition, error);
         }
         running.announcer.set_state(NeutronState::Primary, clock::now());
         self.running.insert(running.transition.instance.id.clone(), running);
@@ -219,8 +229,13 @@ impl AnnounceWorker {
         let is_news = !running.is_reported;
         running.is_reported |= best.is_some();
         running.has_sent |= best.is_some_and(Result::is_ok);
-        if running.due().is_none() && self.running.remove(id).is_some_and(|ended| ended.has_sent) {
-            self.store_completed(&transition);
+        if running.due().is_none() {
+            if running.has_sent {
+                self.progress.complete(&transition);
+            } else {
+                self.progress.abandon(id, transition.seq);
+            }
+            self.running.remove(id);
         }
         if let Some(outcome) = best.filter(|_| is_news) {
             self.report(&transition, outcome.clone());
@@ -237,20 +252,10 @@ impl AnnounceWorker {
         let _ = poll(&mut polled, Timespec::try_from(limit).ok().as_ref());
     }
 
-    /// Stores that all rounds were sent: the next run does not repeat them while the role is the same.
-    fn store_completed(&self, transition: &Transition) {
-        let key = DeliveryKey {
-            target: ANNOUNCE.into(),
-            source: DeliverySource::Node,
-            instance: transition.instance.id.to_string(),
-        };
-        let row = ConcludedRow {
-            seq: transition.seq,
-            outcome: Conclusion::Delivered.as_str(),
-            role: Some(transition.to.as_str()),
-            reported_missed: 0,
-        };
-        self.deliveries.record(key, row);
+    /// The announcement cannot begin.
+    fn fail(&self, transition: &Transition, error: String) {
+        self.progress.abandon(&transition.instance.id, transition.seq);
+        self.report(transition, Err(error));
     }
 
     fn report(&self, transition: &Transition, outcome: Result<(), String>) {

@@ -33,7 +33,7 @@ pub use self::spec::describe;
 use self::spec::{InstanceTargets, SharedTargets};
 use crate::config::Rule;
 use crate::discovery::InstanceConfig;
-use crate::notify::announce::AnnounceHandle;
+use crate::notify::announce::{AnnounceHandle, AnnounceProgress};
 use crate::notify::notification::{DeliveryReport, Notification, ReportQueue};
 use crate::notify::notifier::Notifier;
 use crate::notify::target::TargetSettings;
@@ -79,10 +79,9 @@ pub(crate) struct InstanceOutlets {
     open: BTreeSet<InstanceId>,
     reports: ReportQueue,
     announcer: Option<AnnounceHandle>,
-    /// Instances that the last run announced completely, with the sequence number of the transition, until this run
-    /// has read their role.
-    announced: BTreeMap<InstanceId, i64>,
-    deliveries: DeliveryStore,
+    announce_progress: AnnounceProgress,
+    /// Instances with other addresses than in the last call of [`Self::follow`], until [`Self::announce_added`].
+    readdressed: Vec<Arc<InstanceConfig>>,
     notifier: Notifier,
     /// An empty list, shared by all instances without outlets.
     no_stages: Arc<[Stage]>,
@@ -101,8 +100,8 @@ impl InstanceOutlets {
             open: BTreeSet::new(),
             reports,
             announcer: None,
-            announced: notifier.take_announced(),
-            deliveries,
+            announce_progress: AnnounceProgress::new(notifier.take_announced(), deliveries),
+            readdressed: Vec::new(),
             notifier,
             no_stages: Arc::from([]),
         };
@@ -114,7 +113,8 @@ impl InstanceOutlets {
     /// Replaces the rules. A hook or webhook that stays configured keeps its queue.
     pub(crate) fn configure(&mut self, rules: Vec<Rule>) -> io::Result<()> {
         if self.announcer.is_none() && rules.iter().any(|rule| rule.announce.is_some()) {
-            let handle = AnnounceHandle::start(self.reports.clone(), self.deliveries.clone())?;
+            let progress = self.announce_progress.clone();
+            let handle = AnnounceHandle::start(self.reports.clone(), progress)?;
             self.announcer = Some(handle);
         }
         self.notifier.configure(DeliverySource::Node, &TargetSettings::of_rules(&rules));
@@ -133,8 +133,12 @@ impl InstanceOutlets {
             let spec = InstanceTargets::of(instance, &self.rules).share(last_shared.as_ref());
             last_shared = Some(Arc::clone(&spec.shared));
             let known = before.remove(&instance.id);
+            let mut keeps_announcement = false;
             let last = match known {
                 Some(known) if known.spec == spec => {
+                    if known.has_to_announce(instance) {
+                        self.readdressed.push(Arc::clone(instance));
+                    }
                     self.outlets.insert(instance.id.clone(), known);
                     continue;
                 }
@@ -142,6 +146,8 @@ impl InstanceOutlets {
                     self.remove_outlets(&instance.id, &known, &spec);
                     self.forget_removed(&instance.id, &known.spec.shared, &spec.shared);
                     changed.push(instance.id.clone());
+                    keeps_announcement = known.spec.shared.announce == spec.shared.announce
+                        && !known.has_to_announce(instance);
                     known.last
                 }
                 None if spec == InstanceTargets::default() => continue,
@@ -151,7 +157,8 @@ impl InstanceOutlets {
                 }
             };
             if spec != InstanceTargets::default() {
-                let outlets = Box::new(Outlets::new(spec, instance, last));
+                let mut outlets = Box::new(Outlets::new(spec, instance, last));
+                outlets.keeps_announcement = keeps_announcement;
                 self.outlets.insert(instance.id.clone(), outlets);
             }
         }
@@ -167,11 +174,9 @@ impl InstanceOutlets {
 
     /// Stops the announcements and removes the state file of an instance, unless they are still in `spec`.
     fn remove_outlets(&self, id: &InstanceId, known: &Outlets, spec: &InstanceTargets) {
-        if let Some(announcer) = &self.announcer
-            && known.spec.shared.announce.is_some()
-            && spec.shared.announce.is_none()
-        {
-            announcer.stop(id);
+        if known.spec.shared.announce.is_some() && spec.shared.announce.is_none() {
+            self.announcer.iter().for_each(|announcer| announcer.stop(id));
+            self.announce_progress.forget(id);
         }
         // The state file would become stale, because the node does not update it any more.
         if let Some(directory) = &known.spec.state_dir
@@ -250,10 +255,7 @@ impl InstanceOutlets {
         transition: &Arc<Transition>,
         reason: DeliveryReason,
     ) -> PublishResult {
-        let announced = self.announced.remove(&transition.instance.id);
-        let is_announced =
-            reason == DeliveryReason::Restart && announced.is_some_and(|seq| seq >= transition.seq);
-        let result = self.deliver_inline(transition, is_announced);
+        let result = self.deliver_inline(transition, reason);
         let Some(outlets) = self.outlets.get(&transition.instance.id) else { return result };
         let notification: Arc<dyn Notification> = Arc::<Transition>::clone(transition);
         for name in outlets.spec.shared.names() {
@@ -286,7 +288,7 @@ impl InstanceOutlets {
     fn deliver_inline(
         &mut self,
         transition: &Arc<Transition>,
-        is_announced: bool,
+        reason: DeliveryReason,
     ) -> PublishResult {
         let mut result = PublishResult::default();
         let id = &transition.instance.id;
@@ -304,6 +306,12 @@ impl InstanceOutlets {
             }
         }
         if let (Some(plan), Some(announcer)) = (outlets.spec.shared.announce, &self.announcer) {
+            let may_keep = match reason {
+                DeliveryReason::Change | DeliveryReason::ChangeWhileStopped => false,
+                DeliveryReason::Restart => true,
+                DeliveryReason::Reload => outlets.keeps_announcement,
+            };
+            let is_announced = may_keep && self.announce_progress.includes(id, transition.seq);
             match transition.to {
                 Role::Primary if is_announced => {}
                 Role::Primary => announcer.announce(transition, plan),
@@ -317,6 +325,35 @@ impl InstanceOutlets {
             self.open.insert(id.clone());
         }
         result
+    }
+
+    /// Announces the addresses of instances that were primary before and after their configuration got another address.
+    /// ORDER: after the role changes of the same update, because such an instance may not be primary any more.
+    pub(crate) fn announce_added(&mut self) {
+        for instance in std::mem::take(&mut self.readdressed) {
+            let Some(outlets) = self.outlets.get_mut(&instance.id) else { continue };
+            if !outlets.has_to_announce(&instance) {
+                continue;
+            }
+            if let (Some(plan), Some(announcer)) = (outlets.spec.shared.announce, &self.announcer)
+                && let Some(last) = &mut outlets.last
+            {
+                let repeated =
+                    Transition { instance, is_repeated: true, ..Transition::clone(last) };
+                *last = Arc::new(repeated);
+                announcer.announce(last, plan);
+            }
+        }
+    }
+
+    /// Deletes what is stored about deliveries of the last run that no rule asks for any more.
+    pub(crate) fn forget_uncovered(&self) {
+        let announce = |id: &InstanceId| {
+            self.outlets.get(id).is_some_and(|outlets| outlets.spec.shared.announce.is_some())
+        };
+        for id in self.announce_progress.instances().iter().filter(|id| !announce(id)) {
+            self.announce_progress.forget(id);
+        }
     }
 
     /// The file descriptors that the main loop waits on: the reports of the workers, and the agents' sockets.

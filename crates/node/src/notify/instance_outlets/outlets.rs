@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vipwatch_core::audit::AgentKnowledge;
-use vipwatch_core::{Conclusion, ErrorChain, Jitter, NeutronState};
+use vipwatch_core::{Conclusion, ErrorChain, Jitter, NeutronState, Role};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 use vipwatch_outlets::agent::{AgentOutcome, AgentOutlet, AgentSettings};
@@ -29,6 +29,8 @@ pub(super) struct Outlets {
     pub(super) agent_knowledge: AgentKnowledge,
     /// The last transition, which the state file and the agent receive; `None` before the first one.
     pub(super) last: Option<Arc<Transition>>,
+    /// Whether these outlets replace others with the same announcements: `last` is not announced again.
+    pub(super) keeps_announcement: bool,
 }
 
 impl Outlets {
@@ -62,7 +64,28 @@ impl Outlets {
             Box::new(agent)
         });
         let stages = spec.stages().into();
-        Self { spec, stages, file, agent, agent_knowledge: AgentKnowledge::default(), last }
+        Self {
+            spec,
+            stages,
+            file,
+            agent,
+            agent_knowledge: AgentKnowledge::default(),
+            last,
+            keeps_announcement: false,
+        }
+    }
+
+    /// Whether the instance is primary, and `instance`, its new configuration, has an address that the announcement of
+    /// the last transition did not include.
+    pub(super) fn has_to_announce(&self, instance: &InstanceConfig) -> bool {
+        let is_announced = self.spec.shared.announce.is_some();
+        self.last.as_ref().is_some_and(|last| {
+            let before = &last.instance;
+            let is_new = |address| !before.vrrp.addresses.contains(address);
+            is_announced
+                && last.to == Role::Primary
+                && (before.netns != instance.netns || instance.vrrp.addresses.iter().any(is_new))
+        })
     }
 
     /// Whether the state file and the agent have the last state.

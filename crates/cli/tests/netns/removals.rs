@@ -46,6 +46,26 @@ fn the_backlog_of_an_instance_is_delivered_before_its_removal_with_an_event_of_e
 }
 
 #[test]
+fn a_target_whose_rule_has_changed_while_the_node_was_down_forgets_the_other_instances() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf(), db_conf()]);
+    let hook = write_hook(&lab.path().join("hook"), "true");
+    let rule = |instances: &str| {
+        let program = hook.display();
+        format!("[[notify]]\n{instances}hook = {{ name = \"ops\", program = \"{program}\" }}\n")
+    };
+    fixture.configure(&rule(""));
+    let node = fixture.start();
+    let rows = "SELECT group_concat(instance) FROM \
+                (SELECT instance FROM delivery WHERE target = 'ops' ORDER BY instance)";
+    wait_for("both rows", || (sql(&fixture, rows) == "DB,VI_1").then_some(()));
+    assert!(node.stop().success());
+    fixture.configure(&rule("instances = [\"VI_1\"]\n"));
+    let _node = fixture.start();
+    wait_for("one row", || (sql(&fixture, rows) == "VI_1").then_some(()));
+}
+
+#[test]
 fn a_file_that_is_missing_when_the_node_starts_removes_no_instance() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf(), db_conf()]);

@@ -64,8 +64,8 @@ impl Node {
         self.follower.instances().iter().map(|instance| instance.id.as_str().into()).collect()
     }
 
-    /// Publishes the instances of the last run that are not configured any more, and continues the notifications about
-    /// those that the last run removed.
+    /// Publishes the instances of the last run that are not configured any more, continues the notifications about
+    /// those that the last run removed, and forgets the deliveries of those that have other targets now.
     fn remove_missing_instances(&mut self) {
         let followed = self.followed();
         let last_run = std::mem::take(&mut self.last_run);
@@ -81,7 +81,7 @@ impl Node {
             self.publish_removal(id, None, kind, NotifyOrder::AfterBacklog);
         }
         self.resume_removals(unknown);
-        self.outlets.forget_uncovered();
+        self.outlets.forget_uncovered(|id| followed.contains(id.as_str()));
     }
 
     /// Delivers the removals that the last run has recorded. Targets without them are notified.

@@ -346,14 +346,20 @@ impl InstanceOutlets {
         }
     }
 
-    /// Deletes what is stored about deliveries of the last run that no rule asks for any more.
-    pub(crate) fn forget_uncovered(&self) {
-        let announce = |id: &InstanceId| {
-            self.outlets.get(id).is_some_and(|outlets| outlets.spec.shared.announce.is_some())
-        };
-        for id in self.announce_progress.instances().iter().filter(|id| !announce(id)) {
-            self.announce_progress.forget(id);
+    /// Deletes what earlier runs have stored about deliveries that no rule asks for any more. The targets that know an
+    /// instance which is not followed are notified of its removal instead.
+    pub(crate) fn forget_uncovered(&self, is_followed: impl Fn(&InstanceId) -> bool) {
+        let shared = |id: &InstanceId| self.outlets.get(id).map(|outlets| &outlets.spec.shared);
+        for id in self.announce_progress.instances() {
+            if shared(&id).is_none_or(|shared| shared.announce.is_none()) {
+                self.announce_progress.forget(&id);
+            }
         }
+        self.notifier.retain_instances(DeliverySource::Node, |target, id| {
+            let is_covered =
+                shared(id).is_some_and(|shared| shared.names().any(|one| one == target));
+            is_covered || !is_followed(id)
+        });
     }
 
     /// The file descriptors that the main loop waits on: the reports of the workers, and the agents' sockets.

@@ -233,6 +233,24 @@ impl Notifier {
         }
     }
 
+    /// Removes the instances of each target of a source for which `is_kept` is false, given the name of the target.
+    pub(super) fn retain_instances(
+        &self,
+        source: DeliverySource,
+        is_kept: impl Fn(&str, &InstanceId) -> bool,
+    ) {
+        let queues: Vec<_> = {
+            let table = self.table();
+            let queues = table.queues.iter().filter(|((of, _), _)| *of == source);
+            queues.map(|((_, name), queue)| (Arc::clone(name), Arc::clone(queue))).collect()
+        };
+        for (name, queue) in queues {
+            for id in queue.instances().into_iter().filter(|id| !is_kept(&name, id)) {
+                queue.forget(&Subject::Instance(id));
+            }
+        }
+    }
+
     /// Whether a target has received the notification `seq` about an instance, or is not to receive it.
     pub(super) fn is_done(&self, target: &str, id: &InstanceId, seq: i64) -> bool {
         let queue = self.queue(DeliverySource::Node, target);

@@ -44,9 +44,9 @@ pub struct Retention {
     pub age: Duration,
     /// Maximum number of transitions.
     pub transitions: u64,
-    /// Maximum used size of the file, in bytes.
+    /// Maximum used size of the file, in bytes. It holds for undelivered transitions, too.
     pub bytes: u64,
-    /// Maximum number of transitions beyond these limits that are kept because a target for every transition has not
+    /// Maximum number of transitions beyond the limits of age and number that are kept because a target for every transition has not
     /// received them. The oldest ones beyond this number are deleted, and the target is informed of their number.
     pub undelivered: u64,
 }

@@ -1,5 +1,6 @@
 //! Retention: deletes the oldest transitions beyond the limits. Transitions that a target for every transition has not
-//! received are kept, up to a limit of their own. Those beyond it are deleted and counted.
+//! received are kept, up to a limit of their own and up to the limit of the file's size. Those beyond it are deleted and
+//! counted.
 
 use rusqlite::{Connection, params};
 use vipwatch_linux::worker::Heartbeat;
@@ -57,8 +58,7 @@ impl Cleanup<'_> {
         };
         // Rows are counted, because sequence numbers have gaps: each kill skips MAX_UNWRITTEN of them.
         rows -= self.delete_oldest(rows.saturating_sub(self.keep.transitions))?;
-        let is_too_large = used_bytes(self.connection)? > self.keep.bytes;
-        rows -= self.delete_oldest(if is_too_large { rows.div_ceil(10) } else { 0 })?;
+        rows -= self.shrink(rows)?;
         let expired: i64 = self.connection.query_row(
             "SELECT count(*) FROM transition WHERE at < ?1",
             [oldest],
@@ -70,6 +70,21 @@ impl Cleanup<'_> {
         let excess = kept.saturating_sub(self.keep.undelivered);
         rows -= self.delete_undelivered(excess)?;
         Ok(rows)
+    }
+
+    /// If the file is too large, deletes a tenth of its `rows`: the oldest delivered ones, and then, if that is not
+    /// enough, the oldest ones of all. Returns the number of deleted rows.
+    fn shrink(&self, rows: u64) -> Result<u64, HistoryError> {
+        let is_too_large = || Ok::<_, HistoryError>(used_bytes(self.connection)? > self.keep.bytes);
+        if !is_too_large()? {
+            return Ok(0);
+        }
+        let count = rows.div_ceil(10);
+        let deleted = self.delete_oldest(count)?;
+        if deleted == count || !is_too_large()? {
+            return Ok(deleted);
+        }
+        Ok(deleted + self.delete_undelivered(count - deleted)?)
     }
 
     /// The names of the targets for every transition, as a JSON list.

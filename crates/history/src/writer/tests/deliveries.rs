@@ -116,6 +116,27 @@ fn undelivered_transitions_beyond_the_limit_are_deleted_and_counted() {
 }
 
 #[test]
+fn the_oldest_undelivered_transitions_of_a_file_that_is_too_large_are_deleted_and_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let targets = StoredTargets { every: vec!["slow".to_owned()], all: vec!["slow".to_owned()] };
+    let (first, _) = Writer::open(directory.path(), Retention::default()).unwrap();
+    first.set_targets(targets.clone());
+    // The first hundred are delivered.
+    first.delivery_store().record(key("slow", "a"), delivered(100));
+    for seq in 1..=5000 {
+        first.record(transition(seq, "a"), Latencies::default());
+    }
+    drop(first);
+    let keep = Retention { bytes: 64 << 10, ..Retention::default() };
+    let (second, _) = Writer::open(directory.path(), keep).unwrap();
+    second.set_targets(targets);
+    drop(second);
+    let left = read(directory.path());
+    assert_eq!((left[0].seq, left.last().unwrap().seq), (501, 5000), "a tenth is deleted");
+    assert_eq!(row(directory.path(), "slow", "a"), (500, 400));
+}
+
+#[test]
 fn a_transition_that_was_deleted_and_delivered_from_memory_does_not_count_as_missed() {
     let directory = tempfile::tempdir().unwrap();
     let first = writer(directory.path(), 0);

@@ -56,6 +56,14 @@ pub struct StoredReport {
     pub unsettled: Vec<(i64, ReportedState)>,
 }
 
+impl StoredReport {
+    /// The highest sequence number of the instance; 0 if it has none.
+    pub(crate) fn last_seq(&self) -> i64 {
+        let settled = self.settled.map_or(0, |row| row.seq);
+        self.unsettled.last().map_or(settled, |(seq, _)| *seq)
+    }
+}
+
 /// The settled state of one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SettledRow {
@@ -124,12 +132,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `directory`, starts the writer, and returns the stored reports. If the disk is
-    /// full, read-only or broken, the journal refuses all reports until the file can be opened: see
-    /// [`Self::open_error`].
-    pub fn open(directory: &Path) -> Result<(Self, StoredReports), JournalError> {
+    /// Opens the journal in `directory`, starts the writer, and returns the stored reports. Sequence numbers up to
+    /// `used_seq` are in use, whether or not the file has them. If the disk is full, read-only or broken, the journal
+    /// refuses all reports until the file can be opened: see [`Self::open_error`].
+    pub fn open(directory: &Path, used_seq: i64) -> Result<(Self, StoredReports), JournalError> {
         let completions = WakeQueue::new()?;
-        let mut writer = JournalWriter::new(directory, completions.clone());
+        let mut writer = JournalWriter::new(directory, completions.clone(), used_seq);
         let mut open_error = None;
         let stored = match Store::open(directory) {
             Ok((store, stored)) => {

@@ -107,7 +107,8 @@ impl Receiver {
         // ORDER: slow steps come before the socket, so that the first monitor that connects gets a quick answer.
         // The stored reports are delivered after the socket is open: if another receiver has the socket, this
         // process must deliver nothing.
-        let (journal, stored) = Journal::open(&journal_dir)?;
+        let used_seq = sink.concluded_seqs().into_values().max().unwrap_or(0);
+        let (journal, stored) = Journal::open(&journal_dir, used_seq)?;
         reserve_descriptors(policy.max_connections as u64 + OTHER_OPEN_FILES);
         let control = ControlQueue::new().map_err(ReceiverError::Start)?;
         let (listener, socket) = match listen_source {

@@ -36,6 +36,12 @@ pub trait ReportSink: Send {
         false
     }
 
+    /// The highest sequence number that a target has concluded, for each instance. The sink stores them in another file
+    /// than the journal, which may be older: deleted, or restored from a backup.
+    fn concluded_seqs(&self) -> BTreeMap<InstanceId, i64> {
+        BTreeMap::new()
+    }
+
     /// Discards the pending deliveries of a deleted instance.
     fn forget(&mut self, _instance: &InstanceId) {}
 

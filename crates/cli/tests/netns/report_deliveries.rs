@@ -114,6 +114,29 @@ fn a_pending_webhook_is_delivered_after_a_kill_and_a_finished_hook_does_not_run_
 }
 
 #[test]
+fn reports_are_delivered_after_the_journal_was_deleted() {
+    let lab = Lab::new();
+    let server = HttpServer::new(&[]);
+    let text =
+        format!("[receiver]\ninterval = \"0s\"\n[[receiver.webhook]]\nurl = \"{}\"\n", server.url);
+    configure(lab.path(), Some(&text));
+    let receiver = ReceiverProcess::start(lab.path(), &[]);
+    for (count, state) in (1..).zip(["primary", "backup", "primary"]) {
+        assert_eq!(report(lab.path(), "r1", state), Some(200));
+        wait_for("the webhook", || (server.accepted().len() == count).then_some(()));
+    }
+    receiver.kill();
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(lab.path().join(format!("receiver/journal.sqlite{end}")));
+    }
+    let _receiver = ReceiverProcess::start(lab.path(), &[]);
+    assert_eq!(report(lab.path(), "r1", "backup"), Some(200));
+    wait_for("the webhook", || {
+        (server.accepted() == ["primary", "backup", "primary", "backup"]).then_some(())
+    });
+}
+
+#[test]
 fn an_upstream_gets_the_first_state_at_once_and_later_states_in_batches() {
     let lab = Lab::new();
     let server = HttpServer::new(&[]);

@@ -218,6 +218,26 @@ impl Notifier {
         self.queues(source).iter().any(|queue| queue.has_subjects())
     }
 
+    /// The highest concluded sequence number of each instance, also by targets that are not configured now.
+    pub(super) fn concluded_seqs(&self, source: DeliverySource) -> BTreeMap<InstanceId, i64> {
+        let mut highest = BTreeMap::new();
+        let mut add = |id: InstanceId, seq: i64| {
+            let known = highest.entry(id).or_insert(seq);
+            *known = seq.max(*known);
+        };
+        for (_, subjects) in self.table().unused.iter().filter(|((of, _), _)| *of == source) {
+            for (subject, stored) in subjects {
+                if let Subject::Instance(id) = subject {
+                    add(id.clone(), stored.concluded.seq);
+                }
+            }
+        }
+        for queue in self.queues(source) {
+            queue.concluded_seqs().into_iter().for_each(|(id, seq)| add(id, seq));
+        }
+        highest
+    }
+
     /// The instances that targets of the node know.
     pub(crate) fn known_instances(&self) -> BTreeSet<InstanceId> {
         let queues = self.queues(DeliverySource::Node);

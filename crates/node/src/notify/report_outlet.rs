@@ -123,6 +123,10 @@ impl ReportSink for ReportOutlet {
         self.0.has_deliveries(DeliverySource::Receiver)
     }
 
+    fn concluded_seqs(&self) -> BTreeMap<InstanceId, i64> {
+        self.0.concluded_seqs(DeliverySource::Receiver)
+    }
+
     fn forget(&mut self, instance: &InstanceId) {
         self.0.forget(DeliverySource::Receiver, None, instance);
     }

@@ -197,6 +197,11 @@ impl TargetQueue {
         self.shared.lock().has_subjects()
     }
 
+    /// The last concluded sequence number of each instance.
+    pub(super) fn concluded_seqs(&self) -> Vec<(InstanceId, i64)> {
+        self.shared.lock().concluded_seqs()
+    }
+
     /// The instances with a conclusion or a pending notification.
     pub(super) fn instances(&self) -> Vec<InstanceId> {
         self.shared.lock().instances()

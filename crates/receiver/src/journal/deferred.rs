@@ -22,10 +22,17 @@ pub(super) struct SettledUpdate {
     acted_seq: i64,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum InstanceChange {
+    Settle(SettledUpdate),
+    /// Delete the rows of the instance up to this sequence number.
+    Forget(i64),
+}
+
 #[derive(Debug, Default)]
 pub(super) struct DeferredRows {
-    /// Rows of `settled`; `None` deletes all rows of the instance.
-    settled: BTreeMap<InstanceId, Option<SettledUpdate>>,
+    /// Changes of `settled`.
+    settled: BTreeMap<InstanceId, InstanceChange>,
     /// Rows of `report` for a new file, by sequence number.
     reports: BTreeMap<i64, (InstanceId, ReportedState)>,
     /// Delete the deliveries of format 3.
@@ -35,20 +42,24 @@ pub(super) struct DeferredRows {
 }
 
 impl DeferredRows {
-    /// Adds the rows of an entry.
-    pub(super) fn add(&mut self, entry: JournalEntry) {
+    /// Adds the rows of an entry. `last_seq` is the last sequence number that was assigned.
+    pub(super) fn add(&mut self, entry: JournalEntry, last_seq: i64) {
         match entry {
             JournalEntry::Settled { instance, seq, state, acted_seq } => {
-                let update = self.settled.entry(instance).or_default();
-                let before = update.map_or(0, |update| update.acted_seq);
-                *update = Some(SettledUpdate { seq, state, acted_seq: acted_seq.max(before) });
+                let before = match self.settled.get(&instance) {
+                    Some(InstanceChange::Settle(update)) => update.acted_seq,
+                    Some(InstanceChange::Forget(_)) | None => 0,
+                };
+                let update = SettledUpdate { seq, state, acted_seq: acted_seq.max(before) };
+                self.settled.insert(instance, InstanceChange::Settle(update));
             }
             JournalEntry::RestoredReport { instance, seq, state } => {
                 self.reports.insert(seq, (instance, state));
             }
             JournalEntry::Forget(instance) => {
                 self.reports.retain(|_, (other, _)| *other != instance);
-                self.settled.insert(instance, None);
+                // A report that arrives before this change is committed is kept.
+                self.settled.insert(instance, InstanceChange::Forget(last_seq));
             }
             JournalEntry::DeleteOldDeliveries => self.deletes_old_deliveries = true,
             JournalEntry::Report { .. } | JournalEntry::Stop => return,
@@ -98,15 +109,19 @@ impl DeferredRows {
              ON CONFLICT (instance) DO UPDATE SET seq = ?2, at = ?3, state = ?4, \
              acted = max(acted, ?5)",
         )?;
-        for (instance, update) in &self.settled {
+        for (instance, change) in &self.settled {
             let id = instance.as_str();
-            if let Some(SettledUpdate { seq, state, acted_seq }) = update {
-                settled.execute(params![id, seq, at, state.as_str(), acted_seq])?;
-                continue;
-            }
-            for table in ["report", "settled"] {
-                let delete = format!("DELETE FROM {table} WHERE instance = ?1");
-                transaction.execute(&delete, [id])?;
+            match change {
+                InstanceChange::Settle(SettledUpdate { seq, state, acted_seq }) => {
+                    settled.execute(params![id, seq, at, state.as_str(), acted_seq])?;
+                }
+                InstanceChange::Forget(last_seq) => {
+                    for table in ["report", "settled"] {
+                        let delete =
+                            format!("DELETE FROM {table} WHERE instance = ?1 AND seq <= ?2");
+                        transaction.execute(&delete, params![id, last_seq])?;
+                    }
+                }
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ fn id(text: &str) -> InstanceId {
 #[test]
 fn stored_reports_stay_unsettled_until_they_are_settled() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut journal, stored) = Journal::open(directory.path()).unwrap();
+    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
     assert!(stored.is_empty());
     for (request_id, state) in
         [(1, ReportedState::Backup), (2, ReportedState::Primary), (3, ReportedState::Backup)]
@@ -21,7 +21,7 @@ fn stored_reports_stay_unsettled_until_they_are_settled() {
     assert!(journal.store(4, id("b"), ReportedState::Primary));
     journal.settle(id("a"), 1, ReportedState::Backup, true);
     drop(journal);
-    let (mut journal, stored) = Journal::open(directory.path()).unwrap();
+    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
     let settled = stored[&id("a")].settled.unwrap();
     assert_eq!((settled.state, settled.seq, settled.acted_seq), (ReportedState::Backup, 1, 1));
     assert_eq!(
@@ -32,7 +32,7 @@ fn stored_reports_stay_unsettled_until_they_are_settled() {
     assert_eq!(stored[&id("b")].unsettled, [(4, ReportedState::Primary)]);
     journal.settle(id("a"), 3, ReportedState::Backup, false);
     drop(journal);
-    let (_journal, stored) = Journal::open(directory.path()).unwrap();
+    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
     assert_eq!(stored[&id("a")].unsettled, []);
     let settled = stored[&id("a")].settled.unwrap();
     assert_eq!((settled.seq, settled.acted_seq), (3, 1), "an unchanged state is not delivered");
@@ -41,7 +41,7 @@ fn stored_reports_stay_unsettled_until_they_are_settled() {
 #[test]
 fn an_idle_writer_moves_the_write_ahead_log_into_the_file() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
     // A checkpoint needs 1000 rows.
     for request_id in 0..1000 {
         assert!(journal.store(request_id, id("some-router"), ReportedState::Primary));
@@ -81,13 +81,13 @@ fn deliveries_of_format_3_are_read_until_the_history_has_them() {
     create_format_3(directory.path());
     let delivered = [("hook /bin/x".to_owned(), 3), ("webhook http://h/".to_owned(), 2)];
     for _ in 0..2 {
-        let (_journal, stored) = Journal::open(directory.path()).unwrap();
+        let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
         assert_eq!(stored[&id("a")].delivered, BTreeMap::from(delivered.clone()));
     }
-    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
     journal.delete_old_deliveries();
     drop(journal);
-    let (_journal, stored) = Journal::open(directory.path()).unwrap();
+    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
     assert!(stored[&id("a")].delivered.is_empty() && stored[&id("a")].settled.is_some());
 }
 
@@ -103,12 +103,12 @@ fn a_journal_of_format_1_is_upgraded() {
                 INSERT INTO settled VALUES ('a', 3, 5, 'primary');";
     connection.execute_batch(made).unwrap();
     drop(connection);
-    let (mut journal, stored) = Journal::open(directory.path()).unwrap();
+    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
     let settled = stored[&id("a")].settled.unwrap();
     assert_eq!((settled.state, settled.seq, settled.acted_seq), (ReportedState::Primary, 3, 3));
     assert!(journal.store(1, id("b"), ReportedState::Backup));
     drop(journal);
-    let (_journal, stored) = Journal::open(directory.path()).unwrap();
+    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
     assert_eq!(
         stored[&id("b")].unsettled,
         [(4, ReportedState::Backup)],
@@ -145,14 +145,14 @@ fn create_format_2(directory: &Path) {
 fn a_journal_of_format_2_is_renamed_and_upgraded() {
     let directory = tempfile::tempdir().unwrap();
     create_format_2(directory.path());
-    let (mut journal, stored) = Journal::open(directory.path()).unwrap();
+    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
     let settled = stored[&id("a")].settled.unwrap();
     assert_eq!((settled.state, settled.seq, settled.acted_seq), (ReportedState::Primary, 3, 2));
     assert_eq!(stored[&id("a")].delivered, BTreeMap::from([("hook".to_owned(), 2)]));
     assert_eq!(stored[&id("b")].unsettled, [(4, ReportedState::Backup)], "a row of the log");
     assert!(journal.store(1, id("c"), ReportedState::Backup));
     drop(journal);
-    let (_journal, stored) = Journal::open(directory.path()).unwrap();
+    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
     assert_eq!(stored[&id("c")].unsettled, [(5, ReportedState::Backup)]);
     let names = std::fs::read_dir(directory.path()).unwrap();
     let names: Vec<String> =
@@ -163,7 +163,7 @@ fn a_journal_of_format_2_is_renamed_and_upgraded() {
 #[test]
 fn every_report_gets_an_increasing_sequence_number() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
     for request_id in 0..500 {
         assert!(journal.store(request_id, id("a"), ReportedState::Backup));
         journal.send_batch().unwrap();
@@ -182,17 +182,17 @@ fn every_report_gets_an_increasing_sequence_number() {
 #[test]
 fn a_second_receiver_cannot_open_the_journal() {
     let directory = tempfile::tempdir().unwrap();
-    let (journal, _) = Journal::open(directory.path()).unwrap();
-    let error = Journal::open(directory.path()).unwrap_err();
+    let (journal, _) = Journal::open(directory.path(), 0).unwrap();
+    let error = Journal::open(directory.path(), 0).unwrap_err();
     assert!(matches!(error, JournalError::Locked(_)), "{error}");
     drop(journal);
-    Journal::open(directory.path()).unwrap();
+    Journal::open(directory.path(), 0).unwrap();
 }
 
 #[test]
 fn a_forgotten_instance_has_no_rows() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
     assert!(
         journal.store(1, id("a"), ReportedState::Backup)
             && journal.store(2, id("b"), ReportedState::Backup)
@@ -201,7 +201,7 @@ fn a_forgotten_instance_has_no_rows() {
     journal.send_batch().unwrap();
     journal.forget(id("a"));
     drop(journal);
-    let (_journal, stored) = Journal::open(directory.path()).unwrap();
+    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
     assert_eq!(stored.keys().collect::<Vec<_>>(), [&id("b")]);
 }
 
@@ -210,7 +210,7 @@ fn a_journal_that_is_damaged_at_the_start_is_renamed_and_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let mut file = std::fs::File::create(directory.path().join(FILE)).unwrap();
     io::Write::write_all(&mut file, &[b'x'; 4096]).unwrap();
-    let (mut journal, stored) = Journal::open(directory.path()).unwrap();
+    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
     assert!(stored.is_empty() && journal.open_error().is_none());
     let seq = store_one(&mut journal, "a").unwrap();
     assert!(seq > 1_000_000_000, "above every number of the damaged file");
@@ -220,15 +220,15 @@ fn a_journal_that_is_damaged_at_the_start_is_renamed_and_replaced() {
 #[test]
 fn a_journal_that_is_damaged_while_it_is_open_is_replaced_and_the_report_stored() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
     assert_eq!(store_one(&mut journal, "a"), Ok(1));
     drop(journal);
     damage(directory.path(), "report");
-    let (mut journal, _) = Journal::open(directory.path()).unwrap();
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
     assert!(store_one(&mut journal, "b").unwrap() > 1);
     drop(journal);
     assert_eq!(set_aside_files(directory.path()), 1);
-    let (_journal, stored) = Journal::open(directory.path()).unwrap();
+    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
     assert_eq!(stored[&id("b")].unsettled.len(), 1, "the report is in the new file");
 }
 
@@ -238,7 +238,7 @@ fn a_journal_that_cannot_be_opened_refuses_reports_with_the_reason() {
     // A file has the directory's path.
     let path = directory.path().join("state");
     std::fs::File::create(&path).unwrap();
-    let (mut journal, stored) = Journal::open(&path).unwrap();
+    let (mut journal, stored) = Journal::open(&path, 0).unwrap();
     assert!(stored.is_empty());
     let error = journal.open_error().unwrap().to_owned();
     assert!(error.contains("Not a directory"), "{error}");
@@ -301,6 +301,6 @@ fn a_journal_of_a_newer_format_is_rejected() {
     let connection = Connection::open(directory.path().join(FILE)).unwrap();
     connection.pragma_update(None, "user_version", 9).unwrap();
     drop(connection);
-    let error = Journal::open(directory.path()).unwrap_err();
+    let error = Journal::open(directory.path(), 0).unwrap_err();
     assert!(matches!(error, JournalError::TooNew { found: 9, .. }), "{error}");
 }

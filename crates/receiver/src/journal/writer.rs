@@ -57,8 +57,9 @@ pub(super) struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// A writer without a file. Call [`Self::use_store`] or [`Self::refuse_reports`] next.
-    pub(super) fn new(directory: &Path, completions: WakeQueue<Completion>) -> Self {
+    /// A writer without a file. Call [`Self::use_store`] or [`Self::refuse_reports`] next. The first report gets a
+    /// sequence number above `last_seq`.
+    pub(super) fn new(directory: &Path, completions: WakeQueue<Completion>, last_seq: i64) -> Self {
         Self {
             directory: directory.to_owned(),
             store: None,
@@ -66,7 +67,7 @@ impl JournalWriter {
             last_open_attempt: Instant::now(),
             was_open: false,
             completions,
-            last_seq: 0,
+            last_seq,
             deferred: DeferredRows::default(),
             is_failure_logged: false,
             rows_since_checkpoint: 0,
@@ -146,7 +147,11 @@ impl JournalWriter {
                     reports.push(NewReport { request_id, instance, state });
                 }
                 JournalEntry::Stop => is_stopping = true,
-                entry => self.deferred.add(entry),
+                entry => {
+                    // The reports before this entry get the next numbers.
+                    let last_seq = self.last_seq + i64::try_from(reports.len()).unwrap_or(0);
+                    self.deferred.add(entry, last_seq);
+                }
             }
         }
         if !reports.is_empty() {

@@ -83,7 +83,16 @@ impl Server {
         if self.sink.has_deliveries() {
             self.journal.delete_old_deliveries();
         }
+        let concluded = self.sink.concluded_seqs();
+        let mut outdated = 0;
         for (instance, stored) in stored {
+            if concluded.get(&instance).is_some_and(|seq| *seq > stored.last_seq()) {
+                // The targets have received a later state than the file has. Without the stored state, the next report
+                // is delivered in any case.
+                outdated += 1;
+                self.journal.forget(instance);
+                continue;
+            }
             if let Some(settled) = self.states.restore(&instance, &stored) {
                 self.sink.restore(&settled, &stored.delivered);
             }
@@ -92,6 +101,12 @@ impl Server {
                 let outcome = self.states.replay(&instance, state, seq, now());
                 self.act_on(&outcome, &instance, state, seq);
             }
+        }
+        if outdated > 0 {
+            tracing::warn!(
+                instances = outdated,
+                "journal is older than the stored deliveries; its states are discarded"
+            );
         }
     }
 

@@ -25,14 +25,22 @@ struct Fixture {
 }
 
 /// A sink that passes each settled report to the test.
-struct ChannelSink(SyncSender<SettledReport>);
+struct ChannelSink {
+    delivered: SyncSender<SettledReport>,
+    /// What the targets have concluded in earlier runs.
+    concluded: BTreeMap<InstanceId, i64>,
+}
 
 impl ReportSink for ChannelSink {
     fn deliver(&mut self, settled: &SettledReport) {
-        self.0.send(settled.clone()).unwrap();
+        self.delivered.send(settled.clone()).unwrap();
     }
 
     fn restore(&mut self, _: &SettledReport, _: &BTreeMap<String, i64>) {}
+
+    fn concluded_seqs(&self) -> BTreeMap<InstanceId, i64> {
+        self.concluded.clone()
+    }
 }
 
 fn policy() -> ReceiverPolicy {
@@ -41,6 +49,12 @@ fn policy() -> ReceiverPolicy {
 }
 
 fn start(directory: &Path, policy: ReceiverPolicy) -> Fixture {
+    start_after(directory, policy, &[])
+}
+
+/// As [`start`]; the targets have concluded these sequence numbers in earlier runs.
+fn start_after(directory: &Path, policy: ReceiverPolicy, concluded: &[(&str, i64)]) -> Fixture {
+    let concluded = concluded.iter().map(|(id, seq)| (id.parse().unwrap(), *seq)).collect();
     let socket = directory.join("s");
     let options = SocketOptions { mode: 0o600, user: None, group: None, backlog: 4096 };
     let (sender, delivered) = sync_channel(100_000);
@@ -53,7 +67,8 @@ fn start(directory: &Path, policy: ReceiverPolicy) -> Fixture {
         journal_dir,
     };
     Fixture {
-        receiver: Receiver::start(settings, Box::new(ChannelSink(sender))).unwrap(),
+        receiver: Receiver::start(settings, Box::new(ChannelSink { delivered: sender, concluded }))
+            .unwrap(),
         delivered,
         socket,
     }
@@ -115,6 +130,41 @@ fn a_report_is_stored_and_delivered() {
     let view = fixture.receiver.view();
     let view = view.lock().unwrap();
     assert_eq!((view.accepted, view.instances.len()), (2, 1));
+}
+
+#[test]
+fn a_report_in_a_new_journal_gets_a_number_above_those_that_targets_have_concluded() {
+    let directory = tempfile::tempdir().unwrap();
+    let fixture = start_after(directory.path(), policy(), &[("a", 40), ("b", 7)]);
+    assert!(fixture.report("b", "primary").starts_with("HTTP/1.1 200"));
+    let settled = fixture.delivered.recv_timeout(TIMEOUT).unwrap();
+    assert_eq!((settled.instance.as_str(), settled.seq), ("b", 41));
+}
+
+#[test]
+fn a_state_that_is_older_than_the_last_delivery_does_not_suppress_a_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let fixture = start(directory.path(), policy());
+    for id in ["a", "b"] {
+        assert!(fixture.report(id, "backup").starts_with("HTTP/1.1 200"));
+        assert_eq!(fixture.next_delivery(), (id.to_owned(), ReportedState::Backup));
+    }
+    drop(fixture);
+    // The file was restored from a backup: the targets have a later state of `a`.
+    let fixture = start_after(directory.path(), policy(), &[("a", 9), ("b", 2)]);
+    for id in ["b", "a"] {
+        assert!(fixture.report(id, "backup").starts_with("HTTP/1.1 200"));
+    }
+    let settled = fixture.delivered.recv_timeout(TIMEOUT).unwrap();
+    assert_eq!(
+        (settled.instance.as_str(), settled.seq),
+        ("a", 11),
+        "the state of `b` is unchanged"
+    );
+    drop(fixture);
+    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
+    let seqs = stored.into_iter().map(|(id, report)| (id.to_string(), report.last_seq()));
+    assert_eq!(seqs.collect::<Vec<_>>(), [("a".to_owned(), 11), ("b".to_owned(), 10)]);
 }
 
 #[test]
@@ -288,7 +338,7 @@ fn a_stored_report_is_delivered_after_a_crash() {
 #[test]
 fn a_report_held_back_while_the_journal_is_replaced_is_delivered_once() {
     let directory = tempfile::tempdir().unwrap();
-    drop(Journal::open(directory.path()).unwrap());
+    drop(Journal::open(directory.path(), 0).unwrap());
     let fixture = start(
         directory.path(),
         ReceiverPolicy { debounce_interval: Duration::from_secs(2), ..policy() },
@@ -303,7 +353,7 @@ fn a_report_held_back_while_the_journal_is_replaced_is_delivered_once() {
     }
     assert_eq!(fixture.next_delivery(), ("a".to_owned(), ReportedState::Primary));
     drop(fixture);
-    let (_journal, stored) = Journal::open(directory.path()).unwrap();
+    let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
     let a = &stored[&"a".parse().unwrap()];
     assert_eq!(a.settled.unwrap().state, ReportedState::Primary);
     assert_eq!(a.unsettled, [], "the next receiver does not deliver it again");

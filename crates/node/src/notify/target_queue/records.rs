@@ -68,6 +68,14 @@ impl TargetQueueState {
         instances.collect()
     }
 
+    pub(super) fn concluded_seqs(&self) -> Vec<(InstanceId, i64)> {
+        let concluded = self.subjects.iter().filter_map(|(subject, tracked)| match subject {
+            Subject::Instance(id) => Some((id.clone(), tracked.delivery.concluded()?.seq)),
+            Subject::Finding(_) => None,
+        });
+        concluded.collect()
+    }
+
     pub(super) fn import(&mut self, subject: &Subject, seq: i64) {
         if self.subjects.contains_key(subject) {
             return;

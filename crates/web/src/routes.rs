@@ -42,10 +42,10 @@ pub(crate) fn router(context: &ApiContext) -> Router {
         .route("/v1/version", get(process::version))
         .route("/v1/config", get(process::config));
     if context.service.kind == ServiceKind::Node {
-        let ring_end = events::RingEnd::follow(&shared);
+        let live = events::LiveEvents::follow(&shared);
         router = router
             .route("/v1/history", get(history::list))
-            .route("/v1/events", get(events::stream).layer(Extension(ring_end)));
+            .route("/v1/events", get(events::stream).layer(Extension(live)));
         of_state = of_state
             .route("/v1/status", get(process::status))
             .route("/v1/instances", get(instances::list))

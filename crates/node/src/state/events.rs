@@ -83,7 +83,7 @@ impl EventRing {
     }
 
     /// Publishes an event. `data` makes the document, and is called only if there is a subscription.
-    pub(crate) fn publish(
+    pub fn publish(
         &self,
         seq: i64,
         name: &'static str,
@@ -152,6 +152,16 @@ impl EventSubscription {
     /// The sequence number of the last event before the subscription: earlier events are in the history only.
     pub fn start_seq(&self) -> i64 {
         self.start_seq
+    }
+
+    /// The position of the next event in the ring. Positions of the same ring can be compared.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Leaves out the events before `position`, which the client has from another source.
+    pub fn skip_to(&mut self, position: u64) {
+        self.position = self.position.max(position);
     }
 
     /// Takes the next events, at most `max`.

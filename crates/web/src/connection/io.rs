@@ -3,7 +3,7 @@
 //! hyper answers a request that it cannot parse with an empty body. The API promises a problem document for every
 //! error, so such an answer is replaced while it is written.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -70,6 +70,26 @@ impl AsyncWrite for ConnectionIo {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.place.set_blocked(written.is_pending());
         written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        // An answer that may be replaced has one part only, its head.
+        if let [head] = parts {
+            return self.poll_write(cx, head);
+        }
+        ready!(self.poll_pending(cx))?;
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.place.set_blocked(written.is_pending());
+        written
+    }
+
+    /// hyper then passes the parts of a body without a copy, so that all event streams send the same bytes in memory.
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

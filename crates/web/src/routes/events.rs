@@ -6,15 +6,15 @@
 //!   any other id ──▶ `reset` ────────────────────────────────────────────────▶ live
 //! ```
 //!
-//! Each stream has a position in the node's ring of events. A client that does not read holds up its own task only; the
-//! events that leave the ring meanwhile are lost for this client, and a `dropped` event has their number.
+//! Each stream has a position in the node's ring of events. A client that does not read holds up its own connection only;
+//! the events that leave the ring meanwhile are lost for this client, and a `dropped` event has their number.
+
+mod body;
+mod live;
 
 use std::fmt::Write;
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -22,8 +22,6 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use bytes::Bytes;
-use hyper::body::Frame;
-use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use vipwatch_api::{
     DroppedEvent, ErrorCode, EventFilter, EventId, ProblemDocument, ResetEvent, ResetReason, Schema,
@@ -33,17 +31,17 @@ use vipwatch_node::selection::Selection;
 use vipwatch_node::state::EventSubscription;
 use vipwatch_node::view::EventBackfill;
 
+use self::body::{EventBody, PartSender};
+pub(super) use self::live::LiveEvents;
+use self::live::{MAX_BATCH, SharedText, write_event};
 use super::{SharedContext, answer, inject_panic};
 use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, invalid};
 use crate::reply::{self, RouteResult};
-use crate::work::{on_file_thread, spawn_for_client};
+use crate::work::on_file_thread;
 
 /// Time between two signs of life on a quiet stream. By them the server also notices a client that has gone.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
-
-/// Maximum number of events that are taken from the ring at once.
-const MAX_BATCH: usize = 128;
 
 /// Size in bytes from which on a part of the stream is sent.
 const PART_BYTES: usize = 8 << 10;
@@ -54,39 +52,19 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two checks whether the history has written an event.
 const WRITE_CHECK: Duration = Duration::from_millis(20);
 
-/// The position after the last event of the ring, for all streams.
-#[derive(Debug, Clone)]
-pub(super) struct RingEnd(watch::Receiver<u64>);
-
-impl RingEnd {
-    /// Starts the one task that the node's main loop wakes; it wakes the streams.
-    pub(super) fn follow(context: &SharedContext) -> Self {
-        let (sender, receiver) = watch::channel(0);
-        let ring = Arc::clone(&context.store.events);
-        tokio::spawn(async move {
-            let mut seen = 0;
-            loop {
-                seen = poll_fn(|cx| ring.poll_after(seen, cx)).await;
-                sender.send_replace(seen);
-            }
-        });
-        Self(receiver)
-    }
-}
-
 pub(super) async fn stream(
     State(context): State<SharedContext>,
-    Extension(end): Extension<RingEnd>,
+    Extension(live): Extension<LiveEvents>,
     Extension(peer): Extension<RequestPeer>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    answer(open(&context, end, &peer, &uri, &headers))
+    answer(open(&context, live, &peer, &uri, &headers))
 }
 
 fn open(
     context: &SharedContext,
-    end: RingEnd,
+    live: LiveEvents,
     peer: &RequestPeer,
     uri: &Uri,
     headers: &HeaderMap,
@@ -99,18 +77,19 @@ fn open(
             ProblemDocument::new(ErrorCode::TooManyConnections, "too many event streams are open");
         return Err(problem.with_hint("try again"));
     }
-    let (parts, receiver) = mpsc::channel(1);
     let subscription = context.store.events.subscribe();
     let stream = EventStream {
         epoch: context.store.epoch(),
         position: subscription.start_seq(),
         selection,
         buffer: String::new(),
-        parts,
+        parts: PartSender::default(),
+        sent_at: Instant::now(),
         context: Arc::clone(context),
     };
-    spawn_for_client(&context.store, stream.run(filter.after, subscription, end));
-    let body = Body::new(PartsBody(receiver));
+    let parts = stream.parts.clone();
+    let body = EventBody::new(parts, stream.run(filter.after, subscription, live));
+    let body = Body::new(body);
     let content_type = HeaderValue::from_static("text/event-stream");
     Ok(reply::response(StatusCode::OK, content_type, body))
 }
@@ -127,9 +106,6 @@ fn filter(uri: &Uri, headers: &HeaderMap) -> Result<EventFilter, ProblemDocument
     Ok(EventFilter { ids: parameters.all("id")?, after })
 }
 
-/// The client has gone.
-struct ClientGone;
-
 /// One stream.
 struct EventStream {
     epoch: Arc<str>,
@@ -138,141 +114,134 @@ struct EventStream {
     selection: Selection,
     /// Text that is not sent yet.
     buffer: String,
-    parts: mpsc::Sender<Bytes>,
+    parts: PartSender,
+    /// When the last part was sent.
+    sent_at: Instant,
     context: SharedContext,
 }
 
 impl EventStream {
-    async fn run(mut self, after: Option<EventId>, subscription: EventSubscription, end: RingEnd) {
+    /// Sends events until the client has gone, which drops this future.
+    async fn run(
+        mut self,
+        after: Option<EventId>,
+        subscription: EventSubscription,
+        live: LiveEvents,
+    ) {
         inject_panic("stream of /v1/events");
         // ORDER: the subscription exists already. An event that is published while the history is read is in both, and
         // is recognized by its number.
         let start = subscription.start_seq();
-        let resumed = match after {
+        match after {
             Some(after) => self.resume(&after, start).await,
             None => self.send_position().await,
-        };
-        if resumed.is_ok() {
-            self.position = start;
-            // An error means that the client has gone.
-            let _ = self.follow(subscription, end).await;
         }
+        self.position = start;
+        let _clear = ClearAtEnd(Arc::clone(&live.shared));
+        self.follow(subscription, live).await;
     }
 
     /// Sends the events after `after` up to `start`, or says that this is not possible.
-    async fn resume(&mut self, after: &EventId, start: i64) -> Result<(), ClientGone> {
+    async fn resume(&mut self, after: &EventId, start: i64) {
         let missed = if *after.epoch != *self.epoch {
             Err(ResetReason::OtherEpoch)
         } else if after.seq > start {
             Err(ResetReason::Future)
         } else {
             self.position = after.seq;
-            self.send_position().await?;
-            self.backfill(start).await?
+            self.send_position().await;
+            self.backfill(start).await
         };
         if let Err(reason) = missed {
             let next_after = format!("{}-{start}", self.epoch);
             let reset = ResetEvent { schema: Schema::Reset, reason, next_after };
             self.add_unnumbered("reset", &serde_json::to_string(&reset).unwrap_or_default());
             self.position = start;
-            self.send_position().await?;
+            self.send_position().await;
         }
-        Ok(())
     }
 
     /// Sends the events up to `until` from the history.
-    async fn backfill(&mut self, until: i64) -> Result<Result<(), ResetReason>, ClientGone> {
+    async fn backfill(&mut self, until: i64) -> Result<(), ResetReason> {
         if self.position >= until {
-            return Ok(Ok(()));
+            return Ok(());
         }
         let (context, position) = (Arc::clone(&self.context), self.position);
         let opened = move || EventBackfill::open(&context, position, until);
-        let mut backfill = match flat(on_file_thread(&self.context.store, opened).await) {
-            Ok(backfill) => backfill,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let mut backfill = flat(on_file_thread(&self.context.store, opened).await)?;
         let deadline = Instant::now() + WRITE_TIMEOUT;
         loop {
             let step = move || backfill.is_written().map(|is_written| (backfill, is_written));
-            match flat(on_file_thread(&self.context.store, step).await) {
-                Ok((opened, true)) => {
-                    backfill = opened;
-                    break;
-                }
-                Ok((opened, false)) if Instant::now() < deadline => backfill = opened,
-                Ok(_) => return Ok(Err(ResetReason::HistoryUnavailable)),
-                Err(reason) => return Ok(Err(reason)),
+            let (opened, is_written) = flat(on_file_thread(&self.context.store, step).await)?;
+            backfill = opened;
+            if is_written {
+                break;
+            }
+            if Instant::now() >= deadline {
+                return Err(ResetReason::HistoryUnavailable);
             }
             sleep(WRITE_CHECK).await;
         }
         loop {
             let step = move || backfill.next_page().map(|page| (backfill, page));
-            let (opened, page) = match flat(on_file_thread(&self.context.store, step).await) {
-                Ok(read) => read,
-                Err(reason) => return Ok(Err(reason)),
-            };
+            let (opened, page) = flat(on_file_thread(&self.context.store, step).await)?;
             backfill = opened;
-            let Some(page) = page else { return Ok(Ok(())) };
+            let Some(page) = page else { return Ok(()) };
             for event in page {
-                self.add(event.seq, event.name, event.instance.as_deref(), &event.data).await?;
+                self.add(event.seq, event.name, event.instance.as_deref(), &event.data).await;
             }
-            self.flush().await?;
+            self.flush().await;
         }
     }
 
-    /// Sends live events; returns when the client has gone.
-    async fn follow(
-        &mut self,
-        mut subscription: EventSubscription,
-        RingEnd(mut end): RingEnd,
-    ) -> Result<(), ClientGone> {
-        let mut heartbeat = Instant::now() + HEARTBEAT_INTERVAL;
+    /// Sends live events; never returns.
+    async fn follow(&mut self, mut subscription: EventSubscription, mut live: LiveEvents) {
         loop {
-            end.borrow_and_update();
-            let batch = subscription.take(MAX_BATCH);
-            if batch.dropped > 0 {
-                let missed = &self.context.store.counters.feed_missed;
-                missed.fetch_add(batch.dropped, Ordering::Relaxed);
-                let dropped = DroppedEvent { schema: Schema::Dropped, count: batch.dropped };
-                self.add_unnumbered(
-                    "dropped",
-                    &serde_json::to_string(&dropped).unwrap_or_default(),
-                );
-            }
-            let is_empty = batch.events.is_empty();
-            for event in batch.events {
-                if event.seq > self.position {
-                    let instance = event.instance.as_ref().map(InstanceId::as_str);
-                    self.add(event.seq, event.name, instance, &event.data).await?;
-                }
-            }
-            if !self.buffer.is_empty() {
-                self.flush().await?;
-                heartbeat = Instant::now() + HEARTBEAT_INTERVAL;
-            }
-            if !is_empty {
+            live.end.borrow_and_update();
+            let has_events = if self.selection.covers_all() {
+                self.send_all(&mut subscription, &live.shared).await
+            } else {
+                self.send_selected(&mut subscription).await
+            };
+            if has_events {
                 continue;
             }
             tokio::select! {
                 // The task that sends it never ends.
-                _ = end.changed() => {}
-                () = sleep_until(heartbeat) => {
-                    self.send_position().await?;
-                    heartbeat = Instant::now() + HEARTBEAT_INTERVAL;
-                }
-                () = self.parts.closed() => return Err(ClientGone),
+                _ = live.end.changed() => {}
+                () = sleep_until(self.sent_at + HEARTBEAT_INTERVAL) => self.send_position().await,
             }
         }
     }
 
-    /// Adds an event, if the client has selected its instance.
-    async fn add(
+    /// Sends the next events; returns false if there are none.
+    async fn send_all(
         &mut self,
-        seq: i64,
-        name: &str,
-        instance: Option<&str>,
-        data: &str,
-    ) -> Result<(), ClientGone> {
+        subscription: &mut EventSubscription,
+        shared: &SharedText,
+    ) -> bool {
+        let Some(next) = shared.take(subscription, &self.epoch) else { return false };
+        self.add_dropped(next.dropped);
+        self.flush().await;
+        self.position = next.last_seq;
+        self.send(next.text).await;
+        true
+    }
+
+    /// Sends those of the next events that the client has selected; returns false if there are none.
+    async fn send_selected(&mut self, subscription: &mut EventSubscription) -> bool {
+        let batch = subscription.take(MAX_BATCH);
+        self.add_dropped(batch.dropped);
+        for event in &batch.events {
+            let instance = event.instance.as_ref().map(InstanceId::as_str);
+            self.add(event.seq, event.name, instance, &event.data).await;
+        }
+        self.flush().await;
+        !batch.events.is_empty()
+    }
+
+    /// Adds an event, if the client has selected its instance.
+    async fn add(&mut self, seq: i64, name: &str, instance: Option<&str>, data: &str) {
         self.position = seq;
         let is_selected = match instance {
             Some(id) => {
@@ -282,10 +251,20 @@ impl EventStream {
             None => self.selection.covers_all(),
         };
         if is_selected {
-            let _ =
-                writeln!(self.buffer, "id: {}-{seq}\nevent: {name}\ndata: {data}\n", self.epoch);
+            write_event(&mut self.buffer, &self.epoch, seq, name, data);
         }
-        if self.buffer.len() >= PART_BYTES { self.flush().await } else { Ok(()) }
+        if self.buffer.len() >= PART_BYTES {
+            self.flush().await;
+        }
+    }
+
+    /// Adds the number of events that the client has lost, if there are any.
+    fn add_dropped(&mut self, count: u64) {
+        if count > 0 {
+            self.context.store.counters.feed_missed.fetch_add(count, Ordering::Relaxed);
+            let dropped = DroppedEvent { schema: Schema::Dropped, count };
+            self.add_unnumbered("dropped", &serde_json::to_string(&dropped).unwrap_or_default());
+        }
     }
 
     /// Adds an event about the stream itself, which has no id.
@@ -295,34 +274,35 @@ impl EventStream {
 
     /// Sends a comment and the id after which the stream continues: a sign of life, also for a client with a selection that
     /// has no events.
-    async fn send_position(&mut self) -> Result<(), ClientGone> {
+    async fn send_position(&mut self) {
         let _ = writeln!(self.buffer, ":\nid: {}-{}\n", self.epoch, self.position);
-        self.flush().await
+        self.flush().await;
     }
 
     /// Sends the text. Waits until the client has read the part before.
-    async fn flush(&mut self) -> Result<(), ClientGone> {
-        let part = Bytes::from(std::mem::take(&mut self.buffer));
-        self.parts.send(part).await.map_err(|_gone| ClientGone)
+    async fn flush(&mut self) {
+        if !self.buffer.is_empty() {
+            let part = Bytes::from(std::mem::take(&mut self.buffer));
+            self.send(part).await;
+        }
+    }
+
+    async fn send(&mut self, part: Bytes) {
+        self.parts.send(part).await;
+        self.sent_at = Instant::now();
+    }
+}
+
+/// Drops the shared text at the end of a stream, so that none is kept after the last one.
+struct ClearAtEnd(Arc<SharedText>);
+
+impl Drop for ClearAtEnd {
+    fn drop(&mut self) {
+        self.0.clear();
     }
 }
 
 /// A panic while the history is read has the same effect as an unreadable history.
 fn flat<T>(result: Result<Result<T, ResetReason>, ProblemDocument>) -> Result<T, ResetReason> {
     result.unwrap_or(Err(ResetReason::HistoryUnavailable))
-}
-
-/// The parts of a stream as a body.
-struct PartsBody(mpsc::Receiver<Bytes>);
-
-impl hyper::body::Body for PartsBody {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.poll_recv(cx).map(|part| part.map(|part| Ok(Frame::data(part))))
-    }
 }

@@ -7,6 +7,7 @@
 //!
 //! All times are RFC 3339 in UTC.
 
+mod announcement;
 #[cfg(feature = "client")]
 pub mod client;
 mod config_check;
@@ -27,6 +28,9 @@ mod target;
 
 pub use jiff::Timestamp;
 
+pub use self::announcement::{
+    AnnounceDocument, AnnouncedItem, DuplicateItem, FailedItem, RefusedItem,
+};
 pub use self::config_check::{ConfigCheckDocument, ConfigErrorItem};
 pub use self::event::{
     DeliveryEvent, DroppedEvent, EventId, FindingEvent, FindingState, InvalidEventId, NodeEvent,

@@ -51,6 +51,8 @@ schemas! {
     Config = "vipwatch.config/2",
     /// `vipwatch config check`
     ConfigCheck = "vipwatch.config-check/1",
+    /// `vipwatch announce`
+    Announce = "vipwatch.announce/1",
     /// `GET /v1/version`
     Version = "vipwatch.version/1",
     /// `GET /healthz` and `GET /readyz`

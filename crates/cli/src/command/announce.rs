@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use vipwatch_api::{
+    AnnounceDocument, AnnouncedItem, DuplicateItem, FailedItem, RefusedItem, Schema,
+};
 use vipwatch_core::{AnnouncePlan, ErrorChain, NetnsName, RateLimit};
 use vipwatch_linux::netns::NetnsError;
 use vipwatch_node::Config;
@@ -38,7 +40,7 @@ pub(crate) fn run(options: &AnnounceArgs) -> Result<(), CommandError> {
     };
     let report = announce(&request).map_err(|error| failure(&error))?;
     let names = || report.announced.iter().map(|address| address.ip.to_string()).collect();
-    output::show_value(&options.output, &as_json(&report), |_| as_table(&report), names);
+    output::show_value(&options.output, &document(&report), |_| as_table(&report), names);
     exit_result(&report)
 }
 
@@ -143,29 +145,37 @@ fn times(count: u16) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
-fn as_json(report: &AnnounceReport) -> Value {
-    let link = |link: &vipwatch_core::LinkName| link.to_string();
-    let announced = report.announced.iter().map(|address| {
-        json!({
-            "ip": address.ip.to_string(), "link": link(&address.link), "mac": address.mac.to_string(),
-            "rounds": address.rounds,
-        })
+fn document(report: &AnnounceReport) -> AnnounceDocument {
+    let announced = report.announced.iter().map(|address| AnnouncedItem {
+        ip: address.ip,
+        link: address.link.to_string(),
+        mac: address.mac.to_string(),
+        rounds: address.rounds,
     });
-    let refused = report.refused.iter().map(|RefusedAddress { ip, link: on, reason }| {
-        json!({ "ip": ip.to_string(), "link": on.as_ref().map(link), "reason": reason.to_string() })
+    let refused = report.refused.iter().map(|RefusedAddress { ip, link, reason }| RefusedItem {
+        ip: *ip,
+        link: link.as_ref().map(ToString::to_string),
+        reason: reason.to_string(),
     });
-    let failed = report.failed.iter().map(|FailedAddress { ip, link: on, error }| {
-        json!({ "ip": ip.to_string(), "link": link(on), "error": error.to_string() })
+    let failed = report.failed.iter().map(|FailedAddress { ip, link, error }| FailedItem {
+        ip: *ip,
+        link: link.to_string(),
+        error: error.to_string(),
     });
-    let duplicates = report.duplicates.iter().map(
-        |OtherHolder { ip, link: on, mac }| json!({ "ip": ip.to_string(), "link": link(on), "mac": mac.to_string() }),
-    );
-    json!({
-        "schema": "vipwatch.announce/1", "node": node_name(),
-        "announced": announced.collect::<Value>(), "refused": refused.collect::<Value>(),
-        "failed": failed.collect::<Value>(), "duplicates": duplicates.collect::<Value>(),
-        "frames": report.counts.frames,
-    })
+    let duplicates = report.duplicates.iter().map(|OtherHolder { ip, link, mac }| DuplicateItem {
+        ip: *ip,
+        link: link.to_string(),
+        mac: mac.to_string(),
+    });
+    AnnounceDocument {
+        schema: Schema::Announce,
+        node: node_name(),
+        announced: announced.collect(),
+        refused: refused.collect(),
+        failed: failed.collect(),
+        duplicates: duplicates.collect(),
+        frames: report.counts.frames,
+    }
 }
 
 /// The exit code: an error if another host holds an address, or if an address was not announced.

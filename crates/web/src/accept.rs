@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::Router;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
@@ -17,7 +18,7 @@ use vipwatch_node::view::ApiContext;
 
 use crate::connection::{self, ConnectionTable};
 use crate::routes;
-use crate::work::spawn_for_client;
+use crate::work::{CatchPanic, inject_panic, spawn_for_client};
 
 /// Pause after a failed `accept`, for example because all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -42,30 +43,54 @@ pub(crate) async fn run(
     let listener = UnixListener::from_std(listener).expect("the runtime has an I/O driver");
     let table = Arc::new(ConnectionTable::new(Arc::clone(&context.store)));
     tokio::spawn(Arc::clone(&table).close_overdue());
-    let router = routes::router(&context);
-    let refusals = Arc::new(AtomicUsize::new(0));
+    let server = ServerState {
+        router: routes::router(&context),
+        table,
+        refusals: Arc::default(),
+        group,
+        context,
+    };
     loop {
         heartbeat.beat();
+        let turn = Box::pin(server.accept_one(&listener));
+        // The log has the message of a panic; its client is disconnected.
+        if (CatchPanic { future: turn, store: &server.context.store }).await.is_err() {
+            sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
+/// The state that all connections share.
+struct ServerState {
+    router: Router,
+    table: Arc<ConnectionTable>,
+    /// Number of refused connections that are being answered.
+    refusals: Arc<AtomicUsize>,
+    /// The group of the socket, if its members may use it.
+    group: Option<u32>,
+    context: ApiContext,
+}
+
+impl ServerState {
+    /// Accepts one connection and starts the task that serves it, or returns after some time without a client.
+    async fn accept_one(&self, listener: &UnixListener) {
         let accepted = match timeout(beat_every(), listener.accept()).await {
-            Ok(Ok((stream, _))) => {
-                // If it fails, the connection works with the default.
-                let _ = set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
-                stream
-            }
-            Ok(Err(_)) => {
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-            Err(_) => continue,
+            Ok(Ok((stream, _))) => stream,
+            Ok(Err(_)) => return sleep(ACCEPT_PAUSE).await,
+            Err(_) => return,
         };
-        match admit(&accepted, group, &table).await {
+        inject_panic("accept");
+        // If it fails, the connection works with the default.
+        let _ = set_socket_send_buffer_size(&accepted, SEND_BUFFER_BYTES);
+        let store = &self.context.store;
+        match admit(&accepted, self.group, &self.table).await {
             Ok(place) => {
-                let serve = connection::serve(accepted, place, router.clone(), context.clone());
-                spawn_for_client(&context.store, serve);
+                let (router, context) = (self.router.clone(), self.context.clone());
+                spawn_for_client(store, connection::serve(accepted, place, router, context));
             }
             Err(problem) => {
-                context.store.counters.api_refused.fetch_add(1, Ordering::Relaxed);
-                refuse(accepted, problem, &refusals, &context.store);
+                store.counters.api_refused.fetch_add(1, Ordering::Relaxed);
+                refuse(accepted, problem, &self.refusals, store);
             }
         }
     }
@@ -83,6 +108,7 @@ async fn admit(
         let hint = "run it as root, or as a member of the group of the socket";
         ProblemDocument::new(ErrorCode::NotPermitted, detail).with_hint(hint)
     })?;
+    inject_panic("admit");
     if table.is_full(user) {
         // ORDER: requests that have arrived are read first. Their connections would still count as idle otherwise, and
         // the server would close connections of a burst of clients instead of answering them.

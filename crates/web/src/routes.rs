@@ -24,6 +24,7 @@ use vipwatch_node::view::{ApiContext, ServiceKind};
 
 use crate::parameters::{MAX_BODY_BYTES, too_large};
 use crate::reply::{self, RouteResult};
+use crate::work::{inject_panic, is_panic_wanted};
 
 /// The state that all routes share.
 pub(crate) type SharedContext = Arc<ApiContext>;
@@ -114,12 +115,6 @@ async fn check_length(request: Request, next: Next) -> Response {
     inject_body_panic(response, &format!("body of {path}"))
 }
 
-/// Panics at the place that an environment variable names, for tests of the whole program: a path, or a part of its
-/// answer. Release builds never panic here.
-fn inject_panic(place: &str) {
-    assert!(!is_panic_wanted(place), "a panic that a test has asked for");
-}
-
 /// Replaces the body by one that panics while it is sent, if the environment variable names this place.
 fn inject_body_panic(response: Response, place: &str) -> Response {
     if !is_panic_wanted(place) {
@@ -127,10 +122,6 @@ fn inject_body_panic(response: Response, place: &str) -> Response {
     }
     let panicking = |_frame| -> Frame<Bytes> { panic!("a panic that a test has asked for") };
     response.map(|body| Body::new(body.map_frame(panicking)))
-}
-
-fn is_panic_wanted(place: &str) -> bool {
-    cfg!(debug_assertions) && std::env::var("VIPWATCH_TEST_PANIC_ROUTE").as_deref() == Ok(place)
 }
 
 #[cfg(test)]

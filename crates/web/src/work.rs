@@ -1,9 +1,9 @@
-//! Work that must not stop the thread of the server: panics of requests, and reading files.
+//! Work that must not stop the thread of the server: panics that a client causes, and reading files.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use vipwatch_api::{ErrorCode, ProblemDocument};
@@ -61,4 +61,18 @@ pub(crate) async fn on_file_thread<T: Send + 'static>(
             Err(ProblemDocument::new(ErrorCode::Internal, CaughtPanic.to_string()))
         }
     }
+}
+
+/// Panics at the place that an environment variable names, once, for tests of the whole program: a path, a part of its
+/// answer, or a part of the server. Release builds never panic here.
+pub(crate) fn inject_panic(place: &str) {
+    assert!(!is_panic_wanted(place), "a panic that a test has asked for");
+}
+
+/// Whether a test wants a panic at this place; true only once.
+pub(crate) fn is_panic_wanted(place: &str) -> bool {
+    static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+    cfg!(debug_assertions)
+        && std::env::var("VIPWATCH_TEST_PANIC_ROUTE").as_deref() == Ok(place)
+        && !HAS_PANICKED.swap(true, Ordering::Relaxed)
 }

@@ -11,7 +11,7 @@ use vipwatch_api::{
 };
 use vipwatch_testkit::{Lab, NodeFixture, Routers, wait_for};
 
-use crate::curl::{curl, get};
+use crate::curl::{curl, get, parse_answer, read_to_end};
 use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf};
 
 fn ids(list: &InstanceList) -> Vec<&str> {
@@ -266,4 +266,42 @@ fn a_panic_in_the_middle_of_an_answer_or_in_an_event_stream_does_not_end_the_nod
         assert_eq!(status.metrics["vipwatch_api_panics_total"], 1, "{place}");
         assert!(node.stop().success());
     }
+}
+
+#[test]
+fn a_panic_while_a_connection_is_accepted_ends_that_connection_only() {
+    for place in ["accept", "admit"] {
+        let lab = Lab::new();
+        let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+        let fixture = fixture.with_variable("VIPWATCH_TEST_PANIC_ROUTE", place);
+        let node = fixture.start();
+        let mut client = UnixStream::connect(fixture.socket()).unwrap();
+        let mut answer = String::new();
+        // A reset counts, too.
+        let _ = client.read_to_string(&mut answer);
+        assert_eq!(answer, "", "{place}");
+        let status: NodeStatus = get(&fixture, "/v1/status");
+        assert_eq!(status.metrics["vipwatch_api_panics_total"], 1, "{place}");
+        assert!(node.stop().success());
+    }
+}
+
+#[test]
+fn deadlines_are_checked_again_after_a_panic() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let fixture = fixture.with_variable("VIPWATCH_TEST_PANIC_ROUTE", "close_overdue");
+    let node = fixture.start();
+    let mut client = UnixStream::connect(fixture.socket()).unwrap();
+    client.write_all(b"GET /healthz HTTP/1.1\r\nho").unwrap();
+    wait_for("the panic", || {
+        let status: NodeStatus = get(&fixture, "/v1/status");
+        (status.metrics["vipwatch_api_panics_total"] == 1).then_some(())
+    });
+    client.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    assert_eq!(
+        parse_answer(&read_to_end(&mut client)).unwrap().problem(),
+        (408, "request-timeout")
+    );
+    assert!(node.stop().success());
 }

@@ -13,7 +13,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::Notify;
 use vipwatch_node::state::StateStore;
 
-use crate::work::catch;
+use crate::work::{catch, inject_panic};
 
 /// Maximum number of connections without an event stream.
 const MAX_CONNECTIONS: usize = 64;
@@ -190,19 +190,27 @@ impl ConnectionTable {
     /// Closes connections with a deadline that is over; never returns.
     pub(crate) async fn close_overdue(self: Arc<Self>) {
         loop {
-            let open = self.open_slots();
-            if open.is_empty() {
+            // The log has the message of a panic. The next check repeats its work.
+            let has_connections = catch(&self.store, || self.check_deadlines()).unwrap_or(true);
+            if !has_connections {
                 self.is_used.notified().await;
-            }
-            let now = Instant::now();
-            for slot in open {
-                let overdue = slot.lock().overdue(now);
-                if let Some(reason) = overdue {
-                    slot.close(reason);
-                }
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
+    }
+
+    /// Closes connections with a deadline that is over. Returns false if no connection is open.
+    fn check_deadlines(&self) -> bool {
+        let open = self.open_slots();
+        let now = Instant::now();
+        for slot in &open {
+            inject_panic("close_overdue");
+            let overdue = slot.lock().overdue(now);
+            if let Some(reason) = overdue {
+                slot.close(reason);
+            }
+        }
+        !open.is_empty()
     }
 
     /// The connections that count: those that are not being closed.

@@ -34,11 +34,11 @@ use vipwatch_node::view::EventBackfill;
 use self::body::{EventBody, PartSender};
 pub(super) use self::live::LiveEvents;
 use self::live::{MAX_BATCH, SharedText, write_event};
-use super::{SharedContext, answer, inject_panic};
+use super::{SharedContext, answer};
 use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, invalid};
 use crate::reply::{self, RouteResult};
-use crate::work::on_file_thread;
+use crate::work::{inject_panic, on_file_thread};
 
 /// Time between two signs of life on a quiet stream. By them the server also notices a client that has gone.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);

@@ -7,8 +7,9 @@ use std::time::Duration;
 use vipwatch_testkit::monitor::output_of;
 use vipwatch_testkit::{Lab, NodeProcess, stays, wait_for};
 
+use crate::curl::curl;
 use crate::receiver_process::{configure, receiver_command};
-use crate::support::{fixture_with, vi_1_conf};
+use crate::support::{PROGRAM, fixture_with, vi_1_conf};
 
 /// The exit code of a Rust program after a panic.
 const PANIC_EXIT_CODE: i32 = 101;
@@ -94,5 +95,30 @@ fn the_watchdog_is_not_fed_while_a_thread_makes_no_progress() {
         assert!(tracer.wait().unwrap().success());
     }
     wait_for("the watchdog to be fed", || is_fed().then_some(()));
+    assert!(node.stop().success());
+}
+
+#[test]
+fn the_api_refuses_the_published_state_while_the_main_loop_hangs() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node = fixture.start();
+    let status = || curl(&fixture, &[], "/v1/status");
+    assert_eq!(status().status, 200);
+    let mut tracer = stop_thread(&node, "vipwatch");
+    wait_for("a refusal", || (status().status == 503).then_some(()));
+    assert_eq!(status().problem(), (503, "not-ready"));
+    assert_eq!(curl(&fixture, &[], "/healthz").problem(), (503, "not-ready"));
+    assert_eq!(curl(&fixture, &[], "/v1/version").status, 200);
+    let output =
+        output_of(Command::new(PROGRAM).args(["status", "--socket"]).arg(fixture.socket()));
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && printed.contains("the main loop has not run"),
+        "{output:?}"
+    );
+    drop(tracer.stdin.take());
+    assert!(tracer.wait().unwrap().success());
+    wait_for("an answer", || (status().status == 200).then_some(()));
     assert!(node.stop().success());
 }

@@ -158,6 +158,42 @@ fn a_watch_repeats_a_failed_read_of_the_roles_after_a_reset() {
 }
 
 #[test]
+fn a_watch_goes_on_when_its_instance_is_unknown_after_a_reset() {
+    let lab = Lab::new();
+    let fixture = node_fixture(&lab);
+    let (mut reads, mut streams) = (0, 0);
+    serve(&fixture.socket(), move |path| {
+        Some(match path.split('?').next() {
+            Some("/v1/status") => document("200 OK", &status()),
+            Some("/v1/instances") => {
+                reads += 1;
+                if reads == 1 {
+                    document("200 OK", &instances(Vec::new()))
+                } else {
+                    let detail = "there is no instance \"VI_1\" on this node";
+                    let problem = ProblemDocument::new(ErrorCode::UnknownInstance, detail);
+                    document("404 Not Found", &problem)
+                }
+            }
+            _ => {
+                streams += 1;
+                if streams == 1 {
+                    let (schema, reason) = (Schema::Reset, ResetReason::OtherEpoch);
+                    let next_after = format!("{EPOCH}-1");
+                    stream("reset", &ResetEvent { schema, reason, next_after })
+                } else {
+                    stream("transition", &transition())
+                }
+            }
+        })
+    });
+    let mut watch = WatchCommand::new(&fixture, &["VI_1", "-n", "1"]);
+    watch.read_line_with("VI_1  backup → primary");
+    assert!(end_of(&mut watch.child).is_some_and(|status| status.success()));
+    assert!(watch.errors().contains("there is no instance \"VI_1\""), "{}", watch.errors());
+}
+
+#[test]
 fn a_watch_of_an_address_shows_the_removal_of_its_instance_after_a_restart() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);

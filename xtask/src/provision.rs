@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{TaskError, TaskResult, sandbox};
+use crate::{TaskError, TaskResult, build, sandbox};
 
 /// A program and the Debian package that has it.
 type Need = (&'static str, &'static str);
@@ -31,6 +31,28 @@ pub const PEERS: &[Need] = &[
     ("python3", "python3"),
     ("sudo", "sudo"),
 ];
+
+/// Free disk space for a first build with all tests, and for a build over an earlier one, in GiB.
+const FIRST_BUILD_GIB: u64 = 8;
+const NEXT_BUILD_GIB: u64 = 2;
+
+/// Fails if the disk is too full for a build: a linker that cannot write ends with a signal, and does not say why.
+pub fn disk_space() -> TaskResult {
+    let target = build::target_directory();
+    let needed = if target.join("debug/deps").is_dir() { NEXT_BUILD_GIB } else { FIRST_BUILD_GIB };
+    // The directory does not exist before the first build.
+    let Some(existing) = target.ancestors().find(|path| path.is_dir()) else { return Ok(()) };
+    let disk = rustix::fs::statvfs(existing)?;
+    let free = disk.f_bavail * disk.f_frsize / (1 << 30);
+    if free >= needed {
+        return Ok(());
+    }
+    Err(TaskError(format!(
+        "{} has {free} GiB of free disk space, and the build needs about {needed} GiB\n  hint: delete files there, or \
+         set CARGO_TARGET_DIR to a directory on another disk",
+        existing.display()
+    )))
+}
 
 /// Installs the programs that are missing.
 pub fn programs(needs: &[&[Need]]) -> TaskResult {

@@ -105,6 +105,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         return fuzz::briefly();
     }
     let options = parse(args)?;
+    provision::disk_space()?;
     provision::programs(&[provision::BASIC])?;
     sandbox::check_namespaces()?;
     let is_all = options.suite.is_none() && options.filter.is_none();

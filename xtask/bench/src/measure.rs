@@ -67,6 +67,8 @@ pub struct MemoryUse {
     pub rss: f64,
     pub pss: f64,
     pub uss: f64,
+    /// Heap, stacks and other memory that is not mapped from a file.
+    pub anonymous: f64,
 }
 
 /// The memory of all `pids` together.
@@ -81,6 +83,7 @@ pub fn memory(pids: &[i32]) -> MemoryUse {
             match key {
                 "Rss" => sum.rss += value,
                 "Pss" => sum.pss += value,
+                "Anonymous" => sum.anonymous += value,
                 "Private_Clean" | "Private_Dirty" => sum.uss += value,
                 _ => {}
             }

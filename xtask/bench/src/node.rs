@@ -39,6 +39,8 @@ pub struct NodeBench {
 struct Figures {
     /// Resident memory, in KiB.
     rss: Option<f64>,
+    /// The part of the resident memory that is not mapped from a file, in KiB.
+    anonymous: Option<f64>,
     /// Open files.
     fds: Option<f64>,
     /// Growth of the kernel's slab memory at the start, in KiB.
@@ -124,7 +126,9 @@ impl NodeBench {
         let began = Instant::now();
         figures.all_files = at_once(&states, routers);
         figures.all_records = recorded(&fixture, at, routers.each.len().min(MAX_SCRIPTS), began);
-        figures.rss = Some(memory(&[node.pid()]).rss);
+        let memory_use = memory(&[node.pid()]);
+        figures.rss = Some(memory_use.rss);
+        figures.anonymous = Some(memory_use.anonymous);
         figures.fds = Some(fds(node.pid()));
         figures.sockets = Some(event_sockets(node.pid()));
         progress("resync");
@@ -160,7 +164,9 @@ impl NodeBench {
         progress("idle");
         pause(Duration::from_secs(5));
         let pids = scripts.pids();
-        figures.rss = Some(memory(&pids).rss);
+        let memory_use = memory(&pids);
+        figures.rss = Some(memory_use.rss);
+        figures.anonymous = Some(memory_use.anonymous);
         figures.fds = Some(pids.iter().map(|pid| fds(*pid)).sum());
         figures.sockets = Some(pids.iter().map(|pid| event_sockets(*pid)).sum());
         let (used, since) = (cpu(&pids), Instant::now());
@@ -387,6 +393,7 @@ fn report(count: usize, ours: &Figures, theirs: &Figures, rows: &mut Vec<Row>) {
     let large = count >= 5000;
     let kib = |value: Option<f64>| value.map(|value| value / 1024.0);
     row("resident memory", "MiB", &|f| kib(f.rss), if large { at_most(25.0) } else { None });
+    row("of that anonymous memory", "MiB", &|f| kib(f.anonymous), None);
     row("netlink sockets that listen", "", &|f| f.sockets, if large { at_most(1.0) } else { None });
     row("open files", "", &|f| f.fds, None);
     row("kernel slab", "MiB", &|f| kib(f.slab), None);

@@ -80,6 +80,49 @@ pub struct StoredDelivery {
     pub missed: u32,
 }
 
+/// Notifications that are about to be deleted, and that targets have not received.
+#[derive(Clone)]
+pub struct MissedNotifications {
+    /// Where the notifications come from.
+    pub source: DeliverySource,
+    /// The targets that must receive every notification.
+    pub targets: Vec<String>,
+    /// The sequence numbers, by the id of the instance.
+    pub seqs: BTreeMap<String, Vec<i64>>,
+    /// Called on the writer's thread after they are stored.
+    pub on_stored: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl MissedNotifications {
+    /// Adds, to each target, the number of notifications that it has not received, and counts them as concluded. A
+    /// second call changes nothing. The caller commits.
+    pub(crate) fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        // SQLite computes all new values from the old row.
+        let mut update = transaction.prepare(
+            "UPDATE delivery SET \
+             missed = missed + (SELECT count(*) FROM json_each(?1) WHERE value > delivery.seq), \
+             seq = max(seq, ?2) \
+             WHERE source = ?3 AND instance = ?4 AND target IN (SELECT value FROM json_each(?5))",
+        )?;
+        let targets = serde_json::json!(self.targets).to_string();
+        for (instance, seqs) in &self.seqs {
+            let Some(last) = seqs.iter().max() else { continue };
+            let (seqs, source) = (format!("{seqs:?}"), self.source.as_str());
+            update.execute(params![seqs, last, source, instance, targets])?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for MissedNotifications {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MissedNotifications")
+            .field("source", &self.source)
+            .field("targets", &self.targets)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A change of one row that waits for the writer's thread.
 #[derive(Debug, Clone)]
 enum RowChange {
@@ -131,6 +174,12 @@ impl DeliveryStore {
         self.change(|changes| {
             changes.0.insert(key, RowChange::Delete);
         });
+    }
+
+    /// Counts notifications as missed. If the writer's queue is full or the file cannot be written, nothing happens, and
+    /// `on_stored` is not called.
+    pub fn count_missed(&self, missed: MissedNotifications) {
+        let _ = self.sender.try_send(WriterMessage::CountMissed(Box::new(missed)));
     }
 
     fn change(&self, change: impl FnOnce(&mut DeliveryChanges)) {
@@ -217,6 +266,15 @@ impl DeliveryChanges {
         }
         Ok(())
     }
+}
+
+/// How far a target is with one instance, as the file has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoredPosition {
+    /// The last notification that is concluded or counted as missed; 0 without a row.
+    pub seq: i64,
+    /// Number of notifications that were deleted before the target received them.
+    pub missed: u32,
 }
 
 /// All rows of the table. A row with an unknown source is left out.

@@ -18,7 +18,10 @@ pub mod writer;
 
 use std::path::PathBuf;
 
-pub use delivery::{ConcludedRow, DeliveryKey, DeliverySource, DeliveryStore, StoredDelivery};
+pub use delivery::{
+    ConcludedRow, DeliveryKey, DeliverySource, DeliveryStore, MissedNotifications, StoredDelivery,
+    StoredPosition,
+};
 pub use event::{Epoch, EventRecord, SequenceEntry};
 pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader, RecorderRun};
 pub use schema::{ANY_HOOK, ANY_WEBHOOK};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
-use crate::delivery::{StoredDelivery, stored_deliveries};
+use crate::delivery::{DeliverySource, StoredDelivery, StoredPosition, stored_deliveries};
 use crate::{FILE, HistoryError, Latencies, Record, schema};
 
 /// Maximum size of a reader's page cache in KiB. SQLite's default is 2,000 KiB, and each client that reads the history
@@ -179,11 +179,20 @@ impl Reader {
         Ok(statement.query_map([instance], record_from_row)?.next().transpose()?)
     }
 
-    /// The number of notifications about an instance that retention deleted before `target` received them.
-    pub fn missed(&self, target: &str, instance: &str) -> Result<u32, HistoryError> {
-        let query = "SELECT coalesce(max(missed), 0) FROM delivery \
-                     WHERE target = ?1 AND source = 'node' AND instance = ?2";
-        Ok(self.connection.query_row(query, [target, instance], |row| row.get(0))?)
+    /// How far `target` is with the notifications of one source about an instance.
+    pub fn position(
+        &self,
+        target: &str,
+        source: DeliverySource,
+        instance: &str,
+    ) -> Result<StoredPosition, HistoryError> {
+        let query = "SELECT seq, missed FROM delivery \
+                     WHERE target = ?1 AND source = ?2 AND instance = ?3";
+        let values = [target, source.as_str(), instance];
+        let position = self.connection.query_row(query, values, |row| {
+            Ok(StoredPosition { seq: row.get(0)?, missed: row.get(1)? })
+        });
+        Ok(position.optional()?.unwrap_or_default())
     }
 
     /// The last concluded notification of every target, source and instance.

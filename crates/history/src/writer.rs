@@ -24,7 +24,9 @@ use vipwatch_linux::worker::spawn_worker;
 
 use self::dropped::DroppedSpan;
 use self::recorder::Recorder;
-use crate::delivery::{DeliveryStore, SharedChanges, StoredDelivery, stored_deliveries};
+use crate::delivery::{
+    DeliveryStore, MissedNotifications, SharedChanges, StoredDelivery, stored_deliveries,
+};
 use crate::reader::{last_roles, open_without_writing};
 use crate::{
     EventRecord, FILE, HistoryEntry, HistoryError, LastRole, Latencies, Record, SilenceRow, Stage,
@@ -107,6 +109,8 @@ pub(crate) enum WriterMessage {
     CheckForDamage,
     /// Takes the changes of the [`DeliveryStore`].
     TakeDeliveries,
+    /// Counts notifications as missed that are about to be deleted.
+    CountMissed(Box<MissedNotifications>),
     /// Replaces the configured targets.
     SetTargets(StoredTargets),
     /// Writes everything and ends the thread.

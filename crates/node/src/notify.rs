@@ -15,6 +15,7 @@ mod setup;
 mod slots;
 pub(crate) mod target;
 mod target_queue;
+mod undelivered_reports;
 
 pub use self::notifier::Notifier;
 pub use self::setup::NotifierSetup;

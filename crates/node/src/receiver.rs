@@ -15,7 +15,7 @@ use vipwatch_receiver::{
     RouterReport, SettledReport,
 };
 
-use crate::config::ReceiverConfig;
+use crate::config::{Config, ReceiverConfig};
 use crate::event::NodeIdentity;
 use crate::notify::report_outlet::ReportOutlet;
 use crate::notify::{Notifier, NotifierSetup};
@@ -33,6 +33,7 @@ pub struct ReceiverService {
     report_outlet: ReportOutlet,
     status: ReceiverStatus,
     config: ReceiverConfig,
+    keep_undelivered: u64,
     /// `None` before the first search.
     last_cleanup: Option<Instant>,
     /// ORDER: dropped after the receiver, which records deliveries until its end.
@@ -89,6 +90,8 @@ pub struct ServiceContext {
     pub notifier: Notifier,
     /// Stores the deliveries of a receiver process; `None` inside a node, which has a history.
     pub history: Option<Arc<Writer>>,
+    /// Maximum number of settled reports that the journal keeps for targets that have not received them.
+    pub keep_undelivered: u64,
 }
 
 /// Why a receiver process cannot store its deliveries.
@@ -103,12 +106,9 @@ pub enum ReceiverHistoryError {
 }
 
 impl ServiceContext {
-    /// The context of a receiver process, with a history for its deliveries below `state_dir`.
-    pub fn standalone(
-        state_dir: &Path,
-        hooks_at_once: usize,
-    ) -> Result<Self, ReceiverHistoryError> {
-        let directory = state_dir.join(OWN_DIRECTORY);
+    /// The context of a receiver process, with a history for its deliveries below the state directory of `config`.
+    pub fn standalone(config: &Config) -> Result<Self, ReceiverHistoryError> {
+        let directory = config.state_dir.join(OWN_DIRECTORY);
         // On an error the history reports it, and tries again.
         let _ = std::fs::create_dir_all(&directory);
         let (history, opened) = Writer::open(&directory, Retention::default())?;
@@ -126,10 +126,14 @@ impl ServiceContext {
             state_dir: &directory,
             states: &Arc::default(),
             silences: Arc::new(Silences::new(Vec::new())?),
-            hooks_at_once,
+            hooks_at_once: config.hooks_at_once,
         };
-        let notifier = setup.start()?;
-        Ok(Self { state_dir: state_dir.to_owned(), notifier, history: Some(Arc::new(history)) })
+        Ok(Self {
+            state_dir: config.state_dir.clone(),
+            notifier: setup.start()?,
+            history: Some(Arc::new(history)),
+            keep_undelivered: config.keep.undelivered,
+        })
     }
 }
 
@@ -149,7 +153,7 @@ impl ReceiverService {
             socket: config.socket.clone(),
             listen_source,
             options: config.options,
-            policy: policy(config),
+            policy: policy(config, context.keep_undelivered),
             journal_dir: context.state_dir.clone(),
         };
         let notifier = context.notifier.clone();
@@ -158,8 +162,17 @@ impl ReceiverService {
         let receiver = Receiver::start(settings, Box::new(report_outlet.clone()))?;
         let status = ReceiverStatus { view: receiver.view(), notifier, since: SystemTime::now() };
         let history = context.history.clone();
-        let config = config.clone();
-        Ok(Self { receiver, report_outlet, status, config, last_cleanup: None, history })
+        let (config, keep_undelivered) = (config.clone(), context.keep_undelivered);
+        let last_cleanup = None;
+        Ok(Self {
+            receiver,
+            report_outlet,
+            status,
+            config,
+            keep_undelivered,
+            last_cleanup,
+            history,
+        })
     }
 
     /// Applies another configuration while the receiver runs. Monitors do not notice it. If the new socket cannot be
@@ -175,7 +188,7 @@ impl ReceiverService {
         } else if is_socket_changed {
             self.receiver.move_to(&config.socket, config.options)?;
         }
-        self.receiver.set_policy(policy(&config));
+        self.receiver.set_policy(policy(&config, self.keep_undelivered));
         self.config = config;
         // ORDER: the outlet calls the closure after it has replaced the targets, so that a new target misses no state:
         // see `act_on` in `receiver::server::reports`.
@@ -319,13 +332,14 @@ impl AsFd for ReceiverShutdown {
 }
 
 /// Root and the receiver's own user may report, besides the configured users and groups.
-fn policy(config: &ReceiverConfig) -> ReceiverPolicy {
+fn policy(config: &ReceiverConfig, keep_undelivered: u64) -> ReceiverPolicy {
     let mut allowed_users = vec![0, rustix::process::geteuid().as_raw()];
     allowed_users.extend(&config.allow.users);
     ReceiverPolicy {
         allowed_users,
         allowed_groups: config.allow.groups.clone(),
         debounce_interval: config.interval,
+        keep_undelivered,
         ..ReceiverPolicy::default()
     }
 }

@@ -1,5 +1,6 @@
 //! Messages from the owner of a receiver to its thread.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use vipwatch_core::InstanceId;
@@ -15,10 +16,12 @@ pub(crate) enum ControlMessage {
     Listen(OwnedFd),
     /// Delete the states and stored reports of these instances.
     Forget(Vec<InstanceId>),
+    /// Delete the settled reports of each instance up to a sequence number: the sink has counted them as missed.
+    DeleteUndelivered(BTreeMap<InstanceId, i64>),
     /// Finish the requests that have begun, then end the thread.
     Stop,
 }
 
 /// BOUND: the owner sends a few messages for each reload of the configuration, at most one `Forget` a day, and one
-/// `Stop`.
+/// `Stop`; the sink sends one `DeleteUndelivered` for each cleanup.
 pub(crate) type ControlQueue = WakeQueue<ControlMessage>;

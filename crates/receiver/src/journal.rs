@@ -2,15 +2,17 @@
 //! so that the next process acts on it if this one is killed.
 //!
 //! One thread (`writer`) writes all reports that have arrived meanwhile in one transaction with one fsync.
-//! `store` is the SQLite file, `deferred` are the rows that no reply waits for. Which target has received which report
-//! is stored in the history, by the notifier.
+//! `store` is the SQLite file, `deferred` are the rows that no reply waits for, `undelivered` are settled reports that
+//! targets have not received. Which target has received which report is stored in the history, by the notifier.
 //!
 //! If the file cannot be opened or written, the receiver goes on: reports are refused with the reason, and the
 //! writer opens the file again every few seconds. A damaged file is renamed and replaced by a new one.
 
 mod deferred;
 mod error;
+mod reader;
 mod store;
+mod undelivered;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -26,15 +28,20 @@ use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::spawn_worker;
 
+use crate::report_sink::SettledReport;
+
 pub use self::error::JournalError;
+pub use self::reader::JournalReader;
 use self::store::Store;
+pub use self::undelivered::ReportSeqs;
+use self::undelivered::{Cleanup, Uncommitted};
 use self::writer::JournalWriter;
 
 /// Name of the journal's file in the state directory.
 pub const FILE: &str = "journal.sqlite";
 
 /// `PRAGMA user_version` of the files that this program writes.
-const FORMAT_VERSION: i64 = 4;
+const FORMAT_VERSION: i64 = 5;
 
 /// Maximum number of reports that wait for the disk. Further reports are refused with 503.
 const MAX_STORING_REPORTS: usize = 8192;
@@ -85,6 +92,12 @@ enum JournalEntry {
     /// Record that the reports up to `seq` are settled as `state`. An `acted_seq` of 0 leaves the stored one
     /// unchanged.
     Settled { instance: InstanceId, seq: i64, state: ReportedState, acted_seq: i64 },
+    /// Keep a settled report until all targets for every report have received it.
+    Keep(SettledReport),
+    /// Delete old reports, and the settled reports that are not needed any more.
+    CleanUp(Cleanup),
+    /// Delete the settled reports of each instance up to a sequence number, which count as missed.
+    DeleteUndelivered(BTreeMap<InstanceId, i64>),
     /// Store a report again, in a new file, with the sequence number that it has.
     RestoredReport { instance: InstanceId, seq: i64, state: ReportedState },
     /// Delete all rows of an instance.
@@ -114,6 +127,9 @@ pub enum Completion {
     /// A new file has replaced a damaged one. It has the deliveries; the settled states and unsettled reports must
     /// be written again.
     Replaced,
+    /// More settled reports are undelivered than the limit. These are the oldest ones. They are deleted with
+    /// [`Journal::delete_undelivered`] after they were counted as missed.
+    Excess(ReportSeqs),
 }
 
 /// The receiver's side of the journal. Dropping it writes everything and ends the writer thread.
@@ -125,8 +141,10 @@ pub struct Journal {
     storing: usize,
     sender: SyncSender<Vec<JournalEntry>>,
     /// BOUND: one entry for each report that is being stored, of which [`Self::store`] accepts
-    /// [`MAX_STORING_REPORTS`], and one for each time the file is opened or replaced.
+    /// [`MAX_STORING_REPORTS`], and one for each time the file is opened, replaced or cleaned up.
     completions: WakeQueue<Completion>,
+    uncommitted: Uncommitted,
+    reader: JournalReader,
     thread: Option<JoinHandle<()>>,
     open_error: Option<String>,
 }
@@ -137,7 +155,9 @@ impl Journal {
     /// refuses all reports until the file can be opened: see [`Self::open_error`].
     pub fn open(directory: &Path, used_seq: i64) -> Result<(Self, StoredReports), JournalError> {
         let completions = WakeQueue::new()?;
+        let uncommitted = Uncommitted::default();
         let mut writer = JournalWriter::new(directory, completions.clone(), used_seq);
+        writer.remove_committed_from(uncommitted.clone());
         let mut open_error = None;
         let stored = match Store::open(directory) {
             Ok((store, stored)) => {
@@ -160,6 +180,8 @@ impl Journal {
             storing: 0,
             sender,
             completions,
+            reader: JournalReader::new(directory, uncommitted.clone()),
+            uncommitted,
             thread: Some(thread),
             open_error,
         };
@@ -195,6 +217,29 @@ impl Journal {
         self.batch.push(JournalEntry::Settled { instance, seq, state, acted_seq });
     }
 
+    /// Keeps a settled report until all targets for every report have received it. The caller
+    /// [settles](Self::settle) it in the same batch, so that both are committed together.
+    pub fn keep(&mut self, settled: SettledReport) {
+        self.uncommitted.add(&settled);
+        self.batch.push(JournalEntry::Keep(settled));
+    }
+
+    /// Deletes old reports, and the settled reports of each instance up to the number in `received`; all of an
+    /// instance that is not in it. If more than `limit` are left, the oldest ones come as [`Completion::Excess`].
+    pub fn clean_up(&mut self, received: BTreeMap<InstanceId, i64>, limit: u64) {
+        self.batch.push(JournalEntry::CleanUp(Cleanup { received, limit }));
+    }
+
+    /// Deletes the settled reports of each instance up to a sequence number.
+    pub fn delete_undelivered(&mut self, last: BTreeMap<InstanceId, i64>) {
+        self.batch.push(JournalEntry::DeleteUndelivered(last));
+    }
+
+    /// A handle for reading the settled reports.
+    pub fn reader(&self) -> JournalReader {
+        self.reader.clone()
+    }
+
     /// Records a settled state again, in a new file.
     pub fn restore_settled(
         &mut self,
@@ -213,6 +258,7 @@ impl Journal {
 
     /// Deletes all rows of an instance.
     pub fn forget(&mut self, instance: InstanceId) {
+        self.uncommitted.forget(&instance);
         self.batch.push(JournalEntry::Forget(instance));
     }
 

@@ -15,6 +15,9 @@ pub struct ReceiverPolicy {
     pub request_timeout: Duration,
     /// Maximum number of open connections. When it is reached, the oldest idle connection is closed.
     pub max_connections: usize,
+    /// Maximum number of settled reports that the journal keeps because a target for every report has not received
+    /// them. The oldest ones beyond this number are deleted, and the target is informed of their number.
+    pub keep_undelivered: u64,
 }
 
 impl Default for ReceiverPolicy {
@@ -26,6 +29,7 @@ impl Default for ReceiverPolicy {
             debounce_interval: Duration::from_secs(2),
             request_timeout: Duration::from_secs(5),
             max_connections: 4096,
+            keep_undelivered: 100_000,
         }
     }
 }

@@ -49,6 +49,9 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time until the server tries again to send a batch to the journal's writer after its queue was full.
 const JOURNAL_RETRY_DELAY: Duration = Duration::from_millis(10);
 
+/// Time between two cleanups of the journal.
+const CLEANUP_INTERVAL: Duration = Duration::from_mins(1);
+
 /// Events of one `epoll_wait`.
 const MAX_EVENTS: usize = 1024;
 
@@ -90,6 +93,8 @@ pub(crate) struct Server {
     /// Whether the failure of `accept` was logged.
     is_accept_failure_logged: bool,
     rejection_log: RejectionLog,
+    /// When the journal deletes old rows next.
+    next_cleanup: Moment,
     next_token: u64,
 }
 
@@ -121,9 +126,12 @@ impl Server {
             accept_paused_until: None,
             is_accept_failure_logged: false,
             rejection_log: RejectionLog::default(),
+            // The previous process may have left more than the limit.
+            next_cleanup: clock::now(),
             next_token: FIRST_CONNECTION_TOKEN,
         };
         server.show_journal_open_error();
+        server.sink.set_journal(server.journal.reader());
         server.restore(stored);
         Ok(server)
     }
@@ -138,6 +146,7 @@ impl Server {
         let served = self.serve(heartbeat);
         // Also after an error: the next receiver makes the remaining deliveries, and two receivers must not deliver at the same time.
         self.sink.close();
+        self.clean_up();
         served
     }
 
@@ -206,6 +215,10 @@ impl Server {
         self.rejection_log.tick(now);
         self.settle_due();
         self.close_overdue(now);
+        if now >= self.next_cleanup {
+            self.next_cleanup = now + CLEANUP_INTERVAL;
+            self.clean_up();
+        }
         let connections = self.connections.len();
         self.change_view(|view| view.connections = connections);
     }
@@ -229,6 +242,11 @@ impl Server {
                     for instance in &instances {
                         self.forget(instance);
                     }
+                }
+                ControlMessage::DeleteUndelivered(last) => {
+                    self.journal.delete_undelivered(last);
+                    // There may be more than one cleanup lists.
+                    self.clean_up();
                 }
                 ControlMessage::Stop => is_running = false,
             }

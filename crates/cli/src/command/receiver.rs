@@ -99,7 +99,7 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     let _log = log::open(config.log, level).map_err(failed)?;
     create_state_dir(&config.state_dir)?;
     check_socket_directory(options, &settings)?;
-    let service_context = ServiceContext::standalone(&config.state_dir, config.hooks_at_once)
+    let service_context = ServiceContext::standalone(&config)
         .map_err(|error| CommandError::new(ExitStatus::Missing, ErrorChain(&error)))?;
     let config = Config { receiver: Some(settings.clone()), ..config };
     let context = direct::receiver_context(&config);

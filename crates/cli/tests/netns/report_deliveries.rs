@@ -113,6 +113,80 @@ fn a_pending_webhook_is_delivered_after_a_kill_and_a_finished_hook_does_not_run_
     });
 }
 
+/// The value that a query of the receiver's journal returns.
+fn journal_value(lab: &Lab, query: &str) -> String {
+    let mut sqlite = std::process::Command::new("sqlite3");
+    run(sqlite.arg(lab.path().join("receiver/journal.sqlite")).arg(query)).trim().to_owned()
+}
+
+/// Starts a receiver with `server` as a webhook for every report, which fails, and reports `count` states of `r1`.
+fn start_with_undelivered(
+    lab: &Lab,
+    server: &HttpServer,
+    count: usize,
+    limit: usize,
+) -> ReceiverProcess {
+    let text = format!(
+        "[history]\nkeep_undelivered = {limit}\n[receiver]\ninterval = \"0s\"\n\
+         [[receiver.webhook]]\nname = \"every\"\nurl = \"{}\"\ndeliver = \"every\"\n",
+        server.url
+    );
+    configure(lab.path(), Some(&text));
+    let receiver = ReceiverProcess::start(lab.path(), &[]);
+    for state in ["primary", "backup"].iter().cycle().take(count) {
+        assert_eq!(report(lab.path(), "r1", state), Some(200));
+    }
+    wait_for("the settled reports", || {
+        let kept = journal_value(lab, "SELECT count(*) FROM undelivered");
+        (kept == count.to_string()).then_some(())
+    });
+    receiver
+}
+
+#[test]
+fn a_target_for_every_report_gets_all_of_them_in_order_after_a_kill() {
+    // More than the 64 that are kept in memory.
+    let count = 150;
+    for is_killed in [false, true] {
+        let lab = Lab::new();
+        let server = HttpServer::new(&[503; 10_000]);
+        let mut receiver = start_with_undelivered(&lab, &server, count, 100_000);
+        if is_killed {
+            receiver.kill();
+            receiver = ReceiverProcess::start(lab.path(), &[]);
+        }
+        server.accept_all();
+        wait_for("every report", || (server.accepted().len() >= count).then_some(()));
+        let seqs: Vec<Value> =
+            server.accepted_bodies().iter().map(|body| body["seq"].clone()).collect();
+        assert_eq!(seqs, (1..=count).map(Value::from).collect::<Vec<_>>());
+        assert_eq!(server.accepted_bodies()[1]["from"], "primary");
+        wait_for("the conclusion", || (receiver.target("webhook")["pending"] == 0).then_some(()));
+        assert_eq!(receiver.target("webhook")["dropped"], 0);
+    }
+}
+
+#[test]
+fn reports_beyond_the_limit_are_counted_as_missed() {
+    let lab = Lab::new();
+    let server = HttpServer::new(&[503; 10_000]);
+    let receiver = start_with_undelivered(&lab, &server, 10, 3);
+    receiver.kill();
+    // The journal is cleaned up at the start.
+    let receiver = ReceiverProcess::start(lab.path(), &[]);
+    wait_for("the cleanup", || {
+        (journal_value(&lab, "SELECT group_concat(seq) FROM undelivered") == "8,9,10").then_some(())
+    });
+    receiver.kill();
+    server.accept_all();
+    let _receiver = ReceiverProcess::start(lab.path(), &[]);
+    wait_for("the reports that are left", || (server.accepted().len() >= 3).then_some(()));
+    let bodies = server.accepted_bodies();
+    let received: Vec<_> = bodies.iter().map(|body| (&body["seq"], &body["missed"])).collect();
+    let none = Value::Null;
+    assert_eq!(received, [(&8.into(), &7.into()), (&9.into(), &none), (&10.into(), &none)]);
+}
+
 #[test]
 fn reports_are_delivered_after_the_journal_was_deleted() {
     let lab = Lab::new();

@@ -277,6 +277,8 @@ impl Recorder {
                 WriterMessage::DeleteRole(instance) => statements.delete_role(instance)?,
                 WriterMessage::InsertEvent(event) => statements.insert_event(event)?,
                 WriterMessage::StoreSilences(rows) => silence::replace(&transaction, rows)?,
+                // ORDER: before the conclusions, which correct the number.
+                WriterMessage::CountMissed(missed) => missed.write(&transaction)?,
                 WriterMessage::CheckForDamage
                 | WriterMessage::TakeDeliveries
                 | WriterMessage::SetTargets(_)
@@ -291,6 +293,11 @@ impl Recorder {
             event::raise_floor(&transaction, lost)?;
         }
         transaction.commit()?;
+        for message in batch {
+            if let WriterMessage::CountMissed(missed) = message {
+                (missed.on_stored)();
+            }
+        }
         // A number that was lost meanwhile is higher, and stays for the next batch.
         let _ =
             self.health.lost_seq.compare_exchange(lost, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -339,6 +346,7 @@ impl WriterMessage {
             | Self::StoreSilences(_)
             | Self::CheckForDamage
             | Self::TakeDeliveries
+            | Self::CountMissed(_)
             | Self::SetTargets(_)
             | Self::Stop => 0,
         }
@@ -362,6 +370,7 @@ fn dropped_span(batch: &[WriterMessage]) -> Option<DroppedSpan> {
         | WriterMessage::StoreSilences(_)
         | WriterMessage::CheckForDamage
         | WriterMessage::TakeDeliveries
+        | WriterMessage::CountMissed(_)
         | WriterMessage::SetTargets(_)
         | WriterMessage::Stop => None,
     });

@@ -145,6 +145,7 @@ impl Node {
             state_dir: self.config.state_dir.clone(),
             notifier: self.notifier.clone(),
             history: None,
+            keep_undelivered: self.config.keep.undelivered,
         }
     }
 }

@@ -1,91 +1,142 @@
-//! Reads transitions from the history that a target for every transition has not received.
+//! Reads what a target for every notification has not received: transitions from the node's history, settled reports
+//! from the receiver's journal.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vipwatch_core::notification::{BacklogPart, BacklogRange, MAX_QUEUED, QueuedEvent};
 use vipwatch_core::{ErrorChain, InstanceId};
-use vipwatch_history::{DeliveryStore, HistoryError, Reader, Record};
+use vipwatch_history::{DeliverySource, DeliveryStore, HistoryError, Reader, Record};
 use vipwatch_linux::clock;
+use vipwatch_receiver::journal::{JournalError, JournalReader};
 
 use super::notification::{Notification, RecordedTransition};
-use super::target::TargetSettings;
+use super::report_outlet::ReportNotification;
 use super::target_queue::BacklogReader;
-use crate::discovery::InstanceConfig;
 use crate::state::StateStore;
 
-/// The function that reads from the history in `state_dir`. `states` has the configuration of the instances.
-pub(super) fn reader(
-    state_dir: PathBuf,
-    deliveries: DeliveryStore,
-    states: Arc<StateStore>,
-) -> Arc<BacklogReader> {
-    let last_error = Mutex::new(None);
-    Arc::new(move |settings, id, range| {
-        // The writer's thread may not have written the last of them yet.
-        if range.before < i64::MAX && !deliveries.has_written(range.before) {
-            return None;
+/// The journal of the receiver; `None` before a receiver has started.
+pub(super) type SharedJournal = Arc<Mutex<Option<JournalReader>>>;
+
+/// Where the notifications are.
+pub(super) struct BacklogSources {
+    /// The directory of the history.
+    pub(super) state_dir: PathBuf,
+    pub(super) deliveries: DeliveryStore,
+    /// The configuration of the instances.
+    pub(super) states: Arc<StateStore>,
+    pub(super) journal: SharedJournal,
+}
+
+/// Why a backlog cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum BacklogError {
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl BacklogError {
+    /// Whether the notifications are lost with a file that is damaged or missing. Any other error may pass.
+    fn is_lost(&self) -> bool {
+        match self {
+            Self::History(error) => error.is_damage() || matches!(error, HistoryError::Missing(_)),
+            Self::Journal(error) => error.is_damage() || matches!(error, JournalError::Missing(_)),
         }
-        let instance = states.entry(id).map(|entry| Arc::clone(&entry.instance));
-        let read = Reader::open(&state_dir)
-            .and_then(|reader| read(&reader, settings, id, instance.as_ref(), range));
+    }
+}
+
+/// The function that reads from `sources`.
+pub(super) fn reader(sources: BacklogSources) -> Arc<BacklogReader> {
+    let last_error = Mutex::new(None);
+    Arc::new(move |settings, source, id, range| {
+        let read = match source {
+            DeliverySource::Node => sources.transitions(id, range),
+            DeliverySource::Receiver => sources.reports(id, range),
+        };
+        // ORDER: retention counts a notification as missed before or while it deletes it. So the position is read after
+        // the notifications, and those that count as missed meanwhile are left out.
+        let part = read.and_then(|read| {
+            let Some(notifications) = read else { return Ok(None) };
+            let history = Reader::open(&sources.state_dir)?;
+            let position = history.position(settings.name(), source, id.as_str())?;
+            let is_complete = notifications.len() < MAX_QUEUED;
+            let read_to = notifications.last().map_or(range.after, |last| last.seq());
+            let is_left = |notification: &Arc<dyn Notification>| notification.seq() > position.seq;
+            let left: Vec<_> = notifications.into_iter().filter(is_left).collect();
+            let rows = u32::try_from(left.len()).unwrap_or(u32::MAX);
+            let events = left.into_iter().filter_map(|content| {
+                let (seq, kind) = (content.seq(), content.kind());
+                settings.selects(kind).then_some(QueuedEvent { seq, kind, content })
+            });
+            let (events, missed) = (events.collect(), position.missed);
+            Ok(Some(BacklogPart { range, events, read_to, rows, missed, is_complete }))
+        });
         let mut last_error = last_error.lock().unwrap_or_else(PoisonError::into_inner);
-        match read {
+        match part {
             Ok(part) => {
                 *last_error = None;
-                Some(part)
+                part
             }
             Err(error) => {
                 let text = ErrorChain(&error).to_string();
                 // The queues read again several times each second.
                 if last_error.as_ref() != Some(&text) {
                     let (target, error) = (settings.name(), &text);
-                    tracing::error!(instance = %id, target, error, "cannot read undelivered transitions");
+                    tracing::error!(instance = %id, target, error, "cannot read undelivered notifications");
                     *last_error = Some(text);
                 }
-                if error.is_damage() {
-                    states.report_history_damage();
+                if matches!(&error, BacklogError::History(error) if error.is_damage()) {
+                    sources.states.report_history_damage();
                 }
-                // The transitions are lost with a file that is damaged or missing. Any other error may pass.
-                let is_lost = error.is_damage() || matches!(error, HistoryError::Missing(_));
-                is_lost.then(|| empty_part(range))
+                error.is_lost().then(|| empty_part(range))
             }
         }
     })
 }
 
-/// The answer for a history that has none of the transitions.
+/// The answer for a file that has none of the notifications.
 fn empty_part(range: BacklogRange) -> BacklogPart<Arc<dyn Notification>> {
     let (events, read_to) = (Vec::new(), range.after);
     BacklogPart { range, events, read_to, rows: 0, missed: 0, is_complete: true }
 }
 
-fn read(
-    reader: &Reader,
-    settings: &TargetSettings,
-    id: &InstanceId,
-    instance: Option<&Arc<InstanceConfig>>,
-    range: BacklogRange,
-) -> Result<BacklogPart<Arc<dyn Notification>>, HistoryError> {
-    let BacklogRange { after, before, .. } = range;
-    let records = reader.transitions_between(id.as_str(), after, before, MAX_QUEUED)?;
-    let (rows, read_to) = (records.len(), records.last().map_or(after, |last| last.seq));
-    let read_at = clock::now();
-    let event = |record: Record| {
-        let (id, instance) = (id.clone(), instance.cloned());
-        let content = RecordedTransition { record, id, instance, read_at };
-        let (seq, kind) = (content.seq(), content.kind());
-        let content: Arc<dyn Notification> = Arc::new(content);
-        settings.selects(kind).then_some(QueuedEvent { seq, kind, content })
-    };
-    Ok(BacklogPart {
-        range,
-        events: records.into_iter().filter_map(event).collect(),
-        read_to,
-        rows: u32::try_from(rows).unwrap_or(u32::MAX),
-        missed: reader.missed(settings.name(), id.as_str())?,
-        is_complete: rows < MAX_QUEUED,
-    })
+/// Notifications in order; `None` if they are not written yet.
+type ReadResult = Result<Option<Vec<Arc<dyn Notification>>>, BacklogError>;
+
+impl BacklogSources {
+    /// Transitions from the history, at most [`MAX_QUEUED`].
+    fn transitions(&self, id: &InstanceId, range: BacklogRange) -> ReadResult {
+        let BacklogRange { after, before, .. } = range;
+        // The writer's thread may not have written the last of them yet.
+        if before < i64::MAX && !self.deliveries.has_written(before) {
+            return Ok(None);
+        }
+        let instance = self.states.entry(id).map(|entry| Arc::clone(&entry.instance));
+        let history = Reader::open(&self.state_dir)?;
+        let records = history.transitions_between(id.as_str(), after, before, MAX_QUEUED)?;
+        let read_at = clock::now();
+        let transition = |record: Record| -> Arc<dyn Notification> {
+            let (id, instance) = (id.clone(), instance.clone());
+            Arc::new(RecordedTransition { record, id, instance, read_at })
+        };
+        Ok(Some(records.into_iter().map(transition).collect()))
+    }
+
+    /// Settled reports from the journal, at most [`MAX_QUEUED`].
+    fn reports(&self, id: &InstanceId, range: BacklogRange) -> ReadResult {
+        let BacklogRange { after, before, .. } = range;
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(journal) = journal else { return Ok(None) };
+        let Some(reports) = journal.settled_between(id, after, before, MAX_QUEUED)? else {
+            return Ok(None);
+        };
+        let report = |settled| -> Arc<dyn Notification> {
+            Arc::new(ReportNotification::from_journal(settled))
+        };
+        Ok(Some(reports.into_iter().map(report).collect()))
+    }
 }
 
 #[cfg(test)]
@@ -116,7 +167,8 @@ mod tests {
     /// Number of transitions in the answer; `None` if the queue must read again.
     fn read_count(reader: &BacklogReader) -> Option<u32> {
         let settings = TargetSettings::Ipv6(PathBuf::new());
-        reader(&settings, &"a".parse().unwrap(), RANGE).map(|part| part.rows)
+        let id = "a".parse().unwrap();
+        reader(&settings, DeliverySource::Node, &id, RANGE).map(|part| part.rows)
     }
 
     #[test]
@@ -128,7 +180,12 @@ mod tests {
         writer.record(transition(1), Latencies::default());
         drop(writer);
         let states = Arc::new(StateStore::default());
-        let reader = reader(directory.path().to_owned(), deliveries, Arc::clone(&states));
+        let reader = reader(BacklogSources {
+            state_dir: directory.path().to_owned(),
+            deliveries,
+            states: Arc::clone(&states),
+            journal: SharedJournal::default(),
+        });
         assert_eq!(read_count(&*reader), Some(1));
         let (file, aside) = (directory.path().join(FILE), directory.path().join("aside"));
         std::fs::rename(&file, &aside).unwrap();

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use vipwatch_api::{TargetItem, TargetKind};
 use vipwatch_core::notification::Concluded;
-use vipwatch_core::{Conclusion, DeliveryMode, EventKind, InstanceId};
+use vipwatch_core::{Conclusion, EventKind, InstanceId};
 use vipwatch_history::{
     ANY_HOOK, ANY_WEBHOOK, DeliveryKey, DeliverySource, StoredDelivery, StoredTargets,
 };
@@ -153,7 +153,7 @@ impl Notifier {
     }
 
     /// The queues of all targets of one source.
-    fn queues(&self, source: DeliverySource) -> Vec<Arc<TargetQueue>> {
+    pub(super) fn queues(&self, source: DeliverySource) -> Vec<Arc<TargetQueue>> {
         let table = self.table();
         let queues = table.queues.iter().filter(|((of, _), _)| *of == source);
         queues.map(|(_, queue)| Arc::clone(queue)).collect()
@@ -307,12 +307,10 @@ impl Notifier {
     /// The names of the targets, for the retention of the history.
     pub(crate) fn stored_targets(&self) -> StoredTargets {
         let table = self.table();
-        let is_every = |queue: &TargetQueue, source| {
-            queue.settings().policy(source).deliver == DeliveryMode::Every
-        };
-        let every = table.queues.iter().filter(|((source, _), queue)| {
-            *source == DeliverySource::Node && is_every(queue, *source)
-        });
+        let every = table
+            .queues
+            .iter()
+            .filter(|((source, _), queue)| *source == DeliverySource::Node && queue.is_for_every());
         let every = every.map(|((_, name), _)| name.to_string()).collect();
         let all = table.queues.keys().map(|(_, name)| name.to_string());
         let all = all.chain([ANNOUNCE, ANY_HOOK, ANY_WEBHOOK].map(str::to_owned)).collect();
@@ -325,6 +323,11 @@ impl Notifier {
         let mut views = self.0.inline.views();
         views.extend(queues.iter().map(|queue| queue.view()));
         views
+    }
+
+    /// What the queues of all targets have in common.
+    pub(super) fn context(&self) -> &QueueContext {
+        &self.0.context
     }
 
     /// The counters of the outlets without a queue.

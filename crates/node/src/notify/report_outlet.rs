@@ -8,6 +8,7 @@ use vipwatch_api::{NotificationBody, ReportDocument, Schema};
 use vipwatch_core::{EventKind, InstanceId, Moment};
 use vipwatch_history::DeliverySource;
 use vipwatch_linux::clock;
+use vipwatch_receiver::journal::{JournalReader, ReportSeqs};
 use vipwatch_receiver::{ReportSink, SettledReport};
 
 use super::notification::{Notification, Subject};
@@ -24,6 +25,15 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct ReportNotification {
     settled: SettledReport,
     read_at: Moment,
+    /// The report was settled before this run, before a reload, or is read from the journal.
+    is_repeated: bool,
+}
+
+impl ReportNotification {
+    /// A report that was settled earlier.
+    pub(super) fn from_journal(settled: SettledReport) -> Self {
+        Self { settled, read_at: clock::now(), is_repeated: true }
+    }
 }
 
 impl Notification for ReportNotification {
@@ -45,6 +55,10 @@ impl Notification for ReportNotification {
 
     fn read_at(&self) -> Moment {
         self.read_at
+    }
+
+    fn measured_from(&self) -> Option<Moment> {
+        (!self.is_repeated).then_some(self.read_at)
     }
 
     fn body(&self, identity: &NodeIdentity) -> NotificationBody {
@@ -77,7 +91,8 @@ impl ReportOutlet {
     }
 
     /// Replaces the targets by those of `config`. A target that is new, or that has not received the last report of a
-    /// router, receives it: `settled` has the last report of each.
+    /// router, receives it: `settled` has the last report of each. A target for every report receives those that are
+    /// missing before it first.
     pub(crate) fn configure(
         &self,
         config: &ReceiverConfig,
@@ -86,14 +101,15 @@ impl ReportOutlet {
         self.0.configure(DeliverySource::Receiver, &TargetSettings::of_receiver(config));
         // ORDER: a report that is settled after the targets were replaced reaches all of them.
         for report in settled() {
-            self.submit(&report);
+            self.resume(&report);
         }
     }
 
-    fn submit(&self, settled: &SettledReport) {
-        let notification = ReportNotification { settled: settled.clone(), read_at: clock::now() };
-        let notification: Arc<dyn Notification> = Arc::new(notification);
-        self.0.deliver_to_all(DeliverySource::Receiver, &notification);
+    /// Delivers the last report of a router again, to the targets that have not received it.
+    fn resume(&self, settled: &SettledReport) {
+        let notification: Arc<dyn Notification> =
+            Arc::new(ReportNotification::from_journal(settled.clone()));
+        self.0.resume_report(&notification);
     }
 }
 
@@ -108,7 +124,10 @@ impl ReportSink for ReportOutlet {
         let SettledReport { instance, state, seq, .. } = settled;
         let (reported, state) = (state.as_str(), state.neutron_server_name());
         tracing::info!(%instance, reported, state, seq, "reported state settled");
-        self.submit(settled);
+        let (settled, read_at) = (settled.clone(), clock::now());
+        let notification: Arc<dyn Notification> =
+            Arc::new(ReportNotification { settled, read_at, is_repeated: false });
+        self.0.deliver_to_all(DeliverySource::Receiver, &notification);
     }
 
     fn restore(&mut self, settled: &SettledReport, delivered: &BTreeMap<String, i64>) {
@@ -116,7 +135,7 @@ impl ReportSink for ReportOutlet {
             let name = new_name(name);
             self.0.import(DeliverySource::Receiver, name, &settled.instance, *seq);
         }
-        self.submit(settled);
+        self.resume(settled);
     }
 
     fn has_deliveries(&self) -> bool {
@@ -125,6 +144,22 @@ impl ReportSink for ReportOutlet {
 
     fn concluded_seqs(&self) -> BTreeMap<InstanceId, i64> {
         self.0.concluded_seqs(DeliverySource::Receiver)
+    }
+
+    fn set_journal(&mut self, journal: JournalReader) {
+        self.0.set_journal(journal);
+    }
+
+    fn needs_every_report(&self) -> bool {
+        self.0.needs_every_report()
+    }
+
+    fn received_seqs(&self) -> BTreeMap<InstanceId, i64> {
+        self.0.received_reports()
+    }
+
+    fn count_missed(&mut self, seqs: ReportSeqs, on_stored: Arc<dyn Fn() + Send + Sync>) {
+        self.0.count_missed_reports(seqs, on_stored);
     }
 
     fn forget(&mut self, instance: &InstanceId) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vipwatch_history::{DeliveryStore, StoredDelivery};
 
-use super::backlog;
+use super::backlog::{self, BacklogSources, SharedJournal};
 use super::notification::ReportQueue;
 use super::notifier::Notifier;
 use super::slots::Slots;
@@ -43,14 +43,20 @@ impl NotifierSetup<'_> {
 
     /// As [`Self::start`]; the results of the node's deliveries go to `reports`.
     pub(crate) fn start_with(self, reports: ReportQueue) -> Notifier {
-        let (state_dir, states) = (self.state_dir.to_owned(), Arc::clone(self.states));
-        let read_backlog = backlog::reader(state_dir, self.deliveries.clone(), states);
+        let journal = SharedJournal::default();
+        let read_backlog = backlog::reader(BacklogSources {
+            state_dir: self.state_dir.to_owned(),
+            deliveries: self.deliveries.clone(),
+            states: Arc::clone(self.states),
+            journal: Arc::clone(&journal),
+        });
         let context = QueueContext {
             identity: self.identity,
             store: Some(self.deliveries),
             reports,
             silences: self.silences,
             read_backlog,
+            journal,
             slots: Slots::new(),
             hooks_at_once: self.hooks_at_once,
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vipwatch_api::TargetKind;
 use vipwatch_core::notification::DeliveryPolicy;
 use vipwatch_core::{DeliveryMode, EventKind};
-use vipwatch_history::{DeliverySource, Stage};
+use vipwatch_history::Stage;
 
 use crate::config::{Hook, ReceiverConfig, Rule, Upstream, Webhook};
 
@@ -105,7 +105,7 @@ impl TargetSettings {
         matches!(self, Self::Hook(_) | Self::Webhook(_))
     }
 
-    pub(crate) fn policy(&self, source: DeliverySource) -> DeliveryPolicy {
+    pub(crate) fn policy(&self) -> DeliveryPolicy {
         let (deliver, settle) = match self {
             Self::Hook(hook) => (hook.deliver, hook.settle),
             Self::Webhook(webhook) => (webhook.deliver, webhook.settle),
@@ -122,8 +122,8 @@ impl TargetSettings {
             retries,
             first_wait: FIRST_WAIT,
             max_wait: LONGEST_WAIT,
-            // The history has transitions; settled reports are in the receiver's journal, and only the last of each.
-            has_history: source == DeliverySource::Node,
+            // The history has transitions, and the receiver's journal has settled reports.
+            has_history: true,
         }
     }
 

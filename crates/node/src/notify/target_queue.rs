@@ -24,13 +24,14 @@ use std::time::Duration;
 
 use vipwatch_api::TargetItem;
 use vipwatch_core::notification::{BacklogPart, BacklogRange};
-use vipwatch_core::{InstanceId, Moment};
+use vipwatch_core::{DeliveryMode, InstanceId, Moment};
 use vipwatch_history::{DeliverySource, DeliveryStore};
 use vipwatch_linux::clock;
 
 pub(super) use self::state::StoredSubject;
 use self::state::{Job, TargetQueueState};
 use super::attempt::Sender;
+use super::backlog::SharedJournal;
 use super::notification::{Notification, ReportQueue, Subject};
 use super::slots::{Slots, WakeTarget};
 use super::target::TargetSettings;
@@ -43,9 +44,14 @@ const WORKER_IDLE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 50 }
 /// Stack size of a worker thread in bytes.
 const WORKER_STACK_BYTES: usize = 256 << 10;
 
-/// Reads undelivered transitions of an instance from the history, for the target with this name; `None` if the history
-/// cannot be read now.
-pub(super) type BacklogReader = dyn Fn(&TargetSettings, &InstanceId, BacklogRange) -> Option<BacklogPart<Arc<dyn Notification>>>
+/// Reads undelivered notifications of one source about an instance from the disk, for the target with these settings;
+/// `None` if they cannot be read now.
+pub(super) type BacklogReader = dyn Fn(
+        &TargetSettings,
+        DeliverySource,
+        &InstanceId,
+        BacklogRange,
+    ) -> Option<BacklogPart<Arc<dyn Notification>>>
     + Send
     + Sync;
 
@@ -58,6 +64,8 @@ pub(super) struct QueueContext {
     pub(super) reports: ReportQueue,
     pub(super) silences: Arc<Silences>,
     pub(super) read_backlog: Arc<BacklogReader>,
+    /// The journal that `read_backlog` reads for the receiver.
+    pub(super) journal: SharedJournal,
     pub(super) slots: Arc<Slots>,
     /// Maximum number of processes of one hook at the same time.
     pub(super) hooks_at_once: usize,
@@ -136,6 +144,11 @@ impl TargetQueue {
     /// Stores the conclusions again, because the file was replaced.
     pub(super) fn store_again(&self) {
         self.shared.lock().store_again();
+    }
+
+    /// Whether the target must receive every notification.
+    pub(super) fn is_for_every(&self) -> bool {
+        self.shared.lock().policy.deliver == DeliveryMode::Every
     }
 
     /// The current settings.
@@ -327,8 +340,10 @@ impl SharedQueue {
                 self.lock().finish(&taken, attempts, clock::now());
             }
             Job::ReadBacklog { subject, instance, range } => {
-                let settings = self.lock().settings.clone();
-                let part = (self.context.read_backlog)(&settings, &instance, range);
+                let state = self.lock();
+                let (settings, source) = (state.settings.clone(), state.source);
+                drop(state);
+                let part = (self.context.read_backlog)(&settings, source, &instance, range);
                 self.lock().add_backlog(&subject, part, clock::now());
             }
         }

@@ -9,10 +9,14 @@ use vipwatch_core::InstanceId;
 use vipwatch_core::debounce::ReportedState;
 use vipwatch_linux::clock::unix_millis_now;
 
-use super::JournalEntry;
+use super::{JournalEntry, undelivered};
+use crate::report_sink::SettledReport;
 
 /// Maximum delay before deferred rows are committed.
 const MAX_COMMIT_DELAY: Duration = Duration::from_millis(50);
+
+/// Maximum number of settled reports that wait to be committed. More than a few wait only if the file cannot be written.
+const MAX_KEPT_REPORTS: usize = 100_000;
 
 /// A row of the table `settled`.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +39,8 @@ pub(super) struct DeferredRows {
     settled: BTreeMap<InstanceId, InstanceChange>,
     /// Rows of `report` for a new file, by sequence number.
     reports: BTreeMap<i64, (InstanceId, ReportedState)>,
+    /// Rows of `undelivered`, by instance and sequence number.
+    kept: BTreeMap<(InstanceId, i64), SettledReport>,
     /// Delete the deliveries of format 3.
     deletes_old_deliveries: bool,
     /// When the oldest row was added; `None` if there are no rows.
@@ -56,13 +62,20 @@ impl DeferredRows {
             JournalEntry::RestoredReport { instance, seq, state } => {
                 self.reports.insert(seq, (instance, state));
             }
+            JournalEntry::Keep(settled) => {
+                self.kept.insert((settled.instance.clone(), settled.seq), settled);
+            }
             JournalEntry::Forget(instance) => {
+                self.kept.retain(|(other, _), _| *other != instance);
                 self.reports.retain(|_, (other, _)| *other != instance);
                 // A report that arrives before this change is committed is kept.
                 self.settled.insert(instance, InstanceChange::Forget(last_seq));
             }
             JournalEntry::DeleteOldDeliveries => self.deletes_old_deliveries = true,
-            JournalEntry::Report { .. } | JournalEntry::Stop => return,
+            JournalEntry::Report { .. }
+            | JournalEntry::CleanUp(_)
+            | JournalEntry::DeleteUndelivered(_)
+            | JournalEntry::Stop => return,
         }
         self.since.get_or_insert_with(Instant::now);
     }
@@ -84,13 +97,25 @@ impl DeferredRows {
 
     /// Number of rows, for the checkpoint.
     pub(super) fn len(&self) -> usize {
-        self.settled.len()
+        self.settled.len() + self.kept.len()
+    }
+
+    /// The settled reports that are to be kept.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &SettledReport> {
+        self.kept.values()
+    }
+
+    /// Whether no further report can be stored: too many rows could not be committed.
+    pub(super) fn is_full(&self) -> bool {
+        self.kept.len() >= MAX_KEPT_REPORTS
     }
 
     /// Writes all rows. The caller commits.
     pub(super) fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         let at = unix_millis_now();
+        // ORDER: rows of a forgotten instance are deleted first.
         self.write_settled(transaction, at)?;
+        undelivered::insert(transaction, self.kept())?;
         let mut report = transaction.prepare(
             "INSERT OR REPLACE INTO report (seq, at, instance, state) VALUES (?1, ?2, ?3, ?4)",
         )?;
@@ -116,7 +141,7 @@ impl DeferredRows {
                     settled.execute(params![id, seq, at, state.as_str(), acted_seq])?;
                 }
                 InstanceChange::Forget(last_seq) => {
-                    for table in ["report", "settled"] {
+                    for table in ["report", "settled", "undelivered"] {
                         let delete =
                             format!("DELETE FROM {table} WHERE instance = ?1 AND seq <= ?2");
                         transaction.execute(&delete, params![id, last_seq])?;

@@ -28,6 +28,9 @@ pub enum JournalError {
     /// Another process holds the lock of the directory.
     #[error("another receiver uses the journal in {0}")]
     Locked(String),
+    /// The file does not exist.
+    #[error("there is no journal at {0}")]
+    Missing(String),
     /// The lock file, the writer thread or its queue could not be created.
     #[error("cannot create the journal's lock or thread")]
     Io(#[from] io::Error),
@@ -35,7 +38,7 @@ pub enum JournalError {
 
 impl JournalError {
     /// Whether the file is damaged.
-    pub(super) fn is_damage(&self) -> bool {
+    pub fn is_damage(&self) -> bool {
         matches!(self, Self::Open { source, .. } if store::is_damage(source))
     }
 
@@ -44,7 +47,7 @@ impl JournalError {
         match self {
             Self::Locked(_) | Self::TooNew { .. } => true,
             Self::Io(error) => error.kind() == io::ErrorKind::PermissionDenied,
-            Self::Open { .. } => false,
+            Self::Open { .. } | Self::Missing(_) => false,
         }
     }
 }

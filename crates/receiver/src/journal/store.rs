@@ -11,7 +11,7 @@ use vipwatch_linux::clock::{from_unix_millis, unix_millis_now};
 use vipwatch_linux::file::{is_storage_error, restrict_database, set_aside};
 use vipwatch_linux::lock::FileLock;
 
-use super::{FILE, FORMAT_VERSION, JournalError, SettledRow, StoredReports};
+use super::{FILE, FORMAT_VERSION, JournalError, SettledRow, StoredReports, undelivered};
 
 /// Name of the file that is locked while a receiver uses the journal.
 const LOCK_FILE: &str = "journal.lock";
@@ -25,7 +25,7 @@ const OLD_LOCK_FILE: &str = "claims.lock";
 const WAL_LIMIT_PAGES: i64 = 4096;
 const WAL_LIMIT_BYTES: i64 = WAL_LIMIT_PAGES * 4096;
 
-/// Tables of a new journal. The writer assigns `seq` itself, so that no number is ever used again.
+/// Tables of a new journal, besides [`undelivered::CREATE`]. The writer assigns `seq` itself, so that no number is ever used again.
 const CREATE: &str = "
 CREATE TABLE report (
     seq      INTEGER PRIMARY KEY,
@@ -206,10 +206,11 @@ fn prepare(connection: &Connection, version: i64) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_size_limit", WAL_LIMIT_BYTES)?;
     connection.pragma_update(None, "wal_autocheckpoint", WAL_LIMIT_PAGES)?;
     let steps: &[&str] = match version {
-        0 => &[CREATE],
-        1 => &[UPGRADE_FROM_1, RENAME_STATE],
-        2 => &[RENAME_STATE, RENAME_DELIVERIES_OF_2],
-        3 => &[RENAME_DELIVERIES_OF_3],
+        0 => &[CREATE, undelivered::CREATE],
+        1 => &[UPGRADE_FROM_1, RENAME_STATE, undelivered::CREATE],
+        2 => &[RENAME_STATE, RENAME_DELIVERIES_OF_2, undelivered::CREATE],
+        3 => &[RENAME_DELIVERIES_OF_3, undelivered::CREATE],
+        4 => &[undelivered::CREATE],
         _ => return Ok(()),
     };
     let steps = steps.concat();

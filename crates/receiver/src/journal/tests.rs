@@ -92,6 +92,84 @@ fn deliveries_of_format_3_are_read_until_the_history_has_them() {
 }
 
 #[test]
+fn a_journal_of_format_4_keeps_its_settled_and_unsettled_reports() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = Connection::open(directory.path().join(FILE)).unwrap();
+    let made = "CREATE TABLE report (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, \
+                instance TEXT NOT NULL, state TEXT NOT NULL); \
+                CREATE TABLE settled (instance TEXT PRIMARY KEY, seq INTEGER NOT NULL, \
+                at INTEGER NOT NULL, state TEXT NOT NULL, acted INTEGER NOT NULL) WITHOUT ROWID; \
+                PRAGMA user_version = 4; INSERT INTO settled VALUES ('a', 3, 5, 'primary', 2); \
+                INSERT INTO report VALUES (4, 6, 'a', 'backup');";
+    connection.execute_batch(made).unwrap();
+    drop(connection);
+    let (mut journal, stored) = Journal::open(directory.path(), 0).unwrap();
+    let settled = stored[&id("a")].settled.unwrap();
+    assert_eq!((settled.state, settled.seq, settled.acted_seq), (ReportedState::Primary, 3, 2));
+    assert_eq!(stored[&id("a")].unsettled, [(4, ReportedState::Backup)]);
+    journal.keep(settled_report("a", 4));
+    let reader = journal.reader();
+    drop(journal);
+    assert_eq!(kept_seqs(&reader, "a"), [4], "the new table is used");
+}
+
+fn settled_report(instance: &str, seq: i64) -> SettledReport {
+    let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_234);
+    let (from, state) = (Some(ReportedState::Backup), ReportedState::Primary);
+    SettledReport { instance: id(instance), state, from, seq, at }
+}
+
+/// Sequence numbers of the settled reports that are kept for an instance.
+fn kept_seqs(reader: &JournalReader, instance: &str) -> Vec<i64> {
+    let kept = reader.settled_between(&id(instance), 0, i64::MAX, 100).unwrap();
+    kept.expect("all are committed").into_iter().map(|report| report.seq).collect()
+}
+
+#[test]
+fn settled_reports_are_kept_in_order_until_every_target_has_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
+    let reader = journal.reader();
+    for (instance, seq) in [("a", 1), ("b", 2), ("a", 3), ("a", 5), ("gone", 6), ("a", 7)] {
+        journal.keep(settled_report(instance, seq));
+    }
+    assert_eq!(reader.settled_between(&id("a"), 0, i64::MAX, 9).unwrap(), None, "not committed");
+    drop(journal);
+    let range = reader.settled_between(&id("a"), 1, 7, 9).unwrap().unwrap();
+    assert_eq!(range, [settled_report("a", 3), settled_report("a", 5)]);
+    assert_eq!(reader.settled_between(&id("a"), 0, 7, 1).unwrap().unwrap().len(), 1);
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
+    journal.clean_up(BTreeMap::from([(id("a"), 3), (id("b"), 0)]), 100);
+    drop(journal);
+    assert_eq!(kept_seqs(&reader, "a"), [5, 7]);
+    assert_eq!(kept_seqs(&reader, "b"), [2]);
+    assert_eq!(kept_seqs(&reader, "gone"), [0; 0], "no target needs it");
+}
+
+#[test]
+fn the_oldest_settled_reports_beyond_the_limit_are_listed_and_deleted_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
+    for (instance, seq) in [("a", 1), ("b", 2), ("a", 3), ("a", 4), ("b", 5)] {
+        journal.keep(settled_report(instance, seq));
+    }
+    drop(journal);
+    let (mut journal, _) = Journal::open(directory.path(), 0).unwrap();
+    journal.clean_up(BTreeMap::from([(id("a"), 0), (id("b"), 0)]), 2);
+    journal.send_batch().unwrap();
+    let mut polled = [rustix::event::PollFd::new(&journal, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut polled, None).unwrap();
+    let completions = journal.take_completions();
+    let [Completion::Excess(seqs)] = &completions[..] else { panic!("{completions:?}") };
+    assert_eq!(*seqs, ReportSeqs::from([(id("a"), vec![1, 3]), (id("b"), vec![2])]));
+    let reader = journal.reader();
+    assert_eq!(kept_seqs(&reader, "a"), [1, 3, 4], "they are not counted yet");
+    journal.delete_undelivered(BTreeMap::from([(id("a"), 3), (id("b"), 2)]));
+    drop(journal);
+    assert_eq!((kept_seqs(&reader, "a"), kept_seqs(&reader, "b")), (vec![4], vec![5]));
+}
+
+#[test]
 fn a_journal_of_format_1_is_upgraded() {
     let directory = tempfile::tempdir().unwrap();
     let connection = Connection::open(directory.path().join(FILE)).unwrap();
@@ -197,10 +275,13 @@ fn a_forgotten_instance_has_no_rows() {
         journal.store(1, id("a"), ReportedState::Backup)
             && journal.store(2, id("b"), ReportedState::Backup)
     );
+    journal.keep(settled_report("a", 1));
     journal.settle(id("a"), 1, ReportedState::Backup, true);
     journal.send_batch().unwrap();
     journal.forget(id("a"));
+    let reader = journal.reader();
     drop(journal);
+    assert_eq!(kept_seqs(&reader, "a"), [0; 0]);
     let (_journal, stored) = Journal::open(directory.path(), 0).unwrap();
     assert_eq!(stored.keys().collect::<Vec<_>>(), [&id("b")]);
 }
@@ -264,7 +345,7 @@ fn results(journal: &mut Journal) -> Vec<StoreResult> {
     let results =
         journal.take_completions().into_iter().filter_map(|completion| match completion {
             Completion::Stored(result) => Some(result),
-            Completion::Opened(_) | Completion::Replaced => None,
+            Completion::Opened(_) | Completion::Replaced | Completion::Excess(_) => None,
         });
     results.collect()
 }

@@ -14,6 +14,7 @@ use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::deferred::DeferredRows;
 use super::store::{Store, StoredState, is_damage};
+use super::undelivered::{self, Cleanup, Uncommitted};
 use super::{Completion, JournalEntry, JournalError, StoreResult};
 
 /// Rows after which the writer moves SQLite's write-ahead log into the database file. The first report after a
@@ -23,8 +24,6 @@ const CHECKPOINT_ROWS: usize = 1000;
 const CHECKPOINT_IDLE_TIME: Duration = Duration::from_millis(100);
 /// Time between two attempts to open a file that could not be opened.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(5);
-/// Time between two deletions of old reports.
-const CLEANUP_INTERVAL: Duration = Duration::from_mins(1);
 /// How long settled reports stay in the file: one day.
 const REPORT_RETENTION_MILLIS: i64 = 86_400_000;
 
@@ -53,7 +52,8 @@ pub(super) struct JournalWriter {
     /// Deferred rows could not be written, and that was logged.
     is_failure_logged: bool,
     rows_since_checkpoint: usize,
-    last_cleanup: Instant,
+    /// Settled reports that are not committed; shared with readers.
+    uncommitted: Uncommitted,
 }
 
 impl JournalWriter {
@@ -71,8 +71,13 @@ impl JournalWriter {
             deferred: DeferredRows::default(),
             is_failure_logged: false,
             rows_since_checkpoint: 0,
-            last_cleanup: Instant::now(),
+            uncommitted: Uncommitted::default(),
         }
+    }
+
+    /// Removes settled reports from `uncommitted` when they are committed.
+    pub(super) fn remove_committed_from(&mut self, uncommitted: Uncommitted) {
+        self.uncommitted = uncommitted;
     }
 
     /// Writes to `store` from now on. No report in it has a sequence number above `last_seq`.
@@ -140,6 +145,7 @@ impl JournalWriter {
     /// Processes all entries that have arrived; false after [`JournalEntry::Stop`].
     fn process(&mut self, entries: impl Iterator<Item = JournalEntry>) -> bool {
         let mut reports = Vec::new();
+        let mut deletions = Vec::new();
         let mut is_stopping = false;
         for entry in entries {
             match entry {
@@ -147,6 +153,9 @@ impl JournalWriter {
                     reports.push(NewReport { request_id, instance, state });
                 }
                 JournalEntry::Stop => is_stopping = true,
+                entry @ (JournalEntry::CleanUp(_) | JournalEntry::DeleteUndelivered(_)) => {
+                    deletions.push(entry);
+                }
                 entry => {
                     // The reports before this entry get the next numbers.
                     let last_seq = self.last_seq + i64::try_from(reports.len()).unwrap_or(0);
@@ -160,11 +169,42 @@ impl JournalWriter {
         if is_stopping || self.deferred.is_due() {
             self.commit_deferred();
         }
-        if is_stopping || self.last_cleanup.elapsed() >= CLEANUP_INTERVAL {
-            self.last_cleanup = Instant::now();
-            self.delete_old_reports();
+        for entry in deletions {
+            self.delete_rows(entry);
         }
         !is_stopping
+    }
+
+    /// Deletes rows for a cleanup.
+    fn delete_rows(&mut self, entry: JournalEntry) {
+        let deleted = match entry {
+            JournalEntry::CleanUp(cleanup) => self.clean_up(&cleanup),
+            JournalEntry::DeleteUndelivered(last) => match &mut self.store {
+                Some(store) => undelivered::delete_up_to(&mut store.connection, &last),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        };
+        // Other errors, such as a full disk, may be gone at the next cleanup.
+        if let Err(error) = deleted {
+            self.replace_if_damaged(&error);
+        }
+    }
+
+    /// Deletes settled reports that are older than [`REPORT_RETENTION_MILLIS`] or received by all targets.
+    fn clean_up(&mut self, cleanup: &Cleanup) -> rusqlite::Result<()> {
+        let Some(Store { connection, .. }) = &mut self.store else { return Ok(()) };
+        connection.execute(
+            "DELETE FROM report WHERE at < ?1 AND seq <= \
+             (SELECT seq FROM settled WHERE settled.instance = report.instance)",
+            [unix_millis_now() - REPORT_RETENTION_MILLIS],
+        )?;
+        undelivered::delete_received(connection, &cleanup.received)?;
+        let excess = undelivered::excess(connection, cleanup.limit)?;
+        if !excess.is_empty() {
+            self.completions.push(Completion::Excess(excess));
+        }
+        Ok(())
     }
 
     /// Tries again to open the file.
@@ -238,6 +278,9 @@ impl JournalWriter {
     fn insert(&mut self, reports: &[NewReport]) -> rusqlite::Result<Vec<StoreResult>> {
         let at = unix_millis_now();
         let Some(store) = &mut self.store else { return Err(not_open()) };
+        if self.deferred.is_full() {
+            return Err(too_many_uncommitted());
+        }
         let transaction = store.connection.transaction()?;
         let mut results = Vec::with_capacity(reports.len());
         let mut seq = self.last_seq;
@@ -262,6 +305,7 @@ impl JournalWriter {
         self.rows_since_checkpoint += deferred.len();
         match self.try_commit(&deferred) {
             Ok(()) => {
+                self.uncommitted.remove(deferred.kept());
                 if std::mem::take(&mut self.is_failure_logged) {
                     tracing::info!("journal stores settled states again");
                 }
@@ -288,20 +332,13 @@ impl JournalWriter {
         deferred.write(&transaction)?;
         transaction.commit()
     }
+}
 
-    /// Deletes settled reports that are older than [`REPORT_RETENTION_MILLIS`].
-    fn delete_old_reports(&mut self) {
-        let Some(store) = &self.store else { return };
-        let deleted = store.connection.execute(
-            "DELETE FROM report WHERE at < ?1 AND seq <= \
-             (SELECT seq FROM settled WHERE settled.instance = report.instance)",
-            [unix_millis_now() - REPORT_RETENTION_MILLIS],
-        );
-        // Other errors, such as a full disk, may be gone at the next cleanup.
-        if let Err(error) = deleted {
-            self.replace_if_damaged(&error);
-        }
-    }
+/// The error of reports that arrive while too many settled reports could not be committed.
+fn too_many_uncommitted() -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+    let reason = "settled reports cannot be stored".to_owned();
+    rusqlite::Error::SqliteFailure(code, Some(reason))
 }
 
 /// The error of a statement that cannot be run because no file is open. [`JournalWriter::open_error`] has the reason.

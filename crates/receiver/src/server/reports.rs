@@ -1,10 +1,14 @@
 //! The way of a complete report: journal, reply, debounce, sink.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use vipwatch_core::InstanceId;
 use vipwatch_core::debounce::ReportedState;
 
 use super::{Server, now};
-use crate::journal::{Completion, StoreResult, StoredReports};
+use crate::control::ControlMessage;
+use crate::journal::{Completion, ReportSeqs, StoreResult, StoredReports};
 use crate::reply::Reply;
 use crate::report_sink::SettledReport;
 use crate::report_states::ReportOutcome;
@@ -48,6 +52,7 @@ impl Server {
                     self.restore(stored);
                 }
                 Completion::Replaced => self.fill_new_journal(),
+                Completion::Excess(seqs) => self.count_missed(seqs),
             }
         }
     }
@@ -152,8 +157,27 @@ impl Server {
     }
 
     fn deliver(&mut self, settled: &SettledReport) {
+        // ORDER: the journal knows of the report before a target can ask for those that come before a later one.
+        if self.sink.needs_every_report() {
+            self.journal.keep(settled.clone());
+        }
         self.sink.deliver(settled);
         self.journal.settle(settled.instance.clone(), settled.seq, settled.state, true);
+    }
+
+    /// Has the journal delete old reports, and the settled ones that all targets have received.
+    pub(super) fn clean_up(&mut self) {
+        let received = self.sink.received_seqs();
+        self.journal.clean_up(received, self.policy.keep_undelivered);
+    }
+
+    /// Has the sink count reports as missed that are beyond the limit. The journal deletes them afterwards.
+    fn count_missed(&mut self, seqs: ReportSeqs) {
+        let last = seqs.iter().filter_map(|(id, seqs)| Some((id.clone(), *seqs.last()?)));
+        let last: BTreeMap<InstanceId, i64> = last.collect();
+        let control = self.control.clone();
+        let on_stored = move || control.push(ControlMessage::DeleteUndelivered(last.clone()));
+        self.sink.count_missed(seqs, Arc::new(on_stored));
     }
 
     fn show_state(&self, instance: &InstanceId) {

@@ -159,6 +159,47 @@ fn a_transition_that_was_deleted_and_delivered_from_memory_does_not_count_as_mis
 }
 
 #[test]
+fn missed_reports_are_counted_once_for_the_targets_that_have_not_received_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let of_receiver =
+        |target: &str| DeliveryKey { source: DeliverySource::Receiver, ..key(target, "a") };
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
+    let store = writer.delivery_store();
+    for (target, seq) in [("slow", 2), ("ahead", 5), ("latest", 1)] {
+        store.record(of_receiver(target), delivered(seq));
+    }
+    store.record(key("slow", "a"), delivered(1));
+    drop(writer);
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&calls);
+    let missed = crate::MissedNotifications {
+        source: DeliverySource::Receiver,
+        targets: vec!["slow".to_owned(), "ahead".to_owned()],
+        seqs: [("a".to_owned(), vec![2, 3, 5, 6])].into(),
+        on_stored: Arc::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }),
+    };
+    writer.delivery_store().count_missed(missed.clone());
+    writer.delivery_store().count_missed(missed);
+    // Number 3 was in memory, and is delivered all the same.
+    writer.delivery_store().record(of_receiver("slow"), delivered(3));
+    drop(writer);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    let reader = Reader::open(directory.path()).unwrap();
+    let position = |target: &str, source| {
+        let position = reader.position(target, source, "a").unwrap();
+        (position.seq, position.missed)
+    };
+    assert_eq!(position("slow", DeliverySource::Receiver), (6, 2), "5 and 6");
+    assert_eq!(position("ahead", DeliverySource::Receiver), (6, 1), "6");
+    assert_eq!(position("latest", DeliverySource::Receiver), (1, 0));
+    assert_eq!(position("slow", DeliverySource::Node), (1, 0));
+    assert_eq!(position("new", DeliverySource::Node), (0, 0));
+}
+
+#[test]
 fn a_removed_instance_has_a_last_transition_and_no_role() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();

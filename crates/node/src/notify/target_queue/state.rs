@@ -111,7 +111,7 @@ impl TargetQueueState {
             (subject, TrackedSubject::new(Some(stored.concluded), stored.missed))
         };
         Self {
-            policy: settings.policy(source),
+            policy: settings.policy(),
             name: settings.name().into(),
             settings,
             source,
@@ -200,7 +200,7 @@ impl TargetQueueState {
             return;
         }
         self.settings = settings.clone();
-        self.policy = settings.policy(self.source);
+        self.policy = settings.policy();
         let policy = self.policy;
         let pending = self.subjects.iter_mut().filter(|(_, tracked)| !tracked.delivery.is_idle());
         let pending: Vec<Subject> = pending

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use vipwatch_core::{DeliveryMode, EventKind, RoleKind};
+use vipwatch_core::{EventKind, RoleKind};
 use vipwatch_history::Record;
 
 use super::*;
@@ -17,7 +17,8 @@ fn queue(directory: &Path, script: &str) -> TargetQueue {
         store: None,
         reports: ReportQueue::new().unwrap(),
         silences: Arc::new(Silences::new(Vec::new()).unwrap()),
-        read_backlog: Arc::new(|_, _, _| None),
+        read_backlog: Arc::new(|_, _, _, _| None),
+        journal: SharedJournal::default(),
         slots: Slots::new(),
         hooks_at_once: 2,
     };

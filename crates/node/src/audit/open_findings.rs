@@ -137,6 +137,11 @@ impl OpenFindings {
         }
     }
 
+    /// Whether the last comparison has left out a finding that was too young.
+    pub(super) fn has_young(&self) -> bool {
+        self.has_young
+    }
+
     fn compare(&mut self, view: &PublishedState) {
         let mut before = std::mem::take(&mut self.open);
         self.has_young = false;

@@ -19,6 +19,38 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Maximum number of instances with findings that one step examines again. The others follow in the next steps.
 const MAX_RECHECKS: usize = 100;
 
+/// Minimum time between two comparisons of the findings after audits: while many instances change, audits follow each
+/// other closely.
+const MIN_COMPARISON_INTERVAL: Duration = Duration::from_secs(1);
+
+/// When the findings are compared with those that clients know. A request that comes too soon after a comparison is kept.
+#[derive(Debug, Default)]
+pub(super) struct ComparisonSchedule {
+    is_requested: bool,
+    /// `None` before the first comparison.
+    earliest: Option<Instant>,
+}
+
+impl ComparisonSchedule {
+    /// The findings may have changed.
+    pub(super) fn request(&mut self) {
+        self.is_requested = true;
+    }
+
+    /// When the requested comparison may be made, if the thread must wait for that; `None` without a request.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.earliest.filter(|_| self.is_requested)
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.is_requested && self.earliest.is_none_or(|earliest| earliest <= now)
+    }
+
+    pub(super) fn completed(&mut self, now: Instant) {
+        *self = Self { is_requested: false, earliest: Some(now + MIN_COMPARISON_INTERVAL) };
+    }
+}
+
 /// The instances that are examined individually, because they have changed.
 #[derive(Debug, Default)]
 pub(super) struct DueInstances {
@@ -119,6 +151,21 @@ mod tests {
         let distinct: BTreeSet<&InstanceId> = seen.iter().collect();
         assert_eq!((distinct.len(), seen.len()), (5, 7), "all of them, and then again: {seen:?}");
         assert_eq!(audit.take(&instances, interval, now + 4 * STEP), [], "no step is due");
+    }
+
+    #[test]
+    fn findings_of_an_audit_shortly_after_a_comparison_are_compared_a_second_later() {
+        let start = Instant::now();
+        let mut schedule = ComparisonSchedule::default();
+        assert!(!schedule.is_due(start), "nothing was audited");
+        schedule.request();
+        assert!(schedule.is_due(start));
+        schedule.completed(start);
+        assert_eq!(schedule.next(), None, "there is nothing to wait for");
+        schedule.request();
+        assert!(!schedule.is_due(start));
+        let next = schedule.next().unwrap();
+        assert!(schedule.is_due(next) && next == start + MIN_COMPARISON_INTERVAL);
     }
 
     #[test]

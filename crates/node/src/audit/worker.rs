@@ -11,14 +11,10 @@ use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 use super::open_findings::OpenFindings;
-use super::schedule::{DueInstances, PeriodicAudit, rechecks};
+use super::schedule::{ComparisonSchedule, DueInstances, PeriodicAudit, rechecks};
 use super::{Audit, FindingChanges};
 use crate::state::PublishedState;
 use crate::view::FindingSources;
-
-/// Minimum time between two comparisons of the findings after audits. While many instances change, audits follow each
-/// other closely; the periodic audit makes the last comparison.
-const MIN_COMPARISON_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The handle to the thread.
 #[derive(Debug)]
@@ -116,11 +112,12 @@ impl AuditWorker {
 }
 
 fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &Heartbeat) -> ! {
-    let mut next_comparison = Instant::now();
+    let mut comparisons = ComparisonSchedule::default();
     let mut query = NetnsQuery::open().ok();
     let mut periodic = PeriodicAudit::new(Instant::now());
     loop {
-        let mut due = triggers.wait(periodic.next_step, heartbeat);
+        let next = comparisons.next().map_or(periodic.next_step, |at| at.min(periodic.next_step));
+        let mut due = triggers.wait(next, heartbeat);
         // ORDER: the requests are taken before the audit reads the kernel, so that each gets an audit that began later.
         let requests = triggers.take_requests();
         let is_requested =
@@ -139,9 +136,15 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
         audit.run(due.iter().cloned(), &mut query, || heartbeat.beat());
         let namespaces = audit.run(share.iter().cloned(), &mut query, || heartbeat.beat());
         audit.store.counters.audits.fetch_add(namespaces as u64, Ordering::Relaxed);
-        if is_requested || next_comparison <= Instant::now() {
+        if is_requested || !due.is_empty() || !share.is_empty() {
+            comparisons.request();
+        }
+        if is_requested || comparisons.is_due(Instant::now()) {
             open.update();
-            next_comparison = Instant::now() + MIN_COMPARISON_INTERVAL;
+            comparisons.completed(Instant::now());
+            if open.has_young() {
+                comparisons.request();
+            }
         }
         for CompletionCallback(completed) in requests {
             completed();
@@ -166,13 +169,13 @@ impl Triggers {
         std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until an instance is due, or until `next_step`; returns the instances that are due.
-    fn wait(&self, next_step: Instant, heartbeat: &Heartbeat) -> BTreeSet<InstanceId> {
+    /// Waits until an instance is due, or until `next`; returns the instances that are due.
+    fn wait(&self, next: Instant, heartbeat: &Heartbeat) -> BTreeSet<InstanceId> {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             heartbeat.beat();
             let now = Instant::now();
-            let until = due.next().map_or(next_step, |next| next.min(next_step));
+            let until = due.next().map_or(next, |at| at.min(next));
             if until <= now || self.has_requests() || self.is_comparison_due.load(Ordering::Relaxed)
             {
                 return due.take(now);

@@ -145,7 +145,8 @@ struct Pending<N> {
     backoff: Backoff,
     /// The time of the next attempt after a failed one; `None` before the first attempt.
     retry_at: Option<Moment>,
-    /// A silence held the first event back: it is sent only if it differs from the last delivered one.
+    /// A silence held the first event of a target for the latest one back: it is sent only if it differs from the last
+    /// delivered one.
     was_silenced: bool,
     /// Events that are in the history only; `None` if all pending events are in `events`.
     backlog: Option<BacklogRange>,
@@ -156,7 +157,7 @@ struct WaitingEvent<N> {
     event: QueuedEvent<N>,
     /// The end of the settle time.
     settled_at: Moment,
-    /// False for an event that the target is not configured for. It is concluded without an attempt once it has
+    /// False for an event that the target does not select. It is concluded without an attempt once it has
     /// settled, and then the target does not have the current role.
     is_selected: bool,
 }
@@ -177,11 +178,11 @@ pub struct BacklogRange {
 pub struct BacklogPart<N> {
     /// The range that was read. Further notifications may have been submitted meanwhile.
     pub range: BacklogRange,
-    /// The events that the target is configured for, oldest first.
+    /// The events that the target selects, oldest first.
     pub events: Vec<QueuedEvent<N>>,
-    /// The highest sequence number that was read, also of an event that the target is not configured for.
+    /// The highest sequence number that was read, also of an event that the target does not select.
     pub read_to: i64,
-    /// Number of events that were read, also of those that the target is not configured for.
+    /// Number of events that were read, also of those that the target does not select.
     pub rows: u32,
     /// Number of events that retention deleted before the target received them.
     pub missed: u32,
@@ -259,7 +260,8 @@ impl<N> InstanceDelivery<N> {
         self.submit(event, is_selected, now, policy)
     }
 
-    /// Adds a notification. `is_selected` is false if the target is not configured for this kind of event.
+    /// Adds a notification. `is_selected` is false if the target is not configured for this kind of event, or is one for
+    /// every event and a silence covered it when it happened.
     pub fn submit(
         &mut self,
         event: QueuedEvent<N>,
@@ -343,7 +345,8 @@ impl<N> InstanceDelivery<N> {
         self.conclude(seq, Conclusion::Filtered, None)
     }
 
-    /// What to do next. `is_silenced`: a maintenance silence covers the instance.
+    /// What to do next. `is_silenced`: a maintenance silence covers the instance now, so pending notifications wait. A
+    /// target for every event does not select those that happened during the silence, and gets all others after it.
     pub fn next_step(
         &mut self,
         now: Moment,
@@ -364,19 +367,19 @@ impl<N> InstanceDelivery<N> {
             self.pending = None;
             return DeliveryStep::Idle;
         };
-        if is_silenced && policy.deliver == DeliveryMode::Latest {
-            pending.was_silenced = true;
+        if is_silenced {
+            pending.was_silenced |= policy.deliver == DeliveryMode::Latest;
             return DeliveryStep::Silenced;
         }
         let at = pending.retry_at.map_or(*settled_at, |retry_at| retry_at.max(*settled_at));
-        if at > now && !is_silenced {
+        if at > now {
             return DeliveryStep::WaitUntil(at);
         }
         // A finding that was opened and one that was closed are events of the same kind.
         let must_differ =
             (pending.was_silenced || !policy.settle.is_zero()) && event.kind != EventKind::Finding;
         let last = self.concluded.and_then(|concluded| concluded.delivered);
-        if is_silenced || !is_selected || (must_differ && last == Some(event.kind)) {
+        if !is_selected || (must_differ && last == Some(event.kind)) {
             return DeliveryStep::Concluded(self.conclude_first(Conclusion::Filtered, policy));
         }
         DeliveryStep::Attempt

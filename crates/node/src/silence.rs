@@ -3,6 +3,9 @@
 //!
 //! The HTTP server adds and removes silences, the notifier asks for them, and the main loop stores each change in the
 //! history, so that a restart does not end them.
+//!
+//! A silence that has ended is kept for some time: a target for every transition that was down reads its backlog from the
+//! history, and does not receive the transitions that happened during the silence.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,8 +17,12 @@ use vipwatch_history::SilenceRow;
 use vipwatch_linux::clock::{from_unix_millis, unix_millis};
 use vipwatch_linux::wake_queue::WakeQueue;
 
-/// Maximum number of silences at a time.
+/// Maximum number of silences at a time, and of those that have ended and are kept.
 const MAX_SILENCES: usize = 1000;
+
+/// How long a silence is kept after its end. A target for every transition may receive transitions of before and after
+/// the silence later than that only if it has been down for so long.
+const ENDED_SILENCES_KEPT: Duration = Duration::from_hours(24 * 90);
 
 /// Maximum length of a silence.
 pub const MAX_SILENCE: Duration = Duration::from_hours(24 * 30);
@@ -47,8 +54,10 @@ pub struct Silences {
 
 #[derive(Debug, Default)]
 struct SilenceState {
-    /// By number.
+    /// Those that have not ended, and those whose end [`Silences::take_ended`] has not returned yet; by number.
     rows: Vec<SilenceRow>,
+    /// Those that have ended; by their end.
+    ended: Vec<SilenceRow>,
     /// The number of the last silence.
     last_number: i64,
 }
@@ -57,7 +66,11 @@ impl Silences {
     /// The silences that the last run stored.
     pub fn new(stored: Vec<SilenceRow>) -> io::Result<Self> {
         let last_number = stored.iter().map(|row| row.number).max().unwrap_or(0);
-        let state = Mutex::new(SilenceState { rows: stored, last_number });
+        let now = unix_millis(SystemTime::now());
+        let (rows, mut ended): (Vec<_>, Vec<_>) =
+            stored.into_iter().partition(|row| row.until > now);
+        ended.sort_by_key(|row| row.until);
+        let state = Mutex::new(SilenceState { rows, ended, last_number });
         Ok(Self { state, changes: WakeQueue::new()? })
     }
 
@@ -81,8 +94,7 @@ impl Silences {
         }
         let now = SystemTime::now();
         let mut state = self.lock();
-        state.rows.retain(|row| row.until > unix_millis(now));
-        if state.rows.len() >= MAX_SILENCES {
+        if state.rows.iter().filter(|row| row.until > unix_millis(now)).count() >= MAX_SILENCES {
             return Err(SilenceError::TooMany);
         }
         state.last_number += 1;
@@ -102,10 +114,11 @@ impl Silences {
 
     /// Ends a silence; false if there is none with this number.
     pub fn remove(&self, number: i64) -> bool {
+        let now = unix_millis(SystemTime::now());
         let mut state = self.lock();
-        let before = state.rows.len();
-        state.rows.retain(|row| row.number != number);
-        let is_removed = state.rows.len() < before;
+        let removed: Vec<_> = state.rows.extract_if(.., |row| row.number == number).collect();
+        let is_removed = !removed.is_empty();
+        state.keep_ended(removed.into_iter().map(|row| SilenceRow { until: now, ..row }), now);
         drop(state);
         if is_removed {
             self.changes.push(());
@@ -124,15 +137,21 @@ impl Silences {
         self.until(Some(instance), now).is_some()
     }
 
+    /// Whether a silence covered `instance`, or the node for `None`, at the time `at`. Silences that ended long ago are
+    /// not known any more.
+    pub(crate) fn covered(&self, instance: Option<&InstanceId>, at: SystemTime) -> bool {
+        let at = unix_millis(at);
+        let state = self.lock();
+        let mut rows = state.rows.iter().chain(&state.ended);
+        rows.any(|row| row.created_at <= at && at < row.until && is_about(row, instance))
+    }
+
     /// When the last silence that covers `instance` ends, or that covers the node for `None`; `None` if there is none.
     pub fn until(&self, instance: Option<&InstanceId>, now: SystemTime) -> Option<SystemTime> {
         let now = unix_millis(now);
         let state = self.lock();
         let in_force = state.rows.iter().filter(|row| row.until > now);
-        let covering = in_force.filter(|row| {
-            let id = row.instance.as_deref();
-            id.is_none() || id == instance.map(InstanceId::as_str)
-        });
+        let covering = in_force.filter(|row| is_about(row, instance));
         covering.map(|row| row.until).max().map(from_unix_millis)
     }
 
@@ -141,10 +160,13 @@ impl Silences {
         self.lock().rows.iter().map(|row| row.until).min().map(from_unix_millis)
     }
 
-    /// Removes the silences that have ended, and returns them.
+    /// The silences that have ended since the last call.
     pub fn take_ended(&self, now: SystemTime) -> Vec<SilenceRow> {
         let now = unix_millis(now);
-        self.lock().rows.extract_if(.., |row| row.until <= now).collect()
+        let mut state = self.lock();
+        let ended: Vec<_> = state.rows.extract_if(.., |row| row.until <= now).collect();
+        state.keep_ended(ended.iter().cloned(), now);
+        ended
     }
 
     /// Whether silences were added or removed since the last call.
@@ -154,8 +176,25 @@ impl Silences {
 
     /// All silences, to store them.
     pub(crate) fn rows(&self) -> Vec<SilenceRow> {
-        self.lock().rows.clone()
+        let state = self.lock();
+        state.ended.iter().chain(&state.rows).cloned().collect()
     }
+}
+
+impl SilenceState {
+    fn keep_ended(&mut self, ended: impl Iterator<Item = SilenceRow>, now: i64) {
+        self.ended.extend(ended);
+        self.ended.sort_by_key(|row| row.until);
+        let kept = i64::try_from(ENDED_SILENCES_KEPT.as_millis()).unwrap_or(i64::MAX);
+        self.ended.retain(|row| row.until > now - kept);
+        self.ended.drain(..self.ended.len().saturating_sub(MAX_SILENCES));
+    }
+}
+
+/// Whether the silence is about `instance`, or about the node for `None`.
+fn is_about(row: &SilenceRow, instance: Option<&InstanceId>) -> bool {
+    let id = row.instance.as_deref();
+    id.is_none() || id == instance.map(InstanceId::as_str)
 }
 
 impl AsFd for Silences {
@@ -200,6 +239,28 @@ mod tests {
         assert_eq!(second.number, 2, "a number of the last run is not used again");
         assert!(silences.remove(1) && !silences.remove(1));
         assert!(silences.covers(&id("a"), now) && !silences.covers(&id("b"), now));
+    }
+
+    #[test]
+    fn the_time_of_a_silence_is_known_after_its_end_and_after_a_restart() {
+        let silences = Silences::new(Vec::new()).unwrap();
+        let (a, b) = (id("a"), id("b"));
+        let added = silences.add(Some(&a), Duration::from_hours(1), "upgrade", "root").unwrap();
+        let (began, inside) = (from_unix_millis(added.created_at), SystemTime::now());
+        assert!(silences.remove(added.number));
+        assert!(!silences.covers(&a, inside) && silences.in_force(inside).is_empty());
+        let end = silences.rows()[0].until;
+        let before = began - Duration::from_millis(1);
+        for silences in [Silences::new(silences.rows()).unwrap(), silences] {
+            let is_covered = |id: &InstanceId, at: SystemTime| silences.covered(Some(id), at);
+            assert_eq!(is_covered(&a, began), added.created_at < end);
+            assert!(!is_covered(&a, before) && !is_covered(&a, from_unix_millis(end)));
+            assert!(!is_covered(&b, began) && silences.take_ended(SystemTime::now()).is_empty());
+            let long_after = SystemTime::now() + ENDED_SILENCES_KEPT * 2;
+            silences.add(None, Duration::from_secs(1), "x", "root").unwrap();
+            assert_eq!(silences.take_ended(long_after).len(), 1);
+            assert_eq!(silences.rows(), [], "the memory of ended silences is limited");
+        }
     }
 
     #[test]

@@ -94,6 +94,10 @@ impl Notification for Transition {
         self.seq
     }
 
+    fn at(&self) -> SystemTime {
+        self.at
+    }
+
     fn read_at(&self) -> Moment {
         self.read_at
     }

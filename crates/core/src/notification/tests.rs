@@ -111,6 +111,24 @@ fn after_a_silence_the_target_gets_the_current_role_only_if_it_differs() {
 }
 
 #[test]
+fn events_of_an_every_target_from_before_a_silence_are_delivered_after_it() {
+    let every = policy(DeliveryMode::Every);
+    let mut delivery = InstanceDelivery::new(None, 0);
+    delivery.submit(event(1, PRIMARY), true, at(0), &every);
+    delivery.submit(event(2, BACKUP), true, at(0), &every);
+    assert_eq!(delivery.next_step(at(0), true, &every), DeliveryStep::Silenced);
+    // This one happens during the silence, so the target does not select it.
+    delivery.submit(event(3, PRIMARY), false, at(0), &every);
+    assert_eq!(delivery.next_step(at(0), true, &every), DeliveryStep::Silenced);
+    delivery.submit(event(4, BACKUP), true, at(0), &every);
+    for seq in [1, 2, 4] {
+        assert_eq!(delivery.first().map(|first| first.seq), Some(seq));
+        attempt(&mut delivery, AttemptResult::Delivered, &every);
+    }
+    assert!(delivery.is_idle());
+}
+
+#[test]
 fn an_event_outside_of_on_is_concluded_without_an_attempt() {
     for mode in [DeliveryMode::Latest, DeliveryMode::Every] {
         let policy = policy(mode);
@@ -280,6 +298,9 @@ struct Model {
     /// The numbers of all transitions that were ever written.
     written: BTreeSet<i64>,
     last: Option<(i64, EventKind)>,
+    is_silenced: bool,
+    /// The numbers of the transitions that happened during a silence.
+    silenced: BTreeSet<i64>,
     /// The row on the disk.
     stored: Option<Concluded>,
     stored_missed: u32,
@@ -305,6 +326,8 @@ impl Model {
             history: Vec::new(),
             written: BTreeSet::new(),
             last: None,
+            is_silenced: false,
+            silenced: BTreeSet::new(),
             stored: None,
             stored_missed: 0,
             queued: Vec::new(),
@@ -319,8 +342,14 @@ impl Model {
 
     fn transition(&mut self, kind: EventKind) {
         let event = self.next_event(kind);
-        let submitted = self.delivery.submit(event, true, self.now, &self.policy);
+        let is_selected = self.is_selected(event.seq);
+        let submitted = self.delivery.submit(event, is_selected, self.now, &self.policy);
         self.note_submitted(submitted);
+    }
+
+    /// A target for every transition does not get those that happened during a silence.
+    fn is_selected(&self, seq: i64) -> bool {
+        self.policy.deliver == DeliveryMode::Latest || !self.silenced.contains(&seq)
     }
 
     /// A transition that the history has after its next write.
@@ -328,6 +357,9 @@ impl Model {
         let seq = self.last.map_or(1, |(seq, _)| seq + 1);
         self.last = Some((seq, kind));
         self.queued.push((seq, kind));
+        if self.is_silenced {
+            self.silenced.insert(seq);
+        }
         event(seq, kind)
     }
 
@@ -341,7 +373,7 @@ impl Model {
     fn run(&mut self, result: Option<AttemptResult>) {
         loop {
             self.end_reading();
-            match self.delivery.next_step(self.now, false, &self.policy) {
+            match self.delivery.next_step(self.now, self.is_silenced, &self.policy) {
                 DeliveryStep::Attempt => {
                     let Some(result) = result else { return };
                     return self.attempt(result);
@@ -358,6 +390,7 @@ impl Model {
 
     fn attempt(&mut self, result: AttemptResult) {
         let (seq, missed) = (self.delivery.begin().unwrap().seq, self.delivery.missed());
+        assert!(!self.is_silenced && self.is_selected(seq), "{seq} is sent, although silenced");
         let kind = self.delivery.first().unwrap().kind;
         if result == AttemptResult::Delivered {
             assert!(seq > self.received_to, "{seq} after {}", self.received_to);
@@ -389,7 +422,7 @@ impl Model {
         if self.reading.is_some() {
             return;
         }
-        let step = self.delivery.next_step(self.now, false, &self.policy);
+        let step = self.delivery.next_step(self.now, self.is_silenced, &self.policy);
         if let DeliveryStep::ReadBacklog(range) = step {
             self.begin_reading(range);
         } else if let DeliveryStep::Concluded(_) = step {
@@ -402,14 +435,14 @@ impl Model {
         self.write();
         let BacklogRange { after, before, .. } = range;
         let rows = self.history.iter().filter(|(seq, _)| *seq > after && *seq < before);
-        let events: Vec<_> = rows.take(3).map(|(seq, kind)| event(*seq, *kind)).collect();
+        let rows: Vec<_> = rows.take(3).map(|(seq, kind)| event(*seq, *kind)).collect();
         self.reading = Some(BacklogPart {
             range,
-            read_to: events.last().map_or(after, |event| event.seq),
-            is_complete: events.len() < 3,
-            rows: u32::try_from(events.len()).unwrap(),
+            read_to: rows.last().map_or(after, |event| event.seq),
+            is_complete: rows.len() < 3,
+            rows: u32::try_from(rows.len()).unwrap(),
             missed: self.stored_missed,
-            events,
+            events: rows.into_iter().filter(|event| self.is_selected(event.seq)).collect(),
         });
     }
 
@@ -465,15 +498,19 @@ impl Model {
         let Some((seq, kind)) = self.last else { return };
         // The kernel has a role that the history does not: a transition while the process did not run.
         let event = if is_unchanged { event(seq, kind) } else { self.next_event(kind) };
-        let submitted = self.delivery.resume(event, true, is_unchanged, self.now, &self.policy);
+        let is_selected = self.is_selected(event.seq);
+        let submitted =
+            self.delivery.resume(event, is_selected, is_unchanged, self.now, &self.policy);
         self.note_submitted(submitted);
     }
 
-    /// Number of written transitions that the target received, that were given up, or that were counted as missed.
+    /// Number of written transitions that the target received, that were given up, that were silenced, or that were
+    /// counted as missed.
     fn accounted(&mut self) -> usize {
         self.write();
         let received = self.received.iter().map(|(seq, _)| *seq);
-        let mut seqs: BTreeSet<i64> = received.chain(self.given_up.iter().copied()).collect();
+        let concluded = received.chain(self.given_up.iter().copied());
+        let mut seqs: BTreeSet<i64> = concluded.chain(self.silenced.iter().copied()).collect();
         seqs.retain(|seq| self.written.contains(seq));
         seqs.len() + (self.missed + self.stored_missed) as usize
     }
@@ -482,14 +519,15 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// For any transitions, failures, reloads, kills and deletions, a target ends with the latest role, and a target
-    /// for every transition gets each one in order, or the number of those that it did not get.
+    /// For any transitions, failures, reloads, kills, silences and deletions, a target ends with the latest role, and a
+    /// target for every transition gets each one that was not silenced in order, or the number of those that it did not
+    /// get.
     #[test]
     fn a_target_ends_with_the_latest_role_and_every_transition_or_their_number(
         is_every in any::<bool>(),
         retries in proptest::option::of(0_u32..3),
         settle in prop_oneof![Just(0_u64), Just(500)],
-        steps in proptest::collection::vec((0_u8..14, 0_u64..700), 1..150),
+        steps in proptest::collection::vec((0_u8..15, 0_u64..700), 1..150),
     ) {
         let mode = if is_every { DeliveryMode::Every } else { DeliveryMode::Latest };
         let settle = Duration::from_millis(if is_every { 0 } else { settle });
@@ -510,9 +548,11 @@ proptest! {
                 }
                 10 => model.delivery.retry_now(&model.policy),
                 11 | 12 => model.read(),
+                14 => model.is_silenced = !model.is_silenced,
                 _ => model.retain(usize::try_from(amount / 50).unwrap()),
             }
         }
+        model.is_silenced = false;
         while !model.delivery.is_idle() {
             model.now = model.now + Duration::from_mins(2);
             model.run(Some(AttemptResult::Delivered));
@@ -523,9 +563,10 @@ proptest! {
         let was_given_up = model.given_up.contains(&last_seq);
         if is_every {
             let (accounted, total) = (model.accounted(), model.written.len());
-            // A kill forgets that a notification was delivered, so it may be delivered and counted as lost.
+            // A kill forgets that a notification was delivered, so it may be delivered and counted as lost. Retention
+            // does not know silences, and counts each transition that it deletes.
             prop_assert!(accounted >= total, "{accounted} of {total}");
-            if kills == 0 {
+            if kills == 0 && model.silenced.is_empty() {
                 prop_assert_eq!(accounted, total);
             }
         } else if !was_given_up {

@@ -13,6 +13,7 @@ use vipwatch_receiver::journal::{JournalError, JournalReader};
 use super::notification::{Notification, RecordedTransition};
 use super::report_outlet::ReportNotification;
 use super::target_queue::BacklogReader;
+use crate::silence::Silences;
 use crate::state::StateStore;
 
 /// The journal of the receiver; `None` before a receiver has started.
@@ -26,6 +27,7 @@ pub(super) struct BacklogSources {
     /// The configuration of the instances.
     pub(super) states: Arc<StateStore>,
     pub(super) journal: SharedJournal,
+    pub(super) silences: Arc<Silences>,
 }
 
 /// Why a backlog cannot be read.
@@ -68,7 +70,8 @@ pub(super) fn reader(sources: BacklogSources) -> Arc<BacklogReader> {
             let rows = u32::try_from(left.len()).unwrap_or(u32::MAX);
             let events = left.into_iter().filter_map(|content| {
                 let (seq, kind) = (content.seq(), content.kind());
-                settings.selects(kind).then_some(QueuedEvent { seq, kind, content })
+                let is_selected = settings.selects_at(&*content, &sources.silences);
+                is_selected.then_some(QueuedEvent { seq, kind, content })
             });
             let (events, missed) = (events.collect(), position.missed);
             Ok(Some(BacklogPart { range, events, read_to, rows, missed, is_complete }))
@@ -185,6 +188,7 @@ mod tests {
             deliveries,
             states: Arc::clone(&states),
             journal: SharedJournal::default(),
+            silences: Arc::new(Silences::new(Vec::new()).unwrap()),
         });
         assert_eq!(read_count(&*reader), Some(1));
         let (file, aside) = (directory.path().join(FILE), directory.path().join("aside"));

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use vipwatch_api::{FindingEvent, NotificationBody};
 use vipwatch_core::{Conclusion, EventKind, InstanceId, Moment, RoleKind};
@@ -11,7 +12,7 @@ use vipwatch_linux::wake_queue::WakeQueue;
 
 use crate::discovery::InstanceConfig;
 use crate::event::{NodeIdentity, REMOVED};
-use crate::transition::micros;
+use crate::transition::{micros, time_from_millis};
 
 /// What a notification is about. Of the notifications about one subject, a newer one may replace an older one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,8 @@ pub(crate) trait Notification: Debug + Send + Sync {
     fn seq(&self) -> i64;
     /// What happened.
     fn kind(&self) -> EventKind;
+    /// When it happened, on the clock of the calendar.
+    fn at(&self) -> SystemTime;
     /// When the change was read from the kernel or from the monitor's request. Latencies count from this moment.
     fn read_at(&self) -> Moment;
 
@@ -79,6 +82,10 @@ impl Notification for RecordedTransition {
     fn kind(&self) -> EventKind {
         let kind = EventKind::from_word(&self.record.to);
         kind.unwrap_or(EventKind::Role(RoleKind::Unknown))
+    }
+
+    fn at(&self) -> SystemTime {
+        time_from_millis(self.record.at)
     }
 
     fn read_at(&self) -> Moment {
@@ -124,6 +131,10 @@ impl Notification for FindingNotification {
 
     fn kind(&self) -> EventKind {
         EventKind::Finding
+    }
+
+    fn at(&self) -> SystemTime {
+        self.event.at.into()
     }
 
     fn read_at(&self) -> Moment {

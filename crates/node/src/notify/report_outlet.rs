@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::SystemTime;
 
 use vipwatch_api::{NotificationBody, ReportDocument, Schema};
 use vipwatch_core::{EventKind, InstanceId, Moment};
@@ -51,6 +52,10 @@ impl Notification for ReportNotification {
 
     fn kind(&self) -> EventKind {
         self.settled.state.into()
+    }
+
+    fn at(&self) -> SystemTime {
+        self.settled.at
     }
 
     fn read_at(&self) -> Moment {

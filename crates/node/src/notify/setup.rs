@@ -49,6 +49,7 @@ impl NotifierSetup<'_> {
             deliveries: self.deliveries.clone(),
             states: Arc::clone(self.states),
             journal: Arc::clone(&journal),
+            silences: Arc::clone(&self.silences),
         });
         let context = QueueContext {
             identity: self.identity,

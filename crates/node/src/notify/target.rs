@@ -9,7 +9,9 @@ use vipwatch_core::notification::DeliveryPolicy;
 use vipwatch_core::{DeliveryMode, EventKind};
 use vipwatch_history::Stage;
 
+use super::notification::Notification;
 use crate::config::{Hook, ReceiverConfig, Rule, Upstream, Webhook};
+use crate::silence::Silences;
 
 /// The wait after the first failed attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -100,24 +102,40 @@ impl TargetSettings {
         }
     }
 
+    /// Whether the target is to receive this notification. A target for every event does not receive those that happened
+    /// during a silence. A target for the latest one does: it receives the current role after the silence.
+    pub(crate) fn selects_at(&self, notification: &dyn Notification, silences: &Silences) -> bool {
+        let is_every = self.deliver() == DeliveryMode::Every && self.can_be_silenced();
+        self.selects(notification.kind())
+            && !(is_every && silences.covered(notification.instance(), notification.at()))
+    }
+
     /// Whether a maintenance silence applies: the target informs people or tools, and is not part of the network.
     pub(crate) fn can_be_silenced(&self) -> bool {
         matches!(self, Self::Hook(_) | Self::Webhook(_))
     }
 
+    fn deliver(&self) -> DeliveryMode {
+        match self {
+            Self::Hook(hook) => hook.deliver,
+            Self::Webhook(webhook) => webhook.deliver,
+            Self::Upstream(_) | Self::Ipv6(_) => DeliveryMode::Latest,
+        }
+    }
+
     pub(crate) fn policy(&self) -> DeliveryPolicy {
-        let (deliver, settle) = match self {
-            Self::Hook(hook) => (hook.deliver, hook.settle),
-            Self::Webhook(webhook) => (webhook.deliver, webhook.settle),
-            Self::Upstream(upstream) => (DeliveryMode::Latest, upstream.settle),
-            Self::Ipv6(_) => (DeliveryMode::Latest, Duration::ZERO),
+        let settle = match self {
+            Self::Hook(hook) => hook.settle,
+            Self::Webhook(webhook) => webhook.settle,
+            Self::Upstream(upstream) => upstream.settle,
+            Self::Ipv6(_) => Duration::ZERO,
         };
         let retries = match self {
             Self::Hook(hook) => Some(hook.retries),
             Self::Webhook(_) | Self::Upstream(_) | Self::Ipv6(_) => None,
         };
         DeliveryPolicy {
-            deliver,
+            deliver: self.deliver(),
             settle,
             retries,
             first_wait: FIRST_WAIT,

@@ -169,7 +169,7 @@ impl TargetQueueState {
     ) {
         let subject = notification.subject();
         let (seq, kind) = (notification.seq(), notification.kind());
-        let is_selected = self.settings.selects(kind);
+        let is_selected = self.settings.selects_at(&**notification, &self.context.silences);
         // A finding that the target is not configured for needs no entry.
         if !is_selected && kind == EventKind::Finding {
             return;

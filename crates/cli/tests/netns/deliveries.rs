@@ -359,3 +359,93 @@ fn a_silenced_webhook_gets_the_current_role_when_the_silence_ends() {
     assert!(fixture.run(&end).status.success(), "{}", fixture.run_text(&end));
     wait_for("the current role", || (server.accepted() == ["backup", "primary"]).then_some(()));
 }
+
+#[test]
+fn every_transition_from_before_and_after_a_silence_is_delivered_in_order_after_it() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let server = HttpServer::new(&[]);
+    fixture.configure(&webhook(&server.url, "deliver = \"every\""));
+    let node = fixture.start();
+    wait_for_outcome(&fixture, "ops", "delivered");
+    server.answer_next(&vec![503; 10_000]);
+    flip(&netns, &fixture, 1);
+    let silence = ["silence", "VI_1", "--for", "1h", "--reason", "upgrade"];
+    assert!(fixture.run(&silence).status.success(), "{}", fixture.run_text(&silence));
+    netns.ip(REMOVE_VIP);
+    wait_for_role(&fixture, "VI_1", "backup");
+    flip(&netns, &fixture, 1);
+    wait_for("the records", || (recorded_seqs(&fixture).len() == 4).then_some(()));
+    let silenced = recorded_seqs(&fixture).split_off(2);
+    // The silence is stored, also after its end: the next run reads the transitions from the history.
+    let end = ["silence", "remove", "1"];
+    assert!(fixture.run(&end).status.success(), "{}", fixture.run_text(&end));
+    netns.ip(REMOVE_VIP);
+    wait_for_role(&fixture, "VI_1", "backup");
+    assert!(node.stop().success());
+    server.accept_all();
+    let _node = fixture.start();
+    let last = seq(&fixture);
+    wait_for("the last one", || (accepted_seqs(&server).last() == Some(&last)).then_some(()));
+    let mut expected = recorded_seqs(&fixture);
+    expected.retain(|seq| !silenced.contains(seq));
+    assert_eq!(accepted_seqs(&server), expected);
+    assert_eq!(server.accepted(), ["backup", "primary", "backup"]);
+}
+
+#[test]
+fn the_first_notification_of_an_instance_to_an_every_target_is_delivered_after_a_kill() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let server = HttpServer::new(&[503; 1000]);
+    fixture.configure(&webhook(&server.url, "deliver = \"every\""));
+    let node = fixture.start();
+    let first = seq(&fixture);
+    wait_for("the attempt", || (server.last_seq() == Some(first)).then_some(()));
+    wait_for("the record", || {
+        (stored(&fixture, "SELECT max(seq) FROM transition") == first.to_string()).then_some(())
+    });
+    node.kill();
+    server.accept_all();
+    let _node = fixture.start();
+    wait_for("the notification", || (accepted_seqs(&server) == [first]).then_some(()));
+}
+
+#[test]
+fn a_finding_about_an_instance_goes_only_to_the_targets_of_its_rules() {
+    let lab = Lab::new();
+    let db = instance_conf("DB", "eth0", &["192.0.2.3/24"]);
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf(), db]);
+    let (of_vi_1, of_db) = (HttpServer::new(&[]), HttpServer::new(&[]));
+    let states = lab.path().join("states");
+    let rule = |instance: &str, server: &HttpServer| {
+        let rule = webhook(&server.url, "on = \"finding\"").replace("ops", instance);
+        let rest = format!(
+            "[[notify]]\ninstances = [\"{instance}\"]\nstate_file = \"{}/{{id}}\"\n",
+            states.display()
+        );
+        rule.replace("[[notify]]\n", &rest)
+    };
+    fixture.configure(&format!("{}{}", rule("VI_1", &of_vi_1), rule("DB", &of_db)));
+    // A file blocks the path of the directory of the state file.
+    write(&states.join("VI_1"), "not a directory");
+    let _node = fixture.start();
+    let is_about = |body: &Value, id: &str| {
+        body["finding"]["name"] == "file-failed" && body["finding"]["id"] == id
+    };
+    let wait_for_finding = |server: &HttpServer, id: &str| {
+        wait_for(&format!("the finding about {id}"), || {
+            server.accepted_bodies().iter().any(|body| is_about(body, id)).then_some(())
+        });
+    };
+    wait_for_finding(&of_vi_1, "VI_1");
+    wait_for_content(&states.join("DB/state"), "backup");
+    std::fs::remove_dir_all(states.join("DB")).unwrap();
+    write(&states.join("DB"), "not a directory");
+    netns.ip("address add 192.0.2.3/24 dev eth0");
+    wait_for_finding(&of_db, "DB");
+    for (server, id) in [(&of_vi_1, "VI_1"), (&of_db, "DB")] {
+        let bodies = server.accepted_bodies();
+        assert!(bodies.iter().all(|body| body["finding"]["id"] == id), "{id}: {bodies:?}");
+    }
+}

@@ -194,3 +194,31 @@ fn an_error_of_the_receiver_section_ends_when_the_section_is_reverted() {
     });
     assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
 }
+
+#[test]
+fn the_targets_of_a_receiver_that_a_reload_removed_are_gone_until_it_is_configured_again() {
+    let lab = Lab::new();
+    let fixture = node_fixture(&lab);
+    let server = crate::http_server::HttpServer::new(&[503; 1000]);
+    let receiver = format!(
+        "[receiver]\ninterval = \"0s\"\n[[receiver.webhook]]\nname = \"ops\"\nurl = \"{}\"\n",
+        server.url
+    );
+    fixture.configure(&receiver);
+    let node = fixture.start();
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
+    wait_for("the attempt", || (server.statuses_left() < 1000).then_some(()));
+    let targets = || {
+        let document: vipwatch_api::TargetList = crate::curl::get(&fixture, "/v1/targets");
+        let of_receiver = document.items.into_iter().filter(|target| target.source == "receiver");
+        of_receiver.map(|target| target.name).collect::<Vec<_>>()
+    };
+    assert_eq!(targets(), ["ops"]);
+    fixture.configure("");
+    node.reload();
+    wait_for("the end of the target", || targets().is_empty().then_some(()));
+    server.accept_all();
+    fixture.configure(&receiver);
+    node.reload();
+    wait_for("the notification", || (server.accepted() == ["primary"]).then_some(()));
+}

@@ -154,6 +154,32 @@ fn a_damaged_history_is_renamed_at_the_start_and_while_the_node_runs() {
 }
 
 #[test]
+fn silences_are_stored_again_after_a_damaged_history_was_replaced() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let file = fixture.state_dir().join("history.sqlite");
+    let node = fixture.start();
+    let silence = ["silence", "VI_1", "--for", "1h", "--reason", "upgrade"];
+    assert!(fixture.run(&silence).status.success(), "{}", fixture.run_text(&silence));
+    write_garbage(&file);
+    let wal = fixture.state_dir().join("history.sqlite-wal");
+    File::options().write(true).open(wal).unwrap().set_len(0).unwrap();
+    wait_for("the file to be renamed", || {
+        fixture.run_text(&["history"]);
+        (count_damaged_files(&fixture.state_dir()) == 1).then_some(())
+    });
+    wait_for("the silence in the new file", || {
+        let mut sqlite = Command::new("sqlite3");
+        let output = sqlite.arg(&file).arg("SELECT instance, reason FROM silence").output();
+        (output.unwrap().stdout == b"VI_1|upgrade\n").then_some(())
+    });
+    assert!(node.stop().success());
+    let _node = fixture.start();
+    let silences = query_json(&fixture, &["silence", "list"])["items"].clone();
+    assert_eq!(silences[0]["reason"], "upgrade", "{silences}");
+}
+
+#[test]
 fn a_receiver_that_starts_on_a_full_disk_answers_503_until_there_is_space() {
     let lab = Lab::new();
     let disk = Disk::new(&lab.path().join("receiver"));

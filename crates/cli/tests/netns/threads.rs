@@ -5,11 +5,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use vipwatch_testkit::monitor::output_of;
-use vipwatch_testkit::{Lab, NodeProcess, stays, wait_for};
+use vipwatch_testkit::{Lab, NodeProcess, run, stays, wait_for};
 
 use crate::curl::curl;
 use crate::receiver_process::{configure, receiver_command};
-use crate::support::{PROGRAM, fixture_with, vi_1_conf};
+use crate::support::{
+    ADD_VIP, PROGRAM, fixture_with, read, vi_1_conf, wait_for_content, wait_for_role, write_hook,
+};
 
 /// The exit code of a Rust program after a panic.
 const PANIC_EXIT_CODE: i32 = 101;
@@ -42,6 +44,44 @@ fn a_panic_in_any_thread_ends_the_receiver_with_a_message() {
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(printed.contains("a thread panicked; the process ends"), "{printed}");
     }
+}
+
+/// Sets the limit of the node's address space in bytes, or removes it.
+fn limit_address_space(node: &NodeProcess, limit: Option<u64>) {
+    let limit = limit.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+    let (pid, limit) = (node.pid().to_string(), format!("--as={limit}:unlimited"));
+    run(Command::new("prlimit").args(["--pid", &pid, &limit]));
+}
+
+/// The size of the node's address space in bytes.
+fn address_space(node: &NodeProcess) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", node.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn a_worker_that_could_not_be_started_is_started_later() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let output = lab.path().join("output");
+    let hook =
+        write_hook(&lab.path().join("hook"), &format!("echo $VIPWATCH_TO >> {}", output.display()));
+    fixture.configure(&format!(
+        "[[notify]]\nhook = {{ program = \"{}\", on = [\"primary\"] }}\n",
+        hook.display()
+    ));
+    let node = fixture.start();
+    wait_for_role(&fixture, "VI_1", "backup");
+    // The stack of a worker thread takes 256 KiB.
+    limit_address_space(&node, Some(address_space(&node) + (192 << 10)));
+    netns.ip(ADD_VIP);
+    // The node logs a transition after it has notified the targets.
+    fixture.wait_for_log("to=\"primary\"");
+    assert_eq!(read(&output), "");
+    limit_address_space(&node, None);
+    wait_for_content(&output, "primary");
+    assert!(node.stop().success());
 }
 
 /// Stops one thread with ptrace, as a debugger does, until standard input ends.

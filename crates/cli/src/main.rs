@@ -24,6 +24,9 @@ fn main() -> ExitCode {
     // If a shell calls the program for completions, this prints them and exits.
     CompleteEnv::with_factory(CliArgs::command).complete();
     let args = CliArgs::parse();
+    if let Some(commit) = command::version::commit() {
+        vipwatch_node::view::set_commit(commit);
+    }
     let result = match &args.command {
         Command::Status(options) => command::status::run(options),
         Command::Show(options) => command::show::run(options),

@@ -13,6 +13,7 @@ mod silences;
 mod targets;
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use vipwatch_api::{
@@ -72,6 +73,16 @@ pub fn status(context: &ApiContext) -> NodeStatus {
     }
 }
 
+/// The commit that the program was built from.
+static COMMIT: OnceLock<&str> = OnceLock::new();
+
+/// Sets the commit that the program was built from. Its crate has the commit, so that a new one does not compile this
+/// crate again.
+pub fn set_commit(commit: &'static str) {
+    // Only the first call has an effect.
+    let _ = COMMIT.set(commit);
+}
+
 /// The program, its process and its last reload.
 pub fn version(context: &ApiContext) -> VersionDocument {
     let reload = context.service.reload_state();
@@ -80,7 +91,7 @@ pub fn version(context: &ApiContext) -> VersionDocument {
         node: context.node.to_string(),
         service: context.service.kind.word().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: option_env!("VIPWATCH_COMMIT").filter(|text| !text.is_empty()).map(str::to_owned),
+        commit: COMMIT.get().map(|commit| (*commit).to_owned()),
         pid: std::process::id(),
         started_at: timestamp(context.service.started_at),
         config_file: reload.config_file.map(|file| file.display().to_string()),

@@ -9,8 +9,13 @@ use crate::failure::CommandError;
 use crate::output::{self, Page, Style, push_line};
 use crate::source::query_node;
 
+/// The commit that this program was built from; `None` if it is not known.
+pub(crate) fn commit() -> Option<&'static str> {
+    Some(env!("VIPWATCH_COMMIT")).filter(|commit| !commit.is_empty())
+}
+
 pub(crate) fn run(options: &VersionArgs) -> Result<(), CommandError> {
-    let client = ClientVersion { version: env!("CARGO_PKG_VERSION") };
+    let client = ClientVersion { version: env!("CARGO_PKG_VERSION"), commit: commit() };
     if options.client {
         output::show(&options.node.output, &Versions { client, server: None });
         return Ok(());
@@ -36,14 +41,19 @@ struct Versions {
 #[derive(Debug, Serialize)]
 struct ClientVersion {
     version: &'static str,
+    /// The commit that it was built from; null if it is not known.
+    commit: Option<&'static str>,
 }
 
 impl Page for Versions {
     fn text(&self, style: &Style) -> String {
-        let mut page = format!("client: {}\n", self.client.version);
+        let commit_text = |commit: Option<&str>| {
+            commit.map(|commit| format!(", commit {commit}")).unwrap_or_default()
+        };
+        let ClientVersion { version, commit } = self.client;
+        let mut page = format!("client: {version}{}\n", commit_text(commit));
         let Some(server) = &self.server else { return page };
-        let commit =
-            server.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
+        let commit = commit_text(server.commit.as_deref());
         let mut line = |name: &str, text: &str| {
             push_line(&mut page, &format!("{name}: {text}"));
         };
@@ -74,7 +84,7 @@ mod tests {
 
     #[test]
     fn both_versions_and_the_last_reload_are_printed() {
-        let client = ClientVersion { version: "1.2.3" };
+        let client = ClientVersion { version: "1.2.3", commit: Some("0a1b2c3") };
         let versions = Versions { client, server: Some(samples::version()) };
         insta::assert_snapshot!(versions.text(&Style::of_tests()));
     }

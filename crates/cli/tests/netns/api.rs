@@ -58,6 +58,7 @@ fn curl_reads_each_route_of_a_node() {
     let version: VersionDocument = get(&fixture, "/v1/version");
     assert_eq!((version.service.as_str(), i64::from(version.pid)), ("node", i64::from(node.pid())));
     assert_eq!(version.config_file, Some(fixture.config().display().to_string()));
+    assert_eq!(version.commit.as_deref().unwrap_or_default(), env!("VIPWATCH_COMMIT"));
     let config: ConfigDocument = get(&fixture, "/v1/config");
     let socket = fixture.socket().display().to_string();
     assert_eq!(config.settings["node"]["socket"], socket);

@@ -92,10 +92,8 @@ pub struct StatesDocument {
     pub epoch: String,
     /// `receiver`
     pub source: String,
-    /// When the request was made, in milliseconds since the Unix epoch.
-    pub at: i64,
-    /// The same time as text, in the time zone of the node.
-    pub time: String,
+    /// When the request was made.
+    pub at: Timestamp,
     /// The highest sequence number of the reports.
     pub seq: i64,
     /// Number of routers by state.

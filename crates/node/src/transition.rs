@@ -2,15 +2,13 @@
 //! as a row of the history.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use serde_json::{Map, Value, json};
 use vipwatch_api::NotificationBody;
 use vipwatch_core::{Cause, EventKind, InstanceId, Moment, Role, RoleKind};
-use vipwatch_history::{Latencies, Record, Stage};
+use vipwatch_history::{Latencies, Record};
 pub(crate) use vipwatch_linux::clock::from_unix_millis as time_from_millis;
 pub use vipwatch_linux::clock::unix_millis as millis;
-use vipwatch_linux::clock::{LocalTime, local_time_of};
 
 use crate::discovery::InstanceConfig;
 use crate::event::NodeIdentity;
@@ -59,22 +57,6 @@ impl Transition {
             reason: (!reason.is_empty()).then_some(reason),
         }
     }
-
-    /// The JSON object that hooks, webhooks and subscribers get: schema `vipwatch.transition/1`.
-    pub fn json(&self, node: &str, latencies: &Latencies) -> Value {
-        let (record, instance) = (self.record(), &self.instance);
-        let addresses = instance.watched();
-        let addresses = addresses
-            .iter()
-            .map(|(link, cidr)| json!({ "cidr": cidr.to_string(), "link": link.to_string() }));
-        json!({
-            "schema": "vipwatch.transition/1", "node": node, "seq": record.seq,
-            "at": record.at, "time": time_text(record.at),
-            "id": record.instance, "netns": record.netns, "origin": instance.origin.word(),
-            "from": record.from, "to": record.to, "cause": record.cause, "reason": record.reason,
-            "addresses": addresses.collect::<Value>(), "latencies": latencies_json(latencies),
-        })
-    }
 }
 
 impl Notification for Transition {
@@ -110,21 +92,6 @@ impl Notification for Transition {
         let event = identity.transition(self, &Latencies::default(), &[]);
         NotificationBody::Transition(Box::new(event))
     }
-}
-
-/// The latency of each stage that has delivered, in microseconds, as a JSON object by stage.
-pub fn latencies_json(latencies: &Latencies) -> Value {
-    let known = Stage::ALL
-        .iter()
-        .filter_map(|stage| Some((stage.word().to_owned(), Value::from(latencies.of(*stage)?))));
-    Value::Object(known.collect::<Map<String, Value>>())
-}
-
-/// Milliseconds since the Unix epoch as text in the machine's time zone: `2026-01-31T23:59:59.123`.
-pub fn time_text(millis: i64) -> String {
-    let since = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
-    let LocalTime { year, month, day, hour, minute, second, millisecond } = local_time_of(since);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}")
 }
 
 /// Microseconds from `since` to `until`.

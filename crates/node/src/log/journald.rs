@@ -14,7 +14,7 @@ use tracing_subscriber::layer::Context;
 use vipwatch_core::escape_untrusted;
 
 use super::writer::LogWriter;
-use crate::transition::{millis, time_text};
+use crate::event::time;
 
 /// The socket of journald.
 const SOCKET: &str = "/run/systemd/journal/socket";
@@ -50,7 +50,7 @@ impl<S: Subscriber> Layer<S> for JournaldFields {
         entry.add("SYSLOG_IDENTIFIER", "vipwatch");
         entry.add("TARGET", metadata.target());
         // The time of journald is that of its receipt, which may be later.
-        entry.add("SYSLOG_TIMESTAMP", &time_text(millis(SystemTime::now())));
+        entry.add("SYSLOG_TIMESTAMP", &time(SystemTime::now()).to_string());
         event.record(&mut entry);
         self.0.put(entry.0);
     }

@@ -9,8 +9,9 @@ use vipwatch_core::{Cause, RoleKind};
 use vipwatch_history::{LastRole, OpenedHistory};
 
 use super::{Node, state_dir};
+use crate::event::time;
 use crate::state::{HealthTopic, StateStore};
-use crate::transition::{millis, time_from_millis, time_text};
+use crate::transition::{millis, time_from_millis};
 
 /// What the last run stored about one instance.
 #[derive(Debug, Clone, Copy)]
@@ -93,8 +94,8 @@ pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore) {
         log_failing(error);
     }
     if let Some(killed) = opened.killed {
-        let last_seen = time_text(killed);
-        tracing::warn!(last_seen, "the last run was killed; changes since then are not recorded");
+        let last_seen = time(time_from_millis(killed));
+        tracing::warn!(%last_seen, "the last run was killed; changes since then are not recorded");
     }
     let problem = opened
         .open_error

@@ -19,7 +19,7 @@ use super::target::TargetSettings;
 use super::{hook, ipv6};
 use crate::config::{Target, Webhook};
 use crate::event::NodeIdentity;
-use crate::transition::{millis, time_text};
+use crate::event::time;
 
 /// A notification that is being delivered.
 #[derive(Debug, Clone)]
@@ -134,7 +134,6 @@ impl Sender {
     }
 
     fn states(&self, part: &[OutgoingEvent]) -> StatesDocument {
-        let at = millis(SystemTime::now());
         let bodies = part.iter().map(|event| event.notification.body(&self.identity));
         let states = bodies.filter_map(|body| match body {
             NotificationBody::Report(report) => Some((report.id, report.state)),
@@ -147,8 +146,7 @@ impl Sender {
             node: self.identity.node.to_string(),
             epoch: self.identity.epoch.to_string(),
             source: DeliverySource::Receiver.as_str().to_owned(),
-            at,
-            time: time_text(at),
+            at: time(SystemTime::now()),
             seq: part.iter().map(|event| event.notification.seq()).max().unwrap_or(0),
             summary: summary(part),
             states: states.collect(),

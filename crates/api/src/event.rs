@@ -128,20 +128,25 @@ pub struct DeliveryEvent {
     pub node: String,
     /// The epoch of the history.
     pub epoch: String,
+    /// Where the notification comes from: `node` for a transition, a removal or a finding, `receiver` for a settled
+    /// report.
+    pub source: String,
     /// The sequence number of this event.
     pub seq: i64,
     /// When the attempt ended.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
-    /// The id of the instance.
-    pub id: String,
-    /// The sequence number of the notification.
+    /// The id of the instance; null for a finding about the node.
+    pub id: Option<String>,
+    /// The name of the finding that the notification is about; null for any other notification.
+    pub finding: Option<String>,
+    /// The sequence number of the notification: of an event of the node, or of a report in the receiver's journal.
     pub notification: i64,
-    /// The kind of outlet.
+    /// The kind of outlet: `file`, `announce`, `hook`, `webhook`, `agent`, `upstream` or `ipv6`.
     pub stage: String,
     /// The name of the target.
     pub target: String,
-    /// The microseconds from the kernel's event to the end of the attempt; null for a delivery that is repeated after
+    /// The microseconds from the kernel's event, or from the end of a report's debounce, to the end of the attempt; null for a delivery that is repeated after
     /// a restart or a reload, or that was read from the history.
     pub micros: Option<i64>,
     /// The error; null after a success.
@@ -273,7 +278,7 @@ impl NodeEvent {
         match self {
             Self::Transition(event) => Some(&event.id),
             Self::Removed(event) => Some(&event.id),
-            Self::Delivery(event) => Some(&event.id),
+            Self::Delivery(event) => event.id.as_deref(),
             Self::Finding(event) => event.id.as_deref(),
             Self::Reset(_) | Self::Dropped(_) => None,
         }

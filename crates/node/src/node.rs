@@ -195,7 +195,7 @@ impl Node {
             silences: Arc::clone(&silences),
             hooks_at_once: config.hooks_at_once,
         };
-        let notifier = setup.start_with(reports.clone());
+        let notifier = setup.start_with(Some(reports.clone()));
         let (rules, deliveries) = (config.rules.clone(), history.delivery_store());
         let outlets = InstanceOutlets::new(rules, notifier.clone(), reports, deliveries)
             .map_err(NodeError::StartWorker)?;

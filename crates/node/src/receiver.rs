@@ -130,7 +130,7 @@ impl ServiceContext {
         };
         Ok(Self {
             state_dir: config.state_dir.clone(),
-            notifier: setup.start()?,
+            notifier: setup.start(),
             history: Some(Arc::new(history)),
             keep_undelivered: config.keep.undelivered,
         })

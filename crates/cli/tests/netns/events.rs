@@ -5,13 +5,17 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use vipwatch_api::{
-    DroppedEvent, FindingEvent, NodeEvent, NodeStatus, RemovedEvent, ResetEvent, ResetReason,
-    TransitionEvent,
+    DeliveryEvent, DroppedEvent, FindingEvent, NodeEvent, NodeStatus, RemovedEvent, ResetEvent,
+    ResetReason, TransitionEvent,
 };
 use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for};
 
 use crate::curl::{EventCurl, StreamEvent, curl, get};
-use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf, write};
+use crate::http_server::HttpServer;
+use crate::receiver_process::report;
+use crate::support::{
+    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, node_fixture, vi_1_conf, write,
+};
 
 fn is_transition_to(event: &StreamEvent, role: &str) -> bool {
     event.name == "transition"
@@ -232,4 +236,57 @@ fn a_finding_about_configurations_is_closed_by_the_next_run_and_not_opened_again
     wait_for("the end of the finding", || findings(&stream).contains(&closed).then_some(()));
     let count = findings(&stream).iter().filter(|text| **text == opened).count();
     assert_eq!(count, 1, "{:?}", findings(&stream));
+}
+
+/// The deliveries in the stream.
+fn deliveries(stream: &EventCurl) -> Vec<DeliveryEvent> {
+    let events = stream.events().into_iter().filter(|event| event.name == "delivery");
+    events.map(|event| serde_json::from_str(&event.data).unwrap()).collect()
+}
+
+#[test]
+fn deliveries_of_reports_are_events() {
+    let lab = Lab::new();
+    let server = HttpServer::new(&[503]);
+    let fixture = node_fixture(&lab);
+    fixture.configure(&format!(
+        "[receiver]\ninterval = \"0s\"\n[receiver.upstream]\nurl = \"{}\"\ninterval = \"0s\"\n",
+        server.url
+    ));
+    let _node = fixture.start();
+    let stream = EventCurl::open(&fixture, &lab.path().join("stream"), &[], "?id=r1");
+    assert_eq!(report(lab.path(), "r1", "primary"), Some(200));
+    let events =
+        wait_for("the deliveries", || Some(deliveries(&stream)).filter(|events| events.len() == 2));
+    for event in &events {
+        let of = (event.source.as_str(), event.stage.as_str(), event.id.as_deref());
+        assert_eq!(of, ("receiver", "upstream", Some("r1")));
+        assert_eq!((event.notification, &event.finding), (1, &None));
+    }
+    assert!(events[0].error.as_ref().unwrap().contains("503") && !events[0].is_final);
+    assert!(events[1].error.is_none() && events[1].is_final);
+}
+
+#[test]
+fn a_delivery_of_a_finding_is_an_event_that_names_the_finding() {
+    let lab = Lab::new();
+    let server = HttpServer::new(&[]);
+    let clash = ["VI_1", "VI_2"].map(|id| instance_conf(id, "eth0", &["192.0.2.9/24"]));
+    let (_netns, fixture) = fixture_with(&lab, &clash);
+    fixture.configure(&format!(
+        "[[notify]]\n[[notify.webhook]]\nname = \"chat\"\nurl = \"{}\"\non = \"finding\"\n",
+        server.url
+    ));
+    let _node = fixture.start();
+    let epoch = get::<NodeStatus>(&fixture, "/v1/status").epoch;
+    let query = format!("?after={epoch}-0");
+    let stream = EventCurl::open(&fixture, &lab.path().join("stream"), &[], &query);
+    let name = "address-configured-twice";
+    let event = wait_for("the delivery", || {
+        deliveries(&stream).into_iter().find(|event| event.finding.as_deref() == Some(name))
+    });
+    assert_eq!((event.source.as_str(), event.target.as_str()), ("node", "chat"));
+    assert!(event.id.is_some_and(|id| id.starts_with("VI_")) && event.error.is_none());
+    let is_published = |event: StreamEvent| event.name == "finding" && event.data.contains(name);
+    assert!(stream.events().into_iter().any(is_published));
 }

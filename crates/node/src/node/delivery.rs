@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use vipwatch_core::Conclusion;
-use vipwatch_history::Stage;
+use vipwatch_core::{Conclusion, InstanceId};
+use vipwatch_history::{DeliverySource, Stage};
 
 use super::Node;
 use crate::notify::notification::DeliveryReport;
@@ -11,9 +11,8 @@ use crate::notify::notification::DeliveryReport;
 impl Node {
     /// Records that a target received a notification, or why it did not. The queue of a hook or webhook has logged it.
     pub(super) fn record_delivery(&mut self, report: &DeliveryReport) {
-        let DeliveryReport { instance, seq, stage, target, outcome, conclusion, .. } = report;
-        if self.store.entry(instance).is_none() {
-            // The notification is about the removal of the instance, or was pending when it was removed.
+        let DeliveryReport { seq, stage, target, outcome, conclusion, .. } = report;
+        let Some(instance) = self.followed_instance(report) else {
             let is_event = match outcome {
                 Ok(()) => *conclusion == Some(Conclusion::Delivered),
                 Err(error) => !error.is_empty(),
@@ -22,14 +21,14 @@ impl Node {
                 self.publish_delivery_event(report);
             }
             return;
-        }
+        };
         let is_of_queue = matches!(stage, Stage::Hook | Stage::Webhook);
         match outcome {
             Ok(()) => {
                 let is_delivered = *conclusion == Some(Conclusion::Delivered);
                 let is_complete =
                     is_delivered && self.outlets.is_stage_delivered(instance, *stage, *seq);
-                self.record_success(report, is_complete);
+                self.record_success(report, instance, is_complete);
                 if !is_delivered {
                     return;
                 }
@@ -50,9 +49,17 @@ impl Node {
         self.publish_delivery_event(report);
     }
 
+    /// The instance with the state that the delivery belongs to. `None` for a report of a monitor, for a finding, and for
+    /// an instance that was removed: these have no stages.
+    fn followed_instance<'a>(&self, report: &'a DeliveryReport) -> Option<&'a InstanceId> {
+        let is_stage = report.source == DeliverySource::Node && report.finding.is_none();
+        let instance = report.instance.as_ref().filter(|_| is_stage)?;
+        self.store.entry(instance).is_some().then_some(instance)
+    }
+
     /// `is_complete`: all targets of the stage have received the notification, so the stage has a latency.
-    fn record_success(&self, report: &DeliveryReport, is_complete: bool) {
-        let DeliveryReport { instance, seq, stage, target, micros, .. } = report;
+    fn record_success(&self, report: &DeliveryReport, instance: &InstanceId, is_complete: bool) {
+        let DeliveryReport { seq, stage, target, micros, .. } = report;
         // A delivery that is repeated after a restart or a reload says nothing about the latency of its transition.
         let latency = micros.filter(|_| is_complete);
         if let Some(micros) = latency {

@@ -36,7 +36,7 @@ impl Node {
     pub(super) fn publish_delivery_event(&mut self, report: &DeliveryReport) {
         let seq = self.next_seq();
         let body = to_json(&self.identity.delivery(seq, report));
-        self.publish_recorded("delivery", Some(&report.instance), body);
+        self.publish_recorded("delivery", report.instance.as_ref(), body);
     }
 
     /// Publishes the findings that have appeared or gone since the last call.

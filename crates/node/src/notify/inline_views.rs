@@ -36,17 +36,17 @@ impl InlineViews {
 
     /// Counts a delivery, or a failed attempt.
     pub(super) fn count(&self, report: &DeliveryReport) {
-        let Some(kind) = kind(report.stage) else { return };
+        let (Some(kind), Some(instance)) = (kind(report.stage), &report.instance) else { return };
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(counters) = counters.get_mut(&kind) else { return };
         match &report.outcome {
             Ok(()) => {
                 counters.delivered += u64::from(report.conclusion == Some(Conclusion::Delivered));
-                counters.failing.remove(&report.instance);
+                counters.failing.remove(instance);
             }
             Err(error) => {
                 counters.failures += 1;
-                let known = counters.failing.entry(report.instance.clone()).or_default();
+                let known = counters.failing.entry(instance.clone()).or_default();
                 // An empty text stands for the same error as before.
                 if !error.is_empty() {
                     known.clone_from(error);

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use vipwatch_api::{FindingEvent, NotificationBody};
 use vipwatch_core::{Conclusion, EventKind, InstanceId, Moment, RoleKind};
-use vipwatch_history::{Latencies, Record, Stage};
+use vipwatch_history::{DeliverySource, Latencies, Record, Stage};
 use vipwatch_linux::clock;
 use vipwatch_linux::wake_queue::WakeQueue;
 
@@ -38,6 +38,11 @@ pub(crate) trait Notification: Debug + Send + Sync {
     fn instance(&self) -> Option<&InstanceId>;
     /// What the notification is about.
     fn subject(&self) -> Subject;
+
+    /// The name of the finding that the notification is about; `None` for any other notification.
+    fn finding(&self) -> Option<&str> {
+        None
+    }
     /// The sequence number of the transition, report or finding.
     fn seq(&self) -> i64;
     /// What happened.
@@ -125,6 +130,10 @@ impl Notification for FindingNotification {
         Subject::Finding(format!("{id} {}", self.event.finding.name).trim_start().into())
     }
 
+    fn finding(&self) -> Option<&str> {
+        Some(&self.event.finding.name)
+    }
+
     fn seq(&self) -> i64 {
         self.event.seq
     }
@@ -146,15 +155,21 @@ impl Notification for FindingNotification {
     }
 }
 
-/// The result of one attempt to deliver a notification about an instance.
+/// The result of one attempt to deliver a notification.
 #[derive(Debug)]
 pub(crate) struct DeliveryReport {
-    /// The instance that the notification is about.
-    pub(crate) instance: InstanceId,
+    /// Where the notification comes from.
+    pub(crate) source: DeliverySource,
+    /// The instance that the notification is about; `None` for a finding about the node.
+    pub(crate) instance: Option<InstanceId>,
+    /// The name of the finding that the notification is about; `None` for any other notification.
+    pub(crate) finding: Option<String>,
     /// The sequence number of the notification.
     pub(crate) seq: i64,
-    /// The kind of outlet.
+    /// The stage that the target belongs to.
     pub(crate) stage: Stage,
+    /// The kind of outlet, in events.
+    pub(crate) outlet: &'static str,
     /// The name of the target.
     pub(crate) target: String,
     /// The time since the change was read from the kernel, in microseconds; `None` if it was read in an earlier run, or
@@ -184,9 +199,12 @@ impl DeliveryReport {
         target: &str,
     ) -> Self {
         Self {
-            instance: instance.clone(),
+            source: DeliverySource::Node,
+            instance: Some(instance.clone()),
+            finding: None,
             seq,
             stage,
+            outlet: stage.word(),
             target: target.to_owned(),
             micros: measured_from.map(|moment| micros(moment, clock::now())),
             outcome: Ok(()),

@@ -1,6 +1,5 @@
 //! Starts the notifier: connects it with the history, the silences and the main loop.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,13 +35,13 @@ pub struct NotifierSetup<'a> {
 }
 
 impl NotifierSetup<'_> {
-    /// A notifier without targets.
-    pub fn start(self) -> io::Result<Notifier> {
-        Ok(self.start_with(ReportQueue::new()?))
+    /// A notifier without targets. The results of deliveries are logged and counted only.
+    pub fn start(self) -> Notifier {
+        self.start_with(None)
     }
 
-    /// As [`Self::start`]; the results of the node's deliveries go to `reports`.
-    pub(crate) fn start_with(self, reports: ReportQueue) -> Notifier {
+    /// As [`Self::start`]; the results of all deliveries also go to `reports`.
+    pub(crate) fn start_with(self, reports: Option<ReportQueue>) -> Notifier {
         let journal = SharedJournal::default();
         let read_backlog = backlog::reader(BacklogSources {
             state_dir: self.state_dir.to_owned(),

@@ -60,8 +60,8 @@ pub(super) struct QueueContext {
     pub(super) identity: NodeIdentity,
     /// Where conclusions are stored; `None` in tests without a disk.
     pub(super) store: Option<DeliveryStore>,
-    /// Where the node's main loop reads the results of its targets.
-    pub(super) reports: ReportQueue,
+    /// Where the node's main loop reads the results of all targets; `None` in a receiver process, which has no events.
+    pub(super) reports: Option<ReportQueue>,
     pub(super) silences: Arc<Silences>,
     pub(super) read_backlog: Arc<BacklogReader>,
     /// The journal that `read_backlog` reads for the receiver.

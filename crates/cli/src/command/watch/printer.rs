@@ -30,11 +30,13 @@ pub(super) struct Printer {
     failing: BTreeMap<FailingKey, String>,
 }
 
-/// A target and an instance.
+/// A target, and what its notifications are about.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FailingKey {
+    source: String,
     target: String,
-    id: String,
+    id: Option<String>,
+    finding: Option<String>,
 }
 
 /// A transition that is printed when its deliveries have ended.
@@ -134,13 +136,21 @@ impl Printer {
     /// Adds a delivery to the line that waits for it. The result is a line of its own for a delivery of an earlier
     /// transition that has failed for the first time or with another error, was given up, or succeeded at last.
     fn delivery(&mut self, event: &DeliveryEvent) -> Option<String> {
-        let key = FailingKey { target: event.target.clone(), id: event.id.clone() };
+        let key = FailingKey {
+            source: event.source.clone(),
+            target: event.target.clone(),
+            id: event.id.clone(),
+            finding: event.finding.clone(),
+        };
         let last = self.failing.remove(&key);
         let is_new = last != event.error;
         if let Some(error) = event.error.as_ref().filter(|_| !event.is_final) {
             self.failing.insert(key, error.clone());
         }
-        let is_same = |line: &&mut WaitingLine| line.transition.seq == event.notification;
+        // A report of the receiver has a number of another sequence.
+        let is_same = |line: &&mut WaitingLine| {
+            line.transition.seq == event.notification && line.transition.source == event.source
+        };
         if let Some(line) = self.waiting.iter_mut().find(is_same) {
             line.add(event);
             return None;
@@ -266,9 +276,14 @@ fn delivery_line(event: &DeliveryEvent, style: &Style) -> String {
         (Some(error), false) => format!("failed: {error}; the node retries"),
         (Some(error), true) => format!("was given up: {error}"),
     };
-    let DeliveryEvent { id, stage, target, notification, .. } = event;
-    let time = style.precise_time(event.at);
-    format!("{time}  {id}  delivery of {notification} to {stage} {target} {result}")
+    let DeliveryEvent { stage, target, notification, .. } = event;
+    let content = match &event.finding {
+        Some(finding) => format!("finding {finding}"),
+        None if event.source == "receiver" => format!("report {notification}"),
+        None => notification.to_string(),
+    };
+    let (time, id) = (style.precise_time(event.at), event.id.as_deref().unwrap_or("node"));
+    format!("{time}  {id}  delivery of {content} to {stage} {target} {result}")
 }
 
 #[cfg(test)]

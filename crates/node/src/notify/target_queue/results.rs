@@ -6,10 +6,12 @@ use vipwatch_core::Conclusion;
 use vipwatch_core::Moment;
 use vipwatch_core::notification::{AfterAttempt, AttemptResult, Concluded};
 use vipwatch_history::DeliverySource;
+use vipwatch_linux::clock;
 
 use super::state::{TakenEvent, TargetQueueState};
 use crate::notify::attempt::{Attempt, OutgoingEvent};
 use crate::notify::notification::{DeliveryReport, Notification, Subject};
+use crate::transition::micros;
 
 impl TargetQueueState {
     /// Ends an attempt.
@@ -104,19 +106,24 @@ impl TargetQueueState {
         conclusion: Option<Conclusion>,
         error: Option<String>,
     ) {
-        let Subject::Instance(id) = notification.subject() else { return };
-        if self.source != DeliverySource::Node {
-            return;
-        }
-        let (seq, from) = (notification.seq(), notification.measured_from());
-        let mut report = DeliveryReport::new(&id, seq, from, self.settings.stage(), &self.name);
-        report.outcome = error.map_or(Ok(()), Err);
-        report.is_final = conclusion.is_some();
-        report.conclusion = conclusion;
-        self.context.reports.push(report);
+        let Some(reports) = &self.context.reports else { return };
+        let measured_from = notification.measured_from();
+        reports.push(DeliveryReport {
+            source: self.source,
+            instance: notification.instance().cloned(),
+            finding: notification.finding().map(str::to_owned),
+            seq: notification.seq(),
+            stage: self.settings.stage(),
+            outlet: self.settings.kind().word(),
+            target: self.name.to_string(),
+            micros: measured_from.map(|moment| micros(moment, clock::now())),
+            outcome: error.map_or(Ok(()), Err),
+            is_final: conclusion.is_some(),
+            conclusion,
+        });
     }
 
-    /// Reports that a notification which has failed before is not wanted any more.
+    /// Reports that a notification about an instance of the node, which has failed before, is not wanted any more.
     pub(super) fn report_filtered(&self, subject: &Subject) {
         let (Subject::Instance(id), DeliverySource::Node) = (subject, self.source) else { return };
         let concluded = self.subjects.get(subject).and_then(|tracked| tracked.delivery.concluded());
@@ -124,7 +131,9 @@ impl TargetQueueState {
         let stage = self.settings.stage();
         let mut report = DeliveryReport::new(id, seq, None, stage, &self.name);
         report.conclusion = Some(conclusion);
-        self.context.reports.push(report);
+        if let Some(reports) = &self.context.reports {
+            reports.push(report);
+        }
     }
 
     pub(super) fn count(&mut self, conclusion: Conclusion) {

@@ -15,7 +15,7 @@ fn queue(directory: &Path, script: &str) -> TargetQueue {
     let context = QueueContext {
         identity: NodeIdentity { node: "n".into(), epoch: "e".into() },
         store: None,
-        reports: ReportQueue::new().unwrap(),
+        reports: None,
         silences: Arc::new(Silences::new(Vec::new()).unwrap()),
         read_backlog: Arc::new(|_, _, _, _| None),
         journal: SharedJournal::default(),

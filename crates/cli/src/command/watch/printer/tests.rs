@@ -39,9 +39,11 @@ fn delivery(notification: i64, error: Option<&str>, is_final: bool) -> DeliveryE
         schema: Schema::Delivery,
         node: "node-1".to_owned(),
         epoch: "5f3a9c21".to_owned(),
+        source: "node".to_owned(),
         seq: 100,
         at: at("15:00:01"),
-        id: "VI_1".to_owned(),
+        id: Some("VI_1".to_owned()),
+        finding: None,
         notification,
         stage: "hook".to_owned(),
         target: "mail".to_owned(),
@@ -89,6 +91,36 @@ fn failed_deliveries_are_printed_once_for_each_error_and_so_is_their_end() {
     assert_eq!(printer.delivery(&delivery(6, None, true)), None, "a success without a failure");
     let given_up = printer.delivery(&delivery(7, Some("exit code 3"), true)).unwrap();
     assert!(given_up.ends_with("was given up: exit code 3"), "{given_up}");
+}
+
+#[test]
+fn deliveries_of_reports_and_findings_name_what_was_delivered() {
+    let mut printer = printer(&[]);
+    printer.waiting.push_back(WaitingLine::new(&transition(5, &["hook"])));
+    let report = DeliveryEvent {
+        source: "receiver".to_owned(),
+        stage: "upstream".to_owned(),
+        ..delivery(5, Some("status 503"), false)
+    };
+    let line = printer.delivery(&report).unwrap();
+    assert!(
+        line.ends_with(
+            "  VI_1  delivery of report 5 to upstream mail failed: status 503; the node retries"
+        ),
+        "it does not belong to transition 5: {line}"
+    );
+    let finding = DeliveryEvent {
+        id: None,
+        finding: Some("node-history".to_owned()),
+        ..delivery(9, Some("exit code 1"), true)
+    };
+    let line = printer.delivery(&finding).unwrap();
+    assert!(
+        line.ends_with(
+            "  node  delivery of finding node-history to hook mail was given up: exit code 1"
+        ),
+        "{line}"
+    );
 }
 
 #[test]

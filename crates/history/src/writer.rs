@@ -112,7 +112,7 @@ pub(crate) enum WriterMessage {
     /// Counts notifications as missed that are about to be deleted.
     CountMissed(Box<MissedNotifications>),
     /// Replaces the configured targets.
-    SetTargets(StoredTargets),
+    SetTargets(Box<StoredTargets>),
     /// Writes everything and ends the thread.
     Stop,
 }
@@ -293,7 +293,7 @@ impl Writer {
 
     /// Replaces the configured targets.
     pub fn set_targets(&self, targets: StoredTargets) {
-        let _ = self.send(WriterMessage::SetTargets(targets));
+        let _ = self.send(WriterMessage::SetTargets(Box::new(targets)));
     }
 
     /// Queues a message; false if the queue is full.

@@ -242,7 +242,7 @@ impl Recorder {
             _ => None,
         });
         if let Some(targets) = targets {
-            self.targets = Some(targets.clone());
+            self.targets = Some(targets.as_ref().clone());
         }
         let span = self.health.take_span();
         let outcome = self.write_with_span(batch, changes, span);

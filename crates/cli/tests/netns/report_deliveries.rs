@@ -149,7 +149,7 @@ fn a_target_for_every_report_gets_all_of_them_in_order_after_a_kill() {
     let count = 150;
     for is_killed in [false, true] {
         let lab = Lab::new();
-        let server = HttpServer::new(&[503; 10_000]);
+        let server = HttpServer::new(&vec![503; 10_000]);
         let mut receiver = start_with_undelivered(&lab, &server, count, 100_000);
         if is_killed {
             receiver.kill();
@@ -169,7 +169,7 @@ fn a_target_for_every_report_gets_all_of_them_in_order_after_a_kill() {
 #[test]
 fn reports_beyond_the_limit_are_counted_as_missed() {
     let lab = Lab::new();
-    let server = HttpServer::new(&[503; 10_000]);
+    let server = HttpServer::new(&vec![503; 10_000]);
     let receiver = start_with_undelivered(&lab, &server, 10, 3);
     receiver.kill();
     // The journal is cleaned up at the start.
@@ -182,9 +182,9 @@ fn reports_beyond_the_limit_are_counted_as_missed() {
     let _receiver = ReceiverProcess::start(lab.path(), &[]);
     wait_for("the reports that are left", || (server.accepted().len() >= 3).then_some(()));
     let bodies = server.accepted_bodies();
-    let received: Vec<_> = bodies.iter().map(|body| (&body["seq"], &body["missed"])).collect();
+    let numbers: Vec<_> = bodies.iter().map(|body| (&body["seq"], &body["missed"])).collect();
     let none = Value::Null;
-    assert_eq!(received, [(&8.into(), &7.into()), (&9.into(), &none), (&10.into(), &none)]);
+    assert_eq!(numbers, [(&8.into(), &7.into()), (&9.into(), &none), (&10.into(), &none)]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use vipwatch_api::{FindingSeverity, InstanceRole, Timestamp};
 use vipwatch_node::config::span;
 
 use super::time::{After, after, time};
-use super::{NodeOptions, OutputOptions, QueryOptions};
+use super::{NodeOptions, QueryOptions};
 use crate::complete::live_ids;
 
 /// The values of `--origin`.
@@ -62,7 +62,7 @@ pub(crate) struct WatchArgs {
     /// Show only these instances: an id, the beginning of ids, or an address
     #[arg(value_name = "ID|ADDRESS", add = ArgValueCompleter::new(live_ids))]
     pub(crate) ids: Vec<String>,
-    /// Exit after this number of transitions
+    /// Exit after this number of new transitions; the roles at the beginning do not count
     #[arg(short = 'n', long, value_name = "N", aliases = ["transitions", "changes"],
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
@@ -244,27 +244,9 @@ pub(crate) struct ReceiverStatusArgs {
     /// Connect to this socket [default: that of `vipwatch receiver`, otherwise that of the node]
     #[arg(long, value_name = "PATH", help_heading = "Source")]
     pub(crate) status_socket: Option<PathBuf>,
-    /// Read the node's configuration from this file
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "VIPWATCH_CONFIG",
-        hide_env_values = true,
-        help_heading = "Source"
-    )]
-    pub(crate) config: Option<PathBuf>,
-    /// Connect to the node on this socket
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "VIPWATCH_SOCKET",
-        hide_env_values = true,
-        help_heading = "Source"
-    )]
-    pub(crate) socket: Option<PathBuf>,
     /// Print metrics in the text format of Prometheus instead
     #[arg(long, conflicts_with_all = ["format", "json"])]
     pub(crate) metrics: bool,
     #[command(flatten)]
-    pub(crate) output: OutputOptions,
+    pub(crate) node: NodeOptions,
 }

@@ -70,6 +70,21 @@ fn watch_prints_all_current_roles_and_then_each_change_once() {
 }
 
 #[test]
+fn a_watch_with_a_count_counts_new_transitions_only() {
+    let lab = Lab::new();
+    let two = [vi_1_conf(), instance_conf("DB", "eth0", &["192.0.2.2/24"])];
+    let (netns, fixture) = fixture_with(&lab, &two);
+    let node = fixture.start();
+    let mut watch = WatchCommand::new(&fixture, &["-n", "1"]);
+    assert!(watch.read_line().contains("DB  backup  (since "));
+    assert!(watch.read_line().contains("VI_1  backup  (since "));
+    netns.ip("address add 192.0.2.2/24 dev eth0");
+    watch.read_line_with("DB  backup → primary");
+    assert!(end_of(&mut watch.child).is_some_and(|status| status.success()));
+    assert!(node.stop().success());
+}
+
+#[test]
 fn show_prints_the_timeline_and_the_findings_of_one_instance() {
     let lab = Lab::new();
     let routers = Routers::new(lab.path(), &format!("s{}", lab.number()), 2, 2);

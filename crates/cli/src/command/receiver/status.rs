@@ -19,7 +19,7 @@ pub(super) fn run(options: &ReceiverStatusArgs) -> Result<(), CommandError> {
     if options.metrics {
         output::print(&metrics(&answer, clock::unix_millis_now()));
     } else {
-        output::show(&options.output, &answer);
+        output::show(&options.node.output, &answer);
     }
     Ok(())
 }
@@ -31,10 +31,10 @@ fn read(options: &ReceiverStatusArgs) -> Result<ReportList, CommandError> {
         None => match Client::new(RECEIVER_SOCKET).reports() {
             Err(ClientError::NotListening(_)) => {
                 // If the file cannot be read, the default socket is used.
-                let configured = Config::load_lenient(options.config.as_deref());
+                let configured = Config::load_lenient(options.node.config.as_deref());
                 let configured = configured.map(|(config, _)| config.socket);
                 let default = || configured.unwrap_or_else(|_| SOCKET.into());
-                Client::new(options.socket.clone().unwrap_or_else(default)).reports()
+                Client::new(options.node.socket.clone().unwrap_or_else(default)).reports()
             }
             answer => answer,
         },

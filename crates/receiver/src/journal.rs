@@ -34,7 +34,7 @@ pub use self::error::JournalError;
 pub use self::reader::JournalReader;
 use self::store::Store;
 pub use self::undelivered::ReportSeqs;
-use self::undelivered::{Cleanup, Uncommitted};
+use self::undelivered::{Uncommitted, UndeliveredCleanup};
 use self::writer::JournalWriter;
 
 /// Name of the journal's file in the state directory.
@@ -95,7 +95,7 @@ enum JournalEntry {
     /// Keep a settled report until all targets for every report have received it.
     Keep(SettledReport),
     /// Delete old reports, and the settled reports that are not needed any more.
-    CleanUp(Cleanup),
+    CleanUp(UndeliveredCleanup),
     /// Delete the settled reports of each instance up to a sequence number, which count as missed.
     DeleteUndelivered(BTreeMap<InstanceId, i64>),
     /// Store a report again, in a new file, with the sequence number that it has.
@@ -227,7 +227,7 @@ impl Journal {
     /// Deletes old reports, and the settled reports of each instance up to the number in `received`; all of an
     /// instance that is not in it. If more than `limit` are left, the oldest ones come as [`Completion::Excess`].
     pub fn clean_up(&mut self, received: BTreeMap<InstanceId, i64>, limit: u64) {
-        self.batch.push(JournalEntry::CleanUp(Cleanup { received, limit }));
+        self.batch.push(JournalEntry::CleanUp(UndeliveredCleanup { received, limit }));
     }
 
     /// Deletes the settled reports of each instance up to a sequence number.

@@ -35,7 +35,7 @@ pub type ReportSeqs = BTreeMap<InstanceId, Vec<i64>>;
 
 /// What the writer needs to delete rows.
 #[derive(Debug, Default)]
-pub(super) struct Cleanup {
+pub(super) struct UndeliveredCleanup {
     /// The sequence number up to which all targets for every report have received the reports of an instance. Without
     /// an entry, no target needs them.
     pub(super) received: BTreeMap<InstanceId, i64>,

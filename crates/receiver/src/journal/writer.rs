@@ -14,7 +14,7 @@ use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::deferred::DeferredRows;
 use super::store::{Store, StoredState, is_damage};
-use super::undelivered::{self, Cleanup, Uncommitted};
+use super::undelivered::{self, Uncommitted, UndeliveredCleanup};
 use super::{Completion, JournalEntry, JournalError, StoreResult};
 
 /// Rows after which the writer moves SQLite's write-ahead log into the database file. The first report after a
@@ -192,7 +192,7 @@ impl JournalWriter {
     }
 
     /// Deletes settled reports that are older than [`REPORT_RETENTION_MILLIS`] or received by all targets.
-    fn clean_up(&mut self, cleanup: &Cleanup) -> rusqlite::Result<()> {
+    fn clean_up(&mut self, cleanup: &UndeliveredCleanup) -> rusqlite::Result<()> {
         let Some(Store { connection, .. }) = &mut self.store else { return Ok(()) };
         connection.execute(
             "DELETE FROM report WHERE at < ?1 AND seq <= \

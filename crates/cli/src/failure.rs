@@ -91,11 +91,11 @@ impl From<&ClientError> for CommandError {
             }
             ClientError::TimedOut { .. } => missing(
                 "the process hangs or is overloaded: see `systemctl status vipwatch-node`; \
-                 --direct queries the kernel instead",
+                 `vipwatch status --direct` queries the kernel instead",
             ),
-            ClientError::Io { .. } | ClientError::Closed(_) => {
-                missing("see `systemctl status vipwatch-node`; --direct queries the kernel instead")
-            }
+            ClientError::Io { .. } | ClientError::Closed(_) => missing(
+                "see `systemctl status vipwatch-node`; `vipwatch status --direct` queries the kernel instead",
+            ),
             ClientError::InvalidAnswer { .. } => {
                 missing("another program, or a node of another version, listens on the socket")
             }
@@ -153,7 +153,7 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::UnknownRoute | ErrorCode::MethodNotAllowed => {
             "the process may have another version: see `vipwatch version`"
         }
-        ErrorCode::UnknownInstance => "`vipwatch discover` lists the instances of this node",
+        ErrorCode::UnknownInstance => "`vipwatch status` lists the instances of this node",
         ErrorCode::UnknownSilence => "`vipwatch silence list` lists the silences in force",
         ErrorCode::NoReceiver => {
             "run `vipwatch receiver`, or a node with [receiver] in its configuration"

@@ -214,7 +214,10 @@ impl Config {
     pub fn load_lenient(file: Option<&Path>) -> Result<(Self, Vec<SettingError>), ConfigError> {
         let path = file.unwrap_or(Path::new(FILE));
         match read_file(file)? {
-            Some(file) => Ok(Self::parse_lenient(path, &file.text)),
+            Some(file) => {
+                let (config, errors) = Self::parse_lenient(path, &file.text);
+                Ok((Self { file: Some(path.to_owned()), ..config }, errors))
+            }
             None => Ok((Self::default(), Vec::new())),
         }
     }

@@ -93,7 +93,7 @@ fn discovered(instance: &InstanceConfig) -> DiscoveredInstance {
 impl Page for DiscoveryDocument {
     fn text(&self, style: &Style) -> String {
         let mut page = if self.instances.is_empty() {
-            "there are no instances on this node\n".to_owned()
+            "no instance is configured in the files that this command reads\n".to_owned()
         } else {
             table(&self.instances, style)
         };

@@ -338,3 +338,13 @@ fn settings_that_need_a_restart_stay_in_force_after_a_reload() {
     assert_eq!(kept, keep);
     assert_eq!(in_force.audit_every, new.audit_every, "a reload applies this one");
 }
+
+#[test]
+fn a_file_that_a_command_reads_is_named_in_its_settings() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("vipwatch.toml");
+    std::fs::File::create_new(&file).unwrap();
+    let (config, errors) = Config::load_lenient(Some(&file)).unwrap();
+    assert!(errors.is_empty(), "{errors:?}");
+    assert_eq!(config.file.as_deref(), Some(file.as_path()));
+}

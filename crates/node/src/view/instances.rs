@@ -138,7 +138,7 @@ pub(super) fn unknown_instance(text: &str) -> ProblemDocument {
         Err(_) => format!("there is no instance {text:?} on this node"),
     };
     ProblemDocument::new(ErrorCode::UnknownInstance, detail)
-        .with_hint("`vipwatch discover` lists the instances of this node")
+        .with_hint("`vipwatch status` lists the instances of this node")
 }
 
 /// Whether the list is empty or contains the value.

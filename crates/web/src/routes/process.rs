@@ -47,7 +47,7 @@ pub(super) fn check_main_loop(context: &ApiContext) -> Result<(), ProblemDocumen
         None => Ok(()),
         Some(since) => {
             let detail = format!("the main loop has not run for {} s", since.as_secs());
-            let hint = "the process hangs: see its log; `--direct` queries the kernel instead";
+            let hint = "the process hangs: see its log; `vipwatch status --direct` queries the kernel instead";
             Err(ProblemDocument::new(ErrorCode::NotReady, detail).with_hint(hint))
         }
     }

@@ -55,7 +55,7 @@ pub struct NodeStatus {
     pub roles: RoleSummary,
     /// The number of known findings of each severity.
     pub findings: SeveritySummary,
-    /// What is wrong with the node itself.
+    /// The problems of the node itself.
     pub health: Vec<FindingItem>,
     /// The problems in configuration files of keepalived.
     pub problems: Vec<ConfigProblemItem>,

@@ -76,7 +76,7 @@ impl ReportedState {
     }
 }
 
-/// What the receiver must do after one report.
+/// The next step of the receiver after one report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DebounceDecision {
     /// Act on this state now.

@@ -93,7 +93,7 @@ pub enum AfterAttempt {
     RetryAfter(Duration),
 }
 
-/// What the target's queue must do next for one instance.
+/// The next step of the target's queue for one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryStep {
     /// Nothing is pending.
@@ -191,7 +191,7 @@ pub struct BacklogPart<N> {
 }
 
 impl<N> InstanceDelivery<N> {
-    /// An instance without pending notifications. `concluded` is what the last run has stored, `missed` the number
+    /// An instance without pending notifications. `concluded` is the entry that the last run has stored, `missed` the number
     /// of notifications that the target did not receive and was not informed of yet.
     pub fn new(concluded: Option<Concluded>, missed: u32) -> Self {
         Self { concluded, missed, pending: None }

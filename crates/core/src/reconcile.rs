@@ -67,7 +67,7 @@ impl Cause {
     }
 }
 
-/// The role of an instance, as read from the kernel, where it differs from what this run knew.
+/// The role of an instance, as read from the kernel, where it differs from the last role of this run.
 #[derive(Debug, Clone, Copy)]
 pub struct ObservedRole<'a> {
     /// The role that this run knew before; `None` if it is the first one that is read.

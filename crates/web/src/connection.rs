@@ -112,7 +112,7 @@ pub(crate) async fn refuse(mut stream: UnixStream, problem: ProblemDocument) {
     finish(&mut stream).await;
 }
 
-/// Ends the answer, and ignores what the client still sends.
+/// Ends the answer, and ignores further bytes of the client.
 async fn finish(stream: &mut UnixStream) {
     let _ = stream.shutdown().await;
     let discard = async {

@@ -36,7 +36,7 @@ pub(crate) fn router(context: &ApiContext) -> Router {
     let mut of_state = Router::new()
         .route("/v1/reports", get(process::reports))
         .route("/v1/targets", get(process::targets));
-    // Routes that tell what the process is and what it has recorded: they help to find out why the main loop hangs.
+    // Routes about the process and its records: they help to find out why the main loop hangs.
     let mut router = Router::new()
         .route("/healthz", get(process::healthz))
         .route("/readyz", get(process::readyz))

@@ -2,7 +2,7 @@
 
 use crate::{ReportedState, RoleKind};
 
-/// What a notification is about. The words are the values of `on` in the configuration.
+/// The subject of a notification. The words are the values of `on` in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// The instance took this role, or a monitor reported the state of the same name.

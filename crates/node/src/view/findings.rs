@@ -211,7 +211,7 @@ fn new(
     }
 }
 
-/// What is wrong with the node itself.
+/// The problems of the node itself.
 pub(super) fn health(context: &ApiContext) -> Vec<FindingItem> {
     let silenced_until = silenced_until(context, None);
     let problems = context.store.health_problems();

@@ -207,6 +207,13 @@ impl Reader {
         Ok(self.connection.query_row(query, [instance], |row| row.get(0))?)
     }
 
+    /// Whether the history has a row of an instance with an id that begins with this text.
+    pub fn has_instance_beginning(&self, start: &str) -> Result<bool, HistoryError> {
+        let query = "SELECT EXISTS (SELECT 1 FROM role WHERE instance >= ?1 AND instance < ?1 || char(1114111)) \
+             OR EXISTS (SELECT 1 FROM transition WHERE instance >= ?1 AND instance < ?1 || char(1114111))";
+        Ok(self.connection.query_row(query, [start], |row| row.get(0))?)
+    }
+
     /// The number of transitions since `since` of each instance that has any, highest number first.
     pub fn flaps(&self, since: i64) -> Result<Vec<FlapCount>, HistoryError> {
         let mut statement = self.connection.prepare(

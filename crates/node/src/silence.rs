@@ -54,7 +54,7 @@ pub struct Silences {
 
 #[derive(Debug, Default)]
 struct SilenceState {
-    /// Those that have not ended, and those whose end [`Silences::take_ended`] has not returned yet; by number.
+    /// Those that have not ended, and those that [`Silences::take_ended`] has not returned yet; by number.
     rows: Vec<SilenceRow>,
     /// Those that have ended; by their end.
     ended: Vec<SilenceRow>,

@@ -69,7 +69,7 @@ impl HistoryPages {
 }
 
 /// The id that a text means, and whether it is a whole id: an id that exists now or in the history, the id of the
-/// instance that has this address now, or the beginning of ids. `None` if no instance has the address.
+/// instance that has this address now, or the beginning of ids. `None` if there is no such instance.
 fn meant_instance(context: &ApiContext, reader: &Reader, text: &str) -> Option<(String, bool)> {
     let view = context.store.view();
     let is_followed = text.parse().is_ok_and(|id: InstanceId| view.entries.contains_key(&id));
@@ -81,7 +81,9 @@ fn meant_instance(context: &ApiContext, reader: &Reader, text: &str) -> Option<(
         let id = view.entries.keys().find(|id| selection.covers(id.as_str()));
         return id.map(|id| (id.to_string(), true));
     }
-    Some((text.to_owned(), false))
+    let is_beginning = view.entries.keys().any(|id| id.as_str().starts_with(text))
+        || reader.has_instance_beginning(text).unwrap_or(true);
+    is_beginning.then(|| (text.to_owned(), false))
 }
 
 fn timeline_item(item: HistoryItem) -> TimelineItem {
@@ -127,9 +129,11 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn the_history_of_an_address_that_no_instance_has_is_an_unknown_instance() {
+    fn the_history_of_an_id_or_address_that_no_instance_has_is_an_unknown_instance() {
         let directory = tempfile::tempdir().unwrap();
-        drop(Writer::open(directory.path(), Retention::default()).unwrap());
+        let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
+        writer.store_last_role("VI_1".to_owned(), "backup", 0, 1);
+        drop(writer);
         let config = Config { state_dir: directory.path().to_owned(), ..Config::default() };
         let context = crate::direct::history_context(&config);
         let of = |text: &str| {
@@ -137,6 +141,7 @@ mod tests {
             HistoryPages::open(&context, &HistoryFilter { id, ..HistoryFilter::default() })
         };
         assert_eq!(of("192.0.2.99").unwrap_err().code, ErrorCode::UnknownInstance);
-        assert!(of("VI_").is_ok(), "the beginning of an id selects what there is");
+        assert_eq!(of("VI_2").unwrap_err().code, ErrorCode::UnknownInstance);
+        assert!(of("VI_").is_ok(), "the beginning of an id selects the instances in the history");
     }
 }

@@ -177,7 +177,8 @@ fn the_history_is_read_in_pages_without_omission_or_repetition() {
     let between: HistoryDocument =
         get(&fixture, &format!("/v1/history?since={since}&until={until}"));
     assert_eq!(between.items, all[2..=4]);
-    assert_eq!(get::<HistoryDocument>(&fixture, "/v1/history?id=other").items, []);
+    let unknown = curl(&fixture, &[], "/v1/history?id=other");
+    assert_eq!(unknown.problem(), (404, "unknown-instance"));
     let other = curl(&fixture, &[], "/v1/history?after=00000000-1");
     assert_eq!(other.problem(), (400, "invalid-request"));
 }

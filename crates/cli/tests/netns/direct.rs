@@ -116,7 +116,9 @@ fn status_expect_decides_the_exit_code() {
     assert_eq!(fixture.json(&["status", "web"])["instances"].as_array().unwrap().len(), 2);
     let missing = fixture.run(&["status", "db"]);
     assert_eq!(missing.status.code(), Some(4));
-    assert!(text(&missing).contains("\"db\"") && text(&missing).contains("vipwatch discover"));
+    assert!(
+        text(&missing).contains("\"db\"") && text(&missing).contains("`vipwatch status` lists")
+    );
     assert_eq!(code(&["status", "--expect", "boss"]), Some(2));
 }
 

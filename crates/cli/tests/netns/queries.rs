@@ -37,7 +37,7 @@ fn status_of_a_node_shows_each_role_with_its_cause_and_start_time() {
     assert_eq!(status(&["--expect", "primary"]), Some(0));
     assert_eq!(status(&["--expect", "backup"]), Some(1));
     assert_eq!(status(&["no-such-id"]), Some(4));
-    assert!(fixture.run_text(&["status", "no-such-id"]).contains("vipwatch discover"));
+    assert!(fixture.run_text(&["status", "no-such-id"]).contains("`vipwatch status` lists"));
     assert_eq!(query_json(&fixture, &["status", "--direct"])["source"], "kernel");
 }
 

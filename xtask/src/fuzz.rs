@@ -21,6 +21,7 @@ Targets (all of them unless one is given):
   keepalived_conf  Configuration files of keepalived
   netlink          Netlink messages of the kernel
   frame            Ethernet frames with ARP or IPv6 neighbour discovery
+  vrrp             IP packets with VRRP adverts
 
   --seconds N  Run each target, or the comparison, for N seconds (default 60)
 
@@ -33,7 +34,7 @@ An input that makes a parser fail, or a file with a difference, is kept below ta
 ";
 
 /// The names of all targets. Each is a program in `fuzz/targets` with its first inputs in `fuzz/corpus`.
-pub const TARGETS: [&str; 4] = ["request", "keepalived_conf", "netlink", "frame"];
+pub const TARGETS: [&str; 5] = ["request", "keepalived_conf", "netlink", "frame", "vrrp"];
 
 /// Flags for the coverage counters of libFuzzer. They use no sanitizer and so need no nightly compiler.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \

@@ -135,7 +135,8 @@ impl LinkName {
         Some(Self { bytes, len: u8::try_from(name.len()).ok()? })
     }
 
-    fn as_bytes(&self) -> &[u8] {
+    /// The name as bytes, at most [`Self::LIMIT`].
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 }

@@ -6,7 +6,7 @@
 //! - Delivery to consumers: [`delivery`], [`notification`], [`backoff`], [`debounce`], [`rate_limiter`].
 //! - Announcements of addresses: [`announce`].
 //! - keepalived's configuration files: [`keepalived`].
-//! - VRRP advertisements: [`vrrp`] decodes them.
+//! - VRRP advertisements: [`vrrp`] decodes them, [`witness`] keeps what they say about each virtual router.
 //! - Small shared types: [`instance`], [`moment`], [`error_chain`], [`untrusted`].
 //!
 //! The crate reads no clock, opens no file and writes no log. The caller passes the time as a [`Moment`] and
@@ -33,6 +33,7 @@ pub mod snapshot;
 pub mod tracker;
 pub mod untrusted;
 pub mod vrrp;
+pub mod witness;
 
 pub use announce::AnnouncePlan;
 pub use backoff::{Backoff, Jitter};

@@ -1,0 +1,327 @@
+//! What the adverts on one link say about the virtual routers that are followed there.
+//!
+//! ```text
+//!   packet ──▶ vrrp::decode ──▶ invalid ───────────────▶ counted by error
+//!                           └─▶ of another VRID ───────▶ counted
+//!                           └─▶ of a followed VRID ────▶ record of its source ──▶ questions about it (evidence)
+//! ```
+//!
+//! [`LinkWitness`] keeps the records of one link. A record is the newest advert of one source, own or foreign; an invalid
+//! or foreign packet changes no record. The number of records is bounded. After an overrun of the capture's queue, the
+//! absence of an advert says nothing: [`Silence::Unknown`].
+//!
+//! The caller passes the time of each advert, and the time of each question.
+
+mod evidence;
+mod source;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+pub use self::evidence::{Difference, OwnSettings, Rivalry, Silence, differences};
+pub use self::source::{AdvertOrigin, SourceRecord, master_down_interval};
+use crate::Moment;
+use crate::vrrp::{Advert, AdvertError, VrrpFamily, decode};
+
+/// Maximum number of sources of one virtual router. A further source replaces the one with the oldest advert.
+pub const MAX_SOURCES: usize = 8;
+
+/// A followed virtual router of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouterKey {
+    /// The virtual router id.
+    pub vrid: u8,
+    /// The family of the adverts.
+    pub family: VrrpFamily,
+}
+
+/// Whether adverts that routers have forwarded are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoutedAdverts {
+    /// They are counted only: a multicast instance has its peers on the link.
+    Refused,
+    /// They are believed, because the instance has unicast peers, which may be on another link.
+    Accepted,
+}
+
+/// A captured packet.
+#[derive(Debug, Clone, Copy)]
+pub struct WitnessedPacket<'a> {
+    /// The packet from its IP header on.
+    pub bytes: &'a [u8],
+    /// Whether this host sent it.
+    pub origin: AdvertOrigin,
+    /// When the kernel received or sent it.
+    pub at: Moment,
+}
+
+/// Adverts that were lost because the queue of the capture was full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overrun {
+    /// The queue was empty at this time.
+    pub from: Moment,
+    /// The queue was read at this time.
+    pub to: Moment,
+    /// Number of packets that the kernel dropped, since the start of the capture.
+    pub total_dropped: u64,
+}
+
+/// The adverts of one followed virtual router.
+#[derive(Debug, Clone)]
+pub struct RouterWitness {
+    key: RouterKey,
+    routed: RoutedAdverts,
+    sources: Vec<SourceRecord>,
+}
+
+impl RouterWitness {
+    /// The records of all sources, in no particular order.
+    pub fn sources(&self) -> &[SourceRecord] {
+        &self.sources
+    }
+
+    fn record(
+        &mut self,
+        advert: &Advert<'_>,
+        origin: AdvertOrigin,
+        at: Moment,
+        overrun: Option<Overrun>,
+    ) {
+        let known =
+            |record: &&mut SourceRecord| record.source == advert.source && record.origin == origin;
+        if let Some(record) = self.sources.iter_mut().find(known) {
+            return record.update(advert, at, overrun);
+        }
+        let record = SourceRecord::new(advert, origin, at);
+        if self.sources.len() < MAX_SOURCES {
+            // Most virtual routers have two sources or fewer, and there are thousands of them.
+            self.sources.reserve_exact(1);
+            self.sources.push(record);
+        } else if let Some(oldest) = self.sources.iter_mut().min_by_key(|record| record.at) {
+            *oldest = record;
+        }
+    }
+}
+
+/// Counters of packets that no record contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadAdverts {
+    /// The number of packets with each error, in the order of [`AdvertError::ALL`].
+    by_error: [u32; AdvertError::ALL.len()],
+    /// Forwarded unicast adverts to an instance without unicast peers.
+    pub routed: u32,
+    /// When the last one was captured, and its source if that could be read; `None` if there was none.
+    pub last: Option<LastBadAdvert>,
+}
+
+/// The newest packet that was counted and not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastBadAdvert {
+    /// When it was captured.
+    pub at: Moment,
+    /// Why it was not believed; `None` for a forwarded unicast advert.
+    pub error: Option<AdvertError>,
+}
+
+impl BadAdverts {
+    /// The errors that have occurred, each with its number of packets.
+    pub fn by_error(&self) -> impl Iterator<Item = (AdvertError, u32)> {
+        AdvertError::ALL.into_iter().zip(self.by_error).filter(|(_, count)| *count > 0)
+    }
+
+    /// The number of all packets that were not believed.
+    pub fn total(&self) -> u64 {
+        self.by_error.iter().map(|count| u64::from(*count)).sum::<u64>() + u64::from(self.routed)
+    }
+
+    fn count(&mut self, error: AdvertError, at: Moment) {
+        let index = AdvertError::ALL.iter().position(|one| *one == error);
+        if let Some(count) = index.and_then(|index| self.by_error.get_mut(index)) {
+            *count = count.saturating_add(1);
+        }
+        self.last = Some(LastBadAdvert { at, error: Some(error) });
+    }
+}
+
+/// The set of virtual router ids with adverts that no followed instance has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct VridSet([u64; 4]);
+
+impl VridSet {
+    fn insert(&mut self, vrid: u8) {
+        self.0[usize::from(vrid / 64)] |= 1 << (vrid % 64);
+    }
+
+    fn len(self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+/// The adverts of one link.
+#[derive(Debug, Clone)]
+pub struct LinkWitness {
+    routers: Vec<RouterWitness>,
+    /// The capture runs since this time. Earlier adverts are not known.
+    since: Moment,
+    /// The queue of the capture was last read at this time.
+    drained_at: Moment,
+    overrun: Option<Overrun>,
+    bad: BadAdverts,
+    others: [VridSet; 2],
+    other_adverts: u64,
+}
+
+impl LinkWitness {
+    /// A witness whose capture begins now.
+    pub fn new(now: Moment) -> Self {
+        let bad = BadAdverts { by_error: [0; _], routed: 0, last: None };
+        Self {
+            routers: Vec::new(),
+            since: now,
+            drained_at: now,
+            overrun: None,
+            bad,
+            others: [VridSet::default(); 2],
+            other_adverts: 0,
+        }
+    }
+
+    /// Follows these virtual routers from now on, and forgets all others.
+    pub fn follow(&mut self, routers: impl IntoIterator<Item = (RouterKey, RoutedAdverts)>) {
+        let mut known = std::mem::take(&mut self.routers);
+        for (key, routed) in routers {
+            if let Some(router) = self.routers.iter_mut().find(|router| router.key == key) {
+                if routed == RoutedAdverts::Accepted {
+                    router.routed = routed;
+                }
+                continue;
+            }
+            let at = known.iter().position(|router| router.key == key);
+            let sources = at.map(|at| known.swap_remove(at).sources).unwrap_or_default();
+            self.routers.push(RouterWitness { key, routed, sources });
+        }
+        self.routers.shrink_to_fit();
+    }
+
+    /// Begins again: the link was created anew, or the capture was closed. Records stay, silence does not count before
+    /// `now`.
+    pub fn restart(&mut self, now: Moment) {
+        self.since = now;
+        self.drained_at = now;
+    }
+
+    /// Takes over one captured packet. Returns the followed virtual router whose record has changed.
+    pub fn observe(&mut self, packet: WitnessedPacket<'_>) -> Option<RouterKey> {
+        let WitnessedPacket { bytes, origin, at } = packet;
+        let advert = match decode(bytes) {
+            Ok(advert) => advert,
+            Err(error) => {
+                self.bad.count(error, at);
+                return None;
+            }
+        };
+        let key = RouterKey { vrid: advert.vrid, family: advert.family() };
+        let overrun = self.overrun;
+        let Some(router) = self.routers.iter_mut().find(|router| router.key == key) else {
+            self.other_adverts = self.other_adverts.saturating_add(1);
+            self.others[usize::from(key.family == VrrpFamily::V6)].insert(key.vrid);
+            return None;
+        };
+        if advert.is_routed() && router.routed == RoutedAdverts::Refused {
+            self.bad.routed = self.bad.routed.saturating_add(1);
+            self.bad.last = Some(LastBadAdvert { at, error: None });
+            return None;
+        }
+        router.record(&advert, origin, at, overrun);
+        Some(key)
+    }
+
+    /// Records that the queue of the capture was read at `now`, and that `dropped` packets were lost since the last time.
+    pub fn drained(&mut self, now: Moment, dropped: u32) {
+        if dropped > 0 {
+            let before = self.overrun.map_or(0, |overrun| overrun.total_dropped);
+            let total_dropped = before + u64::from(dropped);
+            self.overrun = Some(Overrun { from: self.drained_at, to: now, total_dropped });
+        }
+        self.drained_at = now;
+    }
+
+    /// The adverts of a followed virtual router; `None` if it is not followed.
+    pub fn router(&self, key: RouterKey) -> Option<&RouterWitness> {
+        self.routers.iter().find(|router| router.key == key)
+    }
+
+    /// Since when adverts are captured.
+    pub fn since(&self) -> Moment {
+        self.since
+    }
+
+    /// When the queue of the capture was last read.
+    pub fn drained_at(&self) -> Moment {
+        self.drained_at
+    }
+
+    /// The last overrun; `None` if there was none.
+    pub fn overrun(&self) -> Option<Overrun> {
+        self.overrun
+    }
+
+    /// The packets that were not believed.
+    pub fn bad(&self) -> &BadAdverts {
+        &self.bad
+    }
+
+    /// The number of adverts for virtual router ids that are not followed on this link.
+    pub fn other_adverts(&self) -> u64 {
+        self.other_adverts
+    }
+
+    /// The number of virtual router ids that are not followed on this link and had an advert; each family counts.
+    pub fn other_vrids(&self) -> u32 {
+        self.others.iter().map(|set| set.len()).sum()
+    }
+
+    /// Whether packets may have been lost between `from` and now.
+    pub fn is_incomplete_since(&self, from: Moment) -> bool {
+        self.since > from || self.overrun.is_some_and(|overrun| overrun.to > from)
+    }
+}
+
+/// The advert of one source, for a question about a peer.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerAdvert<'a> {
+    /// The record of the peer.
+    pub record: &'a SourceRecord,
+    /// The time since its last advert.
+    pub age: Duration,
+}
+
+impl RouterWitness {
+    /// The newest advert of another host than this one; `None` if there was none.
+    pub fn last_foreign(&self, now: Moment) -> Option<PeerAdvert<'_>> {
+        self.newest(now, |record| record.origin == AdvertOrigin::Foreign)
+    }
+
+    /// The newest advert of this host; `None` if there was none, or if sent adverts are not captured.
+    pub fn last_own(&self, now: Moment) -> Option<PeerAdvert<'_>> {
+        self.newest(now, |record| record.origin == AdvertOrigin::Own)
+    }
+
+    /// The newest advert with this source address; `None` if there was none.
+    pub fn last_of(&self, source: IpAddr, now: Moment) -> Option<PeerAdvert<'_>> {
+        self.newest(now, |record| record.source == source)
+    }
+
+    fn newest(
+        &self,
+        now: Moment,
+        is_wanted: impl Fn(&SourceRecord) -> bool,
+    ) -> Option<PeerAdvert<'_>> {
+        let records = self.sources.iter().filter(|record| is_wanted(record));
+        let record = records.max_by_key(|record| record.at)?;
+        Some(PeerAdvert { record, age: now.since(record.at) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! Questions about the adverts of one virtual router: which sources advertise, for how long there is silence, and where
+//! the settings differ.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{LinkWitness, RouterKey, RouterWitness, SourceRecord};
+use crate::Moment;
+use crate::vrrp::{VrrpAuthentication, VrrpVersion};
+
+/// How long no source has sent an advert for a virtual router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Silence {
+    /// A source advertises.
+    Advertised,
+    /// No source has advertised for this time.
+    Silent(Duration),
+    /// It cannot be said: the capture began too late, or packets were lost.
+    Unknown,
+}
+
+/// Two sources that advertise the same virtual router at the same time.
+#[derive(Debug, Clone, Copy)]
+pub struct Rivalry<'a> {
+    /// The source with the higher priority; with the higher address, if the priorities are equal.
+    pub stronger: &'a SourceRecord,
+    /// The other source.
+    pub weaker: &'a SourceRecord,
+    /// Since when both advertise.
+    pub since: Moment,
+}
+
+impl RouterWitness {
+    /// The sources that advertise now: not handed over, and heard within their own master-down interval.
+    pub fn advertising(&self, now: Moment) -> impl Iterator<Item = &SourceRecord> {
+        self.sources().iter().filter(move |record| !record.is_ended(now))
+    }
+
+    /// Two sources that have both advertised for at least `settle` longer than an election takes. A primary that
+    /// receives an advert of a higher priority stops at once, so an election overlaps for less than one interval.
+    ///
+    /// Both must have advertised after that time: a source that has just stopped is no rival.
+    pub fn rivalry(&self, now: Moment, settle: Duration) -> Option<Rivalry<'_>> {
+        let mut sources: Vec<&SourceRecord> = self.advertising(now).collect();
+        sources.sort_by_key(|record| std::cmp::Reverse((record.priority, record.source)));
+        let [stronger, weaker, ..] = *sources else { return None };
+        let since = stronger.since.max(weaker.since);
+        let election = stronger.interval.max(weaker.interval) + settle;
+        let is_lasting = [stronger, weaker].iter().all(|record| record.at.since(since) >= election);
+        is_lasting.then_some(Rivalry { stronger, weaker, since })
+    }
+}
+
+impl LinkWitness {
+    /// How long no source has advertised a followed virtual router. `expected` is the master-down interval of the
+    /// instance; it is used until an advert has told the real interval.
+    pub fn silence(&self, key: RouterKey, expected: Duration, now: Moment) -> Silence {
+        let Some(router) = self.router(key) else { return Silence::Unknown };
+        if router.advertising(now).next().is_some() {
+            return Silence::Advertised;
+        }
+        // Up to the last time at which the queue was read, everything is known.
+        let known_until = self.drained_at().min(now);
+        let last = router.sources().iter().max_by_key(|record| record.at);
+        let from = last.map_or(self.since(), |record| record.at.max(self.since()));
+        let down = last.map_or(expected, SourceRecord::down_interval);
+        let silent = known_until.since(from);
+        let is_lost = self.overrun().is_some_and(|overrun| overrun.to > from);
+        if is_lost || silent < down { Silence::Unknown } else { Silence::Silent(silent) }
+    }
+}
+
+/// The settings of an instance on this host, as far as adverts show them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnSettings {
+    /// The version; `None` if it is not known.
+    pub version: Option<VrrpVersion>,
+    /// The advert interval; `None` if it is not known.
+    pub interval: Option<Duration>,
+    /// The type of authentication; `None` if it is not known.
+    pub authentication: Option<VrrpAuthentication>,
+    /// The addresses in adverts; `None` if they are not known.
+    pub addresses: Option<BTreeSet<IpAddr>>,
+}
+
+impl OwnSettings {
+    /// The settings that an own advert shows.
+    pub fn of_record(record: &SourceRecord) -> Self {
+        Self {
+            version: Some(record.version),
+            interval: Some(record.interval),
+            authentication: Some(record.authentication),
+            addresses: Some(record.addresses().collect()),
+        }
+    }
+}
+
+/// A setting that differs between this host and another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Difference {
+    /// The versions.
+    Version {
+        /// Here.
+        own: VrrpVersion,
+        /// In the adverts.
+        other: VrrpVersion,
+    },
+    /// The advert intervals. keepalived discards adverts of version 2 with another interval.
+    Interval {
+        /// Here.
+        own: Duration,
+        /// In the adverts.
+        other: Duration,
+    },
+    /// The types of authentication.
+    Authentication {
+        /// Here.
+        own: VrrpAuthentication,
+        /// In the adverts.
+        other: VrrpAuthentication,
+    },
+    /// The addresses.
+    Addresses {
+        /// Only here.
+        only_own: Vec<IpAddr>,
+        /// Only in the adverts.
+        only_other: Vec<IpAddr>,
+    },
+}
+
+impl Difference {
+    /// The word for the kind of difference in documents.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Version { .. } => "version",
+            Self::Interval { .. } => "interval",
+            Self::Authentication { .. } => "authentication",
+            Self::Addresses { .. } => "addresses",
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { own, other } => {
+                write!(f, "VRRP version {} instead of {}", other.number(), own.number())
+            }
+            Self::Interval { own, other } => {
+                write!(
+                    f,
+                    "advert interval {} s instead of {} s",
+                    other.as_secs_f64(),
+                    own.as_secs_f64()
+                )
+            }
+            Self::Authentication { own, other } => {
+                write!(f, "authentication {} instead of {}", other.word(), own.word())
+            }
+            Self::Addresses { only_own, only_other } => {
+                let parts = [("without", only_own), ("with", only_other)];
+                let mut separator = "addresses ";
+                for (word, list) in parts.into_iter().filter(|(_, list)| !list.is_empty()) {
+                    write!(f, "{separator}{word} {}", AddressSummary(list))?;
+                    separator = " and ";
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The first addresses of a list, and the number of the others: an advert may contain 255.
+struct AddressSummary<'a>(&'a [IpAddr]);
+
+impl fmt::Display for AddressSummary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MAX_NAMED: usize = 3;
+        for (number, ip) in self.0.iter().take(MAX_NAMED).enumerate() {
+            write!(f, "{}{ip}", if number == 0 { "" } else { ", " })?;
+        }
+        match self.0.len().saturating_sub(MAX_NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// The settings that differ between `own` and the adverts of another host. A setting that is not known differs from
+/// nothing.
+pub fn differences(own: &OwnSettings, other: &SourceRecord) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    if let Some(own) = own.version.filter(|own| *own != other.version) {
+        differences.push(Difference::Version { own, other: other.version });
+    }
+    if let Some(own) = own.interval.filter(|own| *own != other.interval) {
+        differences.push(Difference::Interval { own, other: other.interval });
+    }
+    if let Some(own) = own.authentication.filter(|own| *own != other.authentication) {
+        differences.push(Difference::Authentication { own, other: other.authentication });
+    }
+    if let Some(own) = &own.addresses {
+        let theirs: BTreeSet<IpAddr> = other.addresses().collect();
+        let only_own: Vec<IpAddr> = own.difference(&theirs).copied().collect();
+        let only_other: Vec<IpAddr> = theirs.difference(own).copied().collect();
+        if !only_own.is_empty() || !only_other.is_empty() {
+            differences.push(Difference::Addresses { only_own, only_other });
+        }
+    }
+    differences
+}

@@ -1,0 +1,149 @@
+//! The record of one source of adverts.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::Overrun;
+use crate::Moment;
+use crate::vrrp::{
+    Advert, ChecksumCoverage, VrrpAuthentication, VrrpFamily, VrrpVersion, addresses,
+};
+
+/// The weight of one deviation in [`SourceRecord::jitter`] is 1 to this number (RFC 3550, section 6.4.1).
+const JITTER_WEIGHT: u32 = 16;
+
+/// Which host sent an advert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AdvertOrigin {
+    /// This host.
+    Own,
+    /// Another host.
+    Foreign,
+}
+
+/// The newest advert of one source, and figures about the earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceRecord {
+    /// The source address.
+    pub source: IpAddr,
+    /// Whether this host sent the adverts.
+    pub origin: AdvertOrigin,
+    /// The priority; 0 if the source has handed over.
+    pub priority: u8,
+    /// The interval that the advert announces.
+    pub interval: Duration,
+    /// The version of the protocol.
+    pub version: VrrpVersion,
+    /// How the advert is authenticated.
+    pub authentication: VrrpAuthentication,
+    /// What the checksum covers.
+    pub checksum: ChecksumCoverage,
+    /// The time of the newest advert.
+    pub at: Moment,
+    /// The time of the first advert of the current series. A series ends with the priority 0, or with a silence of the
+    /// master-down interval.
+    pub since: Moment,
+    /// The priority before it last changed within the series, and when it changed; `None` if it has not changed.
+    pub previous_priority: Option<(u8, Moment)>,
+    /// Number of adverts, since the source is known.
+    pub adverts: u64,
+    /// Number of adverts that are missing within series, judged by the announced interval. Gaps with an overrun of the
+    /// capture do not count.
+    pub lost: u64,
+    /// The smoothed difference between the announced interval and the measured one.
+    pub jitter: Duration,
+    address_bytes: Box<[u8]>,
+}
+
+impl SourceRecord {
+    pub(super) fn new(advert: &Advert<'_>, origin: AdvertOrigin, at: Moment) -> Self {
+        Self {
+            source: advert.source,
+            origin,
+            priority: advert.priority,
+            interval: advert.interval,
+            version: advert.version,
+            authentication: advert.authentication,
+            checksum: advert.checksum,
+            at,
+            since: at,
+            previous_priority: None,
+            adverts: 1,
+            lost: 0,
+            jitter: Duration::ZERO,
+            address_bytes: advert.address_bytes.into(),
+        }
+    }
+
+    pub(super) fn update(&mut self, advert: &Advert<'_>, at: Moment, overrun: Option<Overrun>) {
+        // A clock that was set, or a replayed packet: time does not go back.
+        let at = at.max(self.at);
+        let gap = at.since(self.at);
+        if self.is_ended(at) {
+            self.since = at;
+            self.previous_priority = None;
+        } else {
+            if overrun.is_none_or(|overrun| overrun.to < self.at) {
+                self.measure(gap);
+            }
+            if advert.priority != self.priority {
+                self.previous_priority = Some((self.priority, at));
+            }
+        }
+        self.adverts = self.adverts.saturating_add(1);
+        self.at = at;
+        self.priority = advert.priority;
+        self.interval = advert.interval;
+        self.version = advert.version;
+        self.authentication = advert.authentication;
+        self.checksum = advert.checksum;
+        // The same addresses in almost every advert: nothing is allocated.
+        if *self.address_bytes != *advert.address_bytes {
+            self.address_bytes = advert.address_bytes.into();
+        }
+    }
+
+    /// Takes over the time between two adverts of one series.
+    fn measure(&mut self, gap: Duration) {
+        let interval = self.interval.max(Duration::from_millis(1));
+        // An advert may be late by half an interval before the next one counts as missing.
+        let steps = (gap + interval / 2).as_nanos() / interval.as_nanos();
+        let missing = u64::try_from(steps).unwrap_or(u64::MAX).saturating_sub(1);
+        self.lost = self.lost.saturating_add(missing);
+        if missing == 0 && steps > 0 {
+            let deviation = gap.abs_diff(interval);
+            let step = deviation.abs_diff(self.jitter) / JITTER_WEIGHT;
+            self.jitter = if deviation > self.jitter {
+                self.jitter + step
+            } else {
+                self.jitter.saturating_sub(step)
+            };
+        }
+    }
+
+    /// The addresses in the newest advert.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        addresses(VrrpFamily::of(self.source), &self.address_bytes)
+    }
+
+    /// The time without an advert after which other routers take over: the master-down interval for the priority of the
+    /// source itself.
+    pub fn down_interval(&self) -> Duration {
+        master_down_interval(self.version, self.interval, self.priority)
+    }
+
+    /// Whether the source has handed over, or has sent no advert for [`Self::down_interval`].
+    pub fn is_ended(&self, now: Moment) -> bool {
+        self.priority == 0 || now.since(self.at) > self.down_interval()
+    }
+}
+
+/// The time without an advert after which a backup with this priority becomes primary: three intervals and the skew time
+/// (RFC 5798, section 6.1; RFC 3768, section 6.1).
+pub fn master_down_interval(version: VrrpVersion, interval: Duration, priority: u8) -> Duration {
+    let skew_unit = match version {
+        VrrpVersion::V2 => Duration::from_secs(1),
+        VrrpVersion::V3 => interval,
+    };
+    interval * 3 + skew_unit * (256 - u32::from(priority)) / 256
+}

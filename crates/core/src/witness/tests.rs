@@ -1,0 +1,267 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::vrrp::{VrrpAuthentication, VrrpVersion};
+
+const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4 };
+
+/// An IPv4 advert of version 2 without authentication.
+#[derive(Clone, Copy)]
+struct Sender {
+    last_octet: u8,
+    vrid: u8,
+    priority: u8,
+    seconds: u8,
+    address: u8,
+    ttl: u8,
+    destination: [u8; 4],
+}
+
+const PEER: Sender = Sender {
+    last_octet: 11,
+    vrid: 7,
+    priority: 100,
+    seconds: 1,
+    address: 50,
+    ttl: 255,
+    destination: [224, 0, 0, 18],
+};
+
+impl Sender {
+    fn packet(self) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 40, 0, 1, 0, 0, self.ttl, 112, 0, 0];
+        packet.extend([192, 0, 2, self.last_octet]);
+        packet.extend(self.destination);
+        packet.extend([0x21, self.vrid, self.priority, 1, 0, self.seconds, 0, 0]);
+        packet.extend([192, 0, 2, self.address, 0, 0, 0, 0, 0, 0, 0, 0]);
+        for (from, to, at) in [(0, 20, 10), (20, 40, 26)] {
+            let words =
+                packet[from..to].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+            let sum: u32 = words.sum();
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let check = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+            packet[at..at + 2].copy_from_slice(&check.to_be_bytes());
+        }
+        packet
+    }
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::new(Duration::from_millis(millis))
+}
+
+fn witness() -> LinkWitness {
+    let mut witness = LinkWitness::new(at(0));
+    witness.follow([(KEY, RoutedAdverts::Refused)]);
+    witness
+}
+
+fn observe(witness: &mut LinkWitness, sender: Sender, millis: u64) -> Option<RouterKey> {
+    observe_from(witness, sender, AdvertOrigin::Foreign, millis)
+}
+
+fn observe_from(
+    witness: &mut LinkWitness,
+    sender: Sender,
+    origin: AdvertOrigin,
+    millis: u64,
+) -> Option<RouterKey> {
+    let packet = sender.packet();
+    witness.observe(WitnessedPacket { bytes: &packet, origin, at: at(millis) })
+}
+
+fn router(witness: &LinkWitness) -> &RouterWitness {
+    witness.router(KEY).unwrap()
+}
+
+#[test]
+fn the_newest_advert_of_a_peer_has_an_age() {
+    let mut witness = witness();
+    assert_eq!(observe(&mut witness, PEER, 1_000), Some(KEY));
+    assert_eq!(observe(&mut witness, Sender { priority: 90, ..PEER }, 2_000), Some(KEY));
+    let peer = router(&witness).last_foreign(at(2_300)).unwrap();
+    assert_eq!((peer.record.priority, peer.age), (90, Duration::from_millis(300)));
+    assert_eq!(peer.record.previous_priority, Some((100, at(2_000))));
+    assert_eq!((peer.record.adverts, peer.record.since), (2, at(1_000)));
+    let ip = "192.0.2.11".parse().unwrap();
+    assert_eq!(router(&witness).last_of(ip, at(2_300)).unwrap().age, peer.age);
+    assert!(router(&witness).last_own(at(2_300)).is_none());
+}
+
+#[test]
+fn bad_adverts_are_counted_and_change_no_record() {
+    let mut witness = witness();
+    observe(&mut witness, PEER, 1_000);
+    let before = router(&witness).sources().to_vec();
+    let mut broken = Sender { priority: 255, ..PEER }.packet();
+    broken[26] ^= 1;
+    let packet = WitnessedPacket { bytes: &broken, origin: AdvertOrigin::Foreign, at: at(1_500) };
+    assert_eq!(witness.observe(packet), None);
+    assert_eq!(observe(&mut witness, Sender { ttl: 254, priority: 255, ..PEER }, 1_600), None);
+    let routed = Sender { ttl: 60, destination: [192, 0, 2, 10], priority: 255, ..PEER };
+    assert_eq!(observe(&mut witness, routed, 1_700), None);
+    assert_eq!(router(&witness).sources(), before);
+    let errors: Vec<_> = witness.bad().by_error().collect();
+    assert_eq!(errors, [(AdvertError::HopLimit, 1), (AdvertError::Checksum, 1)]);
+    assert_eq!((witness.bad().routed, witness.bad().total()), (1, 3));
+    assert_eq!(witness.bad().last, Some(LastBadAdvert { at: at(1_700), error: None }));
+    witness.follow([(KEY, RoutedAdverts::Accepted)]);
+    assert_eq!(observe(&mut witness, routed, 1_800), Some(KEY));
+    assert_eq!(router(&witness).sources()[0].priority, 255);
+}
+
+#[test]
+fn other_virtual_routers_are_counted_only() {
+    let mut witness = witness();
+    for vrid in (1..=255).filter(|vrid| *vrid != KEY.vrid) {
+        for millis in [1, 2] {
+            assert_eq!(observe(&mut witness, Sender { vrid, ..PEER }, millis), None);
+        }
+    }
+    assert_eq!((witness.other_adverts(), witness.other_vrids()), (508, 254));
+    assert!(router(&witness).sources().is_empty());
+    // A virtual router that is followed later begins without a record.
+    let other = RouterKey { vrid: 9, ..KEY };
+    witness.follow([(KEY, RoutedAdverts::Refused), (other, RoutedAdverts::Refused)]);
+    assert!(witness.router(other).unwrap().sources().is_empty());
+}
+
+#[test]
+fn the_number_of_sources_is_bounded_and_the_oldest_is_replaced() {
+    let mut witness = witness();
+    for last_octet in 1..=250 {
+        observe(&mut witness, Sender { last_octet, ..PEER }, u64::from(last_octet));
+    }
+    let sources = router(&witness).sources();
+    assert_eq!(sources.len(), MAX_SOURCES);
+    assert!(sources.iter().all(|record| record.at > at(250 - 9)));
+}
+
+#[test]
+fn the_master_down_interval_has_a_skew_that_depends_on_the_version() {
+    let second = Duration::from_secs(1);
+    let of = |version, interval, priority| master_down_interval(version, interval, priority);
+    assert_eq!(of(VrrpVersion::V2, second, 128), Duration::from_millis(3_500));
+    assert_eq!(of(VrrpVersion::V2, second * 10, 128), Duration::from_millis(30_500));
+    assert_eq!(of(VrrpVersion::V3, second / 2, 128), Duration::from_millis(1_750));
+    assert_eq!(of(VrrpVersion::V2, second, 0), second * 4);
+    assert!(of(VrrpVersion::V3, Duration::from_millis(40_950), 255) > second * 122);
+}
+
+#[test]
+fn a_source_advertises_until_it_hands_over_or_is_silent() {
+    let mut witness = witness();
+    observe(&mut witness, PEER, 1_000);
+    let count = |witness: &LinkWitness, millis| router(witness).advertising(at(millis)).count();
+    assert_eq!(count(&witness, 4_600), 1);
+    assert_eq!(count(&witness, 4_700), 0, "3 s and 156/256 s after the advert");
+    observe(&mut witness, PEER, 5_000);
+    assert_eq!(router(&witness).sources()[0].since, at(5_000), "a new series");
+    observe(&mut witness, Sender { priority: 0, ..PEER }, 5_500);
+    assert_eq!(count(&witness, 5_501), 0);
+}
+
+#[test]
+fn two_sources_are_rivals_only_for_longer_than_an_election() {
+    let mut witness = witness();
+    let settle = Duration::from_secs(1);
+    let other = Sender { last_octet: 12, priority: 150, ..PEER };
+    for second in 0..10 {
+        observe(&mut witness, PEER, second * 1_000);
+    }
+    assert!(router(&witness).rivalry(at(9_500), settle).is_none());
+    observe(&mut witness, other, 9_600);
+    observe(&mut witness, PEER, 10_000);
+    observe(&mut witness, other, 10_600);
+    assert!(router(&witness).rivalry(at(10_900), settle).is_none());
+    for second in 11..13 {
+        observe(&mut witness, PEER, second * 1_000);
+        observe(&mut witness, other, second * 1_000 + 600);
+    }
+    let rivalry = router(&witness).rivalry(at(12_700), settle).unwrap();
+    assert_eq!((rivalry.stronger.priority, rivalry.weaker.priority), (150, 100));
+    assert_eq!(rivalry.since, at(9_600));
+    // One of them hands over.
+    observe(&mut witness, Sender { priority: 0, ..PEER }, 13_000);
+    assert!(router(&witness).rivalry(at(13_001), settle).is_none());
+}
+
+#[test]
+fn own_and_foreign_adverts_with_the_same_address_are_two_sources() {
+    let mut witness = witness();
+    for second in 0..4 {
+        observe_from(&mut witness, PEER, AdvertOrigin::Own, second * 1_000);
+        observe_from(&mut witness, PEER, AdvertOrigin::Foreign, second * 1_000 + 1);
+    }
+    assert_eq!(router(&witness).sources().len(), 2);
+    assert!(router(&witness).rivalry(at(3_002), Duration::from_secs(1)).is_some());
+    assert!(router(&witness).last_own(at(3_002)).is_some());
+}
+
+#[test]
+fn silence_is_known_only_after_the_master_down_interval_and_without_an_overrun() {
+    let expected = Duration::from_millis(3_600);
+    let mut witness = witness();
+    witness.drained(at(3_000), 0);
+    assert_eq!(witness.silence(KEY, expected, at(3_000)), Silence::Unknown);
+    witness.drained(at(4_000), 0);
+    assert_eq!(witness.silence(KEY, expected, at(4_500)), Silence::Silent(Duration::from_secs(4)));
+    observe(&mut witness, PEER, 5_000);
+    witness.drained(at(5_000), 0);
+    assert_eq!(witness.silence(KEY, expected, at(5_500)), Silence::Advertised);
+    witness.drained(at(9_000), 3);
+    assert_eq!(witness.overrun().map(|overrun| overrun.total_dropped), Some(3));
+    assert_eq!(witness.silence(KEY, expected, at(9_000)), Silence::Unknown);
+    assert!(witness.is_incomplete_since(at(8_000)) && !witness.is_incomplete_since(at(9_000)));
+    // The queue was not read for long: that is no silence of the peer.
+    let mut stalled = self::witness();
+    observe(&mut stalled, PEER, 1_000);
+    stalled.drained(at(1_500), 0);
+    assert_eq!(stalled.silence(KEY, expected, at(60_000)), Silence::Unknown);
+    stalled.restart(at(60_000));
+    stalled.drained(at(61_000), 0);
+    assert_eq!(stalled.silence(KEY, expected, at(61_000)), Silence::Unknown);
+}
+
+#[test]
+fn missing_adverts_and_jitter_are_measured_within_a_series() {
+    let mut witness = witness();
+    for millis in [0, 1_000, 2_160, 5_000] {
+        observe(&mut witness, PEER, millis);
+    }
+    let record = router(&witness).sources()[0].clone();
+    assert_eq!(record.lost, 2, "between 2.16 s and 5 s");
+    assert_eq!(record.jitter, Duration::from_millis(10), "160 ms / 16");
+    // A pause that ends the series is no loss, and neither is a gap with an overrun.
+    observe(&mut witness, PEER, 60_000);
+    witness.drained(at(60_500), 7);
+    observe(&mut witness, PEER, 63_000);
+    assert_eq!(router(&witness).sources()[0].lost, 2);
+}
+
+#[test]
+fn settings_that_differ_are_named() {
+    let mut witness = witness();
+    observe(&mut witness, PEER, 0);
+    let record = &router(&witness).sources()[0];
+    let mut own = OwnSettings::of_record(record);
+    assert_eq!(differences(&own, record), []);
+    own.version = Some(VrrpVersion::V3);
+    own.interval = Some(Duration::from_millis(500));
+    own.authentication = Some(VrrpAuthentication::Password);
+    let ips = ["192.0.2.51", "192.0.2.52", "192.0.2.53", "192.0.2.54"];
+    own.addresses = Some(ips.iter().map(|ip| ip.parse().unwrap()).collect::<BTreeSet<_>>());
+    let texts: Vec<String> = differences(&own, record).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "VRRP version 2 instead of 3",
+            "advert interval 1 s instead of 0.5 s",
+            "authentication none instead of pass",
+            "addresses without 192.0.2.51, 192.0.2.52, 192.0.2.53 and 1 more and with 192.0.2.50",
+        ]
+    );
+    let unknown =
+        OwnSettings { version: None, interval: None, authentication: None, addresses: None };
+    assert_eq!(differences(&unknown, record), []);
+}

@@ -5,7 +5,7 @@
 //!   node, [`netns_query`] reads the links and addresses of a namespace once, [`netlink`] is the codec and the
 //!   socket.
 //! - Network: [`announce`] builds and sends ARP and neighbour discovery frames, [`netns`] opens and enters
-//!   namespaces, [`sysctl`] writes kernel parameters.
+//!   namespaces, [`sysctl`] writes kernel parameters, [`vrrp_capture`] receives VRRP adverts.
 //! - Files: [`dnotify`] watches few directories (drop-in), [`inotify`] watches thousands (node), [`mod@file`] reads and
 //!   replaces files, [`lock`] gives one process exclusive use of a directory.
 //! - Sockets: [`listen`] opens unix sockets, [`peer`] reads the credentials of the other end.
@@ -30,5 +30,6 @@ pub mod privilege;
 pub mod process;
 pub mod signal;
 pub mod sysctl;
+pub mod vrrp_capture;
 pub mod wake_queue;
 pub mod worker;

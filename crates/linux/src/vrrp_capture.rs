@@ -1,0 +1,276 @@
+//! Receives the VRRP adverts of one link through a packet socket.
+//!
+//! The kernel queues matching packets and wakes no thread: the owner reads the queue from time to time
+//! ([`AdvertCapture::drain`]). A classic BPF filter drops everything but VRRP before the kernel copies or queues it.
+//!
+//! The socket belongs to the namespace of the thread that opens it, and keeps that namespace alive: the owner must close
+//! it when the name of the namespace is removed. It may outlive its link: [`AdvertCapture::find_link`] binds it again to
+//! a link that was created anew. Opening needs `CAP_NET_RAW`.
+//!
+//! The socket has the protocol `ETH_P_ALL`: a socket of one protocol would see neither both families nor sent packets,
+//! and on a link below a bridge or a macvlan it would miss packets that these take over.
+
+mod filter;
+mod message;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use vipwatch_core::{LinkIndex, LinkName, Moment};
+
+use self::message::Batch;
+
+/// Packets that one system call reads at most.
+const PACKETS_PER_CALL: usize = 8;
+
+/// Bytes that are read of one packet: 255 IPv6 addresses, an authentication header with the longest check value, and all
+/// headers fit.
+pub const MAX_PACKET_BYTES: usize = SNAPSHOT_BYTES as usize;
+const SNAPSHOT_BYTES: u32 = 5376;
+
+/// Maximum number of packets in one [`AdvertCapture::drain`], so that a flood on one link does not delay the others.
+const MAX_PACKETS_PER_DRAIN: usize = 4096;
+
+/// Bytes that the kernel accounts for one queued advert: the structure of the packet and its page fragment.
+const ACCOUNTED_BYTES_PER_PACKET: usize = 1024;
+
+/// The smallest and the largest size of the receive buffer in bytes, before the kernel doubles it.
+const MIN_BUFFER_BYTES: usize = 8 << 10;
+const MAX_BUFFER_BYTES: usize = 1 << 20;
+
+/// Which adverts of a link are captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaptureMode {
+    /// Received ones. Sent packets cost nothing since Linux 4.20.
+    Received,
+    /// Received and sent ones. The kernel clones every packet that is sent over the link before it runs the filter: this
+    /// is for links that carry little other traffic.
+    ReceivedAndSent,
+}
+
+/// Whether this host received a packet or sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PacketDirection {
+    /// From the link.
+    Received,
+    /// By this host, or by another program in the same namespace.
+    Sent,
+}
+
+/// A captured IP packet with VRRP in it.
+#[derive(Debug, Clone, Copy)]
+pub struct CapturedPacket<'a> {
+    /// The packet from its IP header on, at most [`MAX_PACKET_BYTES`].
+    pub bytes: &'a [u8],
+    /// Whether it was received or sent.
+    pub direction: PacketDirection,
+    /// When the kernel received or sent it.
+    pub at: Moment,
+}
+
+/// The result of one [`AdvertCapture::drain`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DrainResult {
+    /// Number of packets that were read.
+    pub packets: usize,
+    /// Number of matching packets that the kernel dropped since the last call, because the queue was full.
+    pub dropped: u32,
+    /// Whether packets are left in the queue.
+    pub has_more: bool,
+}
+
+/// What [`AdvertCapture::find_link`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkSearch {
+    /// The link is the same as before.
+    Same(LinkIndex),
+    /// The link is new, or was created again: packets were missed until now.
+    Bound(LinkIndex),
+    /// There is no such link.
+    Missing,
+}
+
+/// A packet socket for the adverts of one link.
+#[derive(Debug)]
+pub struct AdvertCapture {
+    fd: OwnedFd,
+    link: LinkName,
+    /// The link to which the socket is bound; `None` before the first one, and after its removal.
+    bound: Option<LinkIndex>,
+    buffer_bytes: usize,
+}
+
+impl AdvertCapture {
+    /// Opens a socket in the namespace of the calling thread. It receives nothing until [`Self::find_link`] has found
+    /// the link.
+    pub fn open(link: LinkName, mode: CaptureMode, buffer_bytes: usize) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // ORDER: with protocol 0 the socket receives nothing before it is bound, so that no packet passes before the
+        // filter is attached.
+        let fd = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)?;
+        filter::attach(&fd, mode)?;
+        let buffer_bytes = buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES);
+        set_buffer(&fd, buffer_bytes);
+        set_option(&fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+        Ok(Self { fd, link, bound: None, buffer_bytes })
+    }
+
+    /// Looks the link up by its name, and binds the socket to its index if that is another one than before. It does not
+    /// enter the namespace: the kernel looks in the namespace of the socket.
+    pub fn find_link(&mut self) -> io::Result<LinkSearch> {
+        let Some(index) = self.link_index()? else {
+            self.bound = None;
+            return Ok(LinkSearch::Missing);
+        };
+        if self.bound == Some(index) {
+            return Ok(LinkSearch::Same(index));
+        }
+        message::bind(&self.fd, index)?;
+        self.bound = Some(index);
+        Ok(LinkSearch::Bound(index))
+    }
+
+    /// The index of the link that has the name now; `None` if there is none.
+    fn link_index(&self) -> io::Result<Option<LinkIndex>> {
+        // SAFETY: `ifreq` is plain data for which all zeroes is a valid value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.link.as_bytes()) {
+            *to = libc::c_char::from_ne_bytes([*from]);
+        }
+        // SAFETY: the request outlives the call. A `LinkName` is shorter than `ifr_name`, so the name ends with zero.
+        let result =
+            unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SIOCGIFINDEX as _, &raw mut request) };
+        if result == 0 {
+            // SAFETY: the kernel has filled this member of the union.
+            let index = unsafe { request.ifr_ifru.ifru_ifindex };
+            return Ok(u32::try_from(index).ok().map(LinkIndex));
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::ENODEV) { Ok(None) } else { Err(error) }
+    }
+
+    /// Reads the queued packets without waiting, oldest first.
+    ///
+    /// After an overrun the buffer is doubled, up to 1 MiB: other routers on the link may send more adverts than the
+    /// instances of this node suggest.
+    pub fn drain(
+        &mut self,
+        scratch: &mut CaptureScratch,
+        mut received: impl FnMut(CapturedPacket<'_>),
+    ) -> io::Result<DrainResult> {
+        let mut result = DrainResult::default();
+        while result.packets < MAX_PACKETS_PER_DRAIN {
+            let count = match scratch.0.receive(&self.fd) {
+                Ok(count) => count,
+                // ENETDOWN: the link went down or was removed. The kernel reports that once.
+                Err(Errno::INTR | Errno::NETDOWN) => continue,
+                Err(Errno::AGAIN) => 0,
+                Err(errno) => return Err(errno.into()),
+            };
+            scratch.0.packets(count).for_each(&mut received);
+            result.packets += count;
+            result.has_more = count == PACKETS_PER_CALL;
+            if !result.has_more {
+                break;
+            }
+        }
+        // A packet is dropped only while others are queued.
+        if result.packets > 0 {
+            result.dropped = message::take_dropped(&self.fd)?;
+        }
+        if result.dropped > 0 && self.buffer_bytes < MAX_BUFFER_BYTES {
+            self.buffer_bytes *= 2;
+            set_buffer(&self.fd, self.buffer_bytes);
+        }
+        Ok(result)
+    }
+}
+
+impl AsFd for AdvertCapture {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Memory for received packets, which all sockets of a thread share.
+#[derive(Debug)]
+pub struct CaptureScratch(Batch);
+
+impl CaptureScratch {
+    /// Allocates the memory, about 44 KiB.
+    pub fn new() -> Self {
+        Self(Batch::new())
+    }
+}
+
+impl Default for CaptureScratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The size of a receive buffer for so many adverts a second, if the queue is read once in `period`. It has room for
+/// four times as many.
+pub fn buffer_bytes(adverts_per_second: f64, period: Duration) -> usize {
+    const RESERVE: f64 = 4.0;
+    let packets = (adverts_per_second * period.as_secs_f64() * RESERVE).ceil().clamp(0.0, 1e6);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to a million")]
+    let packets = packets as usize;
+    (packets * ACCOUNTED_BYTES_PER_PACKET).clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES)
+}
+
+/// Closes many sockets. The kernel waits for an RCU grace period in each `close` of a packet socket, some 10 ms, and
+/// several threads share one: 1,000 sockets take 13 s on one thread, and less than a second here.
+pub fn close_all(sockets: Vec<AdvertCapture>) {
+    const MAX_THREADS: usize = 32;
+    let share = sockets.len().div_ceil(MAX_THREADS).max(1);
+    let mut left = sockets.into_iter();
+    std::thread::scope(|scope| {
+        loop {
+            let part: Vec<AdvertCapture> = left.by_ref().take(share).collect();
+            if part.is_empty() {
+                break;
+            }
+            // If no thread can be started, `spawn_scoped` drops the closure and with it the sockets.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(part));
+        }
+    });
+}
+
+/// Sets the size of the receive buffer: beyond `rmem_max` where that is permitted, else up to it.
+fn set_buffer(fd: &OwnedFd, bytes: usize) {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    if set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
+        let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes);
+    }
+}
+
+fn set_option(
+    fd: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the value outlives the call, and 4 is its size in bytes.
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), 4) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffer_has_room_for_four_times_the_expected_adverts() {
+        let second = Duration::from_secs(1);
+        assert_eq!(buffer_bytes(0.5, second), MIN_BUFFER_BYTES);
+        assert_eq!(buffer_bytes(100.0, second), 400 * 1024);
+        assert_eq!(buffer_bytes(25_500.0, second), MAX_BUFFER_BYTES);
+        assert_eq!(buffer_bytes(f64::NAN, second), MIN_BUFFER_BYTES);
+        assert_eq!(buffer_bytes(f64::INFINITY, second), MAX_BUFFER_BYTES);
+    }
+}

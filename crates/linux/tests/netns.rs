@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+#[path = "netns/vrrp_capture.rs"]
+mod vrrp_capture;
+
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

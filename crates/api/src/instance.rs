@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{FindingItem, ReportItem, Schema, TransitionItem};
+use crate::{AdvertsItem, FindingItem, ReportItem, Schema, TransitionItem};
 
 /// The microseconds from the kernel's event to the end of the delivery, by stage (`file`, `announce`, `hook`, `webhook`,
 /// `agent`). A stage is absent if it does not apply or has not ended.
@@ -188,6 +188,9 @@ pub struct InstanceDetail {
     pub source: AnswerSource,
     /// The instance.
     pub instance: InstanceItem,
+    /// The captured VRRP adverts of its virtual router; null if they are not captured.
+    #[serde(default)]
+    pub adverts: Option<AdvertsItem>,
     /// Everything that the last audit found wrong with it.
     pub findings: Vec<FindingItem>,
     /// When the last audit read the kernel; null if the instance has changed since.

@@ -7,6 +7,7 @@
 //!
 //! All times are RFC 3339 in UTC.
 
+mod adverts;
 mod announcement;
 #[cfg(feature = "client")]
 pub mod client;
@@ -28,6 +29,7 @@ mod target;
 
 pub use jiff::Timestamp;
 
+pub use self::adverts::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState};
 pub use self::announcement::{
     AnnounceDocument, AnnouncedItem, DuplicateItem, FailedItem, RefusedItem,
 };

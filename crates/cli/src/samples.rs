@@ -1,11 +1,12 @@
 //! Documents of the API with fixed values, for tests of the output.
 
 use vipwatch_api::{
-    AddressItem, AgentItem, AnswerSource, ConfigProblemItem, FailingDelivery, FailureItem,
-    FindingItem, FindingList, FindingSeverity, GapItem, GapReason, HistoryDocument, InstanceDetail,
-    InstanceItem, InstanceRole, LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem,
-    ReportList, RoleSummary, Schema, SeveritySummary, SilenceItem, SilenceList, TargetItem,
-    TargetKind, TargetList, TimelineItem, Timestamp, TransitionItem, VersionDocument,
+    AddressItem, AdvertPresence, AdvertSourceItem, AdvertsItem, AgentItem, AnswerSource,
+    CaptureState, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem, FindingList,
+    FindingSeverity, GapItem, GapReason, HistoryDocument, InstanceDetail, InstanceItem,
+    InstanceRole, LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem, ReportList,
+    RoleSummary, Schema, SeveritySummary, SilenceItem, SilenceList, TargetItem, TargetKind,
+    TargetList, TimelineItem, Timestamp, TransitionItem, VersionDocument,
 };
 
 /// A time of the afternoon on the day of the samples.
@@ -261,6 +262,7 @@ pub(crate) fn instance_detail() -> InstanceDetail {
         node: node(),
         source: AnswerSource::Node,
         instance,
+        adverts: Some(adverts()),
         findings: findings().items.drain(1..2).collect(),
         audited_at: Some(at("14:59:00")),
         timeline: vec![
@@ -268,6 +270,50 @@ pub(crate) fn instance_detail() -> InstanceDetail {
             transition(41, "13:00:00", "VI_1", "primary"),
         ],
         history_error: None,
+    }
+}
+
+pub(crate) fn adverts() -> AdvertsItem {
+    let source = |source: &str, own: bool, priority: u8| AdvertSourceItem {
+        source: source.to_owned(),
+        own,
+        advertising: own,
+        priority,
+        previous_priority: None,
+        interval_ms: 1_000,
+        version: 2,
+        authentication: "none".to_owned(),
+        addresses: vec!["192.0.2.10".to_owned()],
+        at: at("14:59:59"),
+        age_ms: 650,
+        since: at("13:00:00"),
+        adverts: 7_200,
+        lost: 0,
+        jitter_us: 120,
+        differences: Vec::new(),
+    };
+    let peer = AdvertSourceItem {
+        lost: 3,
+        interval_ms: 2_000,
+        age_ms: 7_200_000,
+        at: at("13:00:00"),
+        differences: vec!["advert interval 2 s instead of 1 s".to_owned()],
+        ..source("192.0.2.3", false, 0)
+    };
+    AdvertsItem {
+        link: "eth0".to_owned(),
+        capture: CaptureState::Running,
+        error: None,
+        sent: true,
+        since: at("09:00:00"),
+        presence: AdvertPresence::Advertised,
+        silent_ms: None,
+        sources: vec![source("192.0.2.2", true, 100), peer],
+        bad: [("checksum".to_owned(), 2), ("hop-limit".to_owned(), 1)].into(),
+        last_bad_at: Some(at("14:58:00")),
+        dropped: 12,
+        overrun_at: Some(at("14:30:00")),
+        other_vrids: 1,
     }
 }
 

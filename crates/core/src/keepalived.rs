@@ -22,4 +22,4 @@ mod vrrp;
 
 pub use lines::{Files, Include, Source};
 pub use problem::{FilePosition, Impact, Problem};
-pub use vrrp::{Configuration, VirtualAddress, VrrpInstance, configuration};
+pub use vrrp::{Configuration, ProtocolSettings, VirtualAddress, VrrpInstance, configuration};

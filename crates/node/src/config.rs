@@ -16,6 +16,7 @@ mod renamed;
 mod sections;
 mod target_name;
 mod targets;
+mod witness;
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -31,6 +32,7 @@ use vipwatch_linux::listen::{ListenError, check_path};
 pub use self::document::{SettingError, nearest, span};
 pub use self::notify::{AgentRule, BatchSettings, Hook, Rule, Target, Template, Webhook};
 pub use self::receiver::{AllowedAccounts, ReceiverConfig, UnknownAccount, Upstream, octal};
+pub use self::witness::WitnessConfig;
 
 /// The default path of the configuration file, which need not exist.
 pub const FILE: &str = "/etc/vipwatch/vipwatch.toml";
@@ -102,6 +104,8 @@ pub struct Config {
     pub locations: ConfigLocations,
     /// The limits of the history.
     pub keep: Retention,
+    /// Which adverts are captured.
+    pub witness: WitnessConfig,
     /// Maximum number of processes of one hook at the same time.
     pub hooks_at_once: usize,
     /// Instances that are configured in this file (`[[instance]]`) and not in a file of keepalived.
@@ -124,6 +128,7 @@ impl Default for Config {
             audit_every: Duration::from_mins(30),
             locations: ConfigLocations::default(),
             keep: Retention::default(),
+            witness: WitnessConfig::default(),
             hooks_at_once: 8,
             instances: Vec::new(),
             rules: Vec::new(),

@@ -212,6 +212,9 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
             "check that the disk is writable and has free space; the node retries by itself, and \
              counts the transitions that are not recorded"
         }
+        HealthTopic::Witness => {
+            "the node needs CAP_NET_RAW and CAP_SYS_ADMIN to capture adverts; [witness] enabled = false turns it off"
+        }
         HealthTopic::OneSocket => {
             "the node works, with more sockets; as root on Linux 4.20 or later it needs one"
         }

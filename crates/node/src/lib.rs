@@ -30,6 +30,7 @@ pub mod state;
 pub mod transition;
 pub mod view;
 pub mod watch;
+pub mod witness;
 
 pub use config::Config;
 pub use node::{Node, NodeError, log_receiver_changes};

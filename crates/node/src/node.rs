@@ -58,6 +58,7 @@ use crate::silence::Silences;
 use crate::state::StateStore;
 use crate::view::{ApiContext, FindingSources, ServiceInfo, ServiceKind};
 use crate::watch::follower::Follower;
+use crate::witness::Witness;
 
 /// Time between two rounds of housekeeping.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
@@ -125,6 +126,8 @@ pub struct Node {
     /// A receiver that is shutting down on a thread of its own.
     closing_receiver: Option<ReceiverShutdown>,
     receiver_handle: ReceiverHandle,
+    /// Captures the adverts of the instances.
+    witness: Witness,
     /// This process and its configuration, for the API.
     service_info: Arc<ServiceInfo>,
     /// The name and the epoch, as they appear in events.
@@ -199,6 +202,8 @@ impl Node {
         let (rules, deliveries) = (config.rules.clone(), history.delivery_store());
         let outlets = InstanceOutlets::new(rules, notifier.clone(), reports, deliveries)
             .map_err(NodeError::StartWorker)?;
+        let witness = Witness::start(config.witness.clone(), Arc::clone(&store))
+            .map_err(NodeError::StartWorker)?;
         let service_info = Arc::new(ServiceInfo::new(ServiceKind::Node, &config));
         let context = ApiContext {
             store: Arc::clone(&store),
@@ -230,6 +235,7 @@ impl Node {
             receiver: None,
             closing_receiver: None,
             receiver_handle,
+            witness,
             service_info,
             identity,
             seq: opened.last_seq,
@@ -347,6 +353,7 @@ impl Node {
         for report in self.outlets.tick().0 {
             self.record_delivery(&report);
         }
+        self.witness.stop();
         tracing::info!("node stopped");
     }
 

@@ -21,6 +21,7 @@ pub use self::counters::Counters;
 pub use self::events::{EventBatch, EventRing, EventSubscription, PublishedEvent};
 use crate::audit::AuditResult;
 use crate::discovery::{ConfigProblem, InstanceConfig};
+use crate::witness::WitnessTable;
 
 /// The published state of one instance.
 #[derive(Debug, Clone)]
@@ -96,6 +97,8 @@ pub enum HealthTopic {
     OneSocket,
     /// The socket for commands.
     Socket,
+    /// The capture of VRRP adverts.
+    Witness,
 }
 
 impl HealthTopic {
@@ -107,6 +110,7 @@ impl HealthTopic {
             Self::History => "history",
             Self::OneSocket => "one-socket",
             Self::Socket => "socket",
+            Self::Witness => "witness",
         }
     }
 }
@@ -135,6 +139,8 @@ pub struct StateStore {
     findings_version: AtomicU64,
     /// The events for clients.
     pub events: Arc<EventRing>,
+    /// The captured adverts; empty without a node.
+    pub witness: WitnessTable,
     epoch: OnceLock<Arc<str>>,
     /// When the main loop last began a turn; `None` before the first one.
     last_turn: Mutex<Option<Instant>>,

@@ -3,6 +3,7 @@
 //! The HTTP server and the commands that run without a node (`--direct`) call the same functions, so both give the
 //! same documents. Functions that read files or the kernel say so: the server calls them on other threads.
 
+mod adverts;
 mod context;
 mod events;
 mod findings;

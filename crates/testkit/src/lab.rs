@@ -133,6 +133,22 @@ impl TestNetns {
         })
     }
 
+    /// Sends an IPv4 packet with its header `count` times. The kernel corrects its total length and header checksum.
+    pub fn send_ipv4(&self, packet: &[u8], count: usize) {
+        use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType, sendto, socket};
+        const IPPROTO_RAW: u32 = 255;
+        self.visit(|| {
+            let protocol = std::num::NonZeroU32::new(IPPROTO_RAW).map(Protocol::from_raw);
+            let socket = socket(AddressFamily::INET, SocketType::RAW, protocol);
+            let socket = socket.expect("open a raw socket");
+            let address: [u8; 4] = packet[16..20].try_into().expect("four bytes");
+            let to = std::net::SocketAddrV4::new(address.into(), 0);
+            for _ in 0..count {
+                sendto(&socket, packet, SendFlags::empty(), &to).expect("send a packet");
+            }
+        });
+    }
+
     /// Opens a netlink socket that changes addresses in the namespace.
     pub fn editor(&self) -> AddressEditor {
         self.visit(AddressEditor::new)

@@ -1,7 +1,10 @@
 //! `vipwatch show ID`: prints everything about one instance.
 
+mod adverts;
+
 use vipwatch_api::{InstanceDetail, InstanceItem, ReportItem};
 
+use self::adverts::add_adverts;
 use super::doctor::push_finding;
 use super::history::timeline_table;
 use crate::args::ShowArgs;
@@ -24,6 +27,9 @@ impl Page for InstanceDetail {
         let mut lines = NamedLines::default();
         add_instance(&mut lines, &self.instance, style);
         add_deliveries(&mut lines, &self.instance, style);
+        if let Some(adverts) = &self.adverts {
+            add_adverts(&mut lines, adverts, style);
+        }
         let mut page = lines.0;
         if !self.findings.is_empty() {
             page.push('\n');

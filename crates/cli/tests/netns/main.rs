@@ -38,3 +38,4 @@ mod untrusted;
 mod watch_command;
 mod watch_reconnect;
 mod webhooks;
+mod witness;

@@ -13,6 +13,7 @@ use super::blocks::{BlockAction, Statement, Visitor};
 use super::definitions::RANDOM_MARK;
 use super::numbers::{Trailing, cidr, ip, mac, number, seconds};
 use super::problem::{FilePosition, Problem};
+use crate::vrrp::VrrpAuthentication;
 use crate::{LinkName, NameError};
 
 /// The default of `priority`, unless the state is `MASTER`.
@@ -69,6 +70,10 @@ pub(super) struct Draft {
     /// `mcast_dst_ip`: the destination of multicast advertisements.
     pub(super) multicast_group: Option<std::net::IpAddr>,
     pub(super) is_unicast: bool,
+    /// `auth_type`; `None` if it is absent or unknown.
+    pub(super) auth_type: Option<VrrpAuthentication>,
+    /// Whether `auth_pass` is given. Without it, keepalived ignores `auth_type`.
+    pub(super) has_auth_pass: bool,
     pub(super) advertised: Vec<DraftAddress>,
     pub(super) excluded: Vec<DraftAddress>,
     pub(super) has_ipv6_gateway: bool,
@@ -95,6 +100,8 @@ impl Draft {
             vmac_mac: None,
             multicast_group: None,
             is_unicast: false,
+            auth_type: None,
+            has_auth_pass: false,
             advertised: Vec::new(),
             excluded: Vec::new(),
             has_ipv6_gateway: false,
@@ -159,6 +166,14 @@ impl Visitor for Drafts {
             "state" => draft.is_master = text == "MASTER" || draft.is_master && text == "BACKUP",
             "advert_int" => draft.set_advert_interval(text, &mut report),
             "version" => draft.set_version(text),
+            "auth_type" => {
+                draft.auth_type = match text {
+                    "AH" => Some(VrrpAuthentication::AuthenticationHeader),
+                    "PASS" => Some(VrrpAuthentication::Password),
+                    _ => None,
+                }
+            }
+            "auth_pass" => draft.has_auth_pass = !text.is_empty(),
             "native_ipv6" if draft.family != Some(Family::V4) => {
                 (draft.family, draft.version) = (Some(Family::V6), Some(3));
             }

@@ -12,6 +12,7 @@ use super::keywords::{FIRST_PROCESS, VRRP_PROCESS};
 use super::lines::{Files, Source, read};
 use super::problem::{FilePosition, Impact, Problem};
 use super::vmac::{Placement, VmacLinks};
+use crate::vrrp::{VrrpAuthentication, VrrpVersion};
 use crate::{LinkName, NetnsName};
 
 /// The default of `priority` for an instance in state `MASTER`.
@@ -34,6 +35,17 @@ pub struct VirtualAddress {
     pub is_excluded: bool,
 }
 
+/// The settings that decide the form of an instance's adverts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProtocolSettings {
+    /// The version of VRRP.
+    pub version: VrrpVersion,
+    /// The type of authentication.
+    pub authentication: VrrpAuthentication,
+    /// Whether adverts are sent to `unicast_peer` and not to a multicast group.
+    pub is_unicast: bool,
+}
+
 /// A `vrrp_instance`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VrrpInstance {
@@ -49,6 +61,8 @@ pub struct VrrpInstance {
     pub priority: Option<u8>,
     /// `advert_int`; `None` if the instance does not set it.
     pub advert_interval: Option<Duration>,
+    /// How adverts are sent; `None` if that is not known.
+    pub protocol: Option<ProtocolSettings>,
     /// The virtual addresses, in the order of the file; at least one.
     pub addresses: Vec<VirtualAddress>,
     /// Whether the virtual routes contain an IPv6 default route.
@@ -162,6 +176,7 @@ impl InstanceBuilder<'_> {
             vrid,
             priority: priority(draft),
             advert_interval: draft.advert_interval,
+            protocol: Some(self.protocol(draft, family)),
             addresses,
             has_ipv6_gateway: draft.has_ipv6_gateway,
         })
@@ -188,6 +203,23 @@ impl InstanceBuilder<'_> {
         // A node has thousands of these lists.
         addresses.shrink_to_fit();
         addresses
+    }
+
+    fn protocol(&self, draft: &Draft, family: Family) -> ProtocolSettings {
+        let is_v6 = family == Family::V6;
+        let version = match draft.version.or(if is_v6 { Some(3) } else { self.globals.version }) {
+            Some(3) => VrrpVersion::V3,
+            _ => VrrpVersion::V2,
+        };
+        // keepalived removes the authentication in version 3 and in strict mode.
+        let is_strict = draft.is_strict.unwrap_or(self.globals.is_strict);
+        let can_authenticate = version == VrrpVersion::V2 && !is_strict && draft.has_auth_pass;
+        let authentication = draft.auth_type.filter(|_| can_authenticate);
+        ProtocolSettings {
+            version,
+            authentication: authentication.unwrap_or(VrrpAuthentication::None),
+            is_unicast: draft.is_unicast,
+        }
     }
 
     /// Whether keepalived requires `virtual_ipaddress`: with VRRP version 3, IPv6 or strict mode.

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::net::SocketAddrV4;
-use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType, sendto, socket};
+use rustix::net::{AddressFamily, SocketType, socket};
 use vipwatch_core::vrrp::{
     Advert, AdvertError, ChecksumCoverage, VrrpAuthentication, VrrpVersion, decode,
 };
@@ -246,19 +244,6 @@ fn a_capture_of_received_adverts_has_no_sent_ones_and_no_other_packets() {
     assert_eq!(vrids(&all, |_| true), BTreeSet::from([1]));
 }
 
-/// Sends `packet`, which has an IPv4 header, `count` times from a namespace.
-fn send_raw(netns: &TestNetns, packet: &[u8], count: usize) {
-    netns.visit(|| {
-        let protocol = Protocol::from_raw(NonZeroU32::new(255).unwrap());
-        let socket = socket(AddressFamily::INET, SocketType::RAW, Some(protocol)).unwrap();
-        let address: [u8; 4] = packet[16..20].try_into().unwrap();
-        let to = SocketAddrV4::new(address.into(), 0);
-        for _ in 0..count {
-            sendto(&socket, packet, SendFlags::empty(), &to).unwrap();
-        }
-    });
-}
-
 /// Sends an Ethernet frame over `eth0` of a namespace.
 fn send_frame(netns: &TestNetns, frame: &[u8]) {
     let capture = open(netns, CaptureMode::Received);
@@ -304,9 +289,9 @@ fn malformed_adverts_from_a_raw_socket_are_errors() {
         (changed(24, 9), AdvertError::Authentication),
     ];
     for (packet, _) in &sent {
-        send_raw(sender, packet, 1);
+        sender.send_ipv4(packet, 1);
     }
-    send_raw(sender, &ADVERT[..24], 1);
+    sender.send_ipv4(&ADVERT[..24], 1);
     let mut packets = Vec::new();
     wait_for("all packets", || {
         drain(&mut capture, &mut packets);
@@ -327,7 +312,7 @@ fn an_overrun_is_reported_once_and_enlarges_the_queue() {
     });
     capture.find_link().unwrap();
     let mut packets = Vec::new();
-    send_raw(sender, &ADVERT, 500);
+    sender.send_ipv4(&ADVERT, 500);
     let first = drain(&mut capture, &mut packets);
     assert!(first.packets > 0 && first.dropped > 0, "{first:?}");
     assert_eq!(first.packets + first.dropped as usize, 500);
@@ -336,7 +321,7 @@ fn an_overrun_is_reported_once_and_enlarges_the_queue() {
     let mut last = first;
     let mut sizes = vec![first.packets];
     while last.dropped > 0 {
-        send_raw(sender, &ADVERT, 500);
+        sender.send_ipv4(&ADVERT, 500);
         last = drain(&mut capture, &mut packets);
         sizes.push(last.packets);
     }

@@ -20,6 +20,7 @@ struct EffectiveSettings<'c> {
     node: NodeSection<'c>,
     find: FindSection<'c>,
     history: HistorySection,
+    witness: WitnessSection<'c>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     instance: Vec<InstanceSection<'c>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -58,6 +59,13 @@ struct HistorySection {
     megabytes: u64,
     #[serde(rename = "keep_undelivered")]
     undelivered: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct WitnessSection<'c> {
+    enabled: bool,
+    sent: Vec<&'c str>,
+    exclude: Vec<&'c str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -216,6 +224,11 @@ impl Config {
                 transitions: self.keep.transitions,
                 megabytes: self.keep.bytes >> 20,
                 undelivered: self.keep.undelivered,
+            },
+            witness: WitnessSection {
+                enabled: self.witness.is_enabled,
+                sent: self.witness.sent.iter().map(glob::Pattern::as_str).collect(),
+                exclude: self.witness.excluded.iter().map(glob::Pattern::as_str).collect(),
             },
             instance: self.instances.iter().map(|instance| InstanceSection::of(instance)).collect(),
             notify: self.rules.iter().map(RuleSection::of).collect(),

@@ -14,7 +14,7 @@ use vipwatch_linux::account::{AccountKind, id};
 
 use super::document::{SettingError, SettingErrors, Table, span, syntax_message};
 use super::target_name::TargetNames;
-use super::{Config, Listen, LogFormat, ReceiverConfig, Rule};
+use super::{Config, Listen, LogFormat, ReceiverConfig, Rule, WitnessConfig};
 use crate::discovery::{InstanceConfig, Origin};
 
 impl Config {
@@ -43,6 +43,9 @@ impl Config {
         }
         if let Some(table) = root.table("history", &mut errors) {
             config.read_history(table, &mut errors);
+        }
+        if let Some(table) = root.table("witness", &mut errors) {
+            config.witness = WitnessConfig::read(table, &mut errors);
         }
         for table in root.table_array("instance", &mut errors) {
             config.read_instance(file, table, &mut errors);
@@ -159,6 +162,7 @@ impl Config {
             vrid,
             priority: None,
             advert_interval: None,
+            protocol: None,
             addresses,
             has_ipv6_gateway: false,
         };

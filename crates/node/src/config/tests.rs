@@ -19,6 +19,7 @@ fn the_example_is_valid_and_shows_the_defaults() {
     assert_eq!(example.audit_every, default.audit_every);
     assert_eq!(example.hooks_at_once, default.hooks_at_once);
     assert_eq!(example.keep, default.keep);
+    assert_eq!(example.witness, default.witness);
     assert_eq!(example.locations, default.locations);
     assert_eq!((example.instances.len(), example.rules.len()), (1, 2));
     let instance = &example.instances[0];

@@ -91,6 +91,7 @@ impl Node {
                 }
             }
         });
+        self.witness.follow(instances);
         let reconfigured = self.outlets.follow(instances);
         self.notify_current_roles(&reconfigured);
         self.history.set_targets(self.notifier.stored_targets());
@@ -151,6 +152,9 @@ impl Node {
         let reason =
             if is_first { DeliveryReason::ChangeWhileStopped } else { DeliveryReason::Change };
         let PublishResult { latencies, reports } = self.outlets.deliver(&transition, reason);
+        if !is_first {
+            self.witness.drain(&transition.instance);
+        }
         self.history.record(transition.record(), latencies);
         let entry = self.entry(&transition, known.as_deref());
         let since = reconciled.since();

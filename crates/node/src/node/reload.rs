@@ -42,6 +42,9 @@ impl Node {
         }
         self.apply_receiver(config.receiver.as_ref(), ListenSource::New);
         self.audit_worker.set_interval(config.audit_every);
+        if config.witness != self.config.witness {
+            self.witness.configure(config.witness.clone());
+        }
         self.follower.set_locations(config.locations.clone(), config.instances.clone());
         self.config = self.config.with_reloaded(config);
         let receiver_error = self.store.health_problem(HealthTopic::Receiver);

@@ -13,6 +13,7 @@ use vipwatch_core::{InstanceId, NeutronState, Role};
 use vipwatch_history::Query;
 use vipwatch_linux::netns_query::NetnsQuery;
 
+use super::adverts::adverts;
 use super::history::transition_item;
 use super::{
     ApiContext, findings, known_timestamp, read_history, report_of, silenced_until, timestamp,
@@ -105,6 +106,7 @@ pub fn instance(context: &ApiContext, text: &str) -> Result<InstanceDetail, Prob
         node: context.node.to_string(),
         source: context.source,
         instance: instance_item(context, &entry),
+        adverts: adverts(&context.store, &entry.instance),
         findings: dated.iter().map(|dated| findings::item(context, &id, dated)).collect(),
         audited_at: audit.map(|audit| timestamp(audit.at)),
         timeline,

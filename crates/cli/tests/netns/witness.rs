@@ -1,0 +1,330 @@
+//! The witness of a node: the adverts of real keepalived, of other routers and of attackers.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use vipwatch_api::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState, InstanceDetail};
+use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
+use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns, script, wait_for, wait_showing};
+
+use crate::support::{PROGRAM, fixture_with, instance_conf, vi_1_conf, wait_for_role};
+
+/// An advert of version 2 for the virtual router 11, from 192.0.2.10, with the priority 150, of keepalived 2.2.7.
+const ADVERT: [u8; 44] = [
+    0x45, 0xc0, 0x00, 0x2c, 0x00, 0x01, 0x00, 0x00, 0xff, 0x70, 0x18, 0x84, 0xc0, 0x00, 0x02, 0x0a,
+    0xe0, 0x00, 0x00, 0x12, 0x21, 0x0b, 0x96, 0x02, 0x00, 0x01, 0xc4, 0x26, 0xc0, 0x00, 0x02, 0x64,
+    0xc0, 0x00, 0x02, 0x65, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+];
+
+/// One host: a namespace on the switch, with a directory for keepalived and for the node that runs in the namespace.
+struct Host {
+    netns: TestNetns,
+    directory: PathBuf,
+    fixture: NodeFixture,
+}
+
+impl Host {
+    /// The host 192.0.2.`number` and fd00::`number` on `link`.
+    fn new(lab: &Lab, switch: &BridgeSwitch, link: &str, number: u8) -> Self {
+        let netns = lab.netns(&number.to_string());
+        switch.plug(&netns, link, &format!("p{number}"));
+        netns.ip(&format!("address add 192.0.2.{number}/24 dev {link}"));
+        netns.ip(&format!("address add fd00::{number}/64 dev {link} nodad"));
+        netns.ip(&format!("route add 224.0.0.0/4 dev {link}"));
+        let directory = lab.path().join(number.to_string());
+        std::fs::create_dir_all(&directory).unwrap();
+        let fixture = NodeFixture::new(PROGRAM.as_ref(), &directory).on(&netns);
+        Self { netns, directory, fixture }
+    }
+
+    /// Starts keepalived with the instance `VI`, virtual router 11, and a node.
+    fn start(
+        &self,
+        link: &str,
+        priority: u8,
+        statements: &str,
+        addresses: &str,
+    ) -> (Keepalived, NodeProcess) {
+        let conf = format!(
+            "vrrp_instance VI {{\nstate BACKUP\ninterface {link}\nvirtual_router_id 11\npriority {priority}\n\
+             {statements}\nvirtual_ipaddress {{\n{addresses}\n}}\n}}\n"
+        );
+        let keepalived = Keepalived::start_with(&self.netns, &self.directory, &conf);
+        (keepalived, self.fixture.start())
+    }
+
+    fn adverts(&self) -> AdvertsItem {
+        adverts(&self.fixture, "VI")
+    }
+
+    /// Waits for adverts with a property.
+    #[track_caller]
+    fn wait_for_adverts(
+        &self,
+        what: &str,
+        is_wanted: impl Fn(&AdvertsItem) -> bool,
+    ) -> AdvertsItem {
+        let shown = || self.fixture.run_text(&["show", "VI"]);
+        wait_showing(what, shown, || Some(self.adverts()).filter(&is_wanted))
+    }
+}
+
+fn adverts(fixture: &NodeFixture, id: &str) -> AdvertsItem {
+    let output = fixture.run(&["show", id, "-o", "json"]);
+    let detail: Result<InstanceDetail, _> = serde_json::from_slice(&output.stdout);
+    let detail = detail.unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    detail.adverts.expect("the adverts are captured")
+}
+
+fn foreign(adverts: &AdvertsItem) -> Option<&AdvertSourceItem> {
+    adverts.sources.iter().find(|source| !source.own)
+}
+
+/// Two hosts with keepalived and a node each: the backup sees the adverts of the primary, and the other way round after
+/// the primary has stopped.
+fn check_pair(statements: [&str; 2], addresses: &str, check: impl Fn(&AdvertSourceItem)) {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [first, second] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+    let (keepalived, _node) = first.start("eth0", 150, statements[0], addresses);
+    wait_for_role(&first.fixture, "VI", "primary");
+    let (_other_keepalived, _other_node) = second.start("eth0", 100, statements[1], addresses);
+    let seen = second.wait_for_adverts("adverts of the primary", |adverts| {
+        foreign(adverts).is_some_and(|source| source.advertising && source.adverts > 1)
+    });
+    assert_eq!((seen.presence, seen.capture), (AdvertPresence::Advertised, CaptureState::Running));
+    assert_eq!(seen.sources.len(), 1, "{seen:?}");
+    let source = foreign(&seen).unwrap();
+    assert_eq!(
+        (source.priority, source.differences.as_slice()),
+        (150, [].as_slice()),
+        "{source:?}"
+    );
+    check(source);
+    assert!(seen.bad.is_empty(), "{seen:?}");
+    keepalived.stop();
+    second.wait_for_adverts("the hand-over", |adverts| {
+        foreign(adverts).is_some_and(|source| source.priority == 0 && !source.advertising)
+    });
+    wait_for_role(&second.fixture, "VI", "primary");
+    let seen = first.wait_for_adverts("adverts of the new primary", |adverts| {
+        foreign(adverts).is_some_and(|source| source.advertising)
+    });
+    assert_eq!(foreign(&seen).unwrap().priority, 100);
+    let text = second.fixture.run_text(&["show", "VI"]);
+    assert!(text.contains("foreign, priority 0") && text.contains("has handed over"), "{text}");
+}
+
+#[test]
+fn two_nodes_see_each_others_adverts_of_version_2() {
+    check_pair(["", ""], "192.0.2.100/24", |source| {
+        assert_eq!(
+            (source.version, source.interval_ms, source.source.as_str()),
+            (2, 1_000, "192.0.2.10")
+        );
+        assert_eq!(
+            (source.addresses.as_slice(), source.authentication.as_str()),
+            (["192.0.2.100".to_owned()].as_slice(), "none")
+        );
+    });
+}
+
+#[test]
+fn two_nodes_see_each_others_adverts_of_version_3_over_ipv6() {
+    let statements = "version 3\nadvert_int 0.5";
+    check_pair([statements; 2], "fe80::1:2\nfd00::100/64", |source| {
+        assert_eq!((source.version, source.interval_ms), (3, 500));
+        assert_eq!(source.addresses, ["fe80::1:2", "fd00::100"]);
+    });
+}
+
+#[test]
+fn two_nodes_see_each_others_unicast_adverts() {
+    let statements = [("10", "11"), ("11", "10")].map(|(own, other)| {
+        format!("unicast_src_ip 192.0.2.{own}\nunicast_peer {{\n192.0.2.{other}\n}}")
+    });
+    check_pair(statements.each_ref().map(String::as_str), "192.0.2.100/24", |_| {});
+}
+
+#[test]
+fn two_nodes_see_each_others_adverts_below_a_vmac() {
+    check_pair(["use_vmac"; 2], "192.0.2.100/24", |_| {});
+}
+
+#[test]
+fn two_nodes_see_each_others_authenticated_adverts() {
+    let password = "authentication {\nauth_type PASS\nauth_pass secret12\n}";
+    check_pair([password; 2], "192.0.2.100/24", |source| {
+        assert_eq!(source.authentication, "pass");
+    });
+    let header = "authentication {\nauth_type AH\nauth_pass secret12\n}";
+    check_pair([header; 2], "192.0.2.100/24", |source| assert_eq!(source.authentication, "ah"));
+}
+
+#[test]
+fn own_adverts_are_captured_on_a_link_that_a_pattern_selects() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let host = Host::new(&lab, &switch, "ha-1", 10);
+    let (_keepalived, node) = host.start("ha-1", 150, "", "192.0.2.100/24");
+    let seen = host.wait_for_adverts("own adverts", |adverts| !adverts.sources.is_empty());
+    assert!(seen.sent && seen.sources[0].own && seen.sources[0].priority == 150, "{seen:?}");
+    // A reload turns the witness off for the link, and on again for received adverts.
+    host.fixture.configure("[witness]\nexclude = [\"ha-*\"]\n");
+    node.reload();
+    wait_for("no adverts", || {
+        let output = host.fixture.run(&["show", "VI", "-o", "json"]);
+        let detail: InstanceDetail = serde_json::from_slice(&output.stdout).unwrap();
+        detail.adverts.is_none().then_some(())
+    });
+    host.fixture.configure("[witness]\nsent = []\n");
+    node.reload();
+    wait_for("a capture of received adverts", || {
+        let output = host.fixture.run(&["show", "VI", "-o", "json"]);
+        let detail: InstanceDetail = serde_json::from_slice(&output.stdout).unwrap();
+        detail.adverts.filter(|adverts| !adverts.sent && adverts.capture == CaptureState::Running)
+    });
+}
+
+#[test]
+fn malformed_and_foreign_adverts_are_counted_and_not_believed() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [attacker, host] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+    let (_keepalived, _node) = host.start("eth0", 100, "", "192.0.2.100/24");
+    host.wait_for_adverts("the capture", |adverts| adverts.capture == CaptureState::Running);
+    let send = |at: usize, value: u8| {
+        let mut packet = ADVERT;
+        packet[at] = value;
+        attacker.netns.send_ipv4(&packet, 3);
+    };
+    // A wrong TTL, a wrong checksum, a wrong number of addresses, an unknown version.
+    send(8, 1);
+    send(22, 255);
+    send(23, 77);
+    send(20, 0x71);
+    // A valid advert of another virtual router: 12 instead of 11, with its checksum.
+    let mut other = ADVERT;
+    (other[21], other[27]) = (12, 0x25);
+    attacker.netns.send_ipv4(&other, 1);
+    let seen = host.wait_for_adverts("the counters", |adverts| {
+        adverts.bad.values().sum::<u64>() == 12 && adverts.other_vrids == 1
+    });
+    for error in ["hop-limit", "checksum", "length", "version"] {
+        assert_eq!(seen.bad.get(error), Some(&3), "{seen:?}");
+    }
+    assert!(seen.sources.is_empty() && seen.last_bad_at.is_some(), "{seen:?}");
+    let text = host.fixture.run_text(&["show", "VI"]);
+    assert!(text.contains("bad adverts"), "{text}");
+}
+
+#[test]
+fn an_overrun_is_marked() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [sender, host] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+    let (_keepalived, _node) = host.start("eth0", 100, "", "192.0.2.100/24");
+    host.wait_for_adverts("the capture", |adverts| adverts.capture == CaptureState::Running);
+    // 3,000 adverts between two reads do not fit into the queue, even after it has grown.
+    let seen = wait_for("an overrun", || {
+        sender.netns.send_ipv4(&ADVERT, 3_000);
+        Some(host.adverts()).filter(|adverts| adverts.dropped > 0)
+    });
+    assert!(seen.overrun_at.is_some(), "{seen:?}");
+    let text = host.fixture.run_text(&["show", "VI"]);
+    assert!(text.contains("overruns"), "{text}");
+}
+
+#[test]
+fn a_deleted_namespace_disappears_although_the_witness_watched_it() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    // The other end of this link disappears with the namespace.
+    let outside = lab.netns("outside");
+    netns.ip(&format!("link add inside type veth peer name other netns {}", outside.name()));
+    let _node = fixture.start();
+    wait_for("the capture", || {
+        (adverts(&fixture, "VI_1").capture == CaptureState::Running).then_some(())
+    });
+    netns.delete();
+    wait_for("the end of the namespace", || {
+        let mut show = Command::new("ip");
+        show.args(["-n", outside.name(), "link", "show", "dev", "other"]);
+        (!show.output().unwrap().status.success()).then_some(())
+    });
+    assert_eq!(adverts(&fixture, "VI_1").capture, CaptureState::NoNamespace);
+}
+
+#[test]
+fn a_link_or_a_namespace_that_is_created_again_is_captured_again() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let sender = Host::new(&lab, &switch, "eth0", 10);
+    let netns = lab.netns("k");
+    let name = netns.name().to_owned();
+    switch.plug(&netns, "eth0", "p1");
+    let fixture = NodeFixture::new(PROGRAM.as_ref(), lab.path());
+    // The name VI_11 would have another virtual router id.
+    let conf = instance_conf("VI_11", "eth0", &["192.0.2.100/24"]);
+    let conf = conf.lines().map(|line| match line.trim_start().split_once(' ') {
+        Some(("virtual_router_id", _)) => "virtual_router_id 11\n".to_owned(),
+        _ => format!("{line}\n"),
+    });
+    let conf = format!("net_namespace {name}\n{}", conf.collect::<String>());
+    crate::support::write(&fixture.keepalived_conf(), &conf);
+    let _node = fixture.start();
+    let count = || adverts(&fixture, "VI_11").sources.first().map_or(0, |source| source.adverts);
+    let wait_for_advert = |what: &str| {
+        let before = count();
+        wait_for(what, || {
+            sender.netns.send_ipv4(&ADVERT, 1);
+            (count() > before).then_some(())
+        });
+    };
+    wait_for_advert("an advert");
+    netns.ip("link delete eth0");
+    wait_for("the missing link", || {
+        (adverts(&fixture, "VI_11").capture == CaptureState::NoLink).then_some(())
+    });
+    switch.plug(&netns, "eth0", "p2");
+    wait_for_advert("an advert on the new link");
+    netns.delete();
+    wait_for("the missing namespace", || {
+        (adverts(&fixture, "VI_11").capture == CaptureState::NoNamespace).then_some(())
+    });
+    let netns = TestNetns::create(&name);
+    switch.plug(&netns, "eth0", "p3");
+    wait_for_advert("an advert in the new namespace");
+}
+
+#[test]
+fn a_node_that_may_not_open_packet_sockets_reports_that_once() {
+    let lab = Lab::new();
+    let program = lab.path().join("without-net-raw");
+    script(
+        &program,
+        &format!("exec setpriv --bounding-set -net_raw --inh-caps -net_raw {PROGRAM} \"$@\""),
+    );
+    let netns = lab.netns("k");
+    netns.add_link("eth0");
+    let fixture = NodeFixture::new(&program, lab.path());
+    let instances = [vi_1_conf(), instance_conf("VI_2", "eth0", &["192.0.2.8/24"])].concat();
+    let conf = format!("net_namespace {}\n{instances}", netns.name());
+    crate::support::write(&fixture.keepalived_conf(), &conf);
+    let node = fixture.start();
+    wait_for("the refusal", || {
+        let seen = adverts(&fixture, "VI_1");
+        (seen.capture == CaptureState::Refused && seen.error.is_some()).then_some(())
+    });
+    let doctor = fixture.run_text(&["doctor"]);
+    assert!(doctor.contains("node-witness") && doctor.contains("CAP_NET_RAW"), "{doctor}");
+    let warnings = || fixture.log().matches("witness is incomplete").count();
+    wait_for("the warning", || (warnings() > 0).then_some(()));
+    node.reload();
+    fixture.configure("[witness]\nenabled = false\n");
+    node.reload();
+    wait_for("no finding", || {
+        (!fixture.run_text(&["doctor"]).contains("node-witness")).then_some(())
+    });
+    assert_eq!(warnings(), 1);
+}

@@ -1,0 +1,120 @@
+//! The captured adverts of one instance.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use vipwatch_api::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureState, Timestamp};
+use vipwatch_core::Moment;
+use vipwatch_core::witness::{
+    AdvertOrigin, LinkWitness, OwnSettings, Silence, SourceRecord, differences,
+};
+use vipwatch_linux::clock;
+
+use super::timestamp;
+use crate::discovery::InstanceConfig;
+use crate::state::StateStore;
+use crate::witness::{
+    CaptureStatus, InstanceEvidence, configured_settings, expected_down_interval,
+};
+
+/// The captured adverts of an instance; `None` if they are not captured.
+pub(super) fn adverts(store: &StateStore, instance: &InstanceConfig) -> Option<AdvertsItem> {
+    store.witness.read(instance, |evidence| item(instance, evidence, &Now::read()))
+}
+
+/// The same moment on both clocks.
+struct Now {
+    monotonic: Moment,
+    real: SystemTime,
+}
+
+impl Now {
+    fn read() -> Self {
+        Self { monotonic: clock::now(), real: SystemTime::now() }
+    }
+
+    fn timestamp(&self, moment: Moment) -> Timestamp {
+        let age = self.monotonic.since(moment);
+        timestamp(self.real.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH))
+    }
+}
+
+fn item(instance: &InstanceConfig, evidence: InstanceEvidence<'_>, now: &Now) -> AdvertsItem {
+    let InstanceEvidence { status, has_sent, witness, key } = evidence;
+    let (capture, error) = capture_state(status);
+    let silence = match capture {
+        CaptureState::Running => {
+            witness.silence(key, expected_down_interval(instance), now.monotonic)
+        }
+        _ => Silence::Unknown,
+    };
+    let (presence, silent) = match silence {
+        Silence::Advertised => (AdvertPresence::Advertised, None),
+        Silence::Silent(silent) => (AdvertPresence::Silent, Some(silent)),
+        Silence::Unknown => (AdvertPresence::Unknown, None),
+    };
+    let mut records: Vec<&SourceRecord> =
+        witness.router(key).map(|router| router.sources().iter().collect()).unwrap_or_default();
+    records.sort_by_key(|record| std::cmp::Reverse(record.at));
+    let own = configured_settings(instance);
+    AdvertsItem {
+        link: instance.vrrp.interface.to_string(),
+        capture,
+        error,
+        sent: has_sent,
+        since: now.timestamp(witness.since()),
+        presence,
+        silent_ms: silent.map(millis),
+        sources: records.into_iter().map(|record| source(record, &own, now)).collect(),
+        bad: bad_counts(witness),
+        last_bad_at: witness.bad().last.map(|last| now.timestamp(last.at)),
+        dropped: witness.overrun().map_or(0, |overrun| overrun.total_dropped),
+        overrun_at: witness.overrun().map(|overrun| now.timestamp(overrun.to)),
+        other_vrids: witness.other_vrids(),
+    }
+}
+
+fn capture_state(status: &CaptureStatus) -> (CaptureState, Option<String>) {
+    match status {
+        CaptureStatus::Running => (CaptureState::Running, None),
+        CaptureStatus::NoNetns => (CaptureState::NoNamespace, None),
+        CaptureStatus::NoLink => (CaptureState::NoLink, None),
+        CaptureStatus::Refused(error) => (CaptureState::Refused, Some(error.clone())),
+        CaptureStatus::Failed(error) => (CaptureState::Failed, Some(error.clone())),
+    }
+}
+
+fn source(record: &SourceRecord, own: &OwnSettings, now: &Now) -> AdvertSourceItem {
+    let is_own = record.origin == AdvertOrigin::Own;
+    let differing = if is_own { Vec::new() } else { differences(own, record) };
+    AdvertSourceItem {
+        source: record.source.to_string(),
+        own: is_own,
+        advertising: !record.is_ended(now.monotonic),
+        priority: record.priority,
+        previous_priority: record.previous_priority.map(|(priority, _)| priority),
+        interval_ms: millis(record.interval),
+        version: record.version.number(),
+        authentication: record.authentication.word().to_owned(),
+        addresses: record.addresses().map(|ip| ip.to_string()).collect(),
+        at: now.timestamp(record.at),
+        age_ms: millis(now.monotonic.since(record.at)),
+        since: now.timestamp(record.since),
+        adverts: record.adverts,
+        lost: record.lost,
+        jitter_us: u64::try_from(record.jitter.as_micros()).unwrap_or(u64::MAX),
+        differences: differing.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// The packets that were not believed, by the word for their error.
+fn bad_counts(witness: &LinkWitness) -> BTreeMap<String, u64> {
+    let bad = witness.bad();
+    let by_error = bad.by_error().map(|(error, count)| (error.word().to_owned(), u64::from(count)));
+    let routed = (bad.routed > 0).then(|| ("routed".to_owned(), u64::from(bad.routed)));
+    by_error.chain(routed).collect()
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,98 @@
+//! The witness: captures the VRRP adverts on the links of the instances, and keeps them as evidence.
+//!
+//! ```text
+//!   main loop ── instances, settings, drain now ──▶ WitnessWorker ──▶ packet sockets, one for each link
+//!                                                        │  reads their queues once a second
+//!                                                        ▼
+//!   API, audit ◀────── evidence about an instance ── WitnessTable (core::witness)
+//! ```
+//!
+//! One thread owns all sockets. The kernel queues adverts and wakes no thread; the worker reads the queues on a timer, and
+//! those of one namespace at once when an instance there changes its role. The worker closes a socket when the name of
+//! its namespace is removed: an open packet socket would keep the namespace alive.
+//!
+//! The witness only listens. It sends nothing, and joins no multicast group.
+
+mod evidence;
+mod links;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use vipwatch_core::NetnsName;
+use vipwatch_linux::wake_queue::WakeQueue;
+use vipwatch_linux::worker::spawn_worker;
+
+pub use self::evidence::{CaptureStatus, InstanceEvidence, WitnessTable};
+pub(crate) use self::evidence::{configured_settings, expected_down_interval};
+use self::worker::WitnessWorker;
+use crate::config::WitnessConfig;
+use crate::discovery::InstanceConfig;
+use crate::state::StateStore;
+
+/// A message to the worker, by its kind. A newer message of the same key replaces the older one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum CommandKey {
+    Configure,
+    Follow,
+    /// The namespace; `None` for the node's own.
+    Drain(Option<NetnsName>),
+    Stop,
+}
+
+#[derive(Debug)]
+enum Command {
+    Configure(WitnessConfig),
+    Follow(Vec<Arc<InstanceConfig>>),
+    Drain,
+    Stop,
+}
+
+/// BOUND: one entry for each namespace, and three more.
+type CommandQueue = WakeQueue<(CommandKey, Command), BTreeMap<CommandKey, Command>>;
+
+/// The handle to the worker. None of its functions except [`Self::stop`] waits.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    commands: CommandQueue,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Witness {
+    /// Starts the worker, without links. Its evidence appears in [`StateStore::witness`].
+    pub(crate) fn start(config: WitnessConfig, store: Arc<StateStore>) -> io::Result<Self> {
+        // BOUND: one entry for each namespace, and three more.
+        let commands: CommandQueue = WakeQueue::newest_per_key()?;
+        let worker = WitnessWorker::new(commands.clone(), config, store);
+        let thread = spawn_worker("witness", move |heartbeat| worker.run(heartbeat))?;
+        Ok(Self { commands, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Captures the adverts of these instances from now on, and of no others.
+    pub(crate) fn follow(&self, instances: &[Arc<InstanceConfig>]) {
+        self.commands.push((CommandKey::Follow, Command::Follow(instances.to_vec())));
+    }
+
+    /// Applies other settings.
+    pub(crate) fn configure(&self, config: WitnessConfig) {
+        self.commands.push((CommandKey::Configure, Command::Configure(config)));
+    }
+
+    /// Has the adverts in the namespace of an instance read at once.
+    pub(crate) fn drain(&self, instance: &InstanceConfig) {
+        self.commands.push((CommandKey::Drain(instance.netns.clone()), Command::Drain));
+    }
+
+    /// Closes all sockets, and waits for the end of the worker: if the process closed them at its end, it would take
+    /// some 10 ms for each.
+    pub(crate) fn stop(&self) {
+        self.commands.push((CommandKey::Stop, Command::Stop));
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}

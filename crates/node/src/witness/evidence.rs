@@ -1,0 +1,137 @@
+//! The evidence of all captured links, for the API and the audit.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use vipwatch_core::vrrp::{VrrpFamily, VrrpVersion};
+use vipwatch_core::witness::{LinkWitness, OwnSettings, RouterKey, master_down_interval};
+use vipwatch_core::{LinkName, NetnsName};
+
+use crate::discovery::InstanceConfig;
+
+/// The advert interval of an instance that does not set one: that of keepalived and of the RFCs.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The priority of an instance that does not set one.
+const DEFAULT_PRIORITY: u8 = 100;
+
+/// A link in a namespace; `None` for the node's own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct LinkKey {
+    pub(super) netns: Option<NetnsName>,
+    pub(super) link: LinkName,
+}
+
+impl LinkKey {
+    /// The link on which the adverts of an instance are. With a VMAC that is the link below it, which sends and
+    /// receives everything.
+    pub(super) fn of(instance: &InstanceConfig) -> Self {
+        Self { netns: instance.netns.clone(), link: instance.vrrp.interface }
+    }
+}
+
+/// Whether the adverts of a link are captured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CaptureStatus {
+    /// They are.
+    Running,
+    /// The namespace does not exist.
+    NoNetns,
+    /// The link does not exist.
+    NoLink,
+    /// The kernel has refused the socket; the text is its error.
+    Refused(String),
+    /// The socket could not be opened or read for another reason.
+    Failed(String),
+}
+
+/// The evidence of one link.
+#[derive(Debug)]
+pub(super) struct LinkEvidence {
+    pub(super) status: CaptureStatus,
+    /// Whether sent adverts are captured too.
+    pub(super) has_sent: bool,
+    pub(super) witness: LinkWitness,
+}
+
+/// The evidence of all links. The worker writes, and other threads read.
+#[derive(Debug, Default)]
+pub struct WitnessTable {
+    links: Mutex<HashMap<LinkKey, LinkEvidence>>,
+}
+
+/// The evidence about one instance.
+#[derive(Debug, Clone, Copy)]
+pub struct InstanceEvidence<'a> {
+    /// Whether adverts are captured.
+    pub status: &'a CaptureStatus,
+    /// Whether sent adverts are captured too.
+    pub has_sent: bool,
+    /// The adverts of the link.
+    pub witness: &'a LinkWitness,
+    /// The virtual router of the instance.
+    pub key: RouterKey,
+}
+
+impl WitnessTable {
+    /// Calls `read` with the evidence about an instance. `None` if its adverts are not captured: the witness is off for
+    /// this link, or the virtual router id is not known.
+    pub fn read<T>(
+        &self,
+        instance: &InstanceConfig,
+        read: impl FnOnce(InstanceEvidence<'_>) -> T,
+    ) -> Option<T> {
+        let key = router_key(instance)?;
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = links.get(&LinkKey::of(instance))?;
+        let LinkEvidence { status, has_sent, witness } = link;
+        Some(read(InstanceEvidence { status, has_sent: *has_sent, witness, key }))
+    }
+
+    /// Changes the evidence.
+    pub(super) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut HashMap<LinkKey, LinkEvidence>) -> T,
+    ) -> T {
+        change(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The virtual router of an instance; `None` if its id is not known.
+pub(super) fn router_key(instance: &InstanceConfig) -> Option<RouterKey> {
+    let addresses = &instance.vrrp.addresses;
+    let advertised = addresses.iter().find(|address| !address.is_excluded);
+    let family = VrrpFamily::of(advertised.or(addresses.first())?.cidr.addr());
+    Some(RouterKey { vrid: instance.vrrp.vrid?, family })
+}
+
+/// The settings of an instance in the configuration, as far as adverts show them.
+pub(crate) fn configured_settings(instance: &InstanceConfig) -> OwnSettings {
+    let protocol = instance.vrrp.protocol;
+    let is_whole = |interval: &Duration| interval.subsec_nanos() == 0;
+    // In version 2 keepalived rounds a fraction of a second.
+    let interval = protocol.map(|protocol| {
+        let interval = advert_interval(instance);
+        Some(interval).filter(|one| protocol.version == VrrpVersion::V3 || is_whole(one))
+    });
+    let advertised = instance.vrrp.addresses.iter().filter(|address| !address.is_excluded);
+    OwnSettings {
+        version: protocol.map(|protocol| protocol.version),
+        interval: interval.flatten(),
+        authentication: protocol.map(|protocol| protocol.authentication),
+        addresses: protocol.map(|_| advertised.map(|address| address.cidr.addr()).collect()),
+    }
+}
+
+/// The interval of an instance's adverts.
+pub(super) fn advert_interval(instance: &InstanceConfig) -> Duration {
+    instance.vrrp.advert_interval.unwrap_or(DEFAULT_INTERVAL)
+}
+
+/// The time without adverts after which an instance takes over, by its configuration.
+pub(crate) fn expected_down_interval(instance: &InstanceConfig) -> Duration {
+    let version = instance.vrrp.protocol.map_or(VrrpVersion::V2, |protocol| protocol.version);
+    let priority = instance.vrrp.priority.unwrap_or(DEFAULT_PRIORITY);
+    master_down_interval(version, advert_interval(instance), priority)
+}

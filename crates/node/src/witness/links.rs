@@ -1,0 +1,129 @@
+//! The links whose adverts are wanted, and one of them with its socket.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vipwatch_core::witness::{
+    AdvertOrigin, LinkWitness, RoutedAdverts, RouterKey, WitnessedPacket,
+};
+use vipwatch_core::{ErrorChain, Moment};
+use vipwatch_linux::clock;
+use vipwatch_linux::netns::NetnsId;
+use vipwatch_linux::vrrp_capture::{
+    AdvertCapture, CaptureMode, CaptureScratch, LinkSearch, PacketDirection, buffer_bytes,
+};
+
+use super::evidence::{
+    CaptureStatus, LinkEvidence, LinkKey, WitnessTable, advert_interval, router_key,
+};
+use super::worker::DRAIN_INTERVAL;
+use crate::config::WitnessConfig;
+use crate::discovery::InstanceConfig;
+
+/// Sources of adverts that each virtual router may have at the same time, for the size of the queue: during an election
+/// two routers advertise.
+const SOURCES_PER_ROUTER: f64 = 2.0;
+
+/// What is wanted of one link.
+#[derive(Debug)]
+pub(super) struct WantedLink {
+    pub(super) mode: CaptureMode,
+    pub(super) routers: Vec<(RouterKey, RoutedAdverts)>,
+    adverts_per_second: f64,
+}
+
+impl WantedLink {
+    pub(super) fn buffer_bytes(&self) -> usize {
+        buffer_bytes(self.adverts_per_second, DRAIN_INTERVAL)
+    }
+}
+
+/// The links of these instances. An instance without a known virtual router id, or on an excluded link, has none.
+pub(super) fn wanted_links(
+    instances: &[Arc<InstanceConfig>],
+    config: &WitnessConfig,
+) -> HashMap<LinkKey, WantedLink> {
+    let mut wanted: HashMap<LinkKey, WantedLink> = HashMap::new();
+    for instance in instances {
+        let Some(key) = router_key(instance) else { continue };
+        let Some(mode) = config.mode(instance.vrrp.interface) else { continue };
+        let is_unicast = instance.vrrp.protocol.is_some_and(|protocol| protocol.is_unicast);
+        let routed = if is_unicast { RoutedAdverts::Accepted } else { RoutedAdverts::Refused };
+        let link = wanted.entry(LinkKey::of(instance)).or_insert_with(|| WantedLink {
+            mode,
+            routers: Vec::with_capacity(1),
+            adverts_per_second: 0.0,
+        });
+        link.routers.push((key, routed));
+        let interval = advert_interval(instance).max(Duration::from_millis(10));
+        link.adverts_per_second += SOURCES_PER_ROUTER / interval.as_secs_f64();
+    }
+    wanted
+}
+
+/// One watched link.
+#[derive(Debug)]
+pub(super) struct WatchedLink {
+    pub(super) wanted: WantedLink,
+    /// `None` while the socket could not be opened.
+    pub(super) capture: Option<AdvertCapture>,
+    /// The namespace of the socket; `None` for the node's own.
+    pub(super) netns: Option<NetnsId>,
+    /// When the next attempt to open the socket is due.
+    pub(super) retry_at: Moment,
+}
+
+impl WatchedLink {
+    pub(super) fn new(wanted: WantedLink) -> Self {
+        Self { wanted, capture: None, netns: None, retry_at: clock::now() }
+    }
+
+    /// Looks for the link, reads the queue, and takes the adverts over into the table.
+    pub(super) fn drain(
+        &mut self,
+        key: &LinkKey,
+        table: &WitnessTable,
+        scratch: &mut CaptureScratch,
+    ) {
+        let Some(capture) = &mut self.capture else { return };
+        table.change(|links| {
+            let Some(LinkEvidence { status, witness, .. }) = links.get_mut(key) else { return };
+            *status = match capture.find_link() {
+                Ok(LinkSearch::Same(_)) => CaptureStatus::Running,
+                Ok(LinkSearch::Bound(_)) => {
+                    witness.restart(clock::now());
+                    CaptureStatus::Running
+                }
+                Ok(LinkSearch::Missing) => CaptureStatus::NoLink,
+                Err(error) => CaptureStatus::Failed(ErrorChain(&error).to_string()),
+            };
+            if *status == CaptureStatus::Running
+                && let Err(error) = read_queue(capture, witness, scratch)
+            {
+                *status = CaptureStatus::Failed(ErrorChain(&error).to_string());
+            }
+        });
+    }
+}
+
+fn read_queue(
+    capture: &mut AdvertCapture,
+    witness: &mut LinkWitness,
+    scratch: &mut CaptureScratch,
+) -> std::io::Result<()> {
+    // ORDER: the time before the read: an advert that arrives later is read next time.
+    let began = clock::now();
+    let mut newest = witness.drained_at();
+    let result = capture.drain(scratch, |packet| {
+        newest = newest.max(packet.at);
+        let origin = match packet.direction {
+            PacketDirection::Sent => AdvertOrigin::Own,
+            PacketDirection::Received => AdvertOrigin::Foreign,
+        };
+        let _ = witness.observe(WitnessedPacket { bytes: packet.bytes, origin, at: packet.at });
+    })?;
+    // If packets are left in the queue, nothing is known beyond the newest packet that was read.
+    witness.drained(if result.has_more { newest } else { began }, result.dropped);
+    Ok(())
+}

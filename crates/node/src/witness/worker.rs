@@ -1,0 +1,384 @@
+//! The thread that owns the packet sockets.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vipwatch_core::witness::LinkWitness;
+use vipwatch_core::{ErrorChain, Moment, NetnsName};
+use vipwatch_linux::clock;
+use vipwatch_linux::inotify::{DirectoryWatcher, WatchTopic};
+use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError, NetnsId};
+use vipwatch_linux::vrrp_capture::{AdvertCapture, CaptureMode, CaptureScratch, close_all};
+use vipwatch_linux::worker::{Heartbeat, beat_every};
+
+use super::evidence::{CaptureStatus, LinkEvidence, LinkKey};
+use super::links::{WatchedLink, wanted_links};
+use super::{Command, CommandKey, CommandQueue};
+use crate::config::WitnessConfig;
+use crate::discovery::InstanceConfig;
+use crate::state::{HealthTopic, StateStore};
+
+/// Time between two reads of the queues.
+pub(super) const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Delay between a change in the directory of names and the check of all names, so that one check covers many changes.
+const NAMES_DELAY: Duration = Duration::from_millis(50);
+
+/// Time between two attempts to open a socket in a namespace that does not exist, if the directory of names cannot be
+/// watched; and time between two attempts to watch it.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Time between two attempts to open a socket that the kernel has refused.
+const REFUSED_RETRY_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The state of the thread.
+pub(super) struct WitnessWorker {
+    commands: CommandQueue,
+    config: WitnessConfig,
+    store: Arc<StateStore>,
+    instances: Vec<Arc<InstanceConfig>>,
+    links: HashMap<LinkKey, WatchedLink>,
+    /// Watches the directory of the namespaces' names; `None` if the host has no inotify instance left.
+    names: Option<DirectoryWatcher>,
+    /// Whether the directory is watched. If not, the names are checked with every drain.
+    is_watching_names: bool,
+    names_check: Option<Moment>,
+    next_drain: Moment,
+    next_retry: Moment,
+    scratch: CaptureScratch,
+}
+
+/// What one turn of the loop found in the queue of commands.
+#[derive(Debug, Default)]
+struct Requests {
+    is_stop: bool,
+    is_changed: bool,
+    drains: BTreeSet<Option<NetnsName>>,
+}
+
+impl WitnessWorker {
+    pub(super) fn new(
+        commands: CommandQueue,
+        config: WitnessConfig,
+        store: Arc<StateStore>,
+    ) -> Self {
+        let now = clock::now();
+        Self {
+            commands,
+            config,
+            store,
+            instances: Vec::new(),
+            links: HashMap::new(),
+            names: DirectoryWatcher::new().ok(),
+            is_watching_names: false,
+            names_check: None,
+            next_drain: now,
+            next_retry: now,
+            scratch: CaptureScratch::new(),
+        }
+    }
+
+    pub(super) fn run(mut self, heartbeat: &Heartbeat) {
+        loop {
+            heartbeat.beat();
+            self.wait();
+            let requests = self.take_requests();
+            if requests.is_stop {
+                break;
+            }
+            if requests.is_changed {
+                self.apply_links(heartbeat);
+            }
+            self.check_names();
+            if !requests.drains.is_empty() {
+                let is_requested = |key: &LinkKey| requests.drains.contains(&key.netns);
+                self.open_missing(heartbeat, is_requested);
+                self.drain(heartbeat, is_requested);
+            }
+            if self.next_drain <= clock::now() {
+                self.drain_all(heartbeat);
+            }
+        }
+        self.close(|_| true);
+    }
+
+    /// Waits for a command, a change of a name, or the next drain. Without links there is no timer.
+    fn wait(&self) {
+        let now = clock::now();
+        let mut left = beat_every();
+        if !self.links.is_empty() {
+            let due = self.names_check.map_or(self.next_drain, |check| check.min(self.next_drain));
+            left = left.min(due.since(now));
+        }
+        let sources: [Option<BorrowedFd<'_>>; 2] =
+            [Some(self.commands.as_fd()), self.names.as_ref().map(AsFd::as_fd)];
+        let mut polled: Vec<PollFd<'_>> = sources
+            .into_iter()
+            .flatten()
+            .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
+            .collect();
+        // An interrupted wait is a turn without work.
+        let _ = poll(&mut polled, Timespec::try_from(left).ok().as_ref());
+    }
+
+    fn take_requests(&mut self) -> Requests {
+        let mut requests = Requests::default();
+        for (key, command) in self.commands.take_all() {
+            match (key, command) {
+                (_, Command::Stop) => requests.is_stop = true,
+                (_, Command::Configure(config)) => {
+                    self.config = config;
+                    requests.is_changed = true;
+                }
+                (_, Command::Follow(instances)) => {
+                    self.instances = instances;
+                    requests.is_changed = true;
+                }
+                (CommandKey::Drain(netns), Command::Drain) => {
+                    requests.drains.insert(netns);
+                }
+                (CommandKey::Configure | CommandKey::Follow | CommandKey::Stop, Command::Drain) => {
+                }
+            }
+        }
+        requests
+    }
+
+    /// Closes the sockets of links that are no longer wanted, and opens those of new ones.
+    fn apply_links(&mut self, heartbeat: &Heartbeat) {
+        let wanted = wanted_links(&self.instances, &self.config);
+        let is_kept = |key: &LinkKey, link: &WatchedLink| {
+            wanted.get(key).is_some_and(|wanted| wanted.mode == link.wanted.mode)
+        };
+        let removed: HashSet<LinkKey> = self
+            .links
+            .iter()
+            .filter(|(key, link)| !is_kept(key, link))
+            .map(|(key, _)| key.clone())
+            .collect();
+        self.close(|key| removed.contains(key));
+        let now = clock::now();
+        self.store.witness.change(|links| {
+            for key in &removed {
+                self.links.remove(key);
+                links.remove(key);
+            }
+            for (key, wanted) in wanted {
+                let evidence = links.entry(key.clone()).or_insert_with(|| LinkEvidence {
+                    status: CaptureStatus::NoNetns,
+                    has_sent: wanted.mode == CaptureMode::ReceivedAndSent,
+                    witness: LinkWitness::new(now),
+                });
+                evidence.witness.follow(wanted.routers.iter().copied());
+                match self.links.get_mut(&key) {
+                    Some(known) => known.wanted = wanted,
+                    None => drop(self.links.insert(key, WatchedLink::new(wanted))),
+                }
+            }
+        });
+        self.watch_names();
+        self.drain_all(heartbeat);
+        self.report_refusals();
+    }
+
+    fn watch_names(&mut self) {
+        self.next_retry = clock::now() + RETRY_INTERVAL;
+        let Some(names) = &mut self.names else { return };
+        let watched = names.watch(Path::new(DIRECTORY), WatchTopic::NetnsNames);
+        self.is_watching_names = watched.is_ok();
+        if watched.unwrap_or(false) {
+            self.names_check = Some(clock::now());
+        }
+    }
+
+    /// Closes the sockets in namespaces whose name was removed or stands for another namespace now, after a change in
+    /// the directory of names; and opens sockets in namespaces that have appeared.
+    fn check_names(&mut self) {
+        let now = clock::now();
+        if self.names.as_mut().is_some_and(|names| names.read().netns_names) {
+            self.names_check.get_or_insert(now + NAMES_DELAY);
+        }
+        if self.names_check.is_none_or(|check| check > now) {
+            return;
+        }
+        self.names_check = None;
+        let mut current: BTreeMap<NetnsName, Option<NetnsId>> = BTreeMap::new();
+        let mut gone: HashSet<LinkKey> = HashSet::new();
+        for (key, link) in &mut self.links {
+            let Some(name) = &key.netns else { continue };
+            if link.capture.is_none() {
+                link.retry_at = now;
+                continue;
+            }
+            let id = *current
+                .entry(name.clone())
+                // A name that cannot be checked keeps its socket.
+                .or_insert_with(|| NetnsId::of_name(name).unwrap_or(link.netns));
+            if id != link.netns {
+                gone.insert(key.clone());
+            }
+        }
+        self.close(|key| gone.contains(key));
+        for key in &gone {
+            self.set_status(key, CaptureStatus::NoNetns);
+        }
+    }
+
+    fn set_status(&self, key: &LinkKey, status: CaptureStatus) {
+        self.store.witness.change(|links| {
+            if let Some(evidence) = links.get_mut(key) {
+                evidence.status = status;
+            }
+        });
+    }
+
+    /// Closes the sockets of these links; the links stay.
+    fn close(&mut self, is_wanted: impl Fn(&LinkKey) -> bool) {
+        let links = self.links.iter_mut().filter(|(key, _)| is_wanted(key));
+        let now = clock::now();
+        let captures = links.filter_map(|(_, link)| {
+            link.retry_at = now;
+            link.capture.take()
+        });
+        let captures: Vec<AdvertCapture> = captures.collect();
+        if !captures.is_empty() {
+            close_all(captures);
+        }
+    }
+
+    fn drain_all(&mut self, heartbeat: &Heartbeat) {
+        let now = clock::now();
+        self.next_drain = now + DRAIN_INTERVAL;
+        if !self.is_watching_names {
+            self.names_check = Some(now);
+            self.check_names();
+        }
+        if self.next_retry <= now {
+            self.watch_names();
+        }
+        self.open_missing(heartbeat, |_| true);
+        self.drain(heartbeat, |_| true);
+    }
+
+    fn drain(&mut self, heartbeat: &Heartbeat, is_wanted: impl Fn(&LinkKey) -> bool) {
+        for (key, link) in self.links.iter_mut().filter(|(key, _)| is_wanted(key)) {
+            heartbeat.beat();
+            link.drain(key, &self.store.witness, &mut self.scratch);
+        }
+    }
+
+    /// Opens the sockets that are missing and due; each namespace is entered once.
+    fn open_missing(&mut self, heartbeat: &Heartbeat, is_wanted: impl Fn(&LinkKey) -> bool) {
+        let now = clock::now();
+        let mut by_netns: BTreeMap<Option<NetnsName>, Vec<LinkKey>> = BTreeMap::new();
+        for (key, link) in &self.links {
+            if link.capture.is_none() && link.retry_at <= now && is_wanted(key) {
+                by_netns.entry(key.netns.clone()).or_default().push(key.clone());
+            }
+        }
+        if by_netns.is_empty() {
+            return;
+        }
+        for (netns, keys) in by_netns {
+            heartbeat.beat();
+            self.open_in(netns.as_ref(), &keys);
+        }
+        self.report_refusals();
+    }
+
+    fn open_in(&mut self, netns: Option<&NetnsName>, keys: &[LinkKey]) {
+        let requests: Vec<_> = keys
+            .iter()
+            .filter_map(|key| {
+                let wanted = &self.links.get(key)?.wanted;
+                Some((key.link, wanted.mode, wanted.buffer_bytes()))
+            })
+            .collect();
+        let open = || -> Vec<_> {
+            let requests = requests.iter();
+            requests.map(|(link, mode, bytes)| AdvertCapture::open(*link, *mode, *bytes)).collect()
+        };
+        let opened = match netns.map(Netns::open).transpose() {
+            Ok(None) => Ok((None, open())),
+            Ok(Some(netns)) => netns.visit(open).map(|opened| (Some(netns.id()), opened)),
+            Err(error) => Err(error),
+        };
+        let (id, opened) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.fail(keys, &netns_status(&error)),
+        };
+        for (key, opened) in keys.iter().zip(opened) {
+            match opened {
+                Ok(capture) => {
+                    let Some(link) = self.links.get_mut(key) else { continue };
+                    link.capture = Some(capture);
+                    link.netns = id;
+                }
+                Err(error) => self.fail(std::slice::from_ref(key), &open_status(&error)),
+            }
+        }
+    }
+
+    /// Records that the sockets of these links cannot be opened.
+    fn fail(&mut self, keys: &[LinkKey], status: &CaptureStatus) {
+        let pause = match status {
+            CaptureStatus::NoNetns => RETRY_INTERVAL,
+            _ => REFUSED_RETRY_INTERVAL,
+        };
+        for key in keys {
+            if let Some(link) = self.links.get_mut(key) {
+                link.retry_at = clock::now() + pause;
+            }
+            self.set_status(key, status.clone());
+        }
+    }
+
+    /// Reports refused sockets once as a problem of the node, until none is refused.
+    fn report_refusals(&self) {
+        let refused = self.store.witness.change(|links| {
+            let errors = links.values().filter_map(|link| match &link.status {
+                CaptureStatus::Refused(error) => Some(error.clone()),
+                _ => None,
+            });
+            let errors: Vec<String> = errors.collect();
+            errors.first().map(|first| (errors.len(), first.clone()))
+        });
+        let text = refused
+            .map(|(count, error)| format!("cannot capture VRRP adverts on {count} links: {error}"));
+        let known = self.store.health_problem(HealthTopic::Witness);
+        match (&text, known) {
+            (Some(text), None) => tracing::warn!(problem = text, "witness is incomplete"),
+            (None, Some(_)) => tracing::info!("witness is complete again"),
+            _ => {}
+        }
+        self.store.set_health(HealthTopic::Witness, text);
+    }
+}
+
+/// The status of a link in a namespace that cannot be entered.
+fn netns_status(error: &NetnsError) -> CaptureStatus {
+    let source = match error {
+        NetnsError::Missing(_) | NetnsError::NotANamespace(_) => return CaptureStatus::NoNetns,
+        NetnsError::Open { source, .. } | NetnsError::Enter { source, .. } => source,
+    };
+    let text = ErrorChain(error).to_string();
+    if source.kind() == std::io::ErrorKind::PermissionDenied {
+        CaptureStatus::Refused(text)
+    } else {
+        CaptureStatus::Failed(text)
+    }
+}
+
+/// The status of a link whose socket cannot be opened.
+fn open_status(error: &std::io::Error) -> CaptureStatus {
+    let text = format!("cannot open a packet socket: {error}");
+    if error.kind() == std::io::ErrorKind::PermissionDenied {
+        CaptureStatus::Refused(text)
+    } else {
+        CaptureStatus::Failed(text)
+    }
+}

@@ -24,7 +24,7 @@ struct Host {
 }
 
 impl Host {
-    /// The host 192.0.2.`number` and fd00::`number` on `link`.
+    /// The host with this number in the networks 192.0.2.0/24 and `fd00::/64` on `link`.
     fn new(lab: &Lab, switch: &BridgeSwitch, link: &str, number: u8) -> Self {
         let netns = lab.netns(&number.to_string());
         switch.plug(&netns, link, &format!("p{number}"));

@@ -4,8 +4,11 @@
 //! The kernel is the truth. Each [`Finding`] names one disagreement, describes it and says what to do.
 //! The caller keeps the age of each finding.
 
+mod adverts;
+
 use ipnet::IpNet;
 
+pub use self::adverts::{AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
 use crate::debounce::ReportedState;
 use crate::role::AddressState;
 use crate::{Fault, NeutronState, Role};
@@ -75,6 +78,8 @@ pub struct AuditFacts {
     pub monitor: Process,
     /// Addresses that decide the role and are not as configured, each with its place.
     pub misplaced: Vec<(IpNet, AddressState)>,
+    /// The facts from captured adverts; `None` if adverts are not captured.
+    pub adverts: Option<AdvertFacts>,
     /// Floating addresses: number of held ones, and number of all.
     pub floating: (usize, usize),
 }
@@ -127,6 +132,7 @@ impl AuditFacts {
             keepalived: Process::Unknown,
             monitor: Process::Unknown,
             misplaced: Vec::new(),
+            adverts: None,
             floating: (0, 0),
         }
     }
@@ -139,6 +145,7 @@ impl AuditFacts {
         findings.extend(self.misplaced_findings());
         findings.extend(self.floating_finding());
         findings.extend(self.keepalived_finding());
+        findings.extend(self.adverts.iter().flat_map(AdvertFacts::findings));
         findings.extend(self.monitor_process_finding());
         findings.extend(self.state_file_finding());
         findings.extend(self.agent_finding());

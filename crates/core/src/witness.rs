@@ -72,9 +72,16 @@ pub struct RouterWitness {
     key: RouterKey,
     routed: RoutedAdverts,
     sources: Vec<SourceRecord>,
+    /// Grows when a source appears, begins a new series or changes its settings.
+    generation: u32,
 }
 
 impl RouterWitness {
+    /// A number that grows when a source appears, begins a new series or changes its settings.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// The records of all sources, in no particular order.
     pub fn sources(&self) -> &[SourceRecord] {
         &self.sources
@@ -90,8 +97,11 @@ impl RouterWitness {
         let known =
             |record: &&mut SourceRecord| record.source == advert.source && record.origin == origin;
         if let Some(record) = self.sources.iter_mut().find(known) {
-            return record.update(advert, at, overrun);
+            let is_changed = record.update(advert, at, overrun);
+            self.generation = self.generation.wrapping_add(u32::from(is_changed));
+            return;
         }
+        self.generation = self.generation.wrapping_add(1);
         let record = SourceRecord::new(advert, origin, at);
         if self.sources.len() < MAX_SOURCES {
             // Most virtual routers have two sources or fewer, and there are thousands of them.
@@ -197,8 +207,10 @@ impl LinkWitness {
                 continue;
             }
             let at = known.iter().position(|router| router.key == key);
-            let sources = at.map(|at| known.swap_remove(at).sources).unwrap_or_default();
-            self.routers.push(RouterWitness { key, routed, sources });
+            let known = at.map(|at| known.swap_remove(at));
+            let generation = known.as_ref().map_or(0, |known| known.generation);
+            let sources = known.map(|known| known.sources).unwrap_or_default();
+            self.routers.push(RouterWitness { key, routed, sources, generation });
         }
         self.routers.shrink_to_fit();
     }

@@ -12,6 +12,7 @@
 //! corrects nothing itself: if a published role differs from the kernel, it requests a snapshot of the
 //! namespace from the main loop, which then publishes the change with the cause `audit`.
 
+mod adverts;
 mod facts;
 mod open_findings;
 mod schedule;
@@ -30,6 +31,7 @@ use vipwatch_core::{InstanceId, NetnsName, Role};
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 
+pub(crate) use self::adverts::facts as advert_facts;
 pub use self::worker::AuditRequests;
 pub(crate) use self::worker::AuditWorker;
 use crate::discovery::InstanceConfig;
@@ -191,7 +193,8 @@ impl Audit {
             if entry.instance.netns.as_ref() != netns {
                 continue;
             }
-            let facts = facts::gather(&entry, &snapshot, &self.receiver_handle);
+            let mut facts = facts::gather(&entry, &snapshot, &self.receiver_handle);
+            facts.adverts = adverts::gather(&self.store.witness, &entry, &facts.role);
             comparison.is_role_wrong |= facts.published.is_some();
             comparison.results.push(AuditResult {
                 at,

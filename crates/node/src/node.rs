@@ -202,8 +202,9 @@ impl Node {
         let (rules, deliveries) = (config.rules.clone(), history.delivery_store());
         let outlets = InstanceOutlets::new(rules, notifier.clone(), reports, deliveries)
             .map_err(NodeError::StartWorker)?;
-        let witness = Witness::start(config.witness.clone(), Arc::clone(&store))
-            .map_err(NodeError::StartWorker)?;
+        let witness =
+            Witness::start(config.witness.clone(), Arc::clone(&store), audit_worker.requests())
+                .map_err(NodeError::StartWorker)?;
         let service_info = Arc::new(ServiceInfo::new(ServiceKind::Node, &config));
         let context = ApiContext {
             store: Arc::clone(&store),

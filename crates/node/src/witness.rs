@@ -15,6 +15,7 @@
 
 mod evidence;
 mod links;
+mod review;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use vipwatch_linux::worker::spawn_worker;
 pub use self::evidence::{CaptureStatus, InstanceEvidence, WitnessTable};
 pub(crate) use self::evidence::{configured_settings, expected_down_interval};
 use self::worker::WitnessWorker;
+use crate::audit::AuditRequests;
 use crate::config::WitnessConfig;
 use crate::discovery::InstanceConfig;
 use crate::state::StateStore;
@@ -62,11 +64,16 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Starts the worker, without links. Its evidence appears in [`StateStore::witness`].
-    pub(crate) fn start(config: WitnessConfig, store: Arc<StateStore>) -> io::Result<Self> {
+    /// Starts the worker, without links. Its evidence appears in [`StateStore::witness`]. It requests an audit of an
+    /// instance when the evidence about it has changed.
+    pub(crate) fn start(
+        config: WitnessConfig,
+        store: Arc<StateStore>,
+        audit_requests: AuditRequests,
+    ) -> io::Result<Self> {
         // BOUND: one entry for each namespace, and three more.
         let commands: CommandQueue = WakeQueue::newest_per_key()?;
-        let worker = WitnessWorker::new(commands.clone(), config, store);
+        let worker = WitnessWorker::new(commands.clone(), config, store, audit_requests);
         let thread = spawn_worker("witness", move |heartbeat| worker.run(heartbeat))?;
         Ok(Self { commands, thread: Mutex::new(Some(thread)) })
     }

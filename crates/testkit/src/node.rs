@@ -96,7 +96,13 @@ impl NodeFixture {
     }
 
     /// Writes the configuration file. A new file has mode 0640, because a configuration may contain credentials.
+    ///
+    /// Most tests add addresses by hand and run no keepalived, so that no node sends adverts, and a backup would have the
+    /// finding `no-primary`. The witness is therefore off, unless the text has the section `[witness]`.
     pub fn configure(&self, text: &str) {
+        let witness =
+            if text.contains("[witness]") { "" } else { "\n[witness]\nenabled = false\n" };
+        let text = format!("{text}{witness}");
         let file = std::fs::File::options()
             .write(true)
             .create(true)

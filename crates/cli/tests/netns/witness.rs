@@ -16,6 +16,9 @@ const ADVERT: [u8; 44] = [
     0xc0, 0x00, 0x02, 0x65, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
 ];
 
+/// A configuration with the defaults of the witness.
+const WITNESS: &str = "[witness]\n";
+
 /// One host: a namespace on the switch, with a directory for keepalived and for the node that runs in the namespace.
 struct Host {
     netns: TestNetns,
@@ -34,6 +37,7 @@ impl Host {
         let directory = lab.path().join(number.to_string());
         std::fs::create_dir_all(&directory).unwrap();
         let fixture = NodeFixture::new(PROGRAM.as_ref(), &directory).on(&netns);
+        fixture.configure(WITNESS);
         Self { netns, directory, fixture }
     }
 
@@ -45,10 +49,7 @@ impl Host {
         statements: &str,
         addresses: &str,
     ) -> (Keepalived, NodeProcess) {
-        let conf = format!(
-            "vrrp_instance VI {{\nstate BACKUP\ninterface {link}\nvirtual_router_id 11\npriority {priority}\n\
-             {statements}\nvirtual_ipaddress {{\n{addresses}\n}}\n}}\n"
-        );
+        let conf = conf(link, priority, statements, addresses);
         let keepalived = Keepalived::start_with(&self.netns, &self.directory, &conf);
         (keepalived, self.fixture.start())
     }
@@ -67,6 +68,14 @@ impl Host {
         let shown = || self.fixture.run_text(&["show", "VI"]);
         wait_showing(what, shown, || Some(self.adverts()).filter(&is_wanted))
     }
+}
+
+/// The instance `VI` with the virtual router 11.
+fn conf(link: &str, priority: u8, statements: &str, addresses: &str) -> String {
+    format!(
+        "vrrp_instance VI {{\nstate BACKUP\ninterface {link}\nvirtual_router_id 11\npriority {priority}\n\
+         {statements}\nvirtual_ipaddress {{\n{addresses}\n}}\n}}\n"
+    )
 }
 
 fn adverts(fixture: &NodeFixture, id: &str) -> AdvertsItem {
@@ -239,6 +248,7 @@ fn an_overrun_is_marked() {
 fn a_deleted_namespace_disappears_although_the_witness_watched_it() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure(WITNESS);
     // The other end of this link disappears with the namespace.
     let outside = lab.netns("outside");
     netns.ip(&format!("link add inside type veth peer name other netns {}", outside.name()));
@@ -264,6 +274,7 @@ fn a_link_or_a_namespace_that_is_created_again_is_captured_again() {
     let name = netns.name().to_owned();
     switch.plug(&netns, "eth0", "p1");
     let fixture = NodeFixture::new(PROGRAM.as_ref(), lab.path());
+    fixture.configure(WITNESS);
     // The name VI_11 would have another virtual router id.
     let conf = instance_conf("VI_11", "eth0", &["192.0.2.100/24"]);
     let conf = conf.lines().map(|line| match line.trim_start().split_once(' ') {
@@ -308,6 +319,7 @@ fn a_node_that_may_not_open_packet_sockets_reports_that_once() {
     let netns = lab.netns("k");
     netns.add_link("eth0");
     let fixture = NodeFixture::new(&program, lab.path());
+    fixture.configure(WITNESS);
     let instances = [vi_1_conf(), instance_conf("VI_2", "eth0", &["192.0.2.8/24"])].concat();
     let conf = format!("net_namespace {}\n{instances}", netns.name());
     crate::support::write(&fixture.keepalived_conf(), &conf);
@@ -327,4 +339,77 @@ fn a_node_that_may_not_open_packet_sockets_reports_that_once() {
         (!fixture.run_text(&["doctor"]).contains("node-witness")).then_some(())
     });
     assert_eq!(warnings(), 1);
+}
+
+/// Whether the log has a line about a finding that has appeared, or that is over.
+fn has_logged(fixture: &NodeFixture, text: &str, finding: &str) -> bool {
+    fixture.log().lines().any(|line| line.contains(text) && line.contains(finding))
+}
+
+#[track_caller]
+fn wait_for_finding(fixture: &NodeFixture, text: &str, finding: &str) {
+    let what = format!("{text:?} with {finding} in the log");
+    wait_showing(&what, || fixture.log(), || has_logged(fixture, text, finding).then_some(()));
+}
+
+#[test]
+fn a_killed_keepalived_leaves_two_primaries_which_the_node_finds() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [first, second] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+    let (keepalived, _node) = first.start("eth0", 150, "", "192.0.2.100/24");
+    wait_for_role(&first.fixture, "VI", "primary");
+    let (other, _other_node) = second.start("eth0", 100, "", "192.0.2.100/24");
+    second.wait_for_adverts("adverts of the primary", |adverts| foreign(adverts).is_some());
+    // The address stays on the first host, and the second one takes over.
+    keepalived.kill();
+    wait_for_finding(&first.fixture, "audit finding", "two-primaries");
+    let text = first.fixture.run_text(&["doctor"]);
+    assert!(text.contains("192.0.2.11 (priority 100) advertises them too"), "{text}");
+    assert!(!has_logged(&second.fixture, "audit finding", "two-primaries"));
+    other.stop();
+    wait_for_finding(&first.fixture, "finding is over", "two-primaries");
+}
+
+#[test]
+fn a_backup_without_a_primary_is_found_until_a_host_advertises() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [first, second] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+    // keepalived does not run on the second host.
+    let text = conf("eth0", 100, "", "192.0.2.100/24");
+    crate::support::write(&second.fixture.keepalived_conf(), &text);
+    let _node = second.fixture.start();
+    wait_for_finding(&second.fixture, "audit finding", "no-primary");
+    assert_eq!(second.adverts().presence, AdvertPresence::Silent);
+    let _keepalived = Keepalived::start_with(&first.netns, &first.directory, &text);
+    wait_for_finding(&second.fixture, "finding is over", "no-primary");
+    assert_eq!(second.adverts().presence, AdvertPresence::Advertised);
+}
+
+#[test]
+fn another_service_with_the_same_virtual_router_id_is_found() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [first, second] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+    let (_keepalived, _node) = first.start("eth0", 150, "", "192.0.2.100/24");
+    wait_for_role(&first.fixture, "VI", "primary");
+    let (_other, _other_node) = second.start("eth0", 100, "", "192.0.2.200/24");
+    wait_for_finding(&second.fixture, "audit finding", "vrid-clash-on-link");
+    assert!(!has_logged(&second.fixture, "audit finding", "peer-configuration-differs"));
+}
+
+#[test]
+fn settings_that_differ_between_two_nodes_are_found() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [first, second] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+    let (_keepalived, _node) = first.start("eth0", 150, "", "192.0.2.100/24\n192.0.2.101/24");
+    wait_for_role(&first.fixture, "VI", "primary");
+    let (_other, _other_node) = second.start("eth0", 100, "", "192.0.2.100/24");
+    wait_for_finding(&second.fixture, "audit finding", "peer-configuration-differs");
+    let text = second.fixture.run_text(&["doctor"]);
+    assert!(text.contains("addresses with 192.0.2.101"), "{text}");
+    let seen = second.adverts();
+    assert_eq!(foreign(&seen).unwrap().differences, ["addresses with 192.0.2.101"]);
 }

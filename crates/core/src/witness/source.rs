@@ -75,11 +75,19 @@ impl SourceRecord {
         }
     }
 
-    pub(super) fn update(&mut self, advert: &Advert<'_>, at: Moment, overrun: Option<Overrun>) {
+    /// Takes over a newer advert. Returns whether a new series has begun or a setting other than the priority has
+    /// changed.
+    pub(super) fn update(
+        &mut self,
+        advert: &Advert<'_>,
+        at: Moment,
+        overrun: Option<Overrun>,
+    ) -> bool {
         // A clock that was set, or a replayed packet: time does not go back.
         let at = at.max(self.at);
         let gap = at.since(self.at);
-        if self.is_ended(at) {
+        let is_new_series = self.is_ended(at);
+        if is_new_series {
             self.since = at;
             self.previous_priority = None;
         } else {
@@ -90,6 +98,11 @@ impl SourceRecord {
                 self.previous_priority = Some((self.priority, at));
             }
         }
+        let is_changed = is_new_series
+            || self.interval != advert.interval
+            || self.version != advert.version
+            || self.authentication != advert.authentication
+            || *self.address_bytes != *advert.address_bytes;
         self.adverts = self.adverts.saturating_add(1);
         self.at = at;
         self.priority = advert.priority;
@@ -101,6 +114,7 @@ impl SourceRecord {
         if *self.address_bytes != *advert.address_bytes {
             self.address_bytes = advert.address_bytes.into();
         }
+        is_changed
     }
 
     /// Takes over the time between two adverts of one series.

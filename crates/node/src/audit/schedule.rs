@@ -63,6 +63,11 @@ impl DueInstances {
         self.by_id.insert(id.clone(), now + GRACE);
     }
 
+    /// Has an instance examined at once.
+    pub(super) fn add_now(&mut self, id: &InstanceId, now: Instant) {
+        self.by_id.insert(id.clone(), now);
+    }
+
     /// When the next instance is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.by_id.values().min().copied()

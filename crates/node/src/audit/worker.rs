@@ -40,6 +40,16 @@ impl AuditRequests {
     }
 }
 
+impl AuditRequests {
+    /// Has an instance audited at once, because evidence about it has changed.
+    pub(crate) fn evidence_changed(&self, id: &InstanceId) {
+        if let Ok(mut due) = self.0.due.lock() {
+            due.add_now(id, Instant::now());
+        }
+        self.0.wakeup.notify_one();
+    }
+}
+
 /// What a request calls when its audit has ended.
 struct CompletionCallback(Box<dyn FnOnce() + Send>);
 

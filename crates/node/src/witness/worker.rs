@@ -17,7 +17,9 @@ use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::evidence::{CaptureStatus, LinkEvidence, LinkKey};
 use super::links::{WatchedLink, wanted_links};
+use super::review::Reviewer;
 use super::{Command, CommandKey, CommandQueue};
+use crate::audit::AuditRequests;
 use crate::config::WitnessConfig;
 use crate::discovery::InstanceConfig;
 use crate::state::{HealthTopic, StateStore};
@@ -50,6 +52,7 @@ pub(super) struct WitnessWorker {
     next_drain: Moment,
     next_retry: Moment,
     scratch: CaptureScratch,
+    reviewer: Reviewer,
 }
 
 /// What one turn of the loop found in the queue of commands.
@@ -65,6 +68,7 @@ impl WitnessWorker {
         commands: CommandQueue,
         config: WitnessConfig,
         store: Arc<StateStore>,
+        audit_requests: AuditRequests,
     ) -> Self {
         let now = clock::now();
         Self {
@@ -79,6 +83,7 @@ impl WitnessWorker {
             next_drain: now,
             next_retry: now,
             scratch: CaptureScratch::new(),
+            reviewer: Reviewer::new(audit_requests),
         }
     }
 
@@ -180,6 +185,7 @@ impl WitnessWorker {
                 }
             }
         });
+        self.reviewer.follow(&self.instances);
         self.watch_names();
         self.drain_all(heartbeat);
         self.report_refusals();
@@ -269,6 +275,8 @@ impl WitnessWorker {
             heartbeat.beat();
             link.drain(key, &self.store.witness, &mut self.scratch);
         }
+        let instances = self.instances.iter().filter(|one| is_wanted(&LinkKey::of(one)));
+        self.reviewer.review(instances, &self.store);
     }
 
     /// Opens the sockets that are missing and due; each namespace is entered once.

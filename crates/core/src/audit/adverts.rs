@@ -1,0 +1,183 @@
+//! Findings that follow from the adverts on the link of an instance.
+//!
+//! The overlap of a normal election raises nothing: a finding needs evidence over an advert interval and [`SETTLE`].
+//! Where the evidence is incomplete, there is no finding.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{Finding, Severity};
+use crate::witness::{
+    AdvertOrigin, Difference, LinkWitness, OwnSettings, RouterKey, Silence, SourceRecord,
+    differences,
+};
+use crate::{Moment, Role};
+
+/// How long evidence must last, beyond the time that the protocol allows.
+pub const SETTLE: Duration = Duration::from_secs(1);
+
+/// What is asked about one instance.
+#[derive(Debug, Clone, Copy)]
+pub struct AdvertQuestion<'a> {
+    /// The adverts of its link, which are captured now.
+    pub witness: &'a LinkWitness,
+    /// Its virtual router.
+    pub key: RouterKey,
+    /// Its settings.
+    pub own: &'a OwnSettings,
+    /// The master-down interval of its settings.
+    pub down_interval: Duration,
+    /// Its role.
+    pub role: &'a Role,
+    /// Since when it has this role.
+    pub role_since: Moment,
+    /// The time of the question.
+    pub now: Moment,
+}
+
+/// Another host that advertises the virtual router of an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherHost {
+    /// The source address of its adverts.
+    pub source: IpAddr,
+    /// The priority in its newest advert.
+    pub priority: u8,
+    /// The time since its newest advert.
+    pub age: Duration,
+}
+
+/// Facts about one instance that its adverts show.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AdvertFacts {
+    /// This node holds the addresses, and another host advertises them for longer than an election.
+    pub second_primary: Option<OtherHost>,
+    /// Another host advertises the same virtual router id with entirely other addresses.
+    pub stranger: Option<OtherHost>,
+    /// No host has advertised for longer than this time, the master-down interval of the instance; `None` if the
+    /// instance is no backup.
+    pub silence: Option<Duration>,
+    /// The settings of another host that differ.
+    pub differing: Option<(OtherHost, Vec<Difference>)>,
+}
+
+impl AdvertFacts {
+    /// Derives the facts from the evidence.
+    pub fn of(question: &AdvertQuestion<'_>) -> Self {
+        let mut facts = Self::default();
+        let Some(router) = question.witness.router(question.key) else { return facts };
+        let is_lasting = |record: &&SourceRecord| {
+            record.origin == AdvertOrigin::Foreign
+                && record.at.since(record.since) >= record.interval + SETTLE
+        };
+        for record in router.advertising(question.now).filter(is_lasting) {
+            let host = question.host(record);
+            if question.is_stranger(record) {
+                facts.stranger.get_or_insert(host);
+                continue;
+            }
+            if question.is_second_primary(record) {
+                facts.second_primary.get_or_insert_with(|| host.clone());
+            }
+            let differing = differences(question.own, record);
+            if !differing.is_empty() {
+                facts.differing.get_or_insert((host, differing));
+            }
+        }
+        facts.silence = question.silence();
+        facts
+    }
+
+    /// Whether the facts give no finding.
+    pub fn is_calm(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// A number that is different if other findings follow; ages do not count.
+    pub fn kinds(&self) -> u8 {
+        u8::from(self.second_primary.is_some())
+            | u8::from(self.stranger.is_some()) << 1
+            | u8::from(self.silence.is_some()) << 2
+            | u8::from(self.differing.is_some()) << 3
+    }
+
+    /// The findings.
+    pub(super) fn findings(&self) -> impl Iterator<Item = Finding> {
+        let second = self.second_primary.as_ref().map(|host| Finding {
+            name: "two-primaries",
+            severity: Severity::Broken,
+            text: format!("this node holds the addresses, and {host} advertises them too"),
+            hint: "the nodes do not receive each other's adverts: check the network between them, and authentication",
+        });
+        let stranger = self.stranger.as_ref().map(|host| Finding {
+            name: "vrid-clash-on-link",
+            severity: Severity::Broken,
+            text: format!("{host} advertises the same virtual_router_id with other addresses"),
+            hint: "another service on this network uses this virtual_router_id: change one of them",
+        });
+        let silence = self.silence.map(|silence| Finding {
+            name: "no-primary",
+            severity: Severity::Broken,
+            text: format!(
+                "no node has advertised for the master-down interval of {:.1} s",
+                silence.as_secs_f64()
+            ),
+            hint: "no node holds the addresses: check keepalived here and on the other nodes",
+        });
+        let differing = self.differing.as_ref().map(|(host, differences)| Finding {
+            name: "peer-configuration-differs",
+            severity: Severity::Wrong,
+            text: format!("{host} advertises with {}", list(differences)),
+            hint: "make the vrrp_instance the same on all nodes, except for its priority",
+        });
+        [second, stranger, silence, differing].into_iter().flatten()
+    }
+}
+
+impl std::fmt::Display for OtherHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (priority {})", self.source, self.priority)
+    }
+}
+
+fn list(differences: &[Difference]) -> String {
+    let texts: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+impl AdvertQuestion<'_> {
+    fn host(&self, record: &SourceRecord) -> OtherHost {
+        let age = self.now.since(record.at);
+        OtherHost { source: record.source, priority: record.priority, age }
+    }
+
+    /// Whether the adverts have no address of the instance, although both have addresses.
+    fn is_stranger(&self, record: &SourceRecord) -> bool {
+        let Some(own) = self.own.addresses.as_ref().filter(|own| !own.is_empty()) else {
+            return false;
+        };
+        record.addresses().next().is_some() && !record.addresses().any(|ip| own.contains(&ip))
+    }
+
+    fn is_second_primary(&self, record: &SourceRecord) -> bool {
+        let is_holding = matches!(self.role, Role::Primary | Role::Partial { .. });
+        let overlap = record.at.since(record.since.max(self.role_since));
+        is_holding && overlap >= record.interval + SETTLE
+    }
+
+    fn silence(&self) -> Option<Duration> {
+        if *self.role != Role::Backup {
+            return None;
+        }
+        match self.witness.silence(self.key, self.down_interval, self.now) {
+            // The instance itself may have held the addresses, and sent adverts that are not captured.
+            Silence::Silent(silence) => {
+                let silence = silence.min(self.now.since(self.role_since));
+                (silence >= self.down_interval + SETTLE).then_some(self.down_interval)
+            }
+            Silence::Advertised | Silence::Unknown => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::audit::AuditFacts;
+use crate::vrrp::{VrrpAuthentication, VrrpFamily, VrrpVersion};
+use crate::witness::{RoutedAdverts, WitnessedPacket};
+
+const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4 };
+
+fn at(millis: u64) -> Moment {
+    Moment::new(Duration::from_millis(millis))
+}
+
+/// An advert of version 2 from 192.0.2.11 with one address, 192.0.2.`address`.
+fn packet(priority: u8, address: u8) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 40, 0, 1, 0, 0, 255, 112, 0, 0, 192, 0, 2, 11, 224, 0, 0, 18];
+    packet.extend([0x21, 7, priority, 1, 0, 1, 0, 0, 192, 0, 2, address, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for (from, to, place) in [(0, 20, 10), (20, 40, 26)] {
+        let words = packet[from..to].chunks(2);
+        let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let check = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+        packet[place..place + 2].copy_from_slice(&check.to_be_bytes());
+    }
+    packet
+}
+
+/// A witness with an advert every second from `first` to `last`, which was read until `drained`.
+fn witness(first: u64, last: u64, address: u8, drained: u64) -> LinkWitness {
+    let mut witness = LinkWitness::new(at(0));
+    witness.follow([(KEY, RoutedAdverts::Refused)]);
+    for second in first..=last {
+        let bytes = packet(100, address);
+        let origin = AdvertOrigin::Foreign;
+        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(second * 1_000) });
+    }
+    witness.drained(at(drained), 0);
+    witness
+}
+
+fn own() -> OwnSettings {
+    OwnSettings {
+        version: Some(VrrpVersion::V2),
+        interval: Some(Duration::from_secs(1)),
+        authentication: Some(VrrpAuthentication::None),
+        addresses: Some(BTreeSet::from(["192.0.2.50".parse().unwrap()])),
+    }
+}
+
+/// The names of the findings about an instance with this role since `role_since`.
+fn names(witness: &LinkWitness, role: &Role, role_since: u64, now: u64) -> Vec<&'static str> {
+    let question = AdvertQuestion {
+        witness,
+        key: KEY,
+        own: &own(),
+        down_interval: Duration::from_millis(3_600),
+        role,
+        role_since: at(role_since),
+        now: at(now),
+    };
+    let mut facts = AuditFacts::new(role.clone());
+    facts.adverts = Some(AdvertFacts::of(&question));
+    facts.findings().iter().map(|finding| finding.name).collect()
+}
+
+#[test]
+fn a_backup_with_an_advertising_primary_has_no_finding() {
+    let witness = witness(1, 20, 50, 20_500);
+    assert_eq!(names(&witness, &Role::Backup, 0, 20_500), [""; 0]);
+}
+
+#[test]
+fn two_primaries_are_found_only_after_an_election() {
+    let witness = witness(1, 20, 50, 20_500);
+    assert_eq!(names(&witness, &Role::Primary, 0, 20_500), ["two-primaries"]);
+    assert_eq!(
+        names(&witness, &Role::Partial { held: 1, total: 2 }, 0, 20_500)[1],
+        "two-primaries"
+    );
+    // This node became primary 1.5 s before the last advert of the other one.
+    assert_eq!(names(&witness, &Role::Primary, 18_500, 20_500), [""; 0]);
+    // The other host has stopped.
+    assert_eq!(names(&witness, &Role::Primary, 0, 25_000), [""; 0]);
+}
+
+#[test]
+fn a_backup_without_adverts_has_no_primary() {
+    let witness = witness(1, 5, 50, 9_000);
+    assert_eq!(names(&witness, &Role::Backup, 0, 9_000), [""; 0], "4 s after the last advert");
+    let mut witness = witness;
+    witness.drained(at(10_000), 0);
+    assert_eq!(names(&witness, &Role::Backup, 0, 10_000), ["no-primary"]);
+    assert_eq!(names(&witness, &Role::Primary, 0, 10_000), [""; 0]);
+    assert_eq!(names(&witness, &Role::Backup, 8_000, 10_000), [""; 0], "it was primary until 8 s");
+    witness.drained(at(11_000), 1);
+    assert_eq!(names(&witness, &Role::Backup, 0, 11_000), [""; 0], "adverts were lost");
+}
+
+#[test]
+fn a_host_with_other_addresses_is_a_stranger() {
+    let witness = witness(1, 20, 99, 20_500);
+    for role in [Role::Primary, Role::Backup] {
+        assert_eq!(names(&witness, &role, 0, 20_500), ["vrid-clash-on-link"]);
+    }
+}
+
+#[test]
+fn settings_of_a_peer_that_differ_are_found() {
+    let witness = witness(1, 20, 50, 20_500);
+    let mut own = own();
+    own.interval = Some(Duration::from_secs(2));
+    own.authentication = Some(VrrpAuthentication::Password);
+    let question = AdvertQuestion {
+        witness: &witness,
+        key: KEY,
+        own: &own,
+        down_interval: Duration::from_secs(7),
+        role: &Role::Backup,
+        role_since: at(0),
+        now: at(20_500),
+    };
+    let facts = AdvertFacts::of(&question);
+    assert_eq!(facts.kinds(), 8);
+    let texts: Vec<String> = facts.findings().map(|finding| finding.text).collect();
+    assert_eq!(
+        texts,
+        [
+            "192.0.2.11 (priority 100) advertises with advert interval 1 s instead of 2 s, authentication none instead of pass"
+        ]
+    );
+}

@@ -1,0 +1,42 @@
+//! The facts about one instance that captured adverts show.
+
+use vipwatch_core::audit::{AdvertFacts, AdvertQuestion};
+use vipwatch_core::{Moment, Role};
+use vipwatch_linux::clock;
+
+use crate::state::InstanceEntry;
+use crate::witness::{
+    CaptureStatus, InstanceEvidence, WitnessTable, configured_settings, expected_down_interval,
+};
+
+/// Gathers the facts about an instance with this role; `None` if its adverts are not captured.
+pub(super) fn gather(
+    witness: &WitnessTable,
+    entry: &InstanceEntry,
+    role: &Role,
+) -> Option<AdvertFacts> {
+    witness.read(&entry.instance, |evidence| facts(entry, role, evidence, clock::now())).flatten()
+}
+
+/// The facts from this evidence; `None` if the capture does not run.
+pub(crate) fn facts(
+    entry: &InstanceEntry,
+    role: &Role,
+    evidence: InstanceEvidence<'_>,
+    now: Moment,
+) -> Option<AdvertFacts> {
+    let InstanceEvidence { status, witness, key, .. } = evidence;
+    // A role of unknown age has the Unix epoch: it is old.
+    let role_age = entry.since.elapsed().unwrap_or_default();
+    (*status == CaptureStatus::Running).then(|| {
+        AdvertFacts::of(&AdvertQuestion {
+            witness,
+            key,
+            own: &configured_settings(&entry.instance),
+            down_interval: expected_down_interval(&entry.instance),
+            role,
+            role_since: now.before(role_age),
+            now,
+        })
+    })
+}

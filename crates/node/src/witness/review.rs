@@ -1,0 +1,102 @@
+//! Decides when the evidence about an instance has changed so that it must be audited.
+//!
+//! This runs for each instance after each read of the queues, so it looks at the details only if something may have
+//! changed: a source appeared or changed its settings, or the adverts do not fit the role.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vipwatch_core::witness::AdvertOrigin;
+use vipwatch_core::{InstanceId, Moment, Role};
+use vipwatch_linux::clock;
+
+use super::evidence::{InstanceEvidence, advert_interval};
+use crate::audit::{AuditRequests, advert_facts};
+use crate::discovery::InstanceConfig;
+use crate::state::{InstanceEntry, StateStore};
+
+/// How long the details are looked at after a change: until evidence has settled.
+const UNSETTLED_TIME: Duration = Duration::from_secs(10);
+
+/// What is known of one instance.
+#[derive(Debug, Default, Clone, Copy)]
+struct Reviewed {
+    /// [`AdvertFacts::kinds`](vipwatch_core::audit::AdvertFacts::kinds) at the last look.
+    kinds: u8,
+    /// The generation of the sources, and the role as a sequence number.
+    version: (u32, i64),
+    /// The details are looked at until this time.
+    unsettled_until: Option<Moment>,
+}
+
+/// Requests an audit of each instance with other findings than before.
+#[derive(Debug)]
+pub(super) struct Reviewer {
+    requests: AuditRequests,
+    known: HashMap<InstanceId, Reviewed>,
+}
+
+impl Reviewer {
+    pub(super) fn new(requests: AuditRequests) -> Self {
+        Self { requests, known: HashMap::new() }
+    }
+
+    /// Forgets all instances but these.
+    pub(super) fn follow(&mut self, instances: &[Arc<InstanceConfig>]) {
+        let mut known = std::mem::take(&mut self.known);
+        self.known = instances
+            .iter()
+            .map(|one| (one.id.clone(), known.remove(&one.id).unwrap_or_default()))
+            .collect();
+    }
+
+    /// Looks at the evidence about these instances.
+    pub(super) fn review<'a>(
+        &mut self,
+        instances: impl Iterator<Item = &'a Arc<InstanceConfig>>,
+        store: &StateStore,
+    ) {
+        let now = clock::now();
+        for instance in instances {
+            let Some(reviewed) = self.known.get_mut(&instance.id) else { continue };
+            let Some(entry) = store.entry(&instance.id) else { continue };
+            let kinds = store
+                .witness
+                .read(instance, |evidence| kinds(reviewed, &entry, evidence, now))
+                .unwrap_or(0);
+            if kinds != std::mem::replace(&mut reviewed.kinds, kinds) {
+                self.requests.evidence_changed(&instance.id);
+            }
+        }
+    }
+}
+
+/// The kinds of findings now.
+fn kinds(
+    reviewed: &mut Reviewed,
+    entry: &InstanceEntry,
+    evidence: InstanceEvidence<'_>,
+    now: Moment,
+) -> u8 {
+    let Some(router) = evidence.witness.router(evidence.key) else { return 0 };
+    let version = (router.generation(), entry.seq);
+    if std::mem::replace(&mut reviewed.version, version) != version {
+        let span = UNSETTLED_TIME + advert_interval(&entry.instance) * 2;
+        reviewed.unsettled_until = Some(now + span);
+    }
+    let is_settled = reviewed.unsettled_until.is_none_or(|until| until < now);
+    let mut advertising = router.advertising(now);
+    let is_expected = match entry.role {
+        Role::Primary | Role::Partial { .. } => {
+            !advertising.any(|record| record.origin == AdvertOrigin::Foreign)
+        }
+        Role::Backup => advertising.next().is_some(),
+        Role::Fault(_) | Role::Unknown(_) => true,
+    };
+    if is_settled && is_expected && reviewed.kinds == 0 {
+        return 0;
+    }
+    let facts = advert_facts(entry, &entry.role, evidence, now);
+    facts.map_or(0, |facts| facts.kinds())
+}

@@ -51,6 +51,27 @@ fn an_instance_is_read_with_all_its_settings() {
 }
 
 #[test]
+fn version_authentication_and_unicast_decide_the_form_of_adverts() {
+    let protocol = |globals: &str, statements: &str, address: &str| {
+        let text = format!("global_defs {{\n{globals}\n}}\n{}", instance("a", statements, address));
+        let protocol = read(&text).0.instances[0].protocol.unwrap();
+        (protocol.version.number(), protocol.authentication.word(), protocol.is_unicast)
+    };
+    let password = "authentication {\n auth_type PASS\n auth_pass x\n }";
+    assert_eq!(protocol("", "", "10.0.0.1"), (2, "none", false));
+    assert_eq!(protocol("", "", "2001:db8::1"), (3, "none", false));
+    assert_eq!(protocol("vrrp_version 3", "", "10.0.0.1"), (3, "none", false));
+    assert_eq!(protocol("vrrp_version 3", "version 2", "10.0.0.1"), (2, "none", false));
+    assert_eq!(protocol("", password, "10.0.0.1"), (2, "pass", false));
+    let header = password.replace("PASS", "AH");
+    assert_eq!(protocol("", &header, "10.0.0.1"), (2, "ah", false));
+    assert_eq!(protocol("", "authentication {\n auth_type AH\n }", "10.0.0.1"), (2, "none", false));
+    assert_eq!(protocol("", &format!("version 3\n {password}"), "10.0.0.1"), (3, "none", false));
+    assert_eq!(protocol("vrrp_strict", password, "10.0.0.1"), (2, "none", false));
+    assert_eq!(protocol("", "unicast_peer {\n 10.0.0.9\n }", "10.0.0.1"), (2, "none", true));
+}
+
+#[test]
 fn unusual_numbers_do_not_panic() {
     for statement in
         ["advert_int 1.00000\u{e9}", "~SEQ(X, -0x-8000000000000000) x", "~SEQ(X, --5) x"]

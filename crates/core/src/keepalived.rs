@@ -8,6 +8,7 @@
 //! [`Problem`] says so. The module opens no files: the caller does, with [`Files`].
 
 mod blocks;
+mod command_line;
 mod definitions;
 mod draft;
 mod globals;
@@ -20,6 +21,7 @@ mod text;
 mod vmac;
 mod vrrp;
 
+pub use command_line::{CommandLine, DEFAULT_CONFIG};
 pub use lines::{Files, Include, Source};
 pub use problem::{FilePosition, Impact, Problem};
 pub use vrrp::{Configuration, ProtocolSettings, VirtualAddress, VrrpInstance, configuration};

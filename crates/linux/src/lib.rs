@@ -9,7 +9,8 @@
 //! - Files: [`dnotify`] watches few directories (drop-in), [`inotify`] watches thousands (node), [`mod@file`] reads and
 //!   replaces files, [`lock`] gives one process exclusive use of a directory.
 //! - Sockets: [`listen`] opens unix sockets, [`peer`] reads the credentials of the other end.
-//! - Processes and threads: [`process`], [`signal`], [`privilege`], [`account`], [`worker`] (threads that the watchdog
+//! - Other processes: [`process_table`] reads them, [`process_exit`] reports their end.
+//! - This process and its threads: [`process`], [`signal`], [`privilege`], [`account`], [`worker`] (threads that the watchdog
 //!   supervises), [`wake_queue`] (a queue that wakes a `poll`), [`clock`].
 
 pub mod account;
@@ -28,6 +29,8 @@ pub mod netns_watcher;
 pub mod peer;
 pub mod privilege;
 pub mod process;
+pub mod process_exit;
+pub mod process_table;
 pub mod signal;
 pub mod sysctl;
 pub mod vrrp_capture;

@@ -56,14 +56,16 @@ impl NetnsId {
     /// checked, not that it does not exist.
     pub fn of_name(name: &NetnsName) -> io::Result<Option<Self>> {
         let path = path_of(name);
-        let read = || -> io::Result<Self> {
-            Ok(Self::of(&std::fs::metadata(&path)?, &rustix::fs::statfs(&path)?))
-        };
-        match read() {
+        match Self::of_path(&path) {
             Ok(id) => Ok(Some(id)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The namespace of which this path is a handle, for example `/proc/PID/ns/net`.
+    pub fn of_path(path: &Path) -> io::Result<Self> {
+        Ok(Self::of(&std::fs::metadata(path)?, &rustix::fs::statfs(path)?))
     }
 
     /// The namespace of the calling thread.

@@ -1,0 +1,339 @@
+//! Reads processes from `/proc`: identity, parent, state, executable, command line, namespaces and cgroup.
+//!
+//! A process is identified by its pid and its start time ([`ProcessId`]): the kernel gives a pid again to another
+//! process. A process may end between two reads; then the read fails with [`std::io::ErrorKind::NotFound`] or
+//! `ESRCH`, which [`is_vanished`] recognises, and which is normal.
+//!
+//! - [`new_processes`] finds the processes that have started since the last call.
+//! - [`process_exit`](crate::process_exit) reports the end of processes.
+
+pub mod new_processes;
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::netns::NetnsId;
+
+/// Maximum size of a file of `/proc` that is read, in bytes. The kernel limits most of them to one page; a command
+/// line may be longer.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// A process: its pid, and its start time in clock ticks since the boot, which tells it from a later process with the
+/// same pid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessId {
+    /// The pid in the namespace of this process.
+    pub pid: u32,
+    /// The start time, in clock ticks since the boot.
+    pub started: u64,
+}
+
+/// Whether a process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunState {
+    /// It runs, or waits for an event.
+    Running,
+    /// A signal such as SIGSTOP has stopped it.
+    Stopped,
+    /// A debugger has stopped it.
+    Traced,
+    /// It has ended, and its parent has not yet collected its exit status.
+    Ended,
+}
+
+/// One line of `/proc/PID/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// The identity of the process.
+    pub id: ProcessId,
+    /// The pid of its parent.
+    pub parent: u32,
+    /// Whether it runs.
+    pub state: RunState,
+}
+
+/// Reads `/proc/PID/stat`.
+pub fn stat(pid: u32) -> io::Result<ProcessStat> {
+    let text = read(pid, "stat")?;
+    parse_stat(pid, &text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// Parses `PID (NAME) STATE PPID …`. The name may contain spaces and parentheses, so the last `)` ends it.
+fn parse_stat(pid: u32, text: &[u8]) -> Option<ProcessStat> {
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = match fields.next()? {
+        "T" => RunState::Stopped,
+        "t" => RunState::Traced,
+        "Z" | "X" | "x" => RunState::Ended,
+        _ => RunState::Running,
+    };
+    let parent = fields.next()?.parse().ok()?;
+    // The state is field 3 and the start time is field 22.
+    let started = fields.nth(17)?.parse().ok()?;
+    Some(ProcessStat { id: ProcessId { pid, started }, parent, state })
+}
+
+/// Whether this process still exists and has not ended.
+pub fn is_alive(id: ProcessId) -> bool {
+    stat(id.pid).is_ok_and(|stat| stat.id == id && stat.state != RunState::Ended)
+}
+
+/// The path of the executable that a process runs, without the mark that the kernel adds when the file was deleted or
+/// replaced. The path is that of the process's own root directory. Needs `PTRACE_MODE_READ`: the same user, or
+/// `CAP_SYS_PTRACE`.
+pub fn executable(pid: u32) -> io::Result<PathBuf> {
+    const DELETED: &[u8] = b" (deleted)";
+    let path = fs::read_link(entry(pid, "exe"))?;
+    let bytes = path.as_os_str().as_bytes();
+    Ok(match bytes.strip_suffix(DELETED) {
+        Some(stripped) => PathBuf::from(std::ffi::OsStr::from_bytes(stripped)),
+        None => path,
+    })
+}
+
+/// The name of a process, which any process may give itself; at most 15 bytes.
+pub fn name(pid: u32) -> io::Result<String> {
+    let text = read(pid, "comm")?;
+    Ok(String::from_utf8_lossy(text.trim_ascii_end()).into_owned())
+}
+
+/// The words of the command line, with the name of the program; empty for a process that has ended.
+pub fn command_line(pid: u32) -> io::Result<Vec<String>> {
+    let text = read(pid, "cmdline")?;
+    let words = text.strip_suffix(b"\0").unwrap_or(&text);
+    if words.is_empty() {
+        return Ok(Vec::new());
+    }
+    let words = words.split(|byte| *byte == 0);
+    Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
+/// The working directory of a process, as a path in its own root directory.
+pub fn working_directory(pid: u32) -> io::Result<PathBuf> {
+    fs::read_link(entry(pid, "cwd"))
+}
+
+/// The path through which this process reads `path` of another process, whose root directory may be another one: that of
+/// a container, or one in which `ip netns exec` has mounted other files.
+pub fn path_in_root(pid: u32, path: &Path) -> PathBuf {
+    let relative = path.strip_prefix("/").unwrap_or(path);
+    entry(pid, "root").join(relative)
+}
+
+/// The network namespace of a process. Needs `PTRACE_MODE_READ`.
+pub fn netns(pid: u32) -> io::Result<NetnsId> {
+    NetnsId::of_path(&entry(pid, "ns/net"))
+}
+
+/// The pids of a process in its own and all outer pid namespaces that this process sees, the innermost last.
+pub fn nested_pids(pid: u32) -> io::Result<Vec<u32>> {
+    let text = read(pid, "status")?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    // Linux has the line since version 4.1.
+    Ok(line.map_or_else(
+        || vec![pid],
+        |line| line.split_ascii_whitespace().filter_map(|one| one.parse().ok()).collect(),
+    ))
+}
+
+/// Whether `pid` names a process and not one of its further threads, which `/proc` does not list, but opens.
+pub fn is_process(pid: u32) -> bool {
+    read(pid, "status").is_ok_and(|text| {
+        let text = String::from_utf8_lossy(&text);
+        let group = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
+        group.is_some_and(|group| group.trim().parse() == Ok(pid))
+    })
+}
+
+/// An open file of another process that `/proc/PID/fd` lists.
+#[derive(Debug)]
+pub struct ForeignFile {
+    /// The path through which this process can open the same file.
+    pub path: PathBuf,
+    /// When the file was written.
+    pub written: SystemTime,
+}
+
+/// The first open file of a process whose name in `/proc/PID/fd` begins with `name`. Needs `PTRACE_MODE_READ`.
+pub fn open_file(pid: u32, name: &str) -> io::Result<Option<ForeignFile>> {
+    for descriptor in fs::read_dir(entry(pid, "fd"))? {
+        let path = descriptor?.path();
+        let Ok(target) = fs::read_link(&path) else { continue };
+        if target.as_os_str().as_bytes().starts_with(name.as_bytes()) {
+            let written = fs::metadata(&path)?.modified()?;
+            return Ok(Some(ForeignFile { path, written }));
+        }
+    }
+    Ok(None)
+}
+
+/// The inodes of the sockets that a process has open.
+pub fn socket_inodes(pid: u32) -> io::Result<Vec<u64>> {
+    let mut inodes = Vec::new();
+    for descriptor in fs::read_dir(entry(pid, "fd"))? {
+        let Ok(target) = fs::read_link(descriptor?.path()) else { continue };
+        let text = target.to_string_lossy();
+        let inode = text.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        inodes.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
+    }
+    Ok(inodes)
+}
+
+/// The inodes of the raw sockets for this IP protocol in the network namespace of a process.
+pub fn raw_socket_inodes(pid: u32, protocol: u8) -> Vec<u64> {
+    let mut inodes = Vec::new();
+    for file in ["net/raw", "net/raw6"] {
+        let text = read(pid, file).unwrap_or_default();
+        for line in String::from_utf8_lossy(&text).lines().skip(1) {
+            // "  112: 00000000:0070 00000000:0000 07 …": the number of the protocol stands where others have a port.
+            let mut fields = line.split_ascii_whitespace();
+            let port = fields.nth(1).and_then(|local| local.rsplit_once(':'));
+            let port = port.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+            if port == Some(u16::from(protocol)) {
+                inodes.extend(fields.nth(7).and_then(|inode| inode.parse::<u64>().ok()));
+            }
+        }
+    }
+    inodes
+}
+
+/// The cgroups of a process in which it can be frozen: directories of the unified hierarchy and of the `freezer`
+/// controller of version 1.
+pub fn freezer_directories(pid: u32) -> io::Result<Vec<PathBuf>> {
+    let text = read(pid, "cgroup")?;
+    let text = String::from_utf8_lossy(&text);
+    let mut directories = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let mount = if controllers.is_empty() {
+            unified_mount()
+        } else if controllers.split(',').any(|one| one == "freezer") {
+            Some(Path::new("/sys/fs/cgroup/freezer"))
+        } else {
+            None
+        };
+        // A cgroup outside of this process's cgroup namespace is shown as "/..", and cannot be read.
+        let relative = path.trim_start_matches('/');
+        directories.extend(mount.map(|mount| mount.join(relative)));
+    }
+    Ok(directories)
+}
+
+/// Where the unified hierarchy is mounted; `None` if it is not.
+fn unified_mount() -> Option<&'static Path> {
+    static MOUNT: OnceLock<Option<&'static Path>> = OnceLock::new();
+    *MOUNT.get_or_init(|| {
+        let candidates = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+        candidates.into_iter().find(|mount| mount.join("cgroup.procs").exists())
+    })
+}
+
+/// Whether the cgroup in this directory is frozen, by itself or by one above it. The files state both.
+pub fn is_frozen(directory: &Path) -> bool {
+    let has_line = |file: &str, line: &str| {
+        let text = crate::file::read_head(&directory.join(file), 256).unwrap_or_default();
+        text.split(|byte| *byte == b'\n').any(|one| one == line.as_bytes())
+    };
+    has_line("cgroup.events", "frozen 1") || has_line("freezer.state", "FROZEN")
+}
+
+/// The device and inode of a file, which are the same for every path that leads to it.
+pub fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// When a process started.
+pub fn start_time(id: ProcessId) -> SystemTime {
+    let since_boot = Duration::from_millis(id.started.saturating_mul(1000) / ticks_per_second());
+    boot_time() + since_boot
+}
+
+fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second()
+}
+
+/// When the kernel booted. It is read again each time, because the clock may be set.
+fn boot_time() -> SystemTime {
+    use rustix::time::{ClockId, clock_gettime};
+    let since_boot = clock_gettime(ClockId::Boottime);
+    let since_boot = Duration::try_from(since_boot).unwrap_or_default();
+    SystemTime::now().checked_sub(since_boot).unwrap_or(UNIX_EPOCH)
+}
+
+/// Whether an error means that the process has ended.
+pub fn is_vanished(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+fn entry(pid: u32, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{name}"))
+}
+
+fn read(pid: u32, name: &str) -> io::Result<Vec<u8>> {
+    crate::file::read_head(&entry(pid, name), MAX_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
+        let text = b"7 (a) T 9 (x) T 1 7 7 0 -1 4194624 1 2 3 4 5 6 7 8 20 0 1 0 3560349 9 9\n";
+        let stat = parse_stat(7, text).unwrap();
+        assert_eq!(stat.id, ProcessId { pid: 7, started: 3_560_349 });
+        assert_eq!((stat.parent, stat.state), (1, RunState::Stopped));
+        assert_eq!(parse_stat(7, b"7 (a"), None);
+        assert_eq!(parse_stat(7, b"7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_can_be_read() {
+        let pid = std::process::id();
+        let stat = stat(pid).unwrap();
+        assert!(is_alive(stat.id));
+        let other = ProcessId { started: stat.id.started + 1, ..stat.id };
+        assert!(!is_alive(other), "another process with the same pid");
+        assert_eq!(executable(pid).unwrap(), std::env::current_exe().unwrap());
+        assert!(!command_line(pid).unwrap().is_empty());
+        assert_eq!(working_directory(pid).unwrap(), std::env::current_dir().unwrap());
+        assert_eq!(netns(pid).unwrap(), NetnsId::current().unwrap());
+        assert!(is_process(pid) && nested_pids(pid).unwrap().contains(&pid));
+        let age = SystemTime::now().duration_since(start_time(stat.id)).unwrap_or_default();
+        assert!(age < Duration::from_hours(1), "{age:?}");
+    }
+
+    #[test]
+    fn an_absent_process_is_recognised() {
+        let error = stat(u32::MAX).unwrap_err();
+        assert!(is_vanished(&error), "{error}");
+        assert!(!is_process(u32::MAX));
+    }
+
+    #[test]
+    fn a_directory_without_a_freezer_is_not_frozen() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!is_frozen(directory.path()));
+        let write = |name: &str, text: &str| {
+            let mut file = fs::File::create(directory.path().join(name)).unwrap();
+            io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+        };
+        write("cgroup.events", "populated 1\nfrozen 0\n");
+        assert!(!is_frozen(directory.path()));
+        write("cgroup.events", "populated 1\nfrozen 1\n");
+        assert!(is_frozen(directory.path()));
+        write("cgroup.events", "");
+        write("freezer.state", "FROZEN\n");
+        assert!(is_frozen(directory.path()));
+    }
+}

@@ -1,0 +1,144 @@
+//! Finds the processes that have started since the last call, without a list of all processes.
+//!
+//! The kernel gives pids in ascending order and publishes the last one in `/proc/loadavg`. As long as that number
+//! stands still, no process has started, and one small read is enough. Otherwise the numbers in between are the new
+//! processes. After a wrap-around, and after very many starts, all processes are listed.
+//!
+//! A process may run another program after its start (`execve`), at any time. So each new pid is returned again in the
+//! calls of the next [`RECHECK_SPAN`], and all processes are listed from time to time.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a new process is examined again, because a shell or a service manager may run the wanted program in it.
+const RECHECK_SPAN: Duration = Duration::from_secs(5);
+
+/// Maximum number of pids between two calls that are examined one by one; above, all processes are listed.
+const MAX_RANGE: u32 = 2048;
+
+/// Shortest time between two lists of all processes.
+const LIST_INTERVAL: Duration = Duration::from_secs(30);
+
+/// A list of all processes may take this share of the time: one part in so many.
+const LIST_SHARE: u32 = 2000;
+
+/// Which processes may be new.
+#[derive(Debug, Default)]
+pub struct NewProcesses {
+    /// The last pid of the last call; `None` before the first one.
+    last: Option<u32>,
+    /// The ranges of pids that are examined again: when they appeared, the first pid and the last one.
+    recent: VecDeque<PidRange>,
+    next_list: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct PidRange {
+    seen: Instant,
+    first: u32,
+    last: u32,
+}
+
+/// The processes to examine.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Candidates {
+    /// All processes of the system.
+    All(Vec<u32>),
+    /// Processes that may be new; some of these pids may not exist, or may be threads.
+    New(Vec<u32>),
+}
+
+impl NewProcesses {
+    /// The processes that have started since the last call, and some older ones; all of them in the first call.
+    pub fn take(&mut self, now: Instant) -> io::Result<Candidates> {
+        let last = last_pid()?;
+        let is_list_due = self.next_list.is_none_or(|next| next <= now);
+        match self.advance(last, now) {
+            Some(pids) if !is_list_due => Ok(Candidates::New(pids)),
+            _ => {
+                let began = Instant::now();
+                let pids = list()?;
+                // The caller reads each of them, which takes a few times as long as the list.
+                let pause = LIST_INTERVAL.max(began.elapsed() * LIST_SHARE);
+                self.next_list = Some(now + pause);
+                Ok(Candidates::All(pids))
+            }
+        }
+    }
+
+    /// The pids from the last call to `last`, and those of recent calls; `None` if all processes must be listed.
+    fn advance(&mut self, last: u32, now: Instant) -> Option<Vec<u32>> {
+        let before = self.last.replace(last);
+        while self.recent.front().is_some_and(|range| range.seen + RECHECK_SPAN < now) {
+            self.recent.pop_front();
+        }
+        let before = before?;
+        if last < before || last - before > MAX_RANGE {
+            return None;
+        }
+        if last > before {
+            self.recent.push_back(PidRange { seen: now, first: before + 1, last });
+        }
+        let count: u32 = self.recent.iter().map(|range| range.last - range.first + 1).sum();
+        if count > MAX_RANGE {
+            self.recent.clear();
+            return None;
+        }
+        Some(self.recent.iter().flat_map(|range| range.first..=range.last).collect())
+    }
+}
+
+/// The pid of the process or thread that was created last in the pid namespace of this process.
+fn last_pid() -> io::Result<u32> {
+    let text = crate::file::read_head(Path::new("/proc/loadavg"), 256)?;
+    let last = text.trim_ascii().rsplit(|byte| *byte == b' ').next();
+    let last = last.and_then(|last| std::str::from_utf8(last).ok()?.parse().ok());
+    last.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// The pids of all processes.
+fn list() -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pids_since_the_last_call_are_new_and_they_are_examined_again_for_a_while() {
+        let mut new = NewProcesses::default();
+        let now = Instant::now();
+        assert_eq!(new.advance(100, now), None, "the first call lists all");
+        assert_eq!(new.advance(100, now), Some(vec![]));
+        assert_eq!(new.advance(102, now), Some(vec![101, 102]));
+        let later = now + RECHECK_SPAN / 2;
+        assert_eq!(new.advance(103, later), Some(vec![101, 102, 103]));
+        assert_eq!(new.advance(103, now + RECHECK_SPAN * 5 / 4), Some(vec![103]));
+        assert_eq!(new.advance(103, now + RECHECK_SPAN * 2), Some(vec![]));
+    }
+
+    #[test]
+    fn all_processes_are_listed_after_a_wrap_around_and_after_very_many_starts() {
+        let mut new = NewProcesses::default();
+        let now = Instant::now();
+        assert_eq!(new.advance(30_000, now), None);
+        assert_eq!(new.advance(400, now), None);
+        assert_eq!(new.advance(401, now), Some(vec![401]));
+        assert_eq!(new.advance(401 + MAX_RANGE + 1, now), None);
+    }
+
+    #[test]
+    fn the_first_call_lists_this_process() {
+        let mut new = NewProcesses::default();
+        let Candidates::All(pids) = new.take(Instant::now()).unwrap() else {
+            panic!("not a list of all processes")
+        };
+        assert!(pids.contains(&std::process::id()));
+        assert!(matches!(new.take(Instant::now()), Ok(Candidates::New(_))));
+    }
+}

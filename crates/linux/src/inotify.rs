@@ -9,7 +9,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -42,30 +41,20 @@ pub struct DirectoryChanges {
 #[derive(Debug)]
 pub struct DirectoryWatcher {
     queue: OwnedFd,
-    /// The inotify watch descriptor of each directory.
-    by_path: HashMap<Arc<Path>, i32>,
-    /// The topics of each watch descriptor; usually one.
-    topics: HashMap<i32, (Arc<Path>, Box<[WatchTopic]>)>,
+    /// The topics of each watch descriptor; usually one. The paths are not stored, because there are thousands: the
+    /// kernel returns the same descriptor for the same directory.
+    topics: HashMap<i32, Box<[WatchTopic]>>,
 }
 
 impl DirectoryWatcher {
     /// Creates a watcher without directories.
     pub fn new() -> io::Result<Self> {
         let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        Ok(Self { queue, by_path: HashMap::new(), topics: HashMap::new() })
+        Ok(Self { queue, topics: HashMap::new() })
     }
 
     /// Watches `directory` for `topic`; returns false if it is already watched for that topic.
     pub fn watch(&mut self, directory: &Path, topic: WatchTopic) -> io::Result<bool> {
-        let known =
-            self.by_path.get(directory).and_then(|descriptor| self.topics.get_mut(descriptor));
-        if let Some((_, topics)) = known {
-            let is_new = !topics.contains(&topic);
-            if is_new {
-                *topics = topics.iter().copied().chain([topic]).collect();
-            }
-            return Ok(is_new);
-        }
         let flags = WatchFlags::CLOSE_WRITE
             | WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -74,15 +63,17 @@ impl DirectoryWatcher {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
         let descriptor = inotify::add_watch(&self.queue, directory, flags)?;
-        let path: Arc<Path> = directory.into();
-        self.by_path.insert(Arc::clone(&path), descriptor);
-        self.topics.insert(descriptor, (path, Box::new([topic])));
-        Ok(true)
+        let topics = self.topics.entry(descriptor).or_default();
+        let is_new = !topics.contains(&topic);
+        if is_new {
+            *topics = topics.iter().copied().chain([topic]).collect();
+        }
+        Ok(is_new)
     }
 
     /// The number of watched directories.
     pub fn count(&self) -> usize {
-        self.by_path.len()
+        self.topics.len()
     }
 
     /// The topics that have changed since the last call.
@@ -102,7 +93,7 @@ impl DirectoryWatcher {
                 changes = DirectoryChanges { netns_names: true, files: true, agent_sockets: true };
                 continue;
             }
-            let Some((_, topics)) = self.topics.get(&event.wd()) else { continue };
+            let Some(topics) = self.topics.get(&event.wd()) else { continue };
             let name = event.file_name().map(std::ffi::CStr::to_bytes);
             for topic in topics {
                 match topic {
@@ -121,9 +112,7 @@ impl DirectoryWatcher {
         }
         for descriptor in gone {
             let _ = inotify::remove_watch(&self.queue, descriptor);
-            if let Some((path, _)) = self.topics.remove(&descriptor) {
-                self.by_path.remove(&path);
-            }
+            self.topics.remove(&descriptor);
         }
         changes
     }

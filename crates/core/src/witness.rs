@@ -293,6 +293,19 @@ impl LinkWitness {
         self.others.iter().map(|set| set.len()).sum()
     }
 
+    /// A number that is different, with near certainty, if a source of a followed virtual router has appeared, changed its
+    /// settings, or begun or ceased to advertise.
+    pub fn signature(&self, now: Moment) -> u64 {
+        self.routers.iter().fold(0, |sum: u64, router| {
+            let advertising = router.advertising(now).map(|record| match record.origin {
+                AdvertOrigin::Own => 1,
+                AdvertOrigin::Foreign => 1 << 16,
+            });
+            let state = u64::from(router.generation) << 32 | advertising.sum::<u64>();
+            sum.wrapping_mul(31).wrapping_add(state)
+        })
+    }
+
     /// Whether packets may have been lost between `from` and now.
     pub fn is_incomplete_since(&self, from: Moment) -> bool {
         self.since > from || self.overrun.is_some_and(|overrun| overrun.to > from)

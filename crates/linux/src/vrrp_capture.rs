@@ -37,8 +37,12 @@ const MAX_PACKETS_PER_DRAIN: usize = 4096;
 /// Bytes that the kernel accounts for one queued advert: the structure of the packet and its page fragment.
 const ACCOUNTED_BYTES_PER_PACKET: usize = 1024;
 
-/// The smallest and the largest size of the receive buffer in bytes, before the kernel doubles it.
-const MIN_BUFFER_BYTES: usize = 8 << 10;
+/// With fewer packets than this, the smallest queue was not full. LIMIT: that holds for packets of up to 9,000 bytes.
+const MIN_PACKETS_OF_FULL_QUEUE: usize = 4;
+
+/// The smallest and the largest size of the receive buffer in bytes, before the kernel doubles it. The kernel uses memory
+/// for queued packets only.
+const MIN_BUFFER_BYTES: usize = 32 << 10;
 const MAX_BUFFER_BYTES: usize = 1 << 20;
 
 /// Which adverts of a link are captured.
@@ -80,6 +84,8 @@ pub struct DrainResult {
     pub dropped: u32,
     /// Whether packets are left in the queue.
     pub has_more: bool,
+    /// Whether the link went down or was removed since the last call: [`AdvertCapture::find_link`] is due.
+    pub is_link_lost: bool,
 }
 
 /// What [`AdvertCapture::find_link`] found.
@@ -165,8 +171,12 @@ impl AdvertCapture {
         while result.packets < MAX_PACKETS_PER_DRAIN {
             let count = match scratch.0.receive(&self.fd) {
                 Ok(count) => count,
-                // ENETDOWN: the link went down or was removed. The kernel reports that once.
-                Err(Errno::INTR | Errno::NETDOWN) => continue,
+                Err(Errno::INTR) => continue,
+                // The kernel reports this once.
+                Err(Errno::NETDOWN) => {
+                    result.is_link_lost = true;
+                    continue;
+                }
                 Err(Errno::AGAIN) => 0,
                 Err(errno) => return Err(errno.into()),
             };
@@ -177,8 +187,8 @@ impl AdvertCapture {
                 break;
             }
         }
-        // A packet is dropped only while others are queued.
-        if result.packets > 0 {
+        // A packet is dropped only while the queue is full.
+        if result.packets >= MIN_PACKETS_OF_FULL_QUEUE {
             result.dropped = message::take_dropped(&self.fd)?;
         }
         if result.dropped > 0 && self.buffer_bytes < MAX_BUFFER_BYTES {

@@ -11,7 +11,8 @@ use vipwatch_core::{ErrorChain, Moment};
 use vipwatch_linux::clock;
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_linux::vrrp_capture::{
-    AdvertCapture, CaptureMode, CaptureScratch, LinkSearch, PacketDirection, buffer_bytes,
+    AdvertCapture, CaptureMode, CaptureScratch, DrainResult, LinkSearch, PacketDirection,
+    buffer_bytes,
 };
 
 use super::evidence::{
@@ -25,11 +26,15 @@ use crate::discovery::InstanceConfig;
 /// two routers advertise.
 const SOURCES_PER_ROUTER: f64 = 2.0;
 
+/// Time between two searches for a link by its name.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
+
 /// What is wanted of one link.
 #[derive(Debug)]
 pub(super) struct WantedLink {
     pub(super) mode: CaptureMode,
     pub(super) routers: Vec<(RouterKey, RoutedAdverts)>,
+    pub(super) instances: Vec<Arc<InstanceConfig>>,
     adverts_per_second: f64,
 }
 
@@ -53,9 +58,11 @@ pub(super) fn wanted_links(
         let link = wanted.entry(LinkKey::of(instance)).or_insert_with(|| WantedLink {
             mode,
             routers: Vec::with_capacity(1),
+            instances: Vec::with_capacity(1),
             adverts_per_second: 0.0,
         });
         link.routers.push((key, routed));
+        link.instances.push(Arc::clone(instance));
         let interval = advert_interval(instance).max(Duration::from_millis(10));
         link.adverts_per_second += SOURCES_PER_ROUTER / interval.as_secs_f64();
     }
@@ -72,38 +79,71 @@ pub(super) struct WatchedLink {
     pub(super) netns: Option<NetnsId>,
     /// When the next attempt to open the socket is due.
     pub(super) retry_at: Moment,
+    /// When the link is looked up again by its name. Between two searches the kernel reports a link that is removed;
+    /// the search finds a link that was renamed.
+    next_search: Moment,
+    /// [`LinkWitness::signature`] after the last read.
+    signature: u64,
+    /// Whether the evidence must be reviewed although its signature is the same.
+    pub(super) is_review_due: bool,
 }
 
 impl WatchedLink {
     pub(super) fn new(wanted: WantedLink) -> Self {
-        Self { wanted, capture: None, netns: None, retry_at: clock::now() }
+        let now = clock::now();
+        Self {
+            wanted,
+            capture: None,
+            netns: None,
+            retry_at: now,
+            next_search: now,
+            signature: 0,
+            is_review_due: true,
+        }
     }
 
-    /// Looks for the link, reads the queue, and takes the adverts over into the table.
+    /// Takes over a socket that was opened.
+    pub(super) fn set_capture(&mut self, capture: AdvertCapture, netns: Option<NetnsId>) {
+        self.capture = Some(capture);
+        self.netns = netns;
+        self.next_search = clock::now();
+    }
+
+    /// Looks for the link if that is due, reads the queue, and takes the adverts over into the table.
     pub(super) fn drain(
         &mut self,
         key: &LinkKey,
         table: &WitnessTable,
         scratch: &mut CaptureScratch,
+        now: Moment,
     ) {
         let Some(capture) = &mut self.capture else { return };
-        table.change(|links| {
-            let Some(LinkEvidence { status, witness, .. }) = links.get_mut(key) else { return };
-            *status = match capture.find_link() {
-                Ok(LinkSearch::Same(_)) => CaptureStatus::Running,
-                Ok(LinkSearch::Bound(_)) => {
-                    witness.restart(clock::now());
-                    CaptureStatus::Running
-                }
-                Ok(LinkSearch::Missing) => CaptureStatus::NoLink,
-                Err(error) => CaptureStatus::Failed(ErrorChain(&error).to_string()),
-            };
-            if *status == CaptureStatus::Running
-                && let Err(error) = read_queue(capture, witness, scratch)
-            {
-                *status = CaptureStatus::Failed(ErrorChain(&error).to_string());
+        let next_search = &mut self.next_search;
+        let signature = table.change(|links| {
+            let Some(LinkEvidence { status, witness, .. }) = links.get_mut(key) else { return 0 };
+            if *next_search <= now || *status != CaptureStatus::Running {
+                *next_search = now + SEARCH_INTERVAL;
+                *status = match capture.find_link() {
+                    Ok(LinkSearch::Same(_)) => CaptureStatus::Running,
+                    Ok(LinkSearch::Bound(_)) => {
+                        witness.restart(now);
+                        CaptureStatus::Running
+                    }
+                    Ok(LinkSearch::Missing) => CaptureStatus::NoLink,
+                    Err(error) => CaptureStatus::Failed(ErrorChain(&error).to_string()),
+                };
             }
+            if *status != CaptureStatus::Running {
+                return 0;
+            }
+            match read_queue(capture, witness, scratch, now) {
+                Ok(result) if result.is_link_lost => *next_search = now,
+                Ok(_) => {}
+                Err(error) => *status = CaptureStatus::Failed(ErrorChain(&error).to_string()),
+            }
+            witness.signature(now)
         });
+        self.is_review_due |= std::mem::replace(&mut self.signature, signature) != signature;
     }
 }
 
@@ -111,9 +151,8 @@ fn read_queue(
     capture: &mut AdvertCapture,
     witness: &mut LinkWitness,
     scratch: &mut CaptureScratch,
-) -> std::io::Result<()> {
-    // ORDER: the time before the read: an advert that arrives later is read next time.
-    let began = clock::now();
+    now: Moment,
+) -> std::io::Result<DrainResult> {
     let mut newest = witness.drained_at();
     let result = capture.drain(scratch, |packet| {
         newest = newest.max(packet.at);
@@ -123,7 +162,8 @@ fn read_queue(
         };
         let _ = witness.observe(WitnessedPacket { bytes: packet.bytes, origin, at: packet.at });
     })?;
-    // If packets are left in the queue, nothing is known beyond the newest packet that was read.
-    witness.drained(if result.has_more { newest } else { began }, result.dropped);
-    Ok(())
+    // ORDER: `now` is before the read: an advert that arrives later is read next time. If packets are left in the queue,
+    // nothing is known beyond the newest packet that was read.
+    witness.drained(if result.has_more { newest } else { now.max(newest) }, result.dropped);
+    Ok(result)
 }

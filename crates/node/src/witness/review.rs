@@ -1,7 +1,7 @@
 //! Decides when the evidence about an instance has changed so that it must be audited.
 //!
-//! This runs for each instance after each read of the queues, so it looks at the details only if something may have
-//! changed: a source appeared or changed its settings, or the adverts do not fit the role.
+//! The worker calls it after a read of the queues for links whose sources have changed, and for links with an instance
+//! that has not settled: its role or a source is new, or the adverts do not fit the role.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ struct Reviewed {
     version: (u32, i64),
     /// The details are looked at until this time.
     unsettled_until: Option<Moment>,
+    /// Whether only another signature or another role can lead to a finding.
+    is_calm: bool,
 }
 
 /// Requests an audit of each instance with other findings than before.
@@ -51,13 +53,11 @@ impl Reviewer {
             .collect();
     }
 
-    /// Looks at the evidence about these instances.
-    pub(super) fn review<'a>(
-        &mut self,
-        instances: impl Iterator<Item = &'a Arc<InstanceConfig>>,
-        store: &StateStore,
-    ) {
+    /// Looks at the evidence about these instances of one link. Returns whether another look is due although the
+    /// sources stay the same.
+    pub(super) fn review(&mut self, instances: &[Arc<InstanceConfig>], store: &StateStore) -> bool {
         let now = clock::now();
+        let mut is_unsettled = false;
         for instance in instances {
             let Some(reviewed) = self.known.get_mut(&instance.id) else { continue };
             let Some(entry) = store.entry(&instance.id) else { continue };
@@ -68,7 +68,9 @@ impl Reviewer {
             if kinds != std::mem::replace(&mut reviewed.kinds, kinds) {
                 self.requests.evidence_changed(&instance.id);
             }
+            is_unsettled |= !reviewed.is_calm;
         }
+        is_unsettled
     }
 }
 
@@ -94,7 +96,8 @@ fn kinds(
         Role::Backup => advertising.next().is_some(),
         Role::Fault(_) | Role::Unknown(_) => true,
     };
-    if is_settled && is_expected && reviewed.kinds == 0 {
+    reviewed.is_calm = is_settled && is_expected && reviewed.kinds == 0;
+    if reviewed.is_calm {
         return 0;
     }
     let facts = advert_facts(entry, &entry.role, evidence, now);

@@ -103,6 +103,9 @@ impl WitnessWorker {
                 let is_requested = |key: &LinkKey| requests.drains.contains(&key.netns);
                 self.open_missing(heartbeat, is_requested);
                 self.drain(heartbeat, is_requested);
+                // The main loop publishes the role after its request: the next drain reviews the evidence again.
+                let links = self.links.iter_mut().filter(|(key, _)| is_requested(key));
+                links.for_each(|(_, link)| link.is_review_due = true);
             }
             if self.next_drain <= clock::now() {
                 self.drain_all(heartbeat);
@@ -180,7 +183,10 @@ impl WitnessWorker {
                 });
                 evidence.witness.follow(wanted.routers.iter().copied());
                 match self.links.get_mut(&key) {
-                    Some(known) => known.wanted = wanted,
+                    Some(known) => {
+                        known.wanted = wanted;
+                        known.is_review_due = true;
+                    }
                     None => drop(self.links.insert(key, WatchedLink::new(wanted))),
                 }
             }
@@ -271,12 +277,13 @@ impl WitnessWorker {
     }
 
     fn drain(&mut self, heartbeat: &Heartbeat, is_wanted: impl Fn(&LinkKey) -> bool) {
+        heartbeat.beat();
         for (key, link) in self.links.iter_mut().filter(|(key, _)| is_wanted(key)) {
-            heartbeat.beat();
-            link.drain(key, &self.store.witness, &mut self.scratch);
+            link.drain(key, &self.store.witness, &mut self.scratch, clock::now());
+            if link.is_review_due {
+                link.is_review_due = self.reviewer.review(&link.wanted.instances, &self.store);
+            }
         }
-        let instances = self.instances.iter().filter(|one| is_wanted(&LinkKey::of(one)));
-        self.reviewer.review(instances, &self.store);
     }
 
     /// Opens the sockets that are missing and due; each namespace is entered once.
@@ -323,8 +330,7 @@ impl WitnessWorker {
             match opened {
                 Ok(capture) => {
                     let Some(link) = self.links.get_mut(key) else { continue };
-                    link.capture = Some(capture);
-                    link.netns = id;
+                    link.set_capture(capture, id);
                 }
                 Err(error) => self.fail(std::slice::from_ref(key), &open_status(&error)),
             }

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 pub use self::adverts::{AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
 use crate::debounce::ReportedState;
+use crate::keepalived_process::KeepalivedFacts;
 use crate::role::AddressState;
 use crate::{Fault, NeutronState, Role};
 
@@ -72,8 +73,8 @@ pub struct AuditFacts {
     pub agent: Option<AgentKnowledge>,
     /// The last report of the instance's monitor; `None` where no monitor reports to this node.
     pub reported: Option<MonitorReport>,
-    /// keepalived's process.
-    pub keepalived: Process,
+    /// keepalived's processes; `None` where they are not examined.
+    pub keepalived: Option<KeepalivedFacts>,
     /// The process of Neutron's monitor.
     pub monitor: Process,
     /// Addresses that decide the role and are not as configured, each with its place.
@@ -129,7 +130,7 @@ impl AuditFacts {
             file: None,
             agent: None,
             reported: None,
-            keepalived: Process::Unknown,
+            keepalived: None,
             monitor: Process::Unknown,
             misplaced: Vec::new(),
             adverts: None,
@@ -144,7 +145,7 @@ impl AuditFacts {
         findings.extend(self.role_finding());
         findings.extend(self.misplaced_findings());
         findings.extend(self.floating_finding());
-        findings.extend(self.keepalived_finding());
+        findings.extend(self.keepalived_findings());
         findings.extend(self.adverts.iter().flat_map(AdvertFacts::findings));
         findings.extend(self.monitor_process_finding());
         findings.extend(self.state_file_finding());
@@ -221,26 +222,9 @@ impl AuditFacts {
         }
     }
 
-    fn keepalived_finding(&self) -> Option<Finding> {
-        if self.keepalived != Process::Gone {
-            return None;
-        }
+    fn keepalived_findings(&self) -> Vec<Finding> {
         let is_holding = matches!(self.role, Role::Primary | Role::Partial { .. });
-        Some(if is_holding {
-            Finding {
-                name: "keepalived-gone-address-left",
-                severity: Severity::Broken,
-                text: "keepalived does not run, and its address is still here".to_owned(),
-                hint: "another node will take the address and both will hold it: start keepalived, or remove the address",
-            }
-        } else {
-            Finding {
-                name: "keepalived-gone",
-                severity: Severity::Broken,
-                text: "keepalived does not run".to_owned(),
-                hint: "this node cannot take over: the agent starts it again, or has lost track of it",
-            }
-        })
+        self.keepalived.as_ref().map(|facts| facts.findings(is_holding)).unwrap_or_default()
     }
 
     fn monitor_process_finding(&self) -> Option<Finding> {
@@ -331,6 +315,7 @@ impl AuditFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keepalived_process::KeepalivedPresence;
 
     fn names(facts: &AuditFacts) -> Vec<&'static str> {
         facts.findings().iter().map(|finding| finding.name).collect()
@@ -344,7 +329,7 @@ mod tests {
             assert_eq!(names(&facts), [""; 0]);
             facts.file = state.map(StateFileContent::NeutronState);
             facts.agent = Some(AgentKnowledge { acknowledged: state, failing: None });
-            (facts.keepalived, facts.monitor) = (Process::Runs, Process::Runs);
+            facts.monitor = Process::Runs;
             assert_eq!(names(&facts), [""; 0]);
         }
     }
@@ -389,7 +374,12 @@ mod tests {
     #[test]
     fn an_address_that_a_stopped_keepalived_left_behind_has_its_own_finding() {
         let mut facts = AuditFacts::new(Role::Primary);
-        facts.keepalived = Process::Gone;
+        facts.keepalived = Some(KeepalivedFacts {
+            config: None,
+            presence: KeepalivedPresence::NotFound,
+            recent_starts: 0,
+            stranger: None,
+        });
         assert_eq!(names(&facts), ["keepalived-gone-address-left"]);
         facts.role = Role::Backup;
         assert_eq!(names(&facts), ["keepalived-gone"]);

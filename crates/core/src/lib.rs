@@ -5,7 +5,7 @@
 //!   [`flapping`].
 //! - Delivery to consumers: [`delivery`], [`notification`], [`backoff`], [`debounce`], [`rate_limiter`].
 //! - Announcements of addresses: [`announce`].
-//! - keepalived's configuration files: [`keepalived`].
+//! - keepalived's configuration files and command line: [`keepalived`]; its processes: [`keepalived_process`].
 //! - VRRP advertisements: [`vrrp`] decodes them, [`witness`] keeps what they say about each virtual router.
 //! - Small shared types: [`instance`], [`moment`], [`error_chain`], [`untrusted`].
 //!
@@ -21,6 +21,7 @@ pub mod error_chain;
 pub mod flapping;
 pub mod instance;
 pub mod keepalived;
+pub mod keepalived_process;
 pub mod moment;
 pub mod neutron_state;
 pub mod notification;

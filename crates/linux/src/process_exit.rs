@@ -65,6 +65,11 @@ impl ExitWatcher {
         self.processes.get(&id.pid).is_some_and(|watched| watched.id == id)
     }
 
+    /// The number of watched processes.
+    pub fn count(&self) -> usize {
+        self.processes.len()
+    }
+
     /// Stops to watch a process.
     pub fn forget(&mut self, id: ProcessId) {
         if self.is_watched(id) {

@@ -20,11 +20,12 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::Timespec;
 use vipwatch_api::{FindingItem, FindingState};
 use vipwatch_core::audit::Finding;
+use vipwatch_core::keepalived_process::is_process_finding;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::snapshot::Snapshot;
 use vipwatch_core::{InstanceId, NetnsName, Role};
@@ -35,6 +36,7 @@ pub(crate) use self::adverts::facts as advert_facts;
 pub use self::worker::AuditRequests;
 pub(crate) use self::worker::AuditWorker;
 use crate::discovery::InstanceConfig;
+use crate::processes::keepalived_facts;
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, StateStore};
 use crate::watch::look::netns_snapshot;
@@ -76,7 +78,14 @@ pub struct DatedFinding {
 
 impl DatedFinding {
     /// Whether the finding and the role of its instance are younger than [`GRACE`].
+    ///
+    /// A finding about processes does not follow a change of role. It is young until an audit has found it when the
+    /// processes had been like that for [`GRACE`]; a restart is over by then.
     pub(crate) fn is_young(&self, entry: &InstanceEntry) -> bool {
+        if is_process_finding(self.finding.name) {
+            let audited = entry.audit.as_ref().map_or_else(SystemTime::now, |audit| audit.at);
+            return audited.duration_since(self.since).is_ok_and(|age| age < GRACE);
+        }
         self.since.elapsed().is_ok_and(|age| age < GRACE)
             && entry.since.elapsed().is_ok_and(|age| age < GRACE)
     }
@@ -183,6 +192,7 @@ impl Audit {
         query: &mut Option<NetnsQuery>,
     ) -> Comparison {
         let snapshot = netns_snapshot(query, netns);
+        let processes = self.store.processes();
         let (at, taken) = (SystemTime::now(), Instant::now());
         let mut comparison = Comparison::default();
         for id in ids {
@@ -195,6 +205,11 @@ impl Audit {
             }
             let mut facts = facts::gather(&entry, &snapshot, &self.receiver_handle);
             facts.adverts = adverts::gather(&self.store.witness, &entry, &facts.role);
+            let keepalived =
+                processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
+            let processes_since =
+                keepalived.as_ref().map(|dated| dated.since.unwrap_or(UNIX_EPOCH));
+            facts.keepalived = keepalived.map(|dated| dated.facts);
             comparison.is_role_wrong |= facts.published.is_some();
             comparison.results.push(AuditResult {
                 at,
@@ -202,7 +217,7 @@ impl Audit {
                 seq: entry.seq,
                 instance: Arc::clone(&entry.instance),
                 addresses: address_states(&entry.instance, &snapshot),
-                findings: dated(facts.findings(), entry.audit.as_deref(), at),
+                findings: dated(facts.findings(), entry.audit.as_deref(), at, processes_since),
             });
         }
         comparison
@@ -228,16 +243,19 @@ fn address_states(
     facts::address_states(snapshot, &targets).into()
 }
 
-/// Adds to each finding the time at which an audit found it for the first time.
+/// Adds to each finding the time at which an audit found it for the first time; to one about processes, the time since
+/// which they are so.
 fn dated(
     findings: Vec<Finding>,
     last: Option<&AuditResult>,
     now: SystemTime,
+    processes_since: Option<SystemTime>,
 ) -> Box<[DatedFinding]> {
     let known = last.map(|last| &*last.findings).unwrap_or_default();
     let since = |finding: &Finding| {
         let known = known.iter().find(|known| known.finding.name == finding.name);
-        known.map_or(now, |known| known.since)
+        let first = processes_since.filter(|_| is_process_finding(finding.name)).unwrap_or(now);
+        known.map_or(first, |known| known.since)
     };
     let dated = findings.into_iter().map(|finding| {
         let since = since(&finding);
@@ -257,7 +275,7 @@ mod tests {
         let early = SystemTime::UNIX_EPOCH;
         let late = early + Duration::from_mins(1);
         let findings = || AuditFacts::new(Role::Partial { held: 1, total: 2 }).findings();
-        let first = dated(findings(), None, early);
+        let first = dated(findings(), None, early, None);
         assert_eq!(first.len(), 1);
         let mut last = AuditResult {
             at: early,
@@ -267,8 +285,8 @@ mod tests {
             addresses: Box::default(),
             findings: first,
         };
-        assert_eq!(dated(findings(), Some(&last), late)[0].since, early);
+        assert_eq!(dated(findings(), Some(&last), late, None)[0].since, early);
         last.findings = Box::default();
-        assert_eq!(dated(findings(), Some(&last), late)[0].since, late);
+        assert_eq!(dated(findings(), Some(&last), late, None)[0].since, late);
     }
 }

@@ -9,7 +9,7 @@ use vipwatch_history::{LastRole, Reader};
 
 use crate::audit::Audit;
 use crate::config::Config;
-use crate::discovery::{ConfigScanner, DiscoveryResult};
+use crate::discovery::{ConfigScanner, DiscoveryResult, read_processes};
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, StateStore};
 use crate::transition::time_from_millis;
@@ -19,10 +19,15 @@ use crate::watch::look::{InstanceReading, read_roles};
 /// Reads the role of every instance once, and answers all queries of the command from these roles.
 pub fn context(config: &Config) -> ApiContext {
     let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
+    let processes = read_processes(&config.locations);
+    if let Some(table) = &processes {
+        scanner.set_sources(table.sources());
+    }
     let DiscoveryResult { instances, problems, .. } = scanner.scan();
     let stored = Reader::open(&config.state_dir).and_then(|reader| reader.last_roles());
     let stored = stored.unwrap_or_default();
     let context = history_context(config);
+    context.store.set_processes(processes.map(|table| Arc::new(table.view())));
     for reading in read_roles(&instances) {
         let since = since(&reading.role, stored.get(reading.instance.id.as_str()));
         context.store.insert(entry(reading, since));

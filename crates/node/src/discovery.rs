@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   scanner.rs           which files: <state_path>/ha_confs/ID/keepalived.conf of each Neutron HA router,
-//!      │                 and keepalived's own configuration
+//!      │                 keepalived's own configuration, and those that running processes use
+//!      │                 (ordinary_files.rs)
 //!      ▼
 //!   config_file.rs       one file, parsed with the files that it includes (include.rs)
 //!      │
@@ -16,12 +17,15 @@
 mod config_file;
 mod include;
 mod instance_config;
+mod ordinary_files;
 mod scanner;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::processes::KeepalivedTable;
 
 #[cfg(test)]
 pub(crate) use self::instance_config::example;
@@ -40,8 +44,12 @@ pub const MISSING_FILE_HOLD: Duration = Duration::from_secs(5);
 pub struct ConfigLocations {
     /// Neutron's `state_path`.
     pub neutron: PathBuf,
-    /// The configuration file of ordinary keepalived.
-    pub keepalived: PathBuf,
+    /// The configuration files of ordinary keepalived: paths, or patterns with `*`, `?` and `[…]`.
+    pub keepalived: Vec<PathBuf>,
+    /// Files that are left out: paths or patterns.
+    pub exclude: Vec<PathBuf>,
+    /// Whether running processes of keepalived are read: which configurations they use, and whether they run.
+    pub has_processes: bool,
     /// The configuration id, which decides keepalived's conditional lines (`@id`), as its option `-i` does.
     /// `None`: the host name without its domain.
     pub config_id: Option<String>,
@@ -61,7 +69,9 @@ impl Default for ConfigLocations {
     fn default() -> Self {
         Self {
             neutron: PathBuf::from("/var/lib/neutron"),
-            keepalived: PathBuf::from("/etc/keepalived/keepalived.conf"),
+            keepalived: vec![PathBuf::from("/etc/keepalived/keepalived.conf")],
+            exclude: Vec::new(),
+            has_processes: true,
             config_id: None,
         }
     }
@@ -103,9 +113,17 @@ impl DiscoveryResult {
     }
 }
 
-/// Scans `locations` once.
+/// Scans `locations` once. The processes of keepalived are not read.
 pub fn discover(locations: &ConfigLocations) -> DiscoveryResult {
     ConfigScanner::new(locations.clone(), Vec::new()).scan()
+}
+
+/// The configurations that running processes of keepalived use, and those processes; `None` if `locations` leave them
+/// out, or if they cannot be read.
+pub fn read_processes(locations: &ConfigLocations) -> Option<KeepalivedTable> {
+    let mut table = KeepalivedTable::new(None).ok().filter(|_| locations.has_processes)?;
+    table.scan(Instant::now());
+    Some(table)
 }
 
 /// Checks that `file` can be a configuration file of keepalived: it exists, is a text file, and does not begin

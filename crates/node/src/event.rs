@@ -1,7 +1,7 @@
 //! Events as documents of the API, made from live transitions, deliveries and findings, and from rows of the history.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use vipwatch_api::{
     AddressItem, DeliveryEvent, FindingEvent, FindingItem, FindingSeverity, FindingState,
@@ -195,7 +195,8 @@ pub fn audit_finding(id: &str, dated: &DatedFinding) -> FindingItem {
         severity: severity(finding.severity),
         text: finding.text.clone(),
         hint: finding.hint.to_owned(),
-        since: Some(time(*since)),
+        // The Unix epoch stands for an unknown time.
+        since: (*since > UNIX_EPOCH).then(|| time(*since)),
         silenced_until: None,
     }
 }

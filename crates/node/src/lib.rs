@@ -22,6 +22,7 @@ pub mod node;
 pub mod notify;
 mod packed;
 pub mod panic;
+pub mod processes;
 pub mod receiver;
 pub mod selection;
 pub mod service;

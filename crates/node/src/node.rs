@@ -52,6 +52,7 @@ use crate::notify::instance_outlets::InstanceOutlets;
 use crate::notify::notification::ReportQueue;
 use crate::notify::{Notifier, NotifierSetup};
 use crate::packed::pack;
+use crate::processes::{KeepalivedTable, ProcessWorker};
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
 use crate::service;
 use crate::silence::Silences;
@@ -115,6 +116,8 @@ pub struct Node {
     store: Arc<StateStore>,
     history: Writer,
     audit_worker: AuditWorker,
+    /// Follows the processes of keepalived; `None` if `find.processes` is false.
+    process_worker: Option<ProcessWorker>,
     /// The namespaces in which the audit found a wrong role.
     snapshot_requests: SnapshotRequests,
     /// The findings that have appeared or gone.
@@ -166,6 +169,8 @@ impl Node {
         let store = Arc::new(StateStore::default());
         history::report_opened(&opened, &store);
         housekeeping::report_fallback(follower.table().watcher(), &store);
+        // ORDER: the processes are read before the first scan, which finds the instances of their configurations.
+        let processes = Self::read_processes(&config, &store, &mut follower)?;
         let receiver_handle = ReceiverHandle::default();
         let snapshot_requests = SnapshotRequests::new().map_err(NodeError::StartWorker)?;
         let requests = Some(snapshot_requests.clone());
@@ -180,6 +185,10 @@ impl Node {
         let audit_worker =
             AuditWorker::start(Arc::clone(&audit), config.audit_every, sources, changes)
                 .map_err(NodeError::StartWorker)?;
+        let process_worker = processes
+            .map(|table| ProcessWorker::start(table, Arc::clone(&store), audit_worker.requests()))
+            .transpose()
+            .map_err(NodeError::StartWorker)?;
         let identity = NodeIdentity {
             node: Arc::clone(&name),
             epoch: std::mem::take(&mut opened.epoch).into(),
@@ -229,6 +238,7 @@ impl Node {
             store,
             history,
             audit_worker,
+            process_worker,
             snapshot_requests,
             finding_changes,
             silences,
@@ -251,6 +261,20 @@ impl Node {
         // ORDER: clients are answered only after every role is published.
         node.api_server.serve().map_err(NodeError::StartWorker)?;
         Ok(node)
+    }
+
+    /// Reads the processes of keepalived, and has the follower scan their configurations.
+    fn read_processes(
+        config: &Config,
+        store: &StateStore,
+        follower: &mut Follower,
+    ) -> Result<Option<KeepalivedTable>, NodeError> {
+        if !config.locations.has_processes {
+            return Ok(None);
+        }
+        let table = ProcessWorker::first_scan(store).map_err(NodeError::StartWorker)?;
+        follower.set_sources(table.sources());
+        Ok(Some(table))
     }
 
     /// Publishes the role of every instance, and starts the receiver. `is_migrated`: an earlier version wrote the history.
@@ -284,6 +308,10 @@ impl Node {
             for netns in self.snapshot_requests.take_all() {
                 self.follower.table().request_snapshot(netns);
             }
+            let sources = self.process_worker.as_ref().map(ProcessWorker::source_changes);
+            if let Some(sources) = sources.and_then(|changes| changes.take_all().pop()) {
+                self.follower.set_sources(sources);
+            }
             let update = self.follower.read().map_err(NodeError::Wait)?;
             self.publish_update(update, read_at);
             self.publish_findings();
@@ -312,8 +340,10 @@ impl Node {
             self.finding_changes.as_fd(),
             self.silences.as_fd(),
         ];
+        let processes = self.process_worker.iter().map(|worker| worker.source_changes().as_fd());
         let mut polled: Vec<PollFd<'_>> = queues
             .into_iter()
+            .chain(processes)
             .chain(sources)
             .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
             .collect();

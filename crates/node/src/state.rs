@@ -21,6 +21,7 @@ pub use self::counters::Counters;
 pub use self::events::{EventBatch, EventRing, EventSubscription, PublishedEvent};
 use crate::audit::AuditResult;
 use crate::discovery::{ConfigProblem, InstanceConfig};
+use crate::processes::ProcessView;
 use crate::witness::WitnessTable;
 
 /// The published state of one instance.
@@ -142,6 +143,8 @@ pub struct StateStore {
     /// The captured adverts; empty without a node.
     pub witness: WitnessTable,
     epoch: OnceLock<Arc<str>>,
+    /// The keepalived processes; `None` if they are not read.
+    processes: Mutex<Option<Arc<ProcessView>>>,
     /// When the main loop last began a turn; `None` before the first one.
     last_turn: Mutex<Option<Instant>>,
 }
@@ -196,6 +199,18 @@ impl StateStore {
         if !is_known {
             self.findings_version.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Publishes the keepalived processes; `None` if they are not read.
+    pub(crate) fn set_processes(&self, view: Option<Arc<ProcessView>>) {
+        if let Ok(mut processes) = self.processes.lock() {
+            *processes = view;
+        }
+    }
+
+    /// The keepalived processes as last read; `None` if they are not read.
+    pub fn processes(&self) -> Option<Arc<ProcessView>> {
+        self.processes.lock().ok()?.clone()
     }
 
     /// A number that grows when the published findings may have changed. Those of a receiver do not count.

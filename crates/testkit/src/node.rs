@@ -24,6 +24,9 @@ pub struct NodeFixture {
     environment: Vec<(String, String)>,
     /// Watchdog time, passed as `WATCHDOG_USEC`; `None` for no watchdog.
     watchdog: Option<Duration>,
+    /// Whether the node reads the processes of keepalived. Tests share their processes with tests that run at the same
+    /// time, and most have no keepalived.
+    has_processes: bool,
 }
 
 impl NodeFixture {
@@ -36,7 +39,15 @@ impl NodeFixture {
             netns: None,
             environment: Vec::new(),
             watchdog: None,
+            has_processes: false,
         }
+    }
+
+    /// Has the node read the processes of keepalived, also those of other tests.
+    #[must_use]
+    pub fn with_processes(mut self) -> Self {
+        self.has_processes = true;
+        self
     }
 
     /// Uses another path for the node's socket.
@@ -98,11 +109,18 @@ impl NodeFixture {
     /// Writes the configuration file. A new file has mode 0640, because a configuration may contain credentials.
     ///
     /// Most tests add addresses by hand and run no keepalived, so that no node sends adverts, and a backup would have the
-    /// finding `no-primary`. The witness is therefore off, unless the text has the section `[witness]`.
+    /// finding `no-primary`. The witness is therefore off, unless the text has the section `[witness]`. `processes = false`
+    /// is added to `[find]`, unless [`Self::with_processes`] was called.
     pub fn configure(&self, text: &str) {
+        const SETTING: &str = "[find]\nprocesses = false\n";
         let witness =
             if text.contains("[witness]") { "" } else { "\n[witness]\nenabled = false\n" };
         let text = format!("{text}{witness}");
+        let text = match text.as_str() {
+            _ if self.has_processes => text,
+            with_find if with_find.contains("[find]\n") => text.replacen("[find]\n", SETTING, 1),
+            without => format!("{without}\n{SETTING}"),
+        };
         let file = std::fs::File::options()
             .write(true)
             .create(true)

@@ -172,8 +172,9 @@ fn compare(lab: &DumpLab, sample: &Sample) -> Comparison {
     let file = directory.join("keepalived.conf");
     let discovery = discover(&ConfigLocations {
         neutron: directory.join("neutron"),
-        keepalived: file.clone(),
+        keepalived: vec![file.clone()],
         config_id: Some(CONFIG_ID.to_owned()),
+        ..ConfigLocations::default()
     });
     let problems: Vec<&str> =
         discovery.problems.iter().map(|problem| problem.text.as_str()).collect();

@@ -88,7 +88,9 @@ impl QueryOptions {
         let mut config = loaded.map_err(|error| config_error(&error))?;
         if let Some(file) = &self.keepalived_conf {
             check_file(file).map_err(|error| unreadable(file, &error))?;
-            config.locations.keepalived.clone_from(file);
+            // Only this file is wanted, and not those that other processes use.
+            config.locations.keepalived = vec![file.clone()];
+            config.locations.has_processes = false;
         }
         if let Some(socket) = &self.node.socket {
             config.socket.clone_from(socket);

@@ -81,7 +81,8 @@ fn select(options: &AnnounceArgs) -> Result<Selected, CommandError> {
 /// The configured instance with this id, or the only one with an id that begins with it.
 fn find_instance(id: &str, config: Option<&Path>) -> Result<Arc<InstanceConfig>, CommandError> {
     let (config, _) = Config::load_lenient(config).map_err(|error| config_error(&error))?;
-    let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
+    let (locations, own) = (config.locations.clone(), config.instances.clone());
+    let mut scanner = ConfigScanner::with_processes(locations, own);
     let instances = scanner.scan().instances;
     if let Some(exact) = instances.iter().find(|instance| instance.id.as_str() == id) {
         return Ok(Arc::clone(exact));

@@ -13,7 +13,7 @@ use crate::output::{self, Page, Style, TextTable, count, push_line};
 
 pub(crate) fn run(options: &DiscoverArgs) -> Result<(), CommandError> {
     let config = options.query.settings()?;
-    let discovery = ConfigScanner::new(config.locations, config.instances).scan();
+    let discovery = ConfigScanner::with_processes(config.locations, config.instances).scan();
     let document = DiscoveryDocument::new(&discovery);
     output::show(options.query.output(), &document);
     match document.problems.len() {

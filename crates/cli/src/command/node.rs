@@ -64,12 +64,14 @@ impl Overrides {
             (&mut config.state_dir, &self.state_dir),
             (&mut config.socket, &self.socket),
             (&mut config.locations.neutron, &self.neutron),
-            (&mut config.locations.keepalived, &self.keepalived),
         ];
         for (setting, option) in paths {
             if let Some(path) = option {
                 setting.clone_from(path);
             }
+        }
+        if let Some(file) = &self.keepalived {
+            config.locations.keepalived = vec![file.clone()];
         }
         if let (Some(receiver), Some(neutron)) = (&mut config.receiver, &self.neutron) {
             receiver.set_state_path(neutron);

@@ -1,5 +1,5 @@
 //! Gathers the facts about one instance: from a snapshot, the published state, files, pid files and the reports
-//! of its monitor.
+//! of its monitor. Those about keepalived's processes come from [`crate::processes`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -49,9 +49,7 @@ pub(super) fn gather(
     facts.reported = monitor_report(entry, receiver_handle);
     if instance.origin == Origin::Neutron {
         facts.file = Some(read_state_file(&instance.file));
-        let (keepalived, monitor) = find_processes(instance);
-        facts.keepalived = keepalived;
-        facts.monitor = monitor;
+        facts.monitor = find_monitor(instance);
     }
     facts
 }
@@ -123,19 +121,15 @@ fn read_state_file(keepalived_conf: &Path) -> StateFileContent {
     }
 }
 
-/// keepalived and the monitor of a Neutron router, by the pid files that the agent writes.
-fn find_processes(instance: &InstanceConfig) -> (Process, Process) {
+/// The monitor of a Neutron router, by the pid files that the agent writes. [`crate::processes`] finds keepalived.
+fn find_monitor(instance: &InstanceConfig) -> Process {
     // The file is <state_path>/ha_confs/ID/keepalived.conf.
-    let ha_confs = instance.file.parent().and_then(Path::parent);
-    let Some((ha_confs, state_path)) = ha_confs.and_then(|path| Some((path, path.parent()?)))
-    else {
-        return (Process::Unknown, Process::Unknown);
-    };
+    let state_path = instance.file.parent().and_then(Path::parent).and_then(Path::parent);
+    let Some(state_path) = state_path else { return Process::Unknown };
     let id = &instance.id;
-    let keepalived = ["pid.keepalived", "pid"].map(|end| ha_confs.join(format!("{id}.{end}")));
-    let monitor = ["monitor.pid.neutron-keepalived-state-change-monitor", "monitor.pid"]
+    let files = ["monitor.pid.neutron-keepalived-state-change-monitor", "monitor.pid"]
         .map(|end| state_path.join("external/pids").join(format!("{id}.{end}")));
-    (find_process(&keepalived), find_process(&monitor))
+    find_process(&files)
 }
 
 /// The process that the first readable one of these pid files names.

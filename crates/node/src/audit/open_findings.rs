@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
 
 use vipwatch_api::{FindingItem, FindingSeverity, FindingState, Timestamp};
 use vipwatch_core::InstanceId;
@@ -20,6 +21,10 @@ use crate::view::{CurrentFindings, FindingSources};
 
 /// With more findings than this, they are packed and spare heap is released after a comparison.
 const MANY_FINDINGS: usize = 500;
+
+/// Maximum number of log lines for the findings of one name that open, and for those that close, in one comparison. The
+/// others are counted in one line: after a start, thousands of instances may have the same finding.
+const MAX_LINES: usize = 10;
 
 /// What tells one finding from another: several problems of one kind with one instance are one finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +63,7 @@ impl OpenFinding {
             severity: crate::event::severity(finding.severity),
             text: finding.text.as_str().into(),
             hint: Cow::Borrowed(finding.hint),
-            since: Some(crate::event::time(dated.since)),
+            since: (dated.since > UNIX_EPOCH).then(|| crate::event::time(dated.since)),
         }
     }
 
@@ -88,6 +93,33 @@ pub(super) struct OpenFindings {
     compared: Option<u64>,
     /// The last comparison has left out a finding that was too young.
     has_young: bool,
+    /// The log lines of this comparison.
+    lines: LineCounts,
+}
+
+/// The number of findings of each name that have opened or closed in one comparison.
+#[derive(Debug, Default)]
+struct LineCounts {
+    opened: CountByName,
+    closed: CountByName,
+}
+
+#[derive(Debug, Default)]
+struct CountByName(BTreeMap<String, usize>);
+
+impl CountByName {
+    /// Counts one; whether it gets a log line of its own.
+    fn allows(&mut self, name: &str) -> bool {
+        let count = self.0.entry(name.to_owned()).or_default();
+        *count += 1;
+        *count <= MAX_LINES
+    }
+
+    /// The names with findings without a line of their own, and the number of these.
+    fn left_out(&self) -> impl Iterator<Item = (&str, usize)> {
+        let left = self.0.iter().filter(|(_, count)| **count > MAX_LINES);
+        left.map(|(name, count)| (name.as_str(), count - MAX_LINES))
+    }
 }
 
 impl OpenFindings {
@@ -100,6 +132,7 @@ impl OpenFindings {
             has_restored: false,
             compared: None,
             has_young: false,
+            lines: LineCounts::default(),
         }
     }
 
@@ -143,6 +176,7 @@ impl OpenFindings {
     }
 
     fn compare(&mut self, view: &PublishedState) {
+        self.lines = LineCounts::default();
         let mut before = std::mem::take(&mut self.open);
         self.has_young = false;
         for finding in self.current.without_audit(&self.sources, view) {
@@ -166,9 +200,17 @@ impl OpenFindings {
                 continue;
             }
             let id = key.id.as_ref().map_or("node", InstanceId::as_str);
-            tracing::info!(instance = id, finding = %key.name, "finding is over");
+            if self.lines.closed.allows(&key.name) {
+                tracing::info!(instance = id, finding = %key.name, "finding is over");
+            }
             let finding = known.item(key);
             self.changes.push(FindingChange { finding, state: FindingState::Closed });
+        }
+        for (finding, more) in self.lines.opened.left_out() {
+            tracing::warn!(finding, more, "audit findings of further instances");
+        }
+        for (finding, more) in self.lines.closed.left_out() {
+            tracing::info!(finding, more, "findings of further instances are over");
         }
     }
 
@@ -189,7 +231,9 @@ impl OpenFindings {
             self.has_young = true;
         } else if !self.open.contains_key(&key) {
             let finding = audit_finding(id.as_str(), dated);
-            log_open(&finding);
+            if self.lines.opened.allows(dated.finding.name) {
+                log_open(&finding);
+            }
             self.open(key, OpenFinding::of_audit(dated), finding);
         }
     }

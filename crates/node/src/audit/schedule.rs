@@ -12,6 +12,9 @@ use super::GRACE;
 /// Time between two steps of the periodic audit. Each step examines a share of the instances.
 pub(super) const STEP: Duration = Duration::from_secs(10);
 
+/// The longest time between a change of processes and the examination of their instance.
+const MAX_PROCESS_GRACE: Duration = Duration::from_secs(15);
+
 /// An instance with findings is examined again after this time, so that its findings disappear soon after
 /// their cause.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -54,30 +57,55 @@ impl ComparisonSchedule {
 /// The instances that are examined individually, because they have changed.
 #[derive(Debug, Default)]
 pub(super) struct DueInstances {
-    by_id: BTreeMap<InstanceId, Instant>,
+    by_id: BTreeMap<InstanceId, DueTime>,
+}
+
+#[derive(Debug)]
+struct DueTime {
+    at: Instant,
+    /// When the first of the changes that are not examined yet happened.
+    first_change: Instant,
+    /// The instance is examined now, and again at `at` if that is later.
+    is_at_once: bool,
 }
 
 impl DueInstances {
     /// Has an instance examined [`GRACE`] after its change.
     pub(super) fn add_changed(&mut self, id: &InstanceId, now: Instant) {
-        self.by_id.insert(id.clone(), now + GRACE);
+        self.add(id, now).at = now + GRACE;
+    }
+
+    /// Has an instance examined [`GRACE`] after the last change of its processes, but not later than [`MAX_PROCESS_GRACE`]
+    /// after the first one: a process that starts again and again changes all the time.
+    pub(super) fn add_processes_changed(&mut self, id: &InstanceId, now: Instant) {
+        let due = self.add(id, now);
+        due.at = (now + GRACE).min(due.first_change + MAX_PROCESS_GRACE);
+    }
+
+    fn add(&mut self, id: &InstanceId, now: Instant) -> &mut DueTime {
+        let new = DueTime { at: now + GRACE, first_change: now, is_at_once: false };
+        self.by_id.entry(id.clone()).or_insert(new)
     }
 
     /// Has an instance examined at once.
     pub(super) fn add_now(&mut self, id: &InstanceId, now: Instant) {
-        self.by_id.insert(id.clone(), now);
+        let new = DueTime { at: now, first_change: now, is_at_once: true };
+        self.by_id.entry(id.clone()).or_insert(new).is_at_once = true;
     }
 
     /// When the next instance is due.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.by_id.values().min().copied()
+        self.by_id.values().map(|due| if due.is_at_once { due.first_change } else { due.at }).min()
     }
 
     /// Removes and returns the instances that are due.
     pub(super) fn take(&mut self, now: Instant) -> BTreeSet<InstanceId> {
-        let is_due = |(_, at): &(&InstanceId, &Instant)| **at <= now;
+        let is_due = |(_, due): &(&InstanceId, &DueTime)| due.is_at_once || due.at <= now;
         let due = self.by_id.iter().filter(is_due).map(|(id, _)| id.clone()).collect();
-        self.by_id.retain(|_, at| *at > now);
+        self.by_id.retain(|_, due| {
+            due.is_at_once = false;
+            due.at > now
+        });
         due
     }
 }
@@ -191,6 +219,17 @@ mod tests {
         assert_eq!(due.next(), Some(now + GRACE / 2 + GRACE));
         assert_eq!(due.take(now + GRACE / 2 + GRACE), BTreeSet::from([id(1)]));
         assert_eq!(due.next(), None);
+    }
+
+    #[test]
+    fn processes_that_change_all_the_time_do_not_put_off_the_examination() {
+        let now = Instant::now();
+        let mut due = DueInstances::default();
+        for second in 0..20 {
+            due.add_processes_changed(&id(1), now + Duration::from_secs(second));
+        }
+        assert_eq!(due.next(), Some(now + MAX_PROCESS_GRACE));
+        assert_eq!(due.take(now + MAX_PROCESS_GRACE), BTreeSet::from([id(1)]));
     }
 
     #[test]

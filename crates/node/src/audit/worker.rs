@@ -48,6 +48,14 @@ impl AuditRequests {
         }
         self.0.wakeup.notify_one();
     }
+
+    /// Has an instance audited some seconds from now, because the processes of its keepalived have changed.
+    pub(crate) fn processes_changed(&self, id: &InstanceId) {
+        if let Ok(mut due) = self.0.due.lock() {
+            due.add_processes_changed(id, Instant::now());
+        }
+        self.0.wakeup.notify_one();
+    }
 }
 
 /// What a request calls when its audit has ended.

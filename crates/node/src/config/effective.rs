@@ -2,7 +2,7 @@
 //!
 //! Headers are shown by name only, and a URL without its user, password, query and fragment.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -45,7 +45,9 @@ struct NodeSection<'c> {
 #[derive(Debug, Serialize)]
 struct FindSection<'c> {
     neutron_state_path: &'c Path,
-    keepalived_conf: &'c Path,
+    keepalived_conf: &'c [PathBuf],
+    exclude: &'c [PathBuf],
+    processes: bool,
     config_id: String,
 }
 
@@ -217,6 +219,8 @@ impl Config {
             find: FindSection {
                 neutron_state_path: &self.locations.neutron,
                 keepalived_conf: &self.locations.keepalived,
+                exclude: &self.locations.exclude,
+                processes: self.locations.has_processes,
                 config_id: self.locations.config_id(),
             },
             history: HistorySection {

@@ -108,7 +108,10 @@ impl Config {
 
     fn read_find(&mut self, mut table: Table<'_, '_>, errors: &mut SettingErrors<'_>) {
         set(&mut self.locations.neutron, table.parsed("neutron_state_path", errors, absolute));
-        set(&mut self.locations.keepalived, table.parsed("keepalived_conf", errors, absolute));
+        let paths = path_patterns(&mut table, "keepalived_conf", errors);
+        set(&mut self.locations.keepalived, paths);
+        set(&mut self.locations.exclude, path_patterns(&mut table, "exclude", errors));
+        set(&mut self.locations.has_processes, table.flag("processes", errors));
         self.locations.config_id = table.parsed("config_id", errors, |id| match id {
             "" => Err("it is empty".to_owned()),
             id if id.contains(char::is_whitespace) => Err(format!("{id:?} is not one word")),
@@ -211,6 +214,26 @@ fn read_addresses(
         }
     }
     addresses
+}
+
+/// A path or a pattern, or a list of them.
+fn path_patterns(
+    table: &mut Table<'_, '_>,
+    key: &'static str,
+    errors: &mut SettingErrors<'_>,
+) -> Option<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for (offset, text) in table.texts(key, errors)? {
+        let pattern = absolute(text).and_then(|path| {
+            let error = |error: glob::PatternError| format!("{text:?}: {}", error.msg);
+            glob::Pattern::new(text).map(|_| path).map_err(error)
+        });
+        match pattern {
+            Ok(path) => paths.push(path),
+            Err(error) => errors.add(offset, format!("{key}: {error}")),
+        }
+    }
+    Some(paths)
 }
 
 /// Overwrites a default with a value from the file, if there is a valid one.

@@ -12,6 +12,7 @@ use vipwatch_core::{InstanceId, NetnsName};
 use super::include::{self, Loaded, OpenedFiles};
 use super::instance_config::{InstanceConfig, Origin, router_netns};
 use super::{ConfigProblem, DiscoveryResult};
+use crate::processes::{ProcessNetns, ProcessSource};
 
 /// Identifies one version of a file: a changed file has another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,9 +133,30 @@ impl ConfigFile {
         }
     }
 
-    /// Makes the instances of ordinary keepalived: one for each `vrrp_instance`.
-    pub(super) fn update_ordinary(&mut self, file: &Arc<Path>, result: &mut DiscoveryResult) {
+    /// Makes the instances of ordinary keepalived: one for each `vrrp_instance`. `source` is the process that uses the
+    /// file: its addresses are in its namespace.
+    pub(super) fn update_ordinary(
+        &mut self,
+        file: &Arc<Path>,
+        source: Option<&ProcessSource>,
+        result: &mut DiscoveryResult,
+    ) {
         let known = std::mem::take(&mut self.instances);
+        let netns = match source.map(|source| &source.netns) {
+            Some(ProcessNetns::Named(name)) => Some(name.clone()),
+            Some(ProcessNetns::Unnamed) if self.netns.is_none() => {
+                let pid = source.map(|source| source.pid).unwrap_or_default();
+                let text = format!(
+                    "keepalived (pid {pid}) uses the file in a network namespace without a name, which cannot be \
+                     followed: give it one with `ip netns attach NAME {pid}`"
+                );
+                return result.problem(file, None, text);
+            }
+            // Between its start and its change of the namespace, keepalived is in that of its parent.
+            Some(ProcessNetns::Own | ProcessNetns::Unnamed | ProcessNetns::Unreadable) | None => {
+                self.netns.clone()
+            }
+        };
         for vrrp in &self.vrrp_instances {
             let id = match InstanceId::of_name(&vrrp.name) {
                 Ok(id) => id,
@@ -144,7 +166,7 @@ impl ConfigFile {
                     continue;
                 }
             };
-            let (netns, file, vrrp) = (self.netns.clone(), Arc::clone(file), Arc::clone(vrrp));
+            let (netns, file, vrrp) = (netns.clone(), Arc::clone(file), Arc::clone(vrrp));
             let instance = InstanceConfig { id, origin: Origin::Keepalived, netns, file, vrrp };
             let same = known.iter().find(|known| ***known == instance);
             self.instances.push(same.map_or_else(|| Arc::new(instance), Arc::clone));

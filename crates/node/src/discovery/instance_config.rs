@@ -89,6 +89,7 @@ pub(crate) fn example() -> InstanceConfig {
     std::io::Write::write_all(&mut std::fs::File::create(&keepalived).unwrap(), text.as_bytes())
         .unwrap();
     let neutron = directory.path().to_owned();
-    let locations = super::ConfigLocations { neutron, keepalived, config_id: None };
+    let keepalived = vec![keepalived];
+    let locations = super::ConfigLocations { neutron, keepalived, ..Default::default() };
     (*super::discover(&locations).instances[0]).clone()
 }

@@ -14,7 +14,11 @@ use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError};
 
 use super::config_file::{ConfigFile, FileStamp, ParsedFile};
 use super::instance_config::{InstanceConfig, Origin};
-use super::{ConfigLocations, ConfigProblem, DiscoveryResult, MISSING_FILE_HOLD, SETTLE};
+use super::ordinary_files::{self, OrdinaryFile, is_excluded, ordinary_files};
+use super::{
+    ConfigLocations, ConfigProblem, DiscoveryResult, MISSING_FILE_HOLD, SETTLE, read_processes,
+};
+use crate::processes::ProcessSource;
 
 /// A directory in `ha_confs`, and the configuration file in it.
 #[derive(Debug, Clone)]
@@ -34,6 +38,10 @@ pub struct ConfigScanner {
     files: HashMap<Arc<Path>, Box<ConfigFile>>,
     /// The number of this scan, counted from 1.
     scan_number: u64,
+    /// The configurations that processes use or have used.
+    sources: Vec<ProcessSource>,
+    /// Instances with the id of another one, which have got an id of their own: by file and first id.
+    renamed: HashMap<(Arc<Path>, InstanceId), Arc<InstanceConfig>>,
     /// The routers at the last time that `ha_confs` could be listed.
     routers: Vec<RouterFile>,
 }
@@ -41,7 +49,37 @@ pub struct ConfigScanner {
 impl ConfigScanner {
     /// A scanner that has not scanned yet. `own` are instances that are in no file of keepalived.
     pub fn new(locations: ConfigLocations, own: Vec<Arc<InstanceConfig>>) -> Self {
-        Self { locations, own, files: HashMap::new(), scan_number: 0, routers: Vec::new() }
+        Self {
+            locations,
+            own,
+            files: HashMap::new(),
+            scan_number: 0,
+            sources: Vec::new(),
+            renamed: HashMap::new(),
+            routers: Vec::new(),
+        }
+    }
+
+    /// A scanner that knows which files the processes of this moment use, for a command that scans once.
+    pub fn with_processes(locations: ConfigLocations, own: Vec<Arc<InstanceConfig>>) -> Self {
+        let processes = read_processes(&locations);
+        let mut scanner = Self::new(locations, own);
+        scanner.set_sources(processes.map(|table| table.sources()).unwrap_or_default());
+        scanner
+    }
+
+    /// Scans the files of these processes, too. The first one of two with the same instance keeps the plain id.
+    pub fn set_sources(&mut self, sources: Vec<ProcessSource>) {
+        for source in &sources {
+            let known = self.sources.iter().find(|known| known.file == source.file);
+            if known.is_none_or(|known| known.config_id != source.config_id)
+                && let Some(file) = self.files.get_mut(&source.file)
+            {
+                // Conditional lines may give the file another content.
+                file.stamp = None;
+            }
+        }
+        self.sources = sources;
     }
 
     /// Scans these locations from now on. The content of files that stay is kept.
@@ -63,9 +101,14 @@ impl ConfigScanner {
     /// ordinary and included files.
     pub fn directories(&self) -> BTreeSet<PathBuf> {
         let included = self.files.values().flat_map(|file| &file.files);
-        let files = included.chain([&self.locations.keepalived]);
+        let of_processes = self.sources.iter().map(|source| &*source.file);
+        let of_processes = of_processes.filter(|file| !is_in_process_root(file));
+        let files = included.map(PathBuf::as_path).chain(of_processes);
         let parents = files.filter_map(|file| Some(file.parent()?.to_owned()));
-        parents.chain([self.ha_confs()]).collect()
+        let ha_confs = self.ha_confs();
+        let parents = parents.filter(|directory| !directory.starts_with(&ha_confs));
+        let named = ordinary_files::directories(&self.locations);
+        parents.chain(named).chain([self.ha_confs()]).collect()
     }
 
     /// Whether `file` is missing, and its instances are kept for a while.
@@ -87,32 +130,72 @@ impl ConfigScanner {
             }
         }
         self.routers = routers;
-        let ordinary: Arc<Path> = self.locations.keepalived.as_path().into();
-        if let Some(content) = self.read(&ordinary, &mut result) {
-            content.update_ordinary(&ordinary, &mut result);
-        }
+        let order = self.read_ordinary(&mut result);
         let scan_number = self.scan_number;
         self.files.retain(|_, file| file.scan_number == scan_number);
-        self.collect_instances(&mut result);
+        self.collect_instances(&order, &mut result);
         result.instances.sort_by(|a, b| a.id.cmp(&b.id));
         result.problems.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
         result
     }
 
-    /// Puts the instances of all files into the result. An id that occurs twice is a problem.
-    fn collect_instances(&self, result: &mut DiscoveryResult) {
+    /// Reads the files of ordinary keepalived; returns them in the order in which their instances get their ids.
+    fn read_ordinary(&mut self, result: &mut DiscoveryResult) -> Vec<Arc<Path>> {
+        let ha_confs = self.ha_confs();
+        let mut files = ordinary_files(&self.locations, &self.sources, &ha_confs);
+        let listed: HashSet<Arc<Path>> = files.iter().map(|file| Arc::clone(&file.file)).collect();
+        // A file that matched a pattern may be missing for a moment.
+        let is_missing = |file: &&Arc<Path>| {
+            !file.starts_with(&ha_confs)
+                && !listed.contains(*file)
+                && !file.exists()
+                && !is_in_process_root(file)
+        };
+        let missing = self.files.keys().filter(is_missing).cloned();
+        files.extend(missing.map(|file| OrdinaryFile { file, source: None }));
+        for OrdinaryFile { file, source } in &files {
+            let config_id = source.as_ref().and_then(|source| source.config_id.as_deref());
+            if let Some(content) = self.read_with_id(file, config_id, result) {
+                content.update_ordinary(file, source.as_ref(), result);
+            }
+        }
+        files.into_iter().map(|file| file.file).collect()
+    }
+
+    /// Puts the instances of all files into the result. `order` are the ordinary files. An id of another file gets the name
+    /// of the namespace or of the file as its end; an id that occurs twice nevertheless is a problem.
+    fn collect_instances(&mut self, order: &[Arc<Path>], result: &mut DiscoveryResult) {
         let mut files_by_id: HashMap<InstanceId, Arc<Path>> = HashMap::new();
-        let in_files = self.files.values().flat_map(|file| &file.instances);
+        let ordinary: HashSet<&Arc<Path>> = order.iter().collect();
+        let routers = self.files.iter().filter(|(file, _)| !ordinary.contains(file));
+        let ordinary = order.iter().filter_map(|file| self.files.get_key_value(file));
+        let in_files = routers.chain(ordinary).flat_map(|(_, file)| &file.instances);
+        let mut renamed = HashMap::new();
         for instance in self.own.iter().chain(in_files) {
+            let mut instance = Arc::clone(instance);
             if let Some(other) = files_by_id.get(&instance.id) {
-                let text =
-                    format!("instance id {} is already used in {}", instance.id, other.display());
-                result.problem(&instance.file, Some(instance.vrrp.position.line), text);
-                continue;
+                let is_free = |id: &InstanceId| !files_by_id.contains_key(id);
+                let id = other_id(&instance).filter(|_| *other != instance.file).filter(is_free);
+                let Some(id) = id else {
+                    let text = format!(
+                        "instance id {} is already used in {}",
+                        instance.id,
+                        other.display()
+                    );
+                    result.problem(&instance.file, Some(instance.vrrp.position.line), text);
+                    continue;
+                };
+                let key = (Arc::clone(&instance.file), instance.id.clone());
+                let other = InstanceConfig { id, ..(*instance).clone() };
+                let known = self.renamed.get(&key).filter(|known| ***known == other);
+                // An instance that has not changed stays the same `Arc`.
+                instance = known.map_or_else(|| Arc::new(other), Arc::clone);
+                renamed.insert(key, Arc::clone(&instance));
             }
             files_by_id.insert(instance.id.clone(), Arc::clone(&instance.file));
-            result.instances.push(Arc::clone(instance));
+            result.instances.push(instance);
         }
+        self.renamed = renamed;
         for file in self.files.values() {
             result.problems.extend(file.problems.iter().cloned());
         }
@@ -139,7 +222,9 @@ impl ConfigScanner {
         };
         match listed {
             Ok(entries) => {
-                self.routers = entries.iter().filter(is_directory).map(router).collect();
+                let routers = entries.iter().filter(is_directory).map(router);
+                let is_wanted = |router: &RouterFile| !is_excluded(&self.locations, &router.file);
+                self.routers = routers.filter(is_wanted).collect();
             }
             // A host without Neutron has no such directory.
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.routers.clear(),
@@ -165,9 +250,18 @@ impl ConfigScanner {
             .collect()
     }
 
-    /// The content of `file`, which is parsed if the file has changed; `None` if there is no file and no
-    /// content to keep.
     fn read(&mut self, file: &Arc<Path>, result: &mut DiscoveryResult) -> Option<&mut ConfigFile> {
+        self.read_with_id(file, None, result)
+    }
+
+    /// The content of `file`, which is parsed if the file has changed; `None` if there is no file and no
+    /// content to keep. `config_id` is the id of the process that uses the file; `None` for the configured one.
+    fn read_with_id(
+        &mut self,
+        file: &Arc<Path>,
+        config_id: Option<&str>,
+        result: &mut DiscoveryResult,
+    ) -> Option<&mut ConfigFile> {
         let stamp = match std::fs::metadata(file) {
             Ok(metadata) => FileStamp::of(&metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -179,7 +273,7 @@ impl ConfigScanner {
         if known.is_some_and(|known| known.stamp == Some(stamp)) {
             return self.keep(file);
         }
-        let config_id = self.locations.config_id();
+        let config_id = config_id.map_or_else(|| self.locations.config_id(), str::to_owned);
         let ParsedFile { mut content, written } = ConfigFile::parse(file, &config_id, stamp);
         if let Some(missing) = self.missing_include(file, &content)
             && self.hold(file, &missing, result).is_some()
@@ -231,6 +325,11 @@ impl ConfigScanner {
         result: &mut DiscoveryResult,
     ) -> Option<&mut ConfigFile> {
         let known = self.files.get_mut(file)?;
+        if is_in_process_root(file) {
+            // The file was in the root directory of a process that has ended. Its addresses may still be here.
+            known.scan_number = self.scan_number;
+            return Some(known);
+        }
         if !known.instances.iter().any(|instance| may_exist(instance)) {
             return None;
         }
@@ -253,6 +352,23 @@ impl ConfigScanner {
         let is_missing = |old: &&PathBuf| !content.files.contains(old) && !old.exists();
         known.files.iter().find(is_missing).cloned()
     }
+}
+
+/// Whether a file can be read only through the root directory of a process, and so only while that runs.
+fn is_in_process_root(file: &Path) -> bool {
+    file.starts_with("/proc")
+}
+
+/// Another id for an instance whose id is used: with the name of its namespace, or of its file.
+fn other_id(instance: &InstanceConfig) -> Option<InstanceId> {
+    if instance.origin != Origin::Keepalived {
+        return None;
+    }
+    let end = match &instance.netns {
+        Some(netns) => netns.as_str().to_owned(),
+        None => instance.file.file_stem()?.to_string_lossy().into_owned(),
+    };
+    InstanceId::of_name(&format!("{}.{end}", instance.vrrp.name)).ok()
 }
 
 /// Whether an instance may still exist although its file is missing. Neutron's agent deletes the namespace of

@@ -24,8 +24,8 @@ fn temporary_locations() -> (tempfile::TempDir, ConfigLocations) {
     let directory = tempfile::tempdir().unwrap();
     let locations = ConfigLocations {
         neutron: directory.path().join("neutron"),
-        keepalived: directory.path().join("etc/keepalived.conf"),
-        config_id: None,
+        keepalived: vec![directory.path().join("etc/keepalived.conf")],
+        ..ConfigLocations::default()
     };
     (directory, locations)
 }
@@ -52,7 +52,10 @@ fn routers_and_ordinary_instances_are_found_side_by_side() {
         let file = locations.neutron.join("ha_confs").join(id).join("keepalived.conf");
         write(&file, &instance("VR_1", "169.254.0.1/24"));
     }
-    write(&locations.keepalived, &format!("net_namespace blue\n{}", instance("VI_1", "192.0.2.9")));
+    write(
+        &locations.keepalived[0],
+        &format!("net_namespace blue\n{}", instance("VI_1", "192.0.2.9")),
+    );
     let discovery = discover(&locations);
     assert_eq!(problem_lines(&discovery), Vec::<String>::new());
     let instances: Vec<String> = discovery
@@ -71,8 +74,8 @@ fn routers_and_ordinary_instances_are_found_side_by_side() {
 #[test]
 fn included_files_are_read_and_problems_have_their_file_and_line() {
     let (_directory, locations) = temporary_locations();
-    let etc = locations.keepalived.parent().unwrap();
-    write(&locations.keepalived, "include conf.d/*.conf\ninclude gone.conf\n$X=1\n");
+    let etc = locations.keepalived[0].parent().unwrap();
+    write(&locations.keepalived[0], "include conf.d/*.conf\ninclude gone.conf\n$X=1\n");
     write(&etc.join("conf.d/a.conf"), &instance("A", "192.0.2.1"));
     write(&etc.join("conf.d/b.conf"), &format!("\n{}", instance("A", "192.0.2.2")));
     write(&etc.join("conf.d/c.conf"), "include c.conf\nvrrp_instance C {\n");
@@ -96,9 +99,9 @@ fn conditional_lines_are_decided_by_the_configuration_id_also_when_it_changes() 
     let (_directory, mut locations) = temporary_locations();
     let text =
         instance("A", "192.0.2.1").replace("192.0.2.1", "@left 192.0.2.1\n  @right 192.0.2.2");
-    write(&locations.keepalived, &text);
+    write(&locations.keepalived[0], &text);
     // Old enough to count as complete.
-    let file = File::options().write(true).open(&locations.keepalived).unwrap();
+    let file = File::options().write(true).open(&locations.keepalived[0]).unwrap();
     file.set_modified(SystemTime::now() - 10 * SETTLE).unwrap();
     let first_address =
         |discovery: &DiscoveryResult| discovery.instances[0].watched()[0].1.to_string();
@@ -113,7 +116,7 @@ fn conditional_lines_are_decided_by_the_configuration_id_also_when_it_changes() 
 #[test]
 fn a_name_with_special_characters_is_escaped_in_the_id() {
     let (_directory, locations) = temporary_locations();
-    write(&locations.keepalived, &instance("net/A", "192.0.2.1"));
+    write(&locations.keepalived[0], &instance("net/A", "192.0.2.1"));
     let discovery = discover(&locations);
     assert_eq!(problem_lines(&discovery), Vec::<String>::new());
     assert_eq!(discovery.instances[0].id.as_str(), "net~2FA");
@@ -123,13 +126,13 @@ fn a_name_with_special_characters_is_escaped_in_the_id() {
 #[test]
 fn an_included_file_that_is_missing_for_a_moment_keeps_its_instances() {
     let (_directory, locations) = temporary_locations();
-    let included = locations.keepalived.parent().unwrap().join("conf.d/a.conf");
-    write(&locations.keepalived, "include conf.d/*.conf\n");
+    let included = locations.keepalived[0].parent().unwrap().join("conf.d/a.conf");
+    write(&locations.keepalived[0], "include conf.d/*.conf\n");
     write(&included, &instance("A", "192.0.2.1"));
     let ids = |discovery: &DiscoveryResult| -> Vec<String> {
         discovery.instances.iter().map(|instance| instance.id.to_string()).collect()
     };
-    let keepalived = locations.keepalived.clone();
+    let keepalived = locations.keepalived[0].clone();
     let mut scanner = ConfigScanner::new(locations, Vec::new());
     assert_eq!(ids(&scanner.scan()), ["A"]);
     std::fs::remove_file(&included).unwrap();
@@ -151,8 +154,8 @@ fn an_included_file_that_is_missing_for_a_moment_keeps_its_instances() {
 #[test]
 fn a_named_pipe_instead_of_a_file_does_not_block_the_scan() {
     let (_directory, locations) = temporary_locations();
-    std::fs::create_dir_all(locations.keepalived.parent().unwrap()).unwrap();
-    let made = std::process::Command::new("mkfifo").arg(&locations.keepalived).status().unwrap();
+    std::fs::create_dir_all(locations.keepalived[0].parent().unwrap()).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&locations.keepalived[0]).status().unwrap();
     assert!(made.success());
     assert_eq!(
         problem_lines(&discover(&locations)),

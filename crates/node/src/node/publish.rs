@@ -170,6 +170,10 @@ impl Node {
             self.record_delivery(report);
         }
         self.audit_worker.instance_changed(&transition.instance.id);
+        // A process that was stopped or frozen is a common reason for a transition, and the kernel does not report it.
+        if let Some(worker) = &self.process_worker {
+            worker.check_requests().check_now(&transition.instance.id);
+        }
     }
 
     /// Publishes an instance with the role that it had in the last run. There is no new transition: state file and

@@ -19,6 +19,7 @@ use crate::config::Listen;
 use crate::discovery::{
     ConfigLocations, ConfigProblem, ConfigScanner, DiscoveryResult, InstanceConfig, SETTLE,
 };
+use crate::processes::ProcessSource;
 use crate::watch::instance_table::{AddressChange, InstanceTable, NetnsSearch, RoleChange};
 
 /// Time between two scans if no watched directory changes.
@@ -118,6 +119,12 @@ impl Follower {
     /// Scans these locations from the next [`Self::rediscover`] on.
     pub fn set_locations(&mut self, locations: ConfigLocations, own: Vec<Arc<InstanceConfig>>) {
         self.scanner.set_locations(locations, own);
+    }
+
+    /// Scans the files that these processes use, and does so in the next [`Self::read`].
+    pub fn set_sources(&mut self, sources: Vec<ProcessSource>) {
+        self.scanner.set_sources(sources);
+        self.next_scan = clock::now();
     }
 
     /// Reports changes in these directories as [`FollowerUpdate::has_agent_sockets`], from the next

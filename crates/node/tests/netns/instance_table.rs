@@ -65,8 +65,8 @@ impl RouterFixture {
         let keepalived = self.lab.path().join("keepalived.conf");
         let discovery = discover(&ConfigLocations {
             neutron: self.lab.path().to_owned(),
-            keepalived,
-            config_id: None,
+            keepalived: vec![keepalived],
+            ..ConfigLocations::default()
         });
         assert_eq!(discovery.problems, []);
         discovery.instances
@@ -527,7 +527,7 @@ fn instance_here(addresses: &[&str]) -> Arc<InstanceConfig> {
     let directory = tempfile::tempdir().unwrap();
     let keepalived = directory.path().join("k.conf");
     std::fs::File::create(&keepalived).unwrap().write_all(text.as_bytes()).unwrap();
-    let locations =
-        ConfigLocations { neutron: directory.path().to_owned(), keepalived, config_id: None };
+    let (neutron, keepalived) = (directory.path().to_owned(), vec![keepalived]);
+    let locations = ConfigLocations { neutron, keepalived, ..ConfigLocations::default() };
     discover(&locations).instances.remove(0)
 }

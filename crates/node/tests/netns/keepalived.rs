@@ -64,8 +64,9 @@ fn write(directory: &Path, name: &str, text: &str) {
 fn discover_file(file: &Path, config_id: Option<&str>) -> DiscoveryResult {
     discover(&ConfigLocations {
         neutron: file.with_file_name("neutron"),
-        keepalived: file.to_owned(),
+        keepalived: vec![file.to_owned()],
         config_id: config_id.map(str::to_owned),
+        ..ConfigLocations::default()
     })
 }
 

@@ -33,7 +33,8 @@ pub(super) fn run(file: Option<&Path>, options: &OutputOptions) -> Result<(), Co
 
 /// The warnings about the instances that are configured now.
 fn warnings(config: &Config) -> Vec<String> {
-    let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
+    let (locations, own) = (config.locations.clone(), config.instances.clone());
+    let mut scanner = ConfigScanner::with_processes(locations, own);
     config.warnings(&scanner.scan().instances)
 }
 

@@ -11,6 +11,7 @@ use vipwatch_api::{
 use vipwatch_core::role::AddressState;
 use vipwatch_node::config::Listen;
 use vipwatch_node::discovery::InstanceConfig;
+use vipwatch_node::discovery::read_processes;
 use vipwatch_node::selection::Selection;
 use vipwatch_node::view::config_problems;
 use vipwatch_node::watch::follower::Follower;
@@ -28,11 +29,13 @@ const EPOCH: &str = "0";
 /// Prints the current roles as transitions, and then each transition.
 pub(super) fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), CommandError> {
     let config = options.query.settings()?;
+    let processes = read_processes(&config.locations);
     let opened = Follower::open(config.locations, config.instances, Listen::Auto);
     let mut follower = opened.map_err(|error| {
         let message = format!("cannot listen to all namespaces: {error}");
         CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
     })?;
+    follower.set_sources(processes.map(|table| table.sources()).unwrap_or_default());
     let mut update = follower.rediscover();
     let mut selection = selection(options, &follower)?;
     let mut seq = 0;

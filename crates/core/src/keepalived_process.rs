@@ -1,0 +1,451 @@
+//! The keepalived of one instance: from facts about its processes to a state and to findings.
+//!
+//! ```text
+//!   no process uses the configuration ──▶ never seen: NotFound;  seen before: Gone
+//!   a parent process exists ──▶ starts again and again: CrashLooping
+//!                          ├──▶ no VRRP child: VrrpChildMissing
+//!                          ├──▶ the VRRP child does not run: Stopped (signal, tracer) or Frozen (cgroup)
+//!                          └──▶ Runs
+//! ```
+//!
+//! The caller finds the processes and passes in the facts. Times are texts, because `core` has no calendar.
+
+use std::time::Duration;
+
+use crate::audit::{Finding, Severity};
+
+/// Starts of a keepalived, or of a VRRP child below one parent, are counted within this time.
+pub const CRASH_LOOP_SPAN: Duration = Duration::from_mins(1);
+
+/// From this number of starts within [`CRASH_LOOP_SPAN`] on, keepalived is in a crash loop. A restart by an operator
+/// is one start of a parent and one of its child, which count as one.
+pub const CRASH_LOOP_STARTS: u32 = 4;
+
+/// Why a process exists and does not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Suspension {
+    /// A signal has stopped it: SIGSTOP, SIGTSTP, SIGTTIN or SIGTTOU.
+    Signal,
+    /// A debugger has stopped it.
+    Tracer,
+    /// Its cgroup, or one above it, is frozen.
+    Freezer,
+}
+
+impl Suspension {
+    /// A description for texts: "is …".
+    fn text(self) -> &'static str {
+        match self {
+            Self::Signal => "stopped by a signal",
+            Self::Tracer => "stopped by a debugger",
+            Self::Freezer => "frozen by its cgroup",
+        }
+    }
+}
+
+/// The process of keepalived that sends and receives VRRP adverts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VrrpChild {
+    /// It exists.
+    Present {
+        /// Its pid.
+        pid: u32,
+        /// Why it does not run; `None` if it runs.
+        suspension: Option<Suspension>,
+    },
+    /// The parent has no such child.
+    Missing,
+    /// It is not known which child of several it is.
+    Unknown,
+}
+
+/// A keepalived with a living parent process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningKeepalived {
+    /// The pid of the parent.
+    pub pid: u32,
+    /// When the parent started.
+    pub since: String,
+    /// Why the parent does not run; `None` if it runs.
+    pub suspension: Option<Suspension>,
+    /// The VRRP child.
+    pub vrrp_child: VrrpChild,
+    /// When keepalived read its configuration, if the file has changed since; else `None`.
+    pub outdated_since: Option<String>,
+}
+
+/// Whether a process uses the configuration of the instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeepalivedPresence {
+    /// It is not known, for this reason. Nothing is concluded.
+    Unknown(String),
+    /// No process uses the configuration, and none has since this program started.
+    NotFound,
+    /// A process used the configuration, and has ended.
+    Gone {
+        /// The pid that the parent had.
+        pid: u32,
+        /// When the end was noticed.
+        at: String,
+    },
+    /// A process uses the configuration.
+    Running(RunningKeepalived),
+}
+
+/// A pid file that names a living process which is not this keepalived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PidFileStranger {
+    /// The pid file.
+    pub file: String,
+    /// The pid in it.
+    pub pid: u32,
+    /// The program of that process.
+    pub program: String,
+}
+
+/// All facts about the keepalived of one instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeepalivedFacts {
+    /// The configuration file; `None` for a Neutron router, whose id names the file.
+    pub config: Option<String>,
+    /// Whether a process uses the configuration.
+    pub presence: KeepalivedPresence,
+    /// The number of starts within [`CRASH_LOOP_SPAN`]: of the parent or of the VRRP child, the greater of both.
+    pub recent_starts: u32,
+    /// A pid file with the pid of another process; `None` if there is none.
+    pub stranger: Option<PidFileStranger>,
+}
+
+/// The state of a keepalived, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeepalivedState {
+    /// It runs.
+    Runs,
+    /// Its VRRP child is stopped by a signal or a debugger.
+    Stopped,
+    /// Its VRRP child is frozen by its cgroup.
+    Frozen,
+    /// It has ended.
+    Gone,
+    /// It has not been seen since this program started.
+    NotFound,
+    /// The parent runs without a VRRP child.
+    VrrpChildMissing,
+    /// It, or its VRRP child, starts again and again.
+    CrashLooping,
+    /// The processes could not be read.
+    Unknown,
+}
+
+impl KeepalivedState {
+    /// The word for the state in JSON and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::Stopped => "stopped",
+            Self::Frozen => "frozen",
+            Self::Gone => "gone",
+            Self::NotFound => "not-found",
+            Self::VrrpChildMissing => "vrrp-child-missing",
+            Self::CrashLooping => "crash-looping",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Whether the finding with this name comes from facts about keepalived's processes. Such a finding needs
+/// [settle time](crate::audit) of its own: it does not follow a change of role.
+pub fn is_process_finding(name: &str) -> bool {
+    name.starts_with("keepalived-")
+}
+
+impl KeepalivedFacts {
+    /// The state in one word.
+    pub fn state(&self) -> KeepalivedState {
+        if self.is_crash_looping() {
+            return KeepalivedState::CrashLooping;
+        }
+        match &self.presence {
+            KeepalivedPresence::Unknown(_) => KeepalivedState::Unknown,
+            KeepalivedPresence::NotFound => KeepalivedState::NotFound,
+            KeepalivedPresence::Gone { .. } => KeepalivedState::Gone,
+            KeepalivedPresence::Running(running) => running.state(),
+        }
+    }
+
+    fn is_crash_looping(&self) -> bool {
+        self.recent_starts >= CRASH_LOOP_STARTS
+    }
+
+    /// Everything that is wrong with the processes. `is_holding`: the kernel has an address of the instance.
+    pub fn findings(&self, is_holding: bool) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        findings.extend(self.crash_loop_finding());
+        match &self.presence {
+            KeepalivedPresence::Unknown(reason) => findings.push(Finding {
+                name: "keepalived-not-readable",
+                severity: Severity::Odd,
+                text: format!("it is not known whether keepalived runs: {reason}"),
+                hint: "vipwatch needs CAP_SYS_PTRACE to read the processes of other users, or root",
+            }),
+            KeepalivedPresence::NotFound => findings.push(self.not_found_finding(is_holding)),
+            KeepalivedPresence::Gone { pid, at } => {
+                let config = self.config_text();
+                let text = format!("keepalived (pid {pid}{config}) ended at {at}");
+                findings.push(gone_finding(text, is_holding));
+            }
+            KeepalivedPresence::Running(running) => {
+                findings.extend(running.child_finding(is_holding));
+                findings.extend(running.suspension_finding(is_holding));
+                findings.extend(running.outdated_finding(self.config.as_deref()));
+            }
+        }
+        findings.extend(self.stranger_finding());
+        findings
+    }
+
+    fn config_text(&self) -> String {
+        self.config.as_ref().map(|config| format!(", {config}")).unwrap_or_default()
+    }
+
+    fn not_found_finding(&self, is_holding: bool) -> Finding {
+        let text = match &self.config {
+            Some(config) => format!("no running keepalived uses {config}"),
+            None => "no running keepalived uses the configuration of this router".to_owned(),
+        };
+        gone_finding(text, is_holding)
+    }
+
+    fn crash_loop_finding(&self) -> Option<Finding> {
+        let seconds = CRASH_LOOP_SPAN.as_secs();
+        let config = self.config.as_ref().map(|config| format!(" ({config})")).unwrap_or_default();
+        // The text has no exact number: it would change with each start.
+        self.is_crash_looping().then(|| Finding {
+            name: "keepalived-crash-loop",
+            severity: Severity::Broken,
+            text: format!(
+                "keepalived{config} started {CRASH_LOOP_STARTS} times or more within {seconds} s"
+            ),
+            hint: "see its log for the reason of its end: journalctl -u keepalived",
+        })
+    }
+
+    fn stranger_finding(&self) -> Option<Finding> {
+        let PidFileStranger { file, pid, program } = self.stranger.as_ref()?;
+        Some(Finding {
+            name: "keepalived-pid-file-wrong",
+            severity: Severity::Wrong,
+            text: format!("the pid file {file} names process {pid}, which is {program}"),
+            hint: "a program that trusts the file takes keepalived for alive, or signals a stranger: remove the \
+                   file and start keepalived again",
+        })
+    }
+}
+
+impl RunningKeepalived {
+    fn state(&self) -> KeepalivedState {
+        let suspension = match self.vrrp_child {
+            VrrpChild::Missing => return KeepalivedState::VrrpChildMissing,
+            VrrpChild::Present { suspension, .. } => suspension,
+            VrrpChild::Unknown => self.suspension,
+        };
+        match suspension {
+            None => KeepalivedState::Runs,
+            Some(Suspension::Signal | Suspension::Tracer) => KeepalivedState::Stopped,
+            Some(Suspension::Freezer) => KeepalivedState::Frozen,
+        }
+    }
+
+    fn child_finding(&self, is_holding: bool) -> Option<Finding> {
+        let Self { pid, since, .. } = self;
+        let left = if is_holding { ", and its address is still here" } else { "" };
+        (self.vrrp_child == VrrpChild::Missing).then(|| Finding {
+            name: "keepalived-vrrp-child-missing",
+            severity: Severity::Broken,
+            text: format!("keepalived (pid {pid}, since {since}) has no VRRP child process{left}"),
+            hint: "no process sends or receives adverts: restart keepalived, and see its log for the reason",
+        })
+    }
+
+    fn suspension_finding(&self, is_holding: bool) -> Option<Finding> {
+        let Self { pid: parent, since, .. } = self;
+        let (pid, suspension) = match self.vrrp_child {
+            VrrpChild::Present { pid, suspension: Some(suspension) } => (pid, suspension),
+            VrrpChild::Present { .. } | VrrpChild::Missing | VrrpChild::Unknown => {
+                return self.parent_suspension_finding();
+            }
+        };
+        let how = suspension.text();
+        let text = format!(
+            "the VRRP process of keepalived (pid {pid}, parent {parent} since {since}) is {how}"
+        );
+        Some(if is_holding {
+            Finding {
+                name: "keepalived-frozen-address-left",
+                severity: Severity::Broken,
+                text: format!("{text}, and its address is still here"),
+                hint: "another node takes the address and both hold it: continue the process (kill -CONT, or thaw \
+                       its cgroup), or remove the address",
+            }
+        } else {
+            Finding {
+                name: "keepalived-frozen",
+                severity: Severity::Broken,
+                text,
+                hint: "this node cannot take over: continue the process (kill -CONT, or thaw its cgroup)",
+            }
+        })
+    }
+
+    /// The parent alone does not run: the VRRP child goes on, but it is not started again and not reloaded.
+    fn parent_suspension_finding(&self) -> Option<Finding> {
+        let Self { pid, since, .. } = self;
+        let how = self.suspension?.text();
+        Some(Finding {
+            name: "keepalived-parent-frozen",
+            severity: Severity::Wrong,
+            text: format!("the parent process of keepalived (pid {pid}, since {since}) is {how}"),
+            hint: "keepalived does not reload, stop or start its VRRP process again: continue the process (kill \
+                   -CONT, or thaw its cgroup)",
+        })
+    }
+
+    fn outdated_finding(&self, config: Option<&str>) -> Option<Finding> {
+        let (pid, loaded) = (self.pid, self.outdated_since.as_ref()?);
+        let config = config.unwrap_or("its configuration");
+        Some(Finding {
+            name: "keepalived-reload-pending",
+            severity: Severity::Wrong,
+            text: format!(
+                "keepalived (pid {pid}) read {config} at {loaded}, and the file has changed since"
+            ),
+            hint: "vipwatch follows the file, keepalived what it has read: reload keepalived, or restore the file",
+        })
+    }
+}
+
+fn gone_finding(text: String, is_holding: bool) -> Finding {
+    if is_holding {
+        Finding {
+            name: "keepalived-gone-address-left",
+            severity: Severity::Broken,
+            text: format!("{text}, and its address is still here"),
+            hint: "another node will take the address and both will hold it: start keepalived, or remove the address",
+        }
+    } else {
+        Finding {
+            name: "keepalived-gone",
+            severity: Severity::Broken,
+            text,
+            hint: "this node cannot take over: start keepalived, or see why the agent does not",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running() -> RunningKeepalived {
+        RunningKeepalived {
+            pid: 10,
+            since: "10:00".to_owned(),
+            suspension: None,
+            vrrp_child: VrrpChild::Present { pid: 11, suspension: None },
+            outdated_since: None,
+        }
+    }
+
+    fn facts(presence: KeepalivedPresence) -> KeepalivedFacts {
+        let config = Some("/etc/k.conf".to_owned());
+        KeepalivedFacts { config, presence, recent_starts: 1, stranger: None }
+    }
+
+    fn names(facts: &KeepalivedFacts, is_holding: bool) -> Vec<&'static str> {
+        facts.findings(is_holding).iter().map(|finding| finding.name).collect()
+    }
+
+    #[test]
+    fn a_running_keepalived_gives_no_finding() {
+        let facts = facts(KeepalivedPresence::Running(running()));
+        assert_eq!(facts.state(), KeepalivedState::Runs);
+        assert_eq!(names(&facts, true), [""; 0]);
+    }
+
+    #[test]
+    fn a_keepalived_that_ended_or_never_started_is_found_with_and_without_the_address() {
+        let gone = facts(KeepalivedPresence::Gone { pid: 10, at: "10:05".to_owned() });
+        let never = facts(KeepalivedPresence::NotFound);
+        assert_eq!(
+            (gone.state(), never.state()),
+            (KeepalivedState::Gone, KeepalivedState::NotFound)
+        );
+        for facts in [&gone, &never] {
+            assert_eq!(names(facts, true), ["keepalived-gone-address-left"]);
+            assert_eq!(names(facts, false), ["keepalived-gone"]);
+        }
+        let text = &gone.findings(true)[0].text;
+        assert_eq!(
+            text,
+            "keepalived (pid 10, /etc/k.conf) ended at 10:05, and its address is still here"
+        );
+        assert_eq!(never.findings(false)[0].text, "no running keepalived uses /etc/k.conf");
+    }
+
+    #[test]
+    fn a_suspended_vrrp_child_is_worse_than_a_suspended_parent() {
+        let mut keepalived = running();
+        keepalived.suspension = Some(Suspension::Signal);
+        let parent_only = facts(KeepalivedPresence::Running(keepalived.clone()));
+        assert_eq!(names(&parent_only, true), ["keepalived-parent-frozen"]);
+        assert_eq!(parent_only.state(), KeepalivedState::Runs);
+        let states = [
+            (Suspension::Signal, KeepalivedState::Stopped),
+            (Suspension::Tracer, KeepalivedState::Stopped),
+            (Suspension::Freezer, KeepalivedState::Frozen),
+        ];
+        for (suspension, state) in states {
+            let suspension = Some(suspension);
+            keepalived.vrrp_child = VrrpChild::Present { pid: 11, suspension };
+            let facts = facts(KeepalivedPresence::Running(keepalived.clone()));
+            assert_eq!(facts.state(), state);
+            assert_eq!(names(&facts, true), ["keepalived-frozen-address-left"]);
+            assert_eq!(names(&facts, false), ["keepalived-frozen"]);
+        }
+    }
+
+    #[test]
+    fn a_missing_vrrp_child_is_found_and_an_unknown_one_is_not() {
+        let mut keepalived = running();
+        keepalived.vrrp_child = VrrpChild::Missing;
+        let missing = facts(KeepalivedPresence::Running(keepalived.clone()));
+        assert_eq!(missing.state(), KeepalivedState::VrrpChildMissing);
+        assert_eq!(names(&missing, true), ["keepalived-vrrp-child-missing"]);
+        keepalived.vrrp_child = VrrpChild::Unknown;
+        let unknown = facts(KeepalivedPresence::Running(keepalived));
+        assert_eq!(unknown.state(), KeepalivedState::Runs);
+        assert_eq!(names(&unknown, true), [""; 0]);
+    }
+
+    #[test]
+    fn a_changed_configuration_a_crash_loop_and_a_wrong_pid_file_are_found() {
+        let outdated_since = Some("10:00".to_owned());
+        let outdated = RunningKeepalived { outdated_since, ..running() };
+        let mut facts = facts(KeepalivedPresence::Running(outdated));
+        assert_eq!(names(&facts, true), ["keepalived-reload-pending"]);
+        facts.recent_starts = CRASH_LOOP_STARTS;
+        let (file, program) = ("/run/k.pid".to_owned(), "sleep".to_owned());
+        facts.stranger = Some(PidFileStranger { file, pid: 9, program });
+        let expected =
+            ["keepalived-crash-loop", "keepalived-reload-pending", "keepalived-pid-file-wrong"];
+        assert_eq!(names(&facts, true), expected);
+        assert_eq!(facts.state(), KeepalivedState::CrashLooping);
+    }
+
+    #[test]
+    fn processes_that_cannot_be_read_are_reported_and_prove_nothing() {
+        let facts = facts(KeepalivedPresence::Unknown("permission denied".to_owned()));
+        assert_eq!(facts.state(), KeepalivedState::Unknown);
+        assert_eq!(names(&facts, true), ["keepalived-not-readable"]);
+    }
+}

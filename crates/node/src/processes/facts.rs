@@ -1,0 +1,177 @@
+//! The facts about the keepalived of one instance, for the audit.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use vipwatch_core::keepalived_process::{
+    KeepalivedFacts, KeepalivedPresence, PidFileStranger, RunningKeepalived,
+};
+use vipwatch_linux::process_table as processes;
+
+use super::keepalived::{is_pid_of, read_pid};
+use super::{KeepalivedProcess, ProcessView, is_router};
+use crate::discovery::{InstanceConfig, Origin};
+use crate::event::time;
+
+/// The facts about the keepalived of an instance, and since when its processes are as they are.
+#[derive(Debug)]
+pub(crate) struct DatedKeepalivedFacts {
+    pub(crate) facts: KeepalivedFacts,
+    /// `None` if it is not known.
+    pub(crate) since: Option<SystemTime>,
+}
+
+/// Gathers the facts; `None` for an instance that is in no file of keepalived.
+pub(crate) fn keepalived_facts(
+    view: &ProcessView,
+    instance: &InstanceConfig,
+) -> Option<DatedKeepalivedFacts> {
+    if instance.origin == Origin::Own {
+        return None;
+    }
+    let running = view.of_instance(instance);
+    let (presence, since) = match (running, view.ended_of(instance)) {
+        (Some(process), _) => {
+            let running = running_facts(process, &instance.file);
+            (KeepalivedPresence::Running(running), Some(process.state_since))
+        }
+        (None, Some(ended)) => {
+            let at = time(ended.at).to_string();
+            (KeepalivedPresence::Gone { pid: ended.pid, at }, Some(ended.at))
+        }
+        (None, None) => (not_found(view), view.since),
+    };
+    let config = (!is_router(instance)).then(|| instance.file.display().to_string());
+    let recent_starts = view.recent_starts.get(&*instance.file).copied().unwrap_or_default();
+    let stranger = stranger(view, instance, running.map(|process| &**process));
+    let facts = KeepalivedFacts { config, presence, recent_starts, stranger };
+    Some(DatedKeepalivedFacts { facts, since })
+}
+
+/// The presence of a keepalived of which no process was found. A process that cannot be read may be it.
+fn not_found(view: &ProcessView) -> KeepalivedPresence {
+    let reasons = [
+        (view.unreadable, "the executable of {} processes named keepalived cannot be read"),
+        (view.untrusted, "{} processes of keepalived belong to users that are not trusted"),
+    ];
+    let reason = reasons.into_iter().find(|(count, _)| *count > 0);
+    reason.map_or(KeepalivedPresence::NotFound, |(count, text)| {
+        KeepalivedPresence::Unknown(text.replace("{}", &count.to_string()))
+    })
+}
+
+fn running_facts(process: &KeepalivedProcess, file: &Path) -> RunningKeepalived {
+    RunningKeepalived {
+        pid: process.id.pid,
+        since: seconds(process.started),
+        suspension: process.suspension,
+        vrrp_child: process.vrrp_child,
+        outdated_since: process.outdated_since(file).map(seconds),
+    }
+}
+
+/// A time without a fraction of a second: the start of a process is known to one hundredth.
+fn seconds(at: SystemTime) -> String {
+    let millis = vipwatch_linux::clock::unix_millis(at);
+    vipwatch_api::timestamp_from_millis(millis - millis.rem_euclid(1000)).to_string()
+}
+
+/// A pid file of the instance's keepalived that names a living process which is not it.
+fn stranger(
+    view: &ProcessView,
+    instance: &InstanceConfig,
+    process: Option<&KeepalivedProcess>,
+) -> Option<PidFileStranger> {
+    let of_router = if is_router(instance) { router_pid_files(instance) } else { Vec::new() };
+    let ended = view.ended_of(instance).map(|ended| &*ended.pid_files).unwrap_or_default();
+    let of_process = process.map_or(ended, |process| &*process.pid_files);
+    of_router.iter().chain(of_process).find_map(|file| {
+        let pid = read_pid(file)?;
+        if process.is_some_and(|process| is_pid_of(process.id.pid, pid)) {
+            return None;
+        }
+        let program = program(pid)?;
+        // Another keepalived may use the default file after this one, which has a file of its own or none.
+        let is_keepalived = view.running.values().flatten().any(|other| other.id.pid == pid);
+        if is_keepalived && process.is_some() {
+            return None;
+        }
+        Some(PidFileStranger { file: file.display().to_string(), pid, program })
+    })
+}
+
+/// The program of a living process; `None` if there is no such process.
+fn program(pid: u32) -> Option<String> {
+    let stat = processes::stat(pid).ok()?;
+    if stat.state == processes::RunState::Ended || !processes::is_process(pid) {
+        return None;
+    }
+    let executable = processes::executable(pid).ok();
+    let name = executable.map(|path| path.display().to_string());
+    let name = name.or_else(|| processes::name(pid).ok())?;
+    Some(vipwatch_core::escape_untrusted(&name))
+}
+
+/// The files in which Neutron's agent has keepalived write its pid: `ha_confs/ID.pid.keepalived`, in older releases
+/// `ha_confs/ID.pid`.
+fn router_pid_files(instance: &InstanceConfig) -> Vec<PathBuf> {
+    let ha_confs = instance.file.parent().and_then(Path::parent);
+    let files = |ha_confs: &Path| {
+        ["pid.keepalived", "pid"].map(|end| ha_confs.join(format!("{}.{end}", instance.id)))
+    };
+    ha_confs.map(files).into_iter().flatten().collect()
+}
+
+/// Whether a configuration has the same lines as keepalived's copy of it. The copy has no comments and no indentation, and
+/// the lines of included files, each after a comment with its name.
+///
+/// LIMIT: a change in an included file is not seen here, because the copy does not say where its lines end.
+pub(super) fn is_same_text(copy: &str, file: &str) -> bool {
+    let lines = |text: &str| -> Vec<String> {
+        let lines = text.lines().map(without_comment).filter(|line| !line.is_empty());
+        lines.filter(|line| !line.starts_with("include")).collect()
+    };
+    let copy = lines(copy);
+    let mut rest = copy.iter();
+    // Included lines stand between those of the file.
+    let is_in_order = lines(file).iter().all(|line| rest.any(|other| other == line));
+    is_in_order && (file.contains("include") || lines(file).len() == copy.len())
+}
+
+/// A line without its comment, and with single spaces.
+fn without_comment(line: &str) -> String {
+    let mut is_quoted = false;
+    let end = line.find(|c: char| {
+        is_quoted ^= c == '"';
+        !is_quoted && matches!(c, '#' | '!')
+    });
+    let words = line[..end.unwrap_or(line.len())].split_whitespace();
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "! head\nglobal_defs {\n  router_id \"a # b\"  # note\n}\ninclude x.conf\n\
+                        vrrp_instance A {\n\tinterface  eth0\n}\n";
+    const COPY: &str = "# /etc/k.conf\nglobal_defs {\nrouter_id \"a # b\"\n}\n\n# x.conf\n\
+                        vrrp_instance B {\n}\n!\nvrrp_instance A {\ninterface eth0\n}\n!\n";
+
+    #[test]
+    fn comments_indentation_and_included_lines_are_no_difference() {
+        assert!(is_same_text(COPY, FILE));
+        assert!(is_same_text(COPY, &FILE.replace("# note", "# another note")));
+    }
+
+    #[test]
+    fn a_changed_added_or_removed_line_is_a_difference() {
+        assert!(!is_same_text(COPY, &FILE.replace("eth0", "eth1")));
+        assert!(!is_same_text(
+            COPY,
+            &FILE.replace("}\ninclude", "}\nvrrp_sync_group G {\n}\ninclude")
+        ));
+        let copy = "vrrp_instance A {\npriority 10\n}\n";
+        assert!(!is_same_text(copy, "vrrp_instance A {\n}\n"));
+    }
+}

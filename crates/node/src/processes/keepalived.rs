@@ -1,0 +1,326 @@
+//! One running keepalived: a parent process and its children, read from `/proc`.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use vipwatch_core::NetnsName;
+use vipwatch_core::keepalived::CommandLine;
+use vipwatch_core::keepalived_process::{Suspension, VrrpChild};
+use vipwatch_linux::file::read_head;
+use vipwatch_linux::netns::{DIRECTORY, NetnsId};
+use vipwatch_linux::process_table::{self as processes, ProcessId, RunState};
+
+/// The IP protocol number of VRRP.
+const VRRP_PROTOCOL: u8 = 112;
+
+/// Where keepalived 2.2 writes the pids of the parent and of the VRRP child without options.
+const DEFAULT_PID_FILES: &[&str] = &["/run/keepalived.pid", "/run/keepalived/keepalived.pid"];
+const DEFAULT_VRRP_PID_FILES: &[&str] = &["/run/keepalived/vrrp.pid", "/run/vrrp.pid"];
+
+/// The network namespace of a process, as this program can name it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ProcessNetns {
+    /// The namespace of this program.
+    Own,
+    /// A namespace with a name in `/run/netns`.
+    Named(NetnsName),
+    /// Another namespace, without a name.
+    Unnamed,
+    /// The namespace could not be read.
+    Unreadable,
+}
+
+/// A running keepalived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeepalivedProcess {
+    /// The parent process.
+    pub id: ProcessId,
+    /// When the parent started.
+    pub started: SystemTime,
+    /// The command line.
+    pub command_line: CommandLine,
+    /// The path of the configuration in the root directory of the process.
+    pub config: PathBuf,
+    /// The path through which this program reads the configuration.
+    pub file: PathBuf,
+    /// The network namespace.
+    pub netns: ProcessNetns,
+    /// The pid files of the parent, as paths of this program.
+    pub(super) pid_files: Box<[PathBuf]>,
+    /// The children of the parent that are keepalived too: for VRRP, health checks and BFD.
+    pub(super) children: Vec<ProcessId>,
+    /// Why the parent does not run; `None` if it runs.
+    pub suspension: Option<Suspension>,
+    /// The VRRP child.
+    pub vrrp_child: VrrpChild,
+    /// Since when the parent and the VRRP child are as they are: the start of the parent, or the time at which a change
+    /// was noticed.
+    pub state_since: SystemTime,
+}
+
+/// The names of network namespaces by their identity, read once for many processes.
+#[derive(Debug)]
+pub(super) struct NetnsNames {
+    own: Option<NetnsId>,
+    by_id: HashMap<NetnsId, NetnsName>,
+}
+
+impl NetnsNames {
+    /// Reads the identity of each named namespace.
+    pub(super) fn read() -> Self {
+        let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let by_id =
+            names.filter_map(|name: NetnsName| Some((NetnsId::of_name(&name).ok()??, name)));
+        Self { own: NetnsId::current().ok(), by_id: by_id.collect() }
+    }
+
+    fn of_process(&self, pid: u32) -> ProcessNetns {
+        match processes::netns(pid) {
+            Ok(id) if Some(id) == self.own => ProcessNetns::Own,
+            Ok(id) => {
+                self.by_id.get(&id).cloned().map_or(ProcessNetns::Unnamed, ProcessNetns::Named)
+            }
+            Err(_) => ProcessNetns::Unreadable,
+        }
+    }
+}
+
+impl KeepalivedProcess {
+    /// Reads the process `id` with its children. `None` for a process that only tests a configuration or prints a text.
+    pub(super) fn read(
+        id: ProcessId,
+        children: Vec<ProcessId>,
+        names: &NetnsNames,
+    ) -> io::Result<Option<Self>> {
+        let words = processes::command_line(id.pid)?;
+        let command_line = CommandLine::parse(words.iter().skip(1).map(String::as_str));
+        if !command_line.is_daemon {
+            return Ok(None);
+        }
+        let netns = names.of_process(id.pid);
+        let config = absolute(id.pid, Path::new(command_line.config()));
+        let file = own_path(id.pid, &config, &netns);
+        let pid_files = pid_files(id.pid, &command_line, &netns);
+        let mut process = Self {
+            id,
+            started: processes::start_time(id),
+            command_line,
+            config,
+            file,
+            netns,
+            pid_files,
+            children,
+            suspension: None,
+            vrrp_child: VrrpChild::Unknown,
+            state_since: SystemTime::UNIX_EPOCH,
+        };
+        process.state_since = process.started;
+        process.set_vrrp_child();
+        process.set_suspensions(&mut HashMap::new());
+        Ok(Some(process))
+    }
+
+    /// Whether the process runs VRRP.
+    pub(crate) fn has_vrrp(&self) -> bool {
+        self.command_line.has_vrrp
+    }
+
+    /// The identity of the VRRP child, if it exists and is known.
+    pub(super) fn vrrp_child_id(&self) -> Option<ProcessId> {
+        let VrrpChild::Present { pid, .. } = self.vrrp_child else { return None };
+        self.children.iter().find(|child| child.pid == pid).copied()
+    }
+
+    /// Finds the VRRP child among the children. keepalived gives all its processes the same name and command line, so
+    /// its pid file decides, then its socket for VRRP, then the fact that there is only one child.
+    fn set_vrrp_child(&mut self) {
+        let known = self.vrrp_child_id();
+        let found = known.or_else(|| self.child_of_pid_file()).or_else(|| self.child_with_socket());
+        let only = || Some(*self.children.first()?).filter(|_| self.children.len() == 1);
+        self.vrrp_child = match found.or_else(only) {
+            Some(child) => VrrpChild::Present { pid: child.pid, suspension: None },
+            None if self.children.is_empty() => VrrpChild::Missing,
+            None => VrrpChild::Unknown,
+        };
+    }
+
+    fn child_of_pid_file(&self) -> Option<ProcessId> {
+        let named = self.command_line.vrrp_pid_file.as_deref();
+        let defaults = if named.is_some() { &[] } else { DEFAULT_VRRP_PID_FILES };
+        let mut files = named.into_iter().chain(defaults.iter().copied());
+        files.find_map(|file| {
+            let file = absolute(self.id.pid, Path::new(file));
+            let pid = read_pid(&processes::path_in_root(self.id.pid, &file))?;
+            let is_it = |child: &&ProcessId| is_pid_of(child.pid, pid);
+            self.children.iter().find(is_it).copied()
+        })
+    }
+
+    fn child_with_socket(&self) -> Option<ProcessId> {
+        if self.children.len() < 2 {
+            return None;
+        }
+        let sockets = processes::raw_socket_inodes(self.id.pid, VRRP_PROTOCOL);
+        let has_socket = |child: &&ProcessId| {
+            let open = processes::socket_inodes(child.pid).unwrap_or_default();
+            open.iter().any(|inode| sockets.contains(inode))
+        };
+        self.children.iter().find(has_socket).copied()
+    }
+
+    /// The same keepalived with these children, which are examined again.
+    pub(super) fn with_children(&self, children: Vec<ProcessId>) -> Self {
+        let mut process = Self { children, ..self.clone() };
+        process.set_vrrp_child();
+        process.set_suspensions(&mut HashMap::new());
+        process.date_change(self);
+        process
+    }
+
+    /// The same keepalived, with what its processes do now. `frozen` has the cgroups that were read already.
+    pub(super) fn checked(&self, frozen: &mut HashMap<PathBuf, bool>) -> Self {
+        let mut process = self.clone();
+        process.set_suspensions(frozen);
+        process.date_change(self);
+        process
+    }
+
+    fn date_change(&mut self, before: &Self) {
+        let is_same = self.suspension == before.suspension && self.vrrp_child == before.vrrp_child;
+        if !is_same {
+            self.state_since = SystemTime::now();
+        }
+    }
+
+    /// Reads whether the parent and the VRRP child run.
+    fn set_suspensions(&mut self, frozen: &mut HashMap<PathBuf, bool>) {
+        self.suspension = suspension(self.id, frozen);
+        if let VrrpChild::Present { pid, .. } = self.vrrp_child
+            && let Some(child) = self.vrrp_child_id()
+        {
+            self.vrrp_child = VrrpChild::Present { pid, suspension: suspension(child, frozen) };
+        }
+    }
+
+    /// Whether this keepalived has started with, or has loaded, an older content of its configuration than the files
+    /// have now: then when it has read them. `None` also if that is not known.
+    ///
+    /// keepalived 2.1 and later keeps the text that it has read in a memory file, which it writes again at each reload.
+    /// The time of that file tells when, and its text tells which lines. A file that was written again without a change
+    /// of its lines is no change.
+    pub(crate) fn outdated_since(&self, file: &Path) -> Option<SystemTime> {
+        if changed_at(file)? <= self.started {
+            return None;
+        }
+        let copy = processes::open_file(self.id.pid, "/memfd:/keepalived/consolidated").ok()??;
+        if changed_at(file)? <= copy.written {
+            return None;
+        }
+        let loaded = std::fs::read_to_string(&copy.path).ok()?;
+        let current = vipwatch_linux::file::read_text(file, 4 << 20).ok()?;
+        (!super::facts::is_same_text(&loaded, &current)).then_some(copy.written)
+    }
+
+    /// This process as a source for discovery.
+    pub(super) fn source(&self) -> super::ProcessSource {
+        super::ProcessSource {
+            file: Arc::from(self.file.as_path()),
+            netns: self.netns.clone(),
+            config_id: self.command_line.config_id.clone(),
+            pid: self.id.pid,
+        }
+    }
+}
+
+/// The later one of the times at which the content and the inode of a file changed: a file that was moved to this place
+/// keeps the former.
+fn changed_at(file: &Path) -> Option<SystemTime> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(file).ok()?;
+    let seconds = u64::try_from(metadata.ctime()).ok()?;
+    let nanos = u32::try_from(metadata.ctime_nsec()).ok()?;
+    let inode = SystemTime::UNIX_EPOCH + std::time::Duration::new(seconds, nanos);
+    Some(metadata.modified().ok()?.max(inode))
+}
+
+/// The absolute form of a path of the process, in its own root directory, without `.` and `..`.
+fn absolute(pid: u32, path: &Path) -> PathBuf {
+    let whole = match processes::working_directory(pid) {
+        Ok(directory) => directory.join(path),
+        Err(_) => path.to_owned(),
+    };
+    let mut plain = PathBuf::new();
+    for component in whole.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// The path through which this program reads the file that a process sees at `path`: the same path if that is the same
+/// file; the file of which `ip netns exec` mounts a copy over `/etc`; else the path through the root of the process.
+fn own_path(pid: u32, path: &Path, netns: &ProcessNetns) -> PathBuf {
+    let through_root = processes::path_in_root(pid, path);
+    let Ok(wanted) = processes::file_identity(&through_root) else {
+        let is_same_root = processes::file_identity(&processes::path_in_root(pid, Path::new("/")))
+            .is_ok_and(|root| {
+                processes::file_identity(Path::new("/")).is_ok_and(|own| own == root)
+            });
+        // The file does not exist, perhaps because an editor replaces it.
+        return if is_same_root { path.to_owned() } else { through_root };
+    };
+    let mounted = match (netns, path.strip_prefix("/etc")) {
+        (ProcessNetns::Named(name), Ok(rest)) => {
+            Some(Path::new("/etc/netns").join(name.as_str()).join(rest))
+        }
+        _ => None,
+    };
+    let is_it = |own: &PathBuf| processes::file_identity(own).is_ok_and(|own| own == wanted);
+    [Some(path.to_owned()), mounted].into_iter().flatten().find(is_it).unwrap_or(through_root)
+}
+
+/// The pid files of the parent, as paths of this program; without those that only the process itself can reach.
+fn pid_files(pid: u32, command_line: &CommandLine, netns: &ProcessNetns) -> Box<[PathBuf]> {
+    let named = command_line.pid_file.as_deref();
+    let defaults = if named.is_some() { &[] } else { DEFAULT_PID_FILES };
+    let files = named.into_iter().chain(defaults.iter().copied());
+    let own = |file| own_path(pid, &absolute(pid, Path::new(file)), netns);
+    files.map(own).filter(|file| !file.starts_with("/proc")).collect()
+}
+
+/// The pid in a pid file; `None` if there is none.
+pub(super) fn read_pid(file: &Path) -> Option<u32> {
+    let text = read_head(file, 32).ok()?;
+    String::from_utf8_lossy(&text).trim().parse().ok()
+}
+
+/// Whether `written`, a pid in a file, is this process, whose own pid namespace may give it another pid.
+pub(super) fn is_pid_of(process: u32, written: u32) -> bool {
+    process == written
+        || processes::nested_pids(process).is_ok_and(|pids| pids.last() == Some(&written))
+}
+
+/// Why a process does not run; `None` if it runs, or has ended.
+fn suspension(id: ProcessId, frozen: &mut HashMap<PathBuf, bool>) -> Option<Suspension> {
+    let stat = processes::stat(id.pid).ok().filter(|stat| stat.id == id)?;
+    let mut is_frozen = || {
+        let directories = processes::freezer_directories(id.pid).unwrap_or_default();
+        directories.into_iter().any(|directory| {
+            let is_frozen = processes::is_frozen;
+            *frozen.entry(directory).or_insert_with_key(|directory| is_frozen(directory))
+        })
+    };
+    match stat.state {
+        RunState::Stopped => Some(Suspension::Signal),
+        RunState::Traced => Some(Suspension::Tracer),
+        RunState::Running => is_frozen().then_some(Suspension::Freezer),
+        RunState::Ended => None,
+    }
+}

@@ -1,0 +1,463 @@
+//! The table of all keepalived processes, kept current by one scan after another.
+//!
+//! ```text
+//!   new pids ──▶ executable is keepalived? ──▶ members ──▶ parents with their children ──▶ ProcessView
+//!   ended pidfd ──▶ member leaves ────────────────┘                                  └──▶ sources
+//! ```
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use vipwatch_core::keepalived_process::CRASH_LOOP_SPAN;
+use vipwatch_linux::process_exit::ExitWatcher;
+use vipwatch_linux::process_table::new_processes::{Candidates, NewProcesses};
+use vipwatch_linux::process_table::{self as processes, ProcessId, RunState};
+
+use super::keepalived::NetnsNames;
+use super::{EndedKeepalived, KeepalivedProcess, ProcessNetns, ProcessSource, ProcessView};
+
+/// The file name of keepalived's executable.
+const PROGRAM: &str = "keepalived";
+
+/// A keyword of keepalived's configuration, which its executable contains.
+const KEYWORD: &[u8] = b"vrrp_instance";
+
+/// Size of the largest executable that is searched for the keyword, in bytes.
+const MAX_EXECUTABLE: u64 = 64 << 20;
+
+/// Maximum number of configurations of processes that are remembered.
+const MAX_SOURCES: usize = 20_000;
+
+/// What an executable file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProgramKind {
+    Keepalived,
+    /// It has the name keepalived or not, and is another program.
+    Other,
+    /// It is keepalived, and an untrusted user runs it.
+    Untrusted,
+    /// The process has the name keepalived, and its executable cannot be read.
+    Unreadable,
+}
+
+/// Identifies a configuration across restarts of its process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct SourceKey {
+    /// The path in the root directory of the process.
+    config: PathBuf,
+    netns: ProcessNetns,
+    config_id: Option<String>,
+}
+
+impl SourceKey {
+    fn of(process: &KeepalivedProcess) -> Self {
+        Self {
+            config: process.config.clone(),
+            netns: process.netns.clone(),
+            config_id: process.command_line.config_id.clone(),
+        }
+    }
+}
+
+/// Recent starts of one keepalived: of its parents, and of the VRRP children of one parent.
+#[derive(Debug, Default)]
+struct RecentStarts {
+    parents: VecDeque<Instant>,
+    children: VecDeque<Instant>,
+}
+
+/// All keepalived processes.
+#[derive(Debug)]
+pub struct KeepalivedTable {
+    new: NewProcesses,
+    exits: ExitWatcher,
+    /// Every process of a keepalived with the pid of its parent.
+    members: BTreeMap<ProcessId, u32>,
+    keepaliveds: BTreeMap<ProcessId, Arc<KeepalivedProcess>>,
+    unreadable: HashSet<u32>,
+    untrusted: HashSet<u32>,
+    /// Whether an executable, by device and inode, contains keepalived's keyword.
+    programs: HashMap<(u64, u64), bool>,
+    /// In the order in which they were first seen, so that the ids of their instances do not change.
+    sources: Vec<ProcessSource>,
+    /// The positions of the sources.
+    source_positions: HashMap<SourceKey, usize>,
+    /// The source that uses each file.
+    source_files: HashMap<Arc<Path>, SourceKey>,
+    /// Grows with each change of the sources.
+    sources_version: u64,
+    ended: HashMap<PathBuf, EndedKeepalived>,
+    starts: HashMap<PathBuf, RecentStarts>,
+    since: Option<SystemTime>,
+    has_scanned: bool,
+}
+
+impl KeepalivedTable {
+    /// An empty table. `since` is when this program began to follow processes; `None` if it reads them only once.
+    pub fn new(since: Option<SystemTime>) -> io::Result<Self> {
+        Ok(Self {
+            new: NewProcesses::default(),
+            exits: ExitWatcher::new()?,
+            members: BTreeMap::new(),
+            keepaliveds: BTreeMap::new(),
+            unreadable: HashSet::new(),
+            untrusted: HashSet::new(),
+            programs: HashMap::new(),
+            sources: Vec::new(),
+            source_positions: HashMap::new(),
+            source_files: HashMap::new(),
+            sources_version: 0,
+            ended: HashMap::new(),
+            starts: HashMap::new(),
+            since,
+            has_scanned: false,
+        })
+    }
+
+    /// Finds the processes that have started or ended since the last call. Returns the files of the configurations whose
+    /// keepalived has changed.
+    pub fn scan(&mut self, now: Instant) -> HashSet<PathBuf> {
+        let mut is_changed = false;
+        for id in self.exits.take_ended() {
+            is_changed |= self.members.remove(&id).is_some();
+        }
+        let candidates = self.new.take(now).unwrap_or(Candidates::New(Vec::new()));
+        if let Candidates::All(pids) = &candidates {
+            let listed: HashSet<u32> = pids.iter().copied().collect();
+            self.unreadable.retain(|pid| listed.contains(pid));
+            self.untrusted.retain(|pid| listed.contains(pid));
+        }
+        // A process without a pidfd must be looked at.
+        if self.exits.count() < self.members.len() {
+            let before = self.members.len();
+            let exits = &self.exits;
+            self.members.retain(|id, _| exits.is_watched(*id) || processes::is_alive(*id));
+            is_changed |= self.members.len() != before;
+        }
+        let (Candidates::All(pids) | Candidates::New(pids)) = candidates;
+        for pid in pids {
+            is_changed |= self.examine(pid);
+        }
+        let is_child_missing = self
+            .keepaliveds
+            .values()
+            .any(|process| process.has_vrrp() && process.vrrp_child_id().is_none());
+        let changed =
+            if is_changed || is_child_missing { self.regroup(now) } else { HashSet::new() };
+        self.has_scanned = true;
+        changed
+    }
+
+    /// Adds the process if it is a keepalived that is not known yet.
+    fn examine(&mut self, pid: u32) -> bool {
+        match self.program_of(pid) {
+            ProgramKind::Other => {
+                self.unreadable.remove(&pid);
+                self.untrusted.remove(&pid);
+                return false;
+            }
+            ProgramKind::Unreadable => return self.unreadable.insert(pid),
+            ProgramKind::Untrusted => return self.untrusted.insert(pid),
+            ProgramKind::Keepalived => {}
+        }
+        let Ok(stat) = processes::stat(pid) else { return false };
+        let is_new = !self.members.contains_key(&stat.id);
+        if !is_new || stat.state == RunState::Ended || !processes::is_process(pid) {
+            return false;
+        }
+        self.exits.watch(stat.id);
+        self.members.retain(|id, _| id.pid != pid);
+        self.members.insert(stat.id, stat.parent);
+        true
+    }
+
+    fn program_of(&mut self, pid: u32) -> ProgramKind {
+        match processes::executable(pid) {
+            Ok(path) if path.file_name().is_some_and(|name| name == PROGRAM) => {}
+            Ok(_) => return ProgramKind::Other,
+            // A thread of the kernel and a process that has ended have no executable.
+            Err(error) if processes::is_vanished(&error) => return ProgramKind::Other,
+            Err(_) => {
+                let is_named = processes::name(pid).is_ok_and(|name| name == PROGRAM);
+                return if is_named { ProgramKind::Unreadable } else { ProgramKind::Other };
+            }
+        }
+        // The directory of a process belongs to its effective user.
+        let owner = fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid());
+        let own = rustix::process::geteuid().as_raw();
+        if !owner.is_ok_and(|owner| owner == 0 || owner == own) {
+            return ProgramKind::Untrusted;
+        }
+        let executable = PathBuf::from(format!("/proc/{pid}/exe"));
+        let Ok(identity) = processes::file_identity(&executable) else { return ProgramKind::Other };
+        let is_keepalived = *self
+            .programs
+            .entry(identity)
+            .or_insert_with(|| contains(&executable, KEYWORD).unwrap_or(false));
+        if is_keepalived { ProgramKind::Keepalived } else { ProgramKind::Other }
+    }
+
+    /// Makes the keepaliveds from the members; returns the files of those that have changed.
+    fn regroup(&mut self, now: Instant) -> HashSet<PathBuf> {
+        let pids: HashSet<u32> = self.members.keys().map(|id| id.pid).collect();
+        // The kernel gives the children of an ended process to another one. keepalived does so when it becomes a daemon.
+        for (id, parent) in &mut self.members {
+            if !pids.contains(parent)
+                && let Ok(stat) = processes::stat(id.pid)
+            {
+                *parent = stat.parent;
+            }
+        }
+        let mut groups: BTreeMap<ProcessId, Vec<ProcessId>> = BTreeMap::new();
+        let by_pid: HashMap<u32, ProcessId> = self.members.keys().map(|id| (id.pid, *id)).collect();
+        for (id, parent) in &self.members {
+            match by_pid.get(parent) {
+                Some(parent) => groups.entry(*parent).or_default().push(*id),
+                None => drop(groups.entry(*id).or_default()),
+            }
+        }
+        let mut changed = HashSet::new();
+        let before = std::mem::take(&mut self.keepaliveds);
+        let mut names = None;
+        for (id, children) in groups {
+            let process = match before.get(&id) {
+                Some(known) if known.children == children && known.vrrp_child_id().is_some() => {
+                    Arc::clone(known)
+                }
+                Some(known) => {
+                    let process = known.with_children(children);
+                    if process == **known { Arc::clone(known) } else { Arc::new(process) }
+                }
+                None => {
+                    let names = names.get_or_insert_with(NetnsNames::read);
+                    let Ok(Some(mut process)) = KeepalivedProcess::read(id, children, names) else {
+                        continue;
+                    };
+                    self.set_unique_file(&mut process);
+                    self.remember(&process);
+                    Arc::new(process)
+                }
+            };
+            self.record_start(before.get(&id), &process, now);
+            if before.get(&id) != Some(&process) {
+                changed.insert(process.file.clone());
+            }
+            self.keepaliveds.insert(id, process);
+        }
+        self.record_ends(before, &mut changed);
+        changed
+    }
+
+    /// Two keepaliveds may use one file in different namespaces or with different ids. The second one gets the path
+    /// through its own root directory, which leads to the same file.
+    fn set_unique_file(&self, process: &mut KeepalivedProcess) {
+        let user = self.source_files.get(process.file.as_path());
+        if user.is_some_and(|user| *user != SourceKey::of(process)) {
+            process.file = processes::path_in_root(process.id.pid, &process.config);
+        }
+    }
+
+    fn remember(&mut self, process: &KeepalivedProcess) {
+        if !process.has_vrrp() {
+            return;
+        }
+        let (key, source) = (SourceKey::of(process), process.source());
+        self.ended.remove(&process.file);
+        match self.source_positions.get(&key) {
+            Some(position) => {
+                let known = &mut self.sources[*position];
+                // The path through the root of a process differs from that of its predecessor.
+                self.source_files.remove(&known.file);
+                self.ended.remove(&*known.file);
+                self.sources_version += u64::from(*known != source);
+                *known = source.clone();
+            }
+            None if self.sources.len() < MAX_SOURCES => {
+                self.source_positions.insert(key.clone(), self.sources.len());
+                self.sources.push(source.clone());
+                self.sources_version += 1;
+            }
+            None => return,
+        }
+        self.source_files.insert(source.file, key);
+    }
+
+    /// Counts the start of a parent, or of a VRRP child below the same parent.
+    fn record_start(
+        &mut self,
+        before: Option<&Arc<KeepalivedProcess>>,
+        process: &Arc<KeepalivedProcess>,
+        now: Instant,
+    ) {
+        let (file, child) = (process.file.clone(), process.vrrp_child_id());
+        match before {
+            // The processes of the first scan have started at some time before.
+            None if self.has_scanned => {
+                let starts = self.starts.entry(file).or_default();
+                starts.parents.push_back(now);
+                starts.children.clear();
+            }
+            Some(before) if child.is_some() && before.vrrp_child_id() != child => {
+                self.starts.entry(file).or_default().children.push_back(now);
+            }
+            None | Some(_) => {}
+        }
+    }
+
+    fn record_ends(
+        &mut self,
+        before: BTreeMap<ProcessId, Arc<KeepalivedProcess>>,
+        changed: &mut HashSet<PathBuf>,
+    ) {
+        for (id, process) in before {
+            if self.keepaliveds.contains_key(&id) {
+                continue;
+            }
+            changed.insert(process.file.clone());
+            let is_used = self.keepaliveds.values().any(|other| other.file == process.file);
+            if !is_used && process.has_vrrp() {
+                let ended = EndedKeepalived {
+                    pid: id.pid,
+                    at: SystemTime::now(),
+                    netns: process.netns.clone(),
+                    pid_files: process.pid_files.clone(),
+                };
+                self.ended.insert(process.file.clone(), ended);
+            }
+        }
+    }
+
+    /// Reads whether the processes run, of all keepaliveds or of those with these files. Returns the files of those that
+    /// have changed.
+    pub fn check_running(&mut self, files: Option<&HashSet<PathBuf>>) -> HashSet<PathBuf> {
+        let mut frozen = HashMap::new();
+        let mut changed = HashSet::new();
+        for known in self.keepaliveds.values_mut() {
+            if files.is_some_and(|files| !files.contains(&known.file)) {
+                continue;
+            }
+            let process = known.checked(&mut frozen);
+            if process != **known {
+                changed.insert(process.file.clone());
+                *known = Arc::new(process);
+            }
+        }
+        changed
+    }
+
+    /// Forgets starts that are too old to count; returns the files for which that changes the number.
+    pub fn expire_starts(&mut self, now: Instant) -> HashSet<PathBuf> {
+        let mut changed = HashSet::new();
+        self.starts.retain(|file, starts| {
+            for times in [&mut starts.parents, &mut starts.children] {
+                while times.front().is_some_and(|at| *at + CRASH_LOOP_SPAN < now) {
+                    times.pop_front();
+                    changed.insert(file.clone());
+                }
+            }
+            !starts.parents.is_empty() || !starts.children.is_empty()
+        });
+        changed
+    }
+
+    /// The configurations that processes use or have used, in the order in which they were first seen.
+    pub fn sources(&self) -> Vec<ProcessSource> {
+        self.sources.clone()
+    }
+
+    /// A number that grows when [`Self::sources`] change.
+    pub fn sources_version(&self) -> u64 {
+        self.sources_version
+    }
+
+    /// The configurations of running keepaliveds.
+    pub fn running_files(&self) -> impl Iterator<Item = &Path> {
+        self.keepaliveds.values().map(|process| process.file.as_path())
+    }
+
+    /// Everything that is known now.
+    pub fn view(&self) -> ProcessView {
+        let mut running: HashMap<PathBuf, Vec<Arc<KeepalivedProcess>>> = HashMap::new();
+        for process in self.keepaliveds.values() {
+            running.entry(process.file.clone()).or_default().push(Arc::clone(process));
+        }
+        let count = |starts: &RecentStarts| starts.parents.len().max(starts.children.len());
+        let recent = self.starts.iter().filter(|(_, starts)| count(starts) > 1);
+        ProcessView {
+            running,
+            ended: self.ended.clone(),
+            recent_starts: recent
+                .map(|(file, starts)| {
+                    (file.clone(), u32::try_from(count(starts)).unwrap_or(u32::MAX))
+                })
+                .collect(),
+            unreadable: self.unreadable.len(),
+            untrusted: self.untrusted.len(),
+            since: self.since,
+        }
+    }
+}
+
+impl AsFd for KeepalivedTable {
+    /// Readable when a process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.exits.as_fd()
+    }
+}
+
+/// Whether the file contains `needle`. It is read in parts: an executable may be large.
+fn contains(file: &Path, needle: &[u8]) -> io::Result<bool> {
+    use std::io::Read;
+    let mut reader = fs::File::open(file)?.take(MAX_EXECUTABLE);
+    let mut buffer = vec![0; 64 << 10];
+    let mut kept = 0;
+    loop {
+        let count = reader.read(&mut buffer[kept..])?;
+        let filled = kept + count;
+        if buffer[..filled].windows(needle.len()).any(|window| window == needle) {
+            return Ok(true);
+        }
+        if count == 0 {
+            return Ok(false);
+        }
+        // The needle may lie across two parts.
+        kept = filled.min(needle.len() - 1);
+        buffer.copy_within(filled - kept..filled, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_keyword_across_two_parts_of_a_file_is_found() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&vec![b'x'; (64 << 10) - 5]).unwrap();
+        file.write_all(KEYWORD).unwrap();
+        assert!(contains(file.path(), KEYWORD).unwrap());
+        assert!(!contains(file.path(), b"virtual_server").unwrap());
+    }
+
+    #[test]
+    fn a_program_with_the_name_of_keepalived_is_not_keepalived() {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = directory.path().join(PROGRAM);
+        fs::copy("/bin/sleep", &copy).unwrap();
+        let mut child = std::process::Command::new(&copy).arg("60").spawn().unwrap();
+        let mut table = KeepalivedTable::new(None).unwrap();
+        let kind = table.program_of(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(kind, ProgramKind::Other);
+        assert_eq!(table.program_of(std::process::id()), ProgramKind::Other);
+    }
+}

@@ -1,0 +1,174 @@
+//! The thread that follows keepalived's processes: it waits for ends of processes, looks for new ones every second, and
+//! checks every ten seconds which are stopped or frozen.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vipwatch_core::InstanceId;
+use vipwatch_linux::wake_queue::WakeQueue;
+use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
+
+use super::{KeepalivedTable, ProcessSource};
+use crate::audit::AuditRequests;
+use crate::state::StateStore;
+
+/// Time between two looks for new processes.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time between two checks of all processes for signals that have stopped them, frozen cgroups and changed files. The
+/// kernel reports none of these.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The configurations that processes use, for the main loop.
+///
+/// BOUND: at most one entry for each scan that finds a change; the main loop empties the queue in every turn.
+pub(crate) type SourceChanges = WakeQueue<Vec<ProcessSource>>;
+
+/// Requests to check at once whether the keepalived of an instance runs, is stopped or is frozen.
+#[derive(Debug, Clone)]
+pub struct ProcessCheckRequests {
+    /// BOUND: one entry for each transition of a role and for each instance whose adverts stop; the thread empties the
+    /// queue in every turn.
+    queue: WakeQueue<InstanceId>,
+}
+
+impl ProcessCheckRequests {
+    /// Has the processes of this instance checked at once; a change has the instance audited. Does not wait.
+    pub fn check_now(&self, instance: &InstanceId) {
+        self.queue.push(instance.clone());
+    }
+}
+
+/// The handle to the thread.
+#[derive(Debug)]
+pub(crate) struct ProcessWorker {
+    requests: ProcessCheckRequests,
+    sources: SourceChanges,
+}
+
+impl ProcessWorker {
+    /// A table with the processes of this moment, which is published in `store`.
+    pub(crate) fn first_scan(store: &StateStore) -> io::Result<KeepalivedTable> {
+        let mut table = KeepalivedTable::new(Some(SystemTime::now()))?;
+        table.scan(Instant::now());
+        store.set_processes(Some(Arc::new(table.view())));
+        Ok(table)
+    }
+
+    /// Starts the thread, which never ends. It continues with `table`.
+    pub(crate) fn start(
+        table: KeepalivedTable,
+        store: Arc<StateStore>,
+        audit: AuditRequests,
+    ) -> io::Result<Self> {
+        let queue = WakeQueue::new()?;
+        let requests = ProcessCheckRequests { queue };
+        let sources = SourceChanges::new()?;
+        let mut follower = ProcessFollower {
+            table,
+            store,
+            audit,
+            requests: requests.clone(),
+            sources: sources.clone(),
+            written: HashMap::new(),
+            next_check: Instant::now() + CHECK_INTERVAL,
+        };
+        spawn_worker("processes", move |heartbeat| follower.run(heartbeat))?;
+        Ok(Self { requests, sources })
+    }
+
+    /// A handle for requests, which can be cloned for other threads.
+    pub(crate) fn check_requests(&self) -> &ProcessCheckRequests {
+        &self.requests
+    }
+
+    /// The queue of changed configurations.
+    pub(crate) fn source_changes(&self) -> &SourceChanges {
+        &self.sources
+    }
+}
+
+struct ProcessFollower {
+    table: KeepalivedTable,
+    store: Arc<StateStore>,
+    audit: AuditRequests,
+    requests: ProcessCheckRequests,
+    sources: SourceChanges,
+    /// When the configuration of each running keepalived was written, at the last check.
+    written: HashMap<PathBuf, Option<SystemTime>>,
+    next_check: Instant,
+}
+
+impl ProcessFollower {
+    fn run(&mut self, heartbeat: &Heartbeat) -> ! {
+        loop {
+            heartbeat.beat();
+            self.wait();
+            let now = Instant::now();
+            let version = self.table.sources_version();
+            let mut changed = self.table.scan(now);
+            let requested = self.requests.queue.take_all();
+            if !requested.is_empty() {
+                let files = self.files_of(&requested);
+                changed.extend(self.table.check_running(Some(&files)));
+            }
+            if self.next_check <= now {
+                self.next_check = now + CHECK_INTERVAL;
+                changed.extend(self.table.check_running(None));
+                changed.extend(self.table.expire_starts(now));
+                changed.extend(self.rewritten_files());
+            }
+            if changed.is_empty() {
+                continue;
+            }
+            self.store.set_processes(Some(Arc::new(self.table.view())));
+            if self.table.sources_version() != version {
+                self.sources.push(self.table.sources());
+            }
+            self.audit_instances(&changed);
+        }
+    }
+
+    /// Waits until a process has ended, a check is requested, or a scan is due.
+    fn wait(&self) {
+        let pause = SCAN_INTERVAL.min(beat_every());
+        let mut polled = [self.table.as_fd(), self.requests.queue.as_fd()]
+            .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN));
+        let _ = poll(&mut polled, Timespec::try_from(pause).ok().as_ref());
+    }
+
+    fn files_of(&self, ids: &[InstanceId]) -> HashSet<PathBuf> {
+        let entries = ids.iter().filter_map(|id| self.store.entry(id));
+        entries.map(|entry| entry.instance.file.to_path_buf()).collect()
+    }
+
+    /// The configurations of running keepaliveds that were written since the last check: keepalived may not have read them.
+    fn rewritten_files(&mut self) -> HashSet<PathBuf> {
+        let modified = |file: &Path| std::fs::metadata(file).and_then(|it| it.modified()).ok();
+        let files = self.table.running_files();
+        let current: HashMap<PathBuf, Option<SystemTime>> =
+            files.map(|file| (file.to_owned(), modified(file))).collect();
+        let before = std::mem::replace(&mut self.written, current);
+        let is_rewritten = |(file, at): &(&PathBuf, &Option<SystemTime>)| {
+            before.get(*file).is_some_and(|known| known != *at)
+        };
+        self.written.iter().filter(is_rewritten).map(|(file, _)| file.clone()).collect()
+    }
+
+    /// Has the instances with these configurations audited.
+    fn audit_instances(&self, files: &HashSet<PathBuf>) {
+        let view = self.store.view();
+        let entries = view.entries.values().filter(|entry| files.contains(&*entry.instance.file));
+        let ids: Vec<InstanceId> = entries.map(|entry| entry.instance.id.clone()).collect();
+        // The main loop must copy a view that is held.
+        drop(view);
+        for id in &ids {
+            self.audit.processes_changed(id);
+        }
+    }
+}

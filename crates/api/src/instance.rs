@@ -162,6 +162,21 @@ pub struct ConfigProblemItem {
     pub text: String,
 }
 
+/// The processes of the keepalived of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct KeepalivedItem {
+    /// `runs`, `stopped`, `frozen`, `gone`, `not-found`, `vrrp-child-missing`, `crash-looping` or `unknown`.
+    pub state: String,
+    /// The pid of the parent; null if there is none.
+    pub pid: Option<u32>,
+    /// The pid of the process that sends and receives adverts; null if there is none or if it is not known.
+    pub vrrp_pid: Option<u32>,
+    /// When the parent started; null if there is none.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub started: Option<Timestamp>,
+}
+
 /// The answer to `GET /v1/instances`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -188,6 +203,9 @@ pub struct InstanceDetail {
     pub source: AnswerSource,
     /// The instance.
     pub instance: InstanceItem,
+    /// The processes of its keepalived; null if it is in no file of keepalived, or if the processes are not read.
+    #[serde(default)]
+    pub keepalived: Option<KeepalivedItem>,
     /// The captured VRRP adverts of its virtual router; null if they are not captured.
     #[serde(default)]
     pub adverts: Option<AdvertsItem>,

@@ -43,7 +43,7 @@ pub use self::finding::{FindingItem, FindingList, FindingSeverity};
 pub use self::history::{GapItem, GapReason, HistoryDocument, TimelineItem, TransitionItem};
 pub use self::instance::{
     AddressItem, AgentItem, AnswerSource, ConfigProblemItem, FailureItem, InstanceDetail,
-    InstanceItem, InstanceList, InstanceRole, LatencyMap,
+    InstanceItem, InstanceList, InstanceRole, KeepalivedItem, LatencyMap,
 };
 pub use self::notification::{
     BatchDocument, NotificationBody, NotificationDocument, ReportDocument, StatesDocument,

@@ -4,9 +4,9 @@ use vipwatch_api::{
     AddressItem, AdvertPresence, AdvertSourceItem, AdvertsItem, AgentItem, AnswerSource,
     CaptureState, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem, FindingList,
     FindingSeverity, GapItem, GapReason, HistoryDocument, InstanceDetail, InstanceItem,
-    InstanceRole, LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome, ReportItem, ReportList,
-    RoleSummary, Schema, SeveritySummary, SilenceItem, SilenceList, TargetItem, TargetKind,
-    TargetList, TimelineItem, Timestamp, TransitionItem, VersionDocument,
+    InstanceRole, KeepalivedItem, LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome,
+    ReportItem, ReportList, RoleSummary, Schema, SeveritySummary, SilenceItem, SilenceList,
+    TargetItem, TargetKind, TargetList, TimelineItem, Timestamp, TransitionItem, VersionDocument,
 };
 
 /// A time of the afternoon on the day of the samples.
@@ -262,6 +262,12 @@ pub(crate) fn instance_detail() -> InstanceDetail {
         node: node(),
         source: AnswerSource::Node,
         instance,
+        keepalived: Some(KeepalivedItem {
+            state: "runs".to_owned(),
+            pid: Some(812),
+            vrrp_pid: Some(815),
+            started: Some(at("12:00:00")),
+        }),
         adverts: Some(adverts()),
         findings: findings().items.drain(1..2).collect(),
         audited_at: Some(at("14:59:00")),

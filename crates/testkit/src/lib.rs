@@ -29,5 +29,5 @@ pub use node::{NodeFixture, NodeProcess};
 pub use recorder::AddressRecorder;
 pub use release::Release;
 pub use routers::Routers;
-pub use wait::{pause, stays, wait_for, wait_showing};
+pub use wait::{pause, stays, wait_for, wait_showing, wait_within_showing};
 pub use wire::Wire;

@@ -2,7 +2,7 @@
 
 mod adverts;
 
-use vipwatch_api::{InstanceDetail, InstanceItem, ReportItem};
+use vipwatch_api::{InstanceDetail, InstanceItem, KeepalivedItem, ReportItem};
 
 use self::adverts::add_adverts;
 use super::doctor::push_finding;
@@ -26,6 +26,9 @@ impl Page for InstanceDetail {
     fn text(&self, style: &Style) -> String {
         let mut lines = NamedLines::default();
         add_instance(&mut lines, &self.instance, style);
+        if let Some(keepalived) = &self.keepalived {
+            lines.add("keepalived", &keepalived_text(keepalived, style));
+        }
         add_deliveries(&mut lines, &self.instance, style);
         if let Some(adverts) = &self.adverts {
             add_adverts(&mut lines, adverts, style);
@@ -95,6 +98,18 @@ fn add_instance(lines: &mut NamedLines, instance: &InstanceItem, style: &Style) 
             (None, None) => "unknown",
         };
         lines.add(kind, &format!("{} on {}: {state}", address.cidr, address.link));
+    }
+}
+
+/// For example `runs (pid 812, VRRP 815, since 2026-11-16 13:00:00+01:00)`.
+fn keepalived_text(keepalived: &KeepalivedItem, style: &Style) -> String {
+    let pid = keepalived.pid.map(|pid| format!("pid {pid}"));
+    let vrrp = keepalived.vrrp_pid.map(|pid| format!("VRRP {pid}"));
+    let since = keepalived.started.map(|started| format!("since {}", style.time(started)));
+    let details: Vec<String> = [pid, vrrp, since].into_iter().flatten().collect();
+    match details.as_slice() {
+        [] => keepalived.state.clone(),
+        details => format!("{} ({})", keepalived.state, details.join(", ")),
     }
 }
 

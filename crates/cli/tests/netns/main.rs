@@ -21,6 +21,7 @@ mod monitors;
 mod node;
 mod node_receiver;
 mod notify;
+mod processes;
 mod queries;
 mod receiver;
 mod receiver_process;

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use vipwatch_api::KeepalivedItem;
 use vipwatch_core::keepalived_process::{
-    KeepalivedFacts, KeepalivedPresence, PidFileStranger, RunningKeepalived,
+    KeepalivedFacts, KeepalivedPresence, PidFileStranger, RunningKeepalived, VrrpChild,
 };
 use vipwatch_linux::process_table as processes;
 
@@ -46,6 +47,24 @@ pub(crate) fn keepalived_facts(
     let stranger = stranger(view, instance, running.map(|process| &**process));
     let facts = KeepalivedFacts { config, presence, recent_starts, stranger };
     Some(DatedKeepalivedFacts { facts, since })
+}
+
+impl ProcessView {
+    /// The document of the keepalived of an instance; `None` for an instance that is in no file of keepalived.
+    pub(crate) fn item(&self, instance: &InstanceConfig) -> Option<KeepalivedItem> {
+        let state = keepalived_facts(self, instance)?.facts.state();
+        let process = self.of_instance(instance);
+        let vrrp_pid = process.and_then(|process| match process.vrrp_child {
+            VrrpChild::Present { pid, .. } => Some(pid),
+            VrrpChild::Missing | VrrpChild::Unknown => None,
+        });
+        Some(KeepalivedItem {
+            state: state.as_str().to_owned(),
+            pid: process.map(|process| process.id.pid),
+            vrrp_pid,
+            started: process.map(|process| time(process.started)),
+        })
+    }
 }
 
 /// The presence of a keepalived of which no process was found. A process that cannot be read may be it.

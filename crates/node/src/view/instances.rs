@@ -106,6 +106,7 @@ pub fn instance(context: &ApiContext, text: &str) -> Result<InstanceDetail, Prob
         node: context.node.to_string(),
         source: context.source,
         instance: instance_item(context, &entry),
+        keepalived: context.store.processes().and_then(|view| view.item(&entry.instance)),
         adverts: adverts(&context.store, &entry.instance),
         findings: dated.iter().map(|dated| findings::item(context, &id, dated)).collect(),
         audited_at: audit.map(|audit| timestamp(audit.at)),

@@ -266,6 +266,10 @@ impl Config {
             log: self.log,
             hooks_at_once: self.hooks_at_once,
             keep: self.keep,
+            locations: ConfigLocations {
+                has_processes: self.locations.has_processes,
+                ..new.locations
+            },
             ..new
         }
     }

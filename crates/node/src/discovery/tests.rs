@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::*;
+use crate::processes::{ProcessNetns, ProcessSource};
 
 fn write(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -161,4 +162,76 @@ fn a_named_pipe_instead_of_a_file_does_not_block_the_scan() {
         problem_lines(&discover(&locations)),
         ["keepalived.conf:0: cannot read the file: it is not a regular file"]
     );
+}
+
+fn source(file: &Path, netns: ProcessNetns) -> ProcessSource {
+    ProcessSource { file: file.into(), netns, config_id: None, pid: 7 }
+}
+
+fn ids(discovery: &DiscoveryResult) -> Vec<String> {
+    let id = |one: &Arc<InstanceConfig>| {
+        let netns = one.netns.as_ref().map(|netns| format!(" in {netns}"));
+        format!("{}{}", one.id, netns.unwrap_or_default())
+    };
+    discovery.instances.iter().map(id).collect()
+}
+
+#[test]
+fn patterns_name_several_files_and_exclude_leaves_some_out() {
+    let (directory, mut locations) = temporary_locations();
+    for (file, name) in [("a.conf", "A"), ("b.conf", "B"), ("c.txt", "C")] {
+        write(&directory.path().join("etc").join(file), &instance(name, "192.0.2.9"));
+    }
+    locations.keepalived = vec![directory.path().join("etc/*.conf")];
+    let mut scanner = ConfigScanner::new(locations.clone(), Vec::new());
+    assert_eq!(ids(&scanner.scan()), ["A", "B"]);
+    assert!(scanner.directories().contains(&directory.path().join("etc")));
+    locations.exclude = vec![directory.path().join("etc/b*")];
+    scanner.set_locations(locations, Vec::new());
+    assert_eq!(ids(&scanner.scan()), ["A"]);
+    std::fs::remove_file(directory.path().join("etc/a.conf")).unwrap();
+    let held = scanner.scan();
+    assert_eq!(ids(&held), ["A"], "a file that disappears is kept for a while");
+    assert!(held.hold_ends_in.is_some());
+}
+
+#[test]
+fn files_of_processes_are_read_in_the_namespace_of_their_process() {
+    let (directory, mut locations) = temporary_locations();
+    write(&locations.keepalived[0], &instance("A", "192.0.2.9"));
+    let [one, two] = ["one.conf", "two.conf"].map(|name| directory.path().join(name));
+    write(&one, &instance("A", "192.0.2.9"));
+    write(&two, &format!("net_namespace red\n{}", instance("A", "192.0.2.9")));
+    let blue = || ProcessNetns::Named("blue".parse().unwrap());
+    let sources = vec![
+        source(&one, blue()),
+        source(&two, ProcessNetns::Own),
+        source(&locations.neutron.join("ha_confs/r/keepalived.conf"), blue()),
+    ];
+    let mut scanner = ConfigScanner::new(locations.clone(), Vec::new());
+    scanner.set_sources(sources.clone());
+    let first = scanner.scan();
+    assert_eq!(ids(&first), ["A", "A.blue in blue", "A.red in red"]);
+    let second = scanner.scan();
+    let is_same = |(a, b): (&Arc<InstanceConfig>, &Arc<InstanceConfig>)| Arc::ptr_eq(a, b);
+    assert!(first.instances.iter().zip(&second.instances).all(is_same), "nothing has changed");
+    locations.exclude = vec![two];
+    scanner.set_locations(locations.clone(), Vec::new());
+    assert_eq!(ids(&scanner.scan()), ["A", "A.blue in blue"]);
+    // A process may use a file that the configuration names.
+    scanner.set_sources(vec![source(&locations.keepalived[0], blue())]);
+    assert_eq!(ids(&scanner.scan()), ["A in blue"]);
+}
+
+#[test]
+fn a_process_in_a_namespace_without_a_name_is_a_problem() {
+    let (directory, locations) = temporary_locations();
+    let file = directory.path().join("one.conf");
+    write(&file, &instance("A", "192.0.2.9"));
+    let mut scanner = ConfigScanner::new(locations, Vec::new());
+    scanner.set_sources(vec![source(&file, ProcessNetns::Unnamed)]);
+    let discovery = scanner.scan();
+    assert_eq!(ids(&discovery), [""; 0]);
+    let problems = problem_lines(&discovery);
+    assert!(problems[0].contains("ip netns attach NAME 7"), "{problems:?}");
 }

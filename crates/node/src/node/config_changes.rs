@@ -10,13 +10,14 @@ use crate::config::{Config, ReceiverConfig};
 const MAX_LINES: usize = 20;
 
 /// The settings that a running node cannot change, by their key.
-const NEEDS_RESTART: [&str; 7] = [
+const NEEDS_RESTART: [&str; 8] = [
     "node.state_dir",
     "node.socket",
     "node.socket_group",
     "node.listen",
     "node.log",
     "node.hooks_at_once",
+    "find.processes",
     "history",
 ];
 

@@ -10,6 +10,7 @@ use vipwatch_history::{LastRole, Reader};
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::discovery::{ConfigScanner, DiscoveryResult, read_processes};
+use crate::processes::RememberedSources;
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, StateStore};
 use crate::transition::time_from_millis;
@@ -19,8 +20,9 @@ use crate::watch::look::{InstanceReading, read_roles};
 /// Reads the role of every instance once, and answers all queries of the command from these roles.
 pub fn context(config: &Config) -> ApiContext {
     let mut scanner = ConfigScanner::new(config.locations.clone(), config.instances.clone());
-    let processes = read_processes(&config.locations);
-    if let Some(table) = &processes {
+    let mut processes = read_processes(&config.locations);
+    if let Some(table) = &mut processes {
+        table.add_sources(RememberedSources::new(config).load());
         scanner.set_sources(table.sources());
     }
     let DiscoveryResult { instances, problems, .. } = scanner.scan();

@@ -52,7 +52,7 @@ use crate::notify::instance_outlets::InstanceOutlets;
 use crate::notify::notification::ReportQueue;
 use crate::notify::{Notifier, NotifierSetup};
 use crate::packed::pack;
-use crate::processes::{KeepalivedTable, ProcessWorker};
+use crate::processes::{KeepalivedTable, ProcessWorker, RememberedSources};
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
 use crate::service;
 use crate::silence::Silences;
@@ -185,10 +185,9 @@ impl Node {
         let audit_worker =
             AuditWorker::start(Arc::clone(&audit), config.audit_every, sources, changes)
                 .map_err(NodeError::StartWorker)?;
-        let process_worker = processes
-            .map(|table| ProcessWorker::start(table, Arc::clone(&store), audit_worker.requests()))
-            .transpose()
-            .map_err(NodeError::StartWorker)?;
+        let process_worker =
+            ProcessWorker::start(processes, &config, &store, audit_worker.requests())
+                .map_err(NodeError::StartWorker)?;
         let identity = NodeIdentity {
             node: Arc::clone(&name),
             epoch: std::mem::take(&mut opened.epoch).into(),
@@ -272,7 +271,8 @@ impl Node {
         if !config.locations.has_processes {
             return Ok(None);
         }
-        let table = ProcessWorker::first_scan(store).map_err(NodeError::StartWorker)?;
+        let table = ProcessWorker::first_scan(store, &RememberedSources::new(config))
+            .map_err(NodeError::StartWorker)?;
         follower.set_sources(table.sources());
         Ok(Some(table))
     }

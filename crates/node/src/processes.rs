@@ -13,6 +13,7 @@
 
 mod facts;
 mod keepalived;
+mod remembered;
 mod table;
 mod worker;
 
@@ -25,6 +26,7 @@ use vipwatch_core::NetnsName;
 
 pub(crate) use self::facts::keepalived_facts;
 pub use self::keepalived::{KeepalivedProcess, ProcessNetns};
+pub(crate) use self::remembered::RememberedSources;
 pub use self::table::KeepalivedTable;
 pub use self::worker::ProcessCheckRequests;
 pub(crate) use self::worker::ProcessWorker;

@@ -189,7 +189,7 @@ fn two_keepaliveds_with_the_same_instance_name_are_both_followed() {
 fn a_killed_keepalived_that_leaves_its_address_is_found_until_it_starts_again() {
     let lab = ProcessLab::new("KILLED");
     let keepalived = lab.start_keepalived();
-    let _node = lab.fixture.start();
+    let node = lab.fixture.start();
     lab.wait_for_findings(&[]);
     let parent = lab.pid("keepalived.pid");
     keepalived.kill();
@@ -199,6 +199,9 @@ fn a_killed_keepalived_that_leaves_its_address_is_found_until_it_starts_again() 
     let file = lab.lab.path().join("keepalived/keepalived.conf");
     assert!(text.contains(file.to_str().unwrap()) && text.contains("pid"), "{text} {parent}");
     lab.fixture.wait_for_log("keepalived-gone-address-left");
+    assert!(node.stop().success());
+    let _node = lab.fixture.start();
+    lab.wait_for_findings(&["keepalived-gone-address-left"]);
     lab.netns.ip("address del 192.0.2.9/24 dev eth0");
     lab.wait_for_findings(&["keepalived-gone"]);
     // The first process of the sandbox does not collect the killed child, which its pid file keeps alive for keepalived.

@@ -288,6 +288,22 @@ impl KeepalivedTable {
         self.source_files.insert(source.file, key);
     }
 
+    /// Adds configurations that processes used in an earlier run.
+    pub(crate) fn add_sources(&mut self, sources: Vec<ProcessSource>) {
+        for source in sources {
+            let config_id = source.config_id.clone();
+            let (config, netns) = (source.file.to_path_buf(), source.netns.clone());
+            let key = SourceKey { config, netns, config_id };
+            let is_known = self.source_positions.contains_key(&key)
+                || self.source_files.contains_key(&source.file);
+            if !is_known && self.sources.len() < MAX_SOURCES {
+                self.source_positions.insert(key.clone(), self.sources.len());
+                self.source_files.insert(Arc::clone(&source.file), key);
+                self.sources.push(source);
+            }
+        }
+    }
+
     /// Counts the start of a parent, or of a VRRP child below the same parent.
     fn record_start(
         &mut self,

@@ -13,8 +13,9 @@ use vipwatch_core::InstanceId;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
-use super::{KeepalivedTable, ProcessSource};
+use super::{KeepalivedTable, ProcessSource, RememberedSources};
 use crate::audit::AuditRequests;
+use crate::config::Config;
 use crate::state::StateStore;
 
 /// Time between two looks for new processes.
@@ -53,33 +54,51 @@ pub(crate) struct ProcessWorker {
 
 impl ProcessWorker {
     /// A table with the processes of this moment, which is published in `store`.
-    pub(crate) fn first_scan(store: &StateStore) -> io::Result<KeepalivedTable> {
+    pub(crate) fn first_scan(
+        store: &StateStore,
+        remembered: &RememberedSources,
+    ) -> io::Result<KeepalivedTable> {
         let mut table = KeepalivedTable::new(Some(SystemTime::now()))?;
         table.scan(Instant::now());
-        store.set_processes(Some(Arc::new(table.view())));
+        // ORDER: the files of running processes come first, so that their instances get the plain ids.
+        table.add_sources(remembered.load());
+        remembered.store(&table.sources());
+        let view = table.view();
+        if view.unreadable > 0 {
+            let count = view.unreadable;
+            tracing::warn!(
+                count,
+                "processes named keepalived cannot be read: CAP_SYS_PTRACE is missing"
+            );
+        }
+        tracing::info!(count = view.count(), "keepalived processes found");
+        store.set_processes(Some(Arc::new(view)));
         Ok(table)
     }
 
-    /// Starts the thread, which never ends. It continues with `table`.
+    /// Starts the thread, which never ends. It continues with `table`; without a table, there is no thread.
     pub(crate) fn start(
-        table: KeepalivedTable,
-        store: Arc<StateStore>,
+        table: Option<KeepalivedTable>,
+        config: &Config,
+        store: &Arc<StateStore>,
         audit: AuditRequests,
-    ) -> io::Result<Self> {
+    ) -> io::Result<Option<Self>> {
+        let Some(table) = table else { return Ok(None) };
         let queue = WakeQueue::new()?;
         let requests = ProcessCheckRequests { queue };
         let sources = SourceChanges::new()?;
         let mut follower = ProcessFollower {
             table,
-            store,
+            store: Arc::clone(store),
             audit,
+            remembered: RememberedSources::new(config),
             requests: requests.clone(),
             sources: sources.clone(),
             written: HashMap::new(),
             next_check: Instant::now() + CHECK_INTERVAL,
         };
         spawn_worker("processes", move |heartbeat| follower.run(heartbeat))?;
-        Ok(Self { requests, sources })
+        Ok(Some(Self { requests, sources }))
     }
 
     /// A handle for requests, which can be cloned for other threads.
@@ -97,6 +116,7 @@ struct ProcessFollower {
     table: KeepalivedTable,
     store: Arc<StateStore>,
     audit: AuditRequests,
+    remembered: RememberedSources,
     requests: ProcessCheckRequests,
     sources: SourceChanges,
     /// When the configuration of each running keepalived was written, at the last check.
@@ -128,7 +148,9 @@ impl ProcessFollower {
             }
             self.store.set_processes(Some(Arc::new(self.table.view())));
             if self.table.sources_version() != version {
-                self.sources.push(self.table.sources());
+                let sources = self.table.sources();
+                self.remembered.store(&sources);
+                self.sources.push(sources);
             }
             self.audit_instances(&changed);
         }

@@ -1,0 +1,125 @@
+//! The configurations that processes used in the last run, in a file of the state directory.
+//!
+//! Without it, a node that restarts after the end of a keepalived would not know that its addresses exist.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use vipwatch_core::ErrorChain;
+
+use super::{ProcessNetns, ProcessSource};
+use crate::config::Config;
+
+/// The name of the file.
+const FILE: &str = "keepalived-files.json";
+
+/// Size of the largest file that is read, in bytes.
+const MAX_BYTES: u64 = 8 << 20;
+
+/// One configuration in the file.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RememberedSource {
+    file: PathBuf,
+    /// The name of the network namespace; absent for the node's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    netns: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_id: Option<String>,
+}
+
+/// The file of remembered configurations.
+#[derive(Debug)]
+pub(crate) struct RememberedSources {
+    state_dir: PathBuf,
+    /// The directory of Neutron's routers, whose files are found without their processes.
+    ha_confs: PathBuf,
+}
+
+impl RememberedSources {
+    /// The file of a node with these settings.
+    pub(crate) fn new(config: &Config) -> Self {
+        let ha_confs = config.locations.neutron.join("ha_confs");
+        Self { state_dir: config.state_dir.clone(), ha_confs }
+    }
+
+    /// The configurations that were used in the last run and still exist. A file that is missing or invalid is empty.
+    pub(crate) fn load(&self) -> Vec<ProcessSource> {
+        load(&self.state_dir)
+    }
+
+    /// Stores the configurations, except for those of routers and those that only their processes can reach.
+    pub(crate) fn store(&self, sources: &[ProcessSource]) {
+        let is_router = |source: &&ProcessSource| source.file.starts_with(&self.ha_confs);
+        let sources = sources.iter().filter(|source| !is_router(source));
+        if let Err(error) = replace(&self.state_dir, sources) {
+            let error = ErrorChain(&error).to_string();
+            tracing::warn!(error, "cannot store which files keepalived uses");
+        }
+    }
+}
+
+fn load(state_dir: &Path) -> Vec<ProcessSource> {
+    let Ok(text) = vipwatch_linux::file::read_head(&state_dir.join(FILE), MAX_BYTES) else {
+        return Vec::new();
+    };
+    let remembered: Vec<RememberedSource> = serde_json::from_slice(&text).unwrap_or_default();
+    let source = |remembered: RememberedSource| {
+        let netns = match remembered.netns {
+            Some(name) => ProcessNetns::Named(name.parse().ok()?),
+            None => ProcessNetns::Own,
+        };
+        let file: Arc<Path> = remembered.file.into();
+        let is_usable = file.is_absolute() && !file.starts_with("/proc") && file.exists();
+        let config_id = remembered.config_id;
+        is_usable.then_some(ProcessSource { file, netns, config_id, pid: 0 })
+    };
+    remembered.into_iter().filter_map(source).collect()
+}
+
+fn replace<'a>(
+    state_dir: &Path,
+    sources: impl Iterator<Item = &'a ProcessSource>,
+) -> io::Result<()> {
+    let remembered = |source: &ProcessSource| {
+        let netns = match &source.netns {
+            ProcessNetns::Own => None,
+            ProcessNetns::Named(name) => Some(name.to_string()),
+            ProcessNetns::Unnamed | ProcessNetns::Unreadable => return None,
+        };
+        let (file, config_id) = (source.file.to_path_buf(), source.config_id.clone());
+        (!file.starts_with("/proc")).then_some(RememberedSource { file, netns, config_id })
+    };
+    let remembered: Vec<RememberedSource> = sources.filter_map(remembered).collect();
+    let text = serde_json::to_vec(&remembered)?;
+    let (file, staged) = (state_dir.join(FILE), state_dir.join(format!("{FILE}.new")));
+    std::fs::File::create(&staged).and_then(|mut new| io::Write::write_all(&mut new, &text))?;
+    std::fs::rename(staged, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_files_that_still_exist_are_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(load(directory.path()), []);
+        let file = |name: &str| -> Arc<Path> {
+            let path = directory.path().join(name);
+            std::fs::File::create(&path).unwrap();
+            path.into()
+        };
+        let source =
+            |file: Arc<Path>, netns| ProcessSource { file, netns, config_id: None, pid: 0 };
+        let kept = source(file("a"), ProcessNetns::Named("blue".parse().unwrap()));
+        let deleted = source(file("b"), ProcessNetns::Own);
+        let in_container = source(Path::new("/proc/1/root/a").into(), ProcessNetns::Own);
+        replace(directory.path(), [&kept, &deleted, &in_container].into_iter()).unwrap();
+        std::fs::remove_file(directory.path().join("b")).unwrap();
+        assert_eq!(load(directory.path()), [kept]);
+        std::fs::File::create(directory.path().join(FILE)).unwrap();
+        assert_eq!(load(directory.path()), [], "an invalid file is empty");
+    }
+}

@@ -159,6 +159,16 @@ pub fn is_process_finding(name: &str) -> bool {
     name.starts_with("keepalived-")
 }
 
+/// Whether a finding with this name can only end with a change of processes or of the role, which is audited at once. The
+/// others need an audit from time to time.
+pub fn ends_with_processes(name: &str) -> bool {
+    is_process_finding(name)
+        && !matches!(
+            name,
+            "keepalived-reload-pending" | "keepalived-pid-file-wrong" | "keepalived-not-readable"
+        )
+}
+
 impl KeepalivedFacts {
     /// The state in one word.
     pub fn state(&self) -> KeepalivedState {

@@ -7,12 +7,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vipwatch_core::InstanceId;
+use vipwatch_core::keepalived_process::ends_with_processes;
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 use super::open_findings::OpenFindings;
 use super::schedule::{ComparisonSchedule, DueInstances, PeriodicAudit, rechecks};
-use super::{Audit, FindingChanges};
+use super::{Audit, DatedFinding, FindingChanges};
 use crate::state::PublishedState;
 use crate::view::FindingSources;
 
@@ -170,10 +171,18 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
     }
 }
 
-/// The instances with findings, and when they were audited. An audit that a client has requested counts too.
+/// The instances with findings that must be examined again, and when they were audited. An audit that a client has
+/// requested counts too. Findings about processes that do not run are left out: there may be thousands, and each change
+/// has its instance audited.
 fn with_findings(view: &PublishedState) -> impl Iterator<Item = (Instant, InstanceId)> {
     view.entries.iter().filter_map(|(id, entry)| {
-        let result = entry.current_audit().filter(|result| !result.findings.is_empty())?;
+        let is_periodic = |dated: &DatedFinding| {
+            !ends_with_processes(dated.finding.name) || dated.is_young(entry)
+        };
+        let result = entry.current_audit()?;
+        if !result.findings.iter().any(is_periodic) {
+            return None;
+        }
         Some((result.taken, id.clone()))
     })
 }

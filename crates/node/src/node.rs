@@ -161,15 +161,14 @@ impl Node {
         raise_file_limit();
         let lock = state_dir::lock_if_usable(&config.state_dir)?;
         let name = crate::name();
-        let locations = config.locations.clone();
-        let mut follower = Follower::open(locations, config.instances.clone(), config.listen)
-            .map_err(NodeError::Listen)?;
+        let (locations, own) = (config.locations.clone(), config.instances.clone());
+        let mut follower =
+            Follower::open(locations, own, config.listen).map_err(NodeError::Listen)?;
         let (history, mut opened) = Writer::open(&config.state_dir, config.keep)?;
         let last_run = history::last_run(std::mem::take(&mut opened.roles));
         let store = Arc::new(StateStore::default());
         history::report_opened(&opened, &store);
         housekeeping::report_fallback(follower.table().watcher(), &store);
-        // ORDER: the processes are read before the first scan, which finds the instances of their configurations.
         let processes = Self::read_processes(&config, &store, &mut follower)?;
         let receiver_handle = ReceiverHandle::default();
         let snapshot_requests = SnapshotRequests::new().map_err(NodeError::StartWorker)?;
@@ -185,9 +184,8 @@ impl Node {
         let audit_worker =
             AuditWorker::start(Arc::clone(&audit), config.audit_every, sources, changes)
                 .map_err(NodeError::StartWorker)?;
-        let process_worker =
-            ProcessWorker::start(processes, &config, &store, audit_worker.requests())
-                .map_err(NodeError::StartWorker)?;
+        let process_worker = ProcessWorker::start(processes, &config, &store, &audit_worker)
+            .map_err(NodeError::StartWorker)?;
         let identity = NodeIdentity {
             node: Arc::clone(&name),
             epoch: std::mem::take(&mut opened.epoch).into(),
@@ -263,6 +261,8 @@ impl Node {
     }
 
     /// Reads the processes of keepalived, and has the follower scan their configurations.
+    ///
+    /// ORDER: this precedes the first scan, which finds the instances of these configurations.
     fn read_processes(
         config: &Config,
         store: &StateStore,

@@ -14,7 +14,7 @@ use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
 use super::{KeepalivedTable, ProcessSource, RememberedSources};
-use crate::audit::AuditRequests;
+use crate::audit::{AuditRequests, AuditWorker};
 use crate::config::Config;
 use crate::state::StateStore;
 
@@ -81,7 +81,7 @@ impl ProcessWorker {
         table: Option<KeepalivedTable>,
         config: &Config,
         store: &Arc<StateStore>,
-        audit: AuditRequests,
+        audit_worker: &AuditWorker,
     ) -> io::Result<Option<Self>> {
         let Some(table) = table else { return Ok(None) };
         let queue = WakeQueue::new()?;
@@ -90,7 +90,7 @@ impl ProcessWorker {
         let mut follower = ProcessFollower {
             table,
             store: Arc::clone(store),
-            audit,
+            audit: audit_worker.requests(),
             remembered: RememberedSources::new(config),
             requests: requests.clone(),
             sources: sources.clone(),

@@ -182,7 +182,7 @@ pub struct LinkWitness {
 }
 
 impl LinkWitness {
-    /// A witness whose capture begins now.
+    /// A witness with a capture that begins now.
     pub fn new(now: Moment) -> Self {
         let bad = BadAdverts { by_error: [0; _], routed: 0, last: None };
         Self {
@@ -222,7 +222,7 @@ impl LinkWitness {
         self.drained_at = now;
     }
 
-    /// Takes over one captured packet. Returns the followed virtual router whose record has changed.
+    /// Takes over one captured packet. Returns the followed virtual router with a changed record.
     pub fn observe(&mut self, packet: WitnessedPacket<'_>) -> Option<RouterKey> {
         let WitnessedPacket { bytes, origin, at } = packet;
         let advert = match decode(bytes) {

@@ -1,3 +1,5 @@
+//! Sources, silence, rivals, loss and differences, from adverts with known times.
+
 use std::collections::BTreeSet;
 
 use super::*;

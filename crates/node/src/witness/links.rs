@@ -1,4 +1,4 @@
-//! The links whose adverts are wanted, and one of them with its socket.
+//! The links with wanted adverts, and one of them with its socket.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Decides when the evidence about an instance has changed so that it must be audited.
 //!
-//! The worker calls it after a read of the queues for links whose sources have changed, and for links with an instance
+//! The worker calls it after a read of the queues for links with changed sources, and for links with an instance
 //! that has not settled: its role or a source is new, or the adverts do not fit the role.
 
 use std::collections::HashMap;

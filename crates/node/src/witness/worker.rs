@@ -207,7 +207,7 @@ impl WitnessWorker {
         }
     }
 
-    /// Closes the sockets in namespaces whose name was removed or stands for another namespace now, after a change in
+    /// Closes the sockets in namespaces with a name that was removed, or that stands for another namespace now, after a change in
     /// the directory of names; and opens sockets in namespaces that have appeared.
     fn check_names(&mut self) {
         let now = clock::now();
@@ -387,7 +387,7 @@ fn netns_status(error: &NetnsError) -> CaptureStatus {
     }
 }
 
-/// The status of a link whose socket cannot be opened.
+/// The status of a link without a socket, because it cannot be opened.
 fn open_status(error: &std::io::Error) -> CaptureStatus {
     let text = format!("cannot open a packet socket: {error}");
     if error.kind() == std::io::ErrorKind::PermissionDenied {

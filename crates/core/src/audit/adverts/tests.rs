@@ -1,3 +1,5 @@
+//! Findings from captured adverts: which evidence leads to which finding.
+
 use std::collections::BTreeSet;
 
 use super::*;

@@ -33,7 +33,7 @@ pub struct Rivalry<'a> {
 }
 
 impl RouterWitness {
-    /// The sources that advertise now: not handed over, and heard within their own master-down interval.
+    /// The sources that advertise now: not handed over, and with an advert within their own master-down interval.
     pub fn advertising(&self, now: Moment) -> impl Iterator<Item = &SourceRecord> {
         self.sources().iter().filter(move |record| !record.is_ended(now))
     }

@@ -207,8 +207,8 @@ impl WitnessWorker {
         }
     }
 
-    /// Closes the sockets in namespaces with a name that was removed, or that stands for another namespace now, after a change in
-    /// the directory of names; and opens sockets in namespaces that have appeared.
+    /// After a change in the directory of names: closes the sockets in namespaces with a name that was removed, or that
+    /// stands for another namespace now, and has sockets in new namespaces opened.
     fn check_names(&mut self) {
         let now = clock::now();
         if self.names.as_mut().is_some_and(|names| names.read().netns_names) {

@@ -13,7 +13,7 @@ use vipwatch_testkit::{Lab, NodeFixture, TestNetns, wait_for, wait_showing, wait
 use crate::support::{PROGRAM, query_json, role, wait_for_role, write};
 
 /// Longest time until a finding opens that a periodic check must see first: 10 s, and 5 s of settle time.
-const CHECK_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
+const CHECK_LIMIT: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// A keepalived in a namespace, and a node that has nothing but its processes to find it.
 struct ProcessLab {

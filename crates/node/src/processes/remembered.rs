@@ -115,7 +115,7 @@ mod tests {
             |file: Arc<Path>, netns| ProcessSource { file, netns, config_id: None, pid: 0 };
         let kept = source(file("a"), ProcessNetns::Named("blue".parse().unwrap()));
         let deleted = source(file("b"), ProcessNetns::Own);
-        let in_container = source(Path::new("/proc/1/root/a").into(), ProcessNetns::Own);
+        let in_container = source(Path::new("/proc/7/a").into(), ProcessNetns::Own);
         replace(directory.path(), [&kept, &deleted, &in_container].into_iter()).unwrap();
         std::fs::remove_file(directory.path().join("b")).unwrap();
         assert_eq!(load(directory.path()), [kept]);

@@ -106,7 +106,7 @@ pub struct PidFileStranger {
 /// All facts about the keepalived of one instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeepalivedFacts {
-    /// The configuration file; `None` for a Neutron router, whose id names the file.
+    /// The configuration file; `None` for a Neutron router: its id names the file.
     pub config: Option<String>,
     /// Whether a process uses the configuration.
     pub presence: KeepalivedPresence,

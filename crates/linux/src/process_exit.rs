@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::process_table::{ProcessId, stat};
 
-/// The processes whose end is awaited. The descriptor is readable when one of them has ended.
+/// The processes that are watched for their end. The descriptor is readable when one of them has ended.
 #[derive(Debug)]
 pub struct ExitWatcher {
     epoll: OwnedFd,

@@ -120,7 +120,7 @@ pub fn working_directory(pid: u32) -> io::Result<PathBuf> {
     fs::read_link(entry(pid, "cwd"))
 }
 
-/// The path through which this process reads `path` of another process, whose root directory may be another one: that of
+/// The path through which this process reads `path` of another process. That process may have another root directory: that of
 /// a container, or one in which `ip netns exec` has mounted other files.
 pub fn path_in_root(pid: u32, path: &Path) -> PathBuf {
     let relative = path.strip_prefix("/").unwrap_or(path);
@@ -162,7 +162,7 @@ pub struct ForeignFile {
     pub written: SystemTime,
 }
 
-/// The first open file of a process whose name in `/proc/PID/fd` begins with `name`. Needs `PTRACE_MODE_READ`.
+/// The first open file of a process with a name in `/proc/PID/fd` that begins with `name`. Needs `PTRACE_MODE_READ`.
 pub fn open_file(pid: u32, name: &str) -> io::Result<Option<ForeignFile>> {
     for descriptor in fs::read_dir(entry(pid, "fd"))? {
         let path = descriptor?.path();

@@ -65,7 +65,7 @@ pub struct ProcessView {
     ended: HashMap<PathBuf, EndedKeepalived>,
     /// The number of recent starts, for each configuration with more than one.
     recent_starts: HashMap<PathBuf, u32>,
-    /// Processes with the name keepalived whose executable cannot be read.
+    /// Processes with the name keepalived and an executable that cannot be read.
     pub unreadable: usize,
     /// Processes of other users with an executable named keepalived, which are not trusted.
     pub untrusted: usize,

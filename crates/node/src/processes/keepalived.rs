@@ -301,7 +301,7 @@ pub(super) fn read_pid(file: &Path) -> Option<u32> {
     String::from_utf8_lossy(&text).trim().parse().ok()
 }
 
-/// Whether `written`, a pid in a file, is this process, whose own pid namespace may give it another pid.
+/// Whether `written`, a pid in a file, is this process. Its own pid namespace may give it another pid.
 pub(super) fn is_pid_of(process: u32, written: u32) -> bool {
     process == written
         || processes::nested_pids(process).is_ok_and(|pids| pids.last() == Some(&written))

@@ -33,7 +33,7 @@ struct RememberedSource {
 #[derive(Debug)]
 pub(crate) struct RememberedSources {
     state_dir: PathBuf,
-    /// The directory of Neutron's routers, whose files are found without their processes.
+    /// The directory of Neutron's routers; their files are found without their processes.
     ha_confs: PathBuf,
 }
 

@@ -120,8 +120,8 @@ impl KeepalivedTable {
         })
     }
 
-    /// Finds the processes that have started or ended since the last call. Returns the files of the configurations whose
-    /// keepalived has changed.
+    /// Finds the processes that have started or ended since the last call. Returns the configuration
+    /// files of the keepaliveds that have changed.
     pub fn scan(&mut self, now: Instant) -> HashSet<PathBuf> {
         let mut is_changed = false;
         for id in self.exits.take_ended() {

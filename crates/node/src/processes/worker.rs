@@ -33,7 +33,7 @@ pub(crate) type SourceChanges = WakeQueue<Vec<ProcessSource>>;
 /// Requests to check at once whether the keepalived of an instance runs, is stopped or is frozen.
 #[derive(Debug, Clone)]
 pub struct ProcessCheckRequests {
-    /// BOUND: one entry for each transition of a role and for each instance whose adverts stop; the thread empties the
+    /// BOUND: one entry for each transition of a role and for each instance without adverts; the thread empties the
     /// queue in every turn.
     queue: WakeQueue<InstanceId>,
 }

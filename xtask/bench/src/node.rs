@@ -96,7 +96,7 @@ impl NodeBench {
     fn ours(&self, lab: &Lab, routers: &Routers) -> Figures {
         let count = routers.each.len();
         let progress = |what: &str| eprintln!("bench: {count} namespaces: vipwatch: {what}");
-        let fixture = NodeFixture::new(&self.subject, lab.path());
+        let fixture = NodeFixture::new(&self.subject, lab.path()).with_processes();
         // The directory of the example configuration, in memory.
         let states = PathBuf::from("/run/vipwatch/state");
         fixture.configure(&format!(

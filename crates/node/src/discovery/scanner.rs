@@ -359,7 +359,7 @@ fn is_in_process_root(file: &Path) -> bool {
     file.starts_with("/proc")
 }
 
-/// Another id for an instance whose id is used: with the name of its namespace, or of its file.
+/// Another id for an instance with an id that another one has: with the name of its namespace, or of its file.
 fn other_id(instance: &InstanceConfig) -> Option<InstanceId> {
     if instance.origin != Origin::Keepalived {
         return None;

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{AddressItem, FindingItem, LatencyMap, Schema};
+use crate::{AddressItem, CauseEvent, CauseItem, FindingItem, LatencyMap, Schema};
 
 /// The id of an event: `EPOCH-SEQ`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,8 +79,11 @@ pub struct TransitionEvent {
     pub from: Option<String>,
     /// The role after.
     pub to: String,
-    /// The cause.
-    pub cause: String,
+    /// Why the node read the role: `start`, `address`, `link`, `namespace`, `resync`, `config` or `audit`.
+    pub trigger: String,
+    /// Why the role changed. In the event stream, an event `cause` follows if it was not known yet.
+    #[serde(flatten)]
+    pub cause: CauseItem,
     /// Details of the role after; null if there are none.
     pub reason: Option<String>,
     /// The addresses that decide the role.
@@ -238,6 +241,8 @@ pub enum NodeEvent {
     Transition(Box<TransitionEvent>),
     /// `removed`
     Removed(RemovedEvent),
+    /// `cause`
+    Cause(Box<CauseEvent>),
     /// `delivery`
     Delivery(DeliveryEvent),
     /// `finding`
@@ -254,6 +259,7 @@ impl NodeEvent {
         match self {
             Self::Transition(_) => "transition",
             Self::Removed(_) => "removed",
+            Self::Cause(_) => "cause",
             Self::Delivery(_) => "delivery",
             Self::Finding(_) => "finding",
             Self::Reset(_) => "reset",
@@ -267,6 +273,7 @@ impl NodeEvent {
         match self {
             Self::Transition(event) => id(&event.epoch, event.seq),
             Self::Removed(event) => id(&event.epoch, event.seq),
+            Self::Cause(event) => id(&event.epoch, event.seq),
             Self::Delivery(event) => id(&event.epoch, event.seq),
             Self::Finding(event) => id(&event.epoch, event.seq),
             Self::Reset(_) | Self::Dropped(_) => None,
@@ -278,6 +285,7 @@ impl NodeEvent {
         match self {
             Self::Transition(event) => Some(&event.id),
             Self::Removed(event) => Some(&event.id),
+            Self::Cause(event) => Some(&event.id),
             Self::Delivery(event) => event.id.as_deref(),
             Self::Finding(event) => event.id.as_deref(),
             Self::Reset(_) | Self::Dropped(_) => None,
@@ -289,6 +297,7 @@ impl NodeEvent {
         Some(match name {
             "transition" => serde_json::from_str(data).map(Self::Transition),
             "removed" => serde_json::from_str(data).map(Self::Removed),
+            "cause" => serde_json::from_str(data).map(Self::Cause),
             "delivery" => serde_json::from_str(data).map(Self::Delivery),
             "finding" => serde_json::from_str(data).map(Self::Finding),
             "reset" => serde_json::from_str(data).map(Self::Reset),

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{LatencyMap, Schema};
+use crate::{CauseItem, LatencyMap, Schema};
 
 /// A transition in the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +22,11 @@ pub struct TransitionItem {
     pub from: Option<String>,
     /// The role after, or `removed` for an instance that is no longer configured.
     pub to: String,
-    /// The cause.
-    pub cause: String,
+    /// Why the node read the role: `start`, `address`, `link`, `namespace`, `resync`, `config` or `audit`.
+    pub trigger: String,
+    /// Why the role changed.
+    #[serde(flatten)]
+    pub cause: CauseItem,
     /// Details of the role after; null if there are none.
     pub reason: Option<String>,
     /// The latencies of its deliveries.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{AdvertsItem, FindingItem, ReportItem, Schema, TransitionItem};
+use crate::{AdvertsItem, CauseItem, FindingItem, ReportItem, Schema, TransitionItem};
 
 /// The microseconds from the kernel's event to the end of the delivery, by stage (`file`, `announce`, `hook`, `webhook`,
 /// `agent`). A stage is absent if it does not apply or has not ended.
@@ -78,8 +78,11 @@ pub struct InstanceItem {
     pub since: Option<Timestamp>,
     /// The sequence number of its last transition; 0 without a node.
     pub seq: i64,
-    /// The cause of its last transition.
-    pub cause: String,
+    /// Why the node read the role at its last transition.
+    pub trigger: String,
+    /// Why the role changed at its last transition.
+    #[serde(flatten)]
+    pub cause: CauseItem,
     /// `neutron`, `keepalived` or `vipwatch`.
     pub origin: String,
     /// The network namespace; null for the node's own.

@@ -9,6 +9,7 @@
 
 mod adverts;
 mod announcement;
+mod cause;
 #[cfg(feature = "client")]
 pub mod client;
 mod config_check;
@@ -33,6 +34,7 @@ pub use self::adverts::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureSt
 pub use self::announcement::{
     AnnounceDocument, AnnouncedItem, DuplicateItem, FailedItem, RefusedItem,
 };
+pub use self::cause::{CauseEvent, CauseItem, EvidenceItem};
 pub use self::config_check::{ConfigCheckDocument, ConfigErrorItem};
 pub use self::event::{
     DeliveryEvent, DroppedEvent, EventId, FindingEvent, FindingState, InvalidEventId, NodeEvent,

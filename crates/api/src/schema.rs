@@ -61,6 +61,8 @@ schemas! {
     Transition = "vipwatch.transition/2",
     /// Event `removed`; also the body of a notification.
     Removed = "vipwatch.removed/1",
+    /// Event `cause`
+    Cause = "vipwatch.cause/1",
     /// Event `delivery`
     Delivery = "vipwatch.delivery/1",
     /// Event `finding`; also the body of a notification.

@@ -2,11 +2,12 @@
 
 use vipwatch_api::{
     AddressItem, AdvertPresence, AdvertSourceItem, AdvertsItem, AgentItem, AnswerSource,
-    CaptureState, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem, FindingList,
-    FindingSeverity, GapItem, GapReason, HistoryDocument, InstanceDetail, InstanceItem,
-    InstanceRole, KeepalivedItem, LatencyMap, NodeStatus, ReceiverProblem, ReloadOutcome,
-    ReportItem, ReportList, RoleSummary, Schema, SeveritySummary, SilenceItem, SilenceList,
-    TargetItem, TargetKind, TargetList, TimelineItem, Timestamp, TransitionItem, VersionDocument,
+    CaptureState, CauseItem, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem,
+    FindingList, FindingSeverity, GapItem, GapReason, HistoryDocument, InstanceDetail,
+    InstanceItem, InstanceRole, KeepalivedItem, LatencyMap, NodeStatus, ReceiverProblem,
+    ReloadOutcome, ReportItem, ReportList, RoleSummary, Schema, SeveritySummary, SilenceItem,
+    SilenceList, TargetItem, TargetKind, TargetList, TimelineItem, Timestamp, TransitionItem,
+    VersionDocument,
 };
 
 /// A time of the afternoon on the day of the samples.
@@ -23,6 +24,21 @@ fn address(cidr: &str, held: Option<bool>, floating: bool) -> AddressItem {
     AddressItem { cidr: cidr.to_owned(), link, held, state: None, floating }
 }
 
+/// A cause with this word and a sentence.
+pub(crate) fn cause(word: &str) -> CauseItem {
+    let text = match word {
+        "preempted-peer" => "this node (priority 100) preempted 192.0.2.12 (priority 50)",
+        "peer-silent" => "192.0.2.12 (priority 150) sent no advert for 3.6 s",
+        "start" => "first role of a new instance",
+        _ => "the link is missing or down",
+    };
+    CauseItem {
+        cause: Some(word.to_owned()),
+        cause_text: Some(text.to_owned()),
+        evidence: Some(Box::default()),
+    }
+}
+
 /// An instance with this role and these addresses.
 pub(crate) fn instance(id: &str, role: InstanceRole, addresses: Vec<AddressItem>) -> InstanceItem {
     InstanceItem {
@@ -32,7 +48,8 @@ pub(crate) fn instance(id: &str, role: InstanceRole, addresses: Vec<AddressItem>
         reason: None,
         since: Some(at("13:00:00")),
         seq: 41,
-        cause: "address".to_owned(),
+        trigger: "address".to_owned(),
+        cause: cause("preempted-peer"),
         origin: "keepalived".to_owned(),
         netns: None,
         interface: "eth0".to_owned(),
@@ -165,7 +182,8 @@ pub(crate) fn transition(seq: i64, time: &str, id: &str, to: &str) -> Transition
         netns: None,
         from: Some(if to == "primary" { "backup" } else { "primary" }.to_owned()),
         to: to.to_owned(),
-        cause: "address".to_owned(),
+        trigger: "address".to_owned(),
+        cause: cause(if to == "primary" { "preempted-peer" } else { "peer-silent" }),
         reason: None,
         latencies: LatencyMap::from([("file".to_owned(), 310), ("webhook".to_owned(), 12_500)]),
     }
@@ -177,11 +195,13 @@ pub(crate) fn history() -> HistoryDocument {
     };
     let first = TransitionItem {
         from: None,
-        cause: "start".to_owned(),
+        trigger: "start".to_owned(),
+        cause: cause("start"),
         ..transition(41, "12:00:00", "VI_1", "backup")
     };
     let fault = TransitionItem {
-        cause: "link".to_owned(),
+        trigger: "link".to_owned(),
+        cause: cause("link-lost"),
         reason: Some("its link eth0 has no carrier, and eth1 does not exist either".to_owned()),
         ..transition(44, "14:58:30.123", "VI_1", "fault")
     };

@@ -3,6 +3,7 @@
 //! - The state of one watched address (drop-in): [`observation`], [`tracker`], [`neutron_state`].
 //! - The role of an instance with several addresses (node): [`snapshot`], [`role`], [`role_kind`], [`reconcile`], [`audit`],
 //!   [`flapping`].
+//! - Why a role changed (node): [`cause`].
 //! - Delivery to consumers: [`delivery`], [`notification`], [`backoff`], [`debounce`], [`rate_limiter`].
 //! - Announcements of addresses: [`announce`].
 //! - keepalived's configuration files and command line: [`keepalived`]; its processes: [`keepalived_process`].
@@ -15,6 +16,7 @@
 pub mod announce;
 pub mod audit;
 pub mod backoff;
+pub mod cause;
 pub mod debounce;
 pub mod delivery;
 pub mod error_chain;
@@ -38,6 +40,7 @@ pub mod witness;
 
 pub use announce::AnnouncePlan;
 pub use backoff::{Backoff, Jitter};
+pub use cause::{Cause, CauseKind};
 pub use debounce::ReportedState;
 pub use delivery::{Delivery, DeliveryFailure, Outcome};
 pub use error_chain::ErrorChain;
@@ -47,7 +50,7 @@ pub use neutron_state::NeutronState;
 pub use notification::{Conclusion, DeliveryMode, EventKind};
 pub use observation::{LinkIndex, Observation, SnapshotReason, Usability};
 pub use rate_limiter::{RateLimit, RateLimiter};
-pub use reconcile::Cause;
+pub use reconcile::Trigger;
 pub use role::{Fault, Role};
 pub use role_kind::RoleKind;
 pub use snapshot::{LinkAddress, Snapshot};

@@ -19,7 +19,7 @@ use crate::{Role, RoleKind};
 
 /// The reason why the node read the role of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum Trigger {
     /// The node follows the instance for the first time in this run.
     Start,
     /// The kernel reported that an address was added, removed or changed.
@@ -36,7 +36,7 @@ pub enum Cause {
     Audit,
 }
 
-impl Cause {
+impl Trigger {
     /// All causes.
     const ALL: [Self; 7] = [
         Self::Start,
@@ -48,12 +48,12 @@ impl Cause {
         Self::Audit,
     ];
 
-    /// The cause that `word` stands for; `None` for any other word.
+    /// The trigger that `word` stands for; `None` for any other word.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|cause| cause.as_str() == word)
+        Self::ALL.into_iter().find(|trigger| trigger.as_str() == word)
     }
 
-    /// The word for the cause in JSON and in the history.
+    /// The word for the trigger in JSON and in the history.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Start => "start",

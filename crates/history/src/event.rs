@@ -90,8 +90,8 @@ impl Reader {
     pub fn events_after(&self, seq: i64, limit: u64) -> Result<Vec<SequenceEntry>, HistoryError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut statement = self.connection.prepare(
-            "SELECT seq, at, instance, netns, from_role, to_role, cause, reason, \
-             file_us, announce_us, hook_us, webhook_us, agent_us FROM transition \
+            "SELECT seq, at, instance, netns, from_role, to_role, trigger, reason, \
+             cause, evidence, file_us, announce_us, hook_us, webhook_us, agent_us FROM transition \
              WHERE seq > ?1 ORDER BY seq LIMIT ?2",
         )?;
         let rows = statement.query_map([seq, limit], transition_from_row)?;
@@ -180,8 +180,9 @@ mod tests {
             netns: None,
             from: None,
             to: "primary".to_owned(),
-            cause: "address".to_owned(),
+            trigger: "address".to_owned(),
             reason: None,
+            cause: None,
         }
     }
 

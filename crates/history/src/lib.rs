@@ -50,10 +50,21 @@ pub struct Record {
     pub from: Option<String>,
     /// The role after; [`REMOVED`] if the instance is no longer configured.
     pub to: String,
-    /// The kind of event that caused the transition, for example `address` or `start`.
-    pub cause: String,
+    /// Why the node read the role, for example `address` or `start`.
+    pub trigger: String,
+    /// Why the role changed; `None` if the row was written before that was known.
+    pub cause: Option<CauseRecord>,
     /// Details of the role after; `None` if there are none.
     pub reason: Option<String>,
+}
+
+/// Why a role changed, as the node concluded it after the transition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CauseRecord {
+    /// The word for the cause, for example `preempted`.
+    pub word: String,
+    /// The facts behind it, as a JSON object.
+    pub evidence: String,
 }
 
 /// A kind of outlet to which transitions are delivered.

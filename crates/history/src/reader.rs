@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
 use crate::delivery::{DeliverySource, StoredDelivery, StoredPosition, stored_deliveries};
-use crate::{FILE, HistoryError, Latencies, Record, schema};
+use crate::{CauseRecord, FILE, HistoryError, Latencies, Record, schema};
 
 /// Maximum size of a reader's page cache in KiB. SQLite's default is 2,000 KiB, and each client that reads the history
 /// slowly has a reader.
@@ -66,8 +66,10 @@ pub struct LastRole {
     pub seq: i64,
     /// The role before that transition; `None` if it was not known, or the transition was deleted.
     pub from: Option<String>,
-    /// The cause of that transition; `None` if it was deleted.
-    pub cause: Option<String>,
+    /// The trigger of that transition; `None` if it was deleted.
+    pub trigger: Option<String>,
+    /// Its cause; `None` if it was not known yet, or the transition was deleted.
+    pub cause: Option<CauseRecord>,
 }
 
 /// The number of transitions of one instance in a period.
@@ -162,7 +164,7 @@ impl Reader {
         limit: usize,
     ) -> Result<Vec<Record>, HistoryError> {
         let mut statement = self.connection.prepare(
-            "SELECT seq, at, instance, netns, from_role, to_role, cause, reason FROM transition \
+            "SELECT seq, at, instance, netns, from_role, to_role, trigger, reason, cause, evidence FROM transition \
              WHERE instance = ?1 AND seq > ?2 AND seq < ?3 ORDER BY seq LIMIT ?4",
         )?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -173,7 +175,7 @@ impl Reader {
     /// The last transition of an instance; `None` if the history has none.
     pub fn last_transition(&self, instance: &str) -> Result<Option<Record>, HistoryError> {
         let mut statement = self.connection.prepare(
-            "SELECT seq, at, instance, netns, from_role, to_role, cause, reason FROM transition \
+            "SELECT seq, at, instance, netns, from_role, to_role, trigger, reason, cause, evidence FROM transition \
              WHERE instance = ?1 ORDER BY seq DESC LIMIT 1",
         )?;
         Ok(statement.query_map([instance], record_from_row)?.next().transpose()?)
@@ -218,7 +220,7 @@ impl Reader {
     pub fn flaps(&self, since: i64) -> Result<Vec<FlapCount>, HistoryError> {
         let mut statement = self.connection.prepare(
             "SELECT instance, count(*), sum(to_role = 'primary'), min(at), max(at) FROM transition \
-             WHERE at >= ?1 AND from_role <> to_role AND cause <> 'start' \
+             WHERE at >= ?1 AND from_role <> to_role AND trigger <> 'start' \
              GROUP BY instance ORDER BY 2 DESC, 1",
         )?;
         let rows = statement.query_map([since], |row| {
@@ -263,19 +265,19 @@ fn run(row: &Row<'_>) -> rusqlite::Result<RecorderRun> {
 }
 
 /// The columns that [`transition_from_row`] reads.
-pub(crate) const ENTRY_COLUMNS: &str = "seq, at, instance, netns, from_role, to_role, cause, reason, \
-     file_us, announce_us, hook_us, webhook_us, agent_us";
+pub(crate) const ENTRY_COLUMNS: &str = "seq, at, instance, netns, from_role, to_role, trigger, reason, \
+     cause, evidence, file_us, announce_us, hook_us, webhook_us, agent_us";
 
 /// A row of `transition` with its columns in the order of the table.
 pub(crate) fn transition_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<HistoryEntry> {
     let mut latencies = Latencies::default();
     for (at, latency) in latencies.0.iter_mut().enumerate() {
-        *latency = row.get(8 + at)?;
+        *latency = row.get(10 + at)?;
     }
     Ok(HistoryEntry { record: record_from_row(row)?, latencies })
 }
 
-/// The first eight columns of a query as a record.
+/// The first ten columns of a query as a record.
 fn record_from_row(row: &Row<'_>) -> rusqlite::Result<Record> {
     Ok(Record {
         seq: row.get(0)?,
@@ -284,9 +286,14 @@ fn record_from_row(row: &Row<'_>) -> rusqlite::Result<Record> {
         netns: row.get(3)?,
         from: row.get(4)?,
         to: row.get(5)?,
-        cause: row.get(6)?,
+        trigger: row.get(6)?,
         reason: row.get(7)?,
+        cause: cause_from_columns(row.get(8)?, row.get(9)?),
     })
+}
+
+fn cause_from_columns(word: Option<String>, evidence: Option<String>) -> Option<CauseRecord> {
+    Some(CauseRecord { word: word?, evidence: evidence.unwrap_or_else(|| "{}".to_owned()) })
 }
 
 /// The last known role of each instance.
@@ -294,8 +301,8 @@ pub(crate) fn last_roles(
     connection: &Connection,
 ) -> Result<BTreeMap<String, LastRole>, HistoryError> {
     let mut statement = connection.prepare(
-        "SELECT role.instance, role.role, role.since, role.seq, transition.from_role, transition.cause \
-         FROM role LEFT JOIN transition ON transition.seq = role.seq",
+        "SELECT role.instance, role.role, role.since, role.seq, transition.from_role, transition.trigger, \
+         transition.cause, transition.evidence FROM role LEFT JOIN transition ON transition.seq = role.seq",
     )?;
     let rows = statement.query_map([], |row| {
         let last = LastRole {
@@ -303,7 +310,8 @@ pub(crate) fn last_roles(
             since: row.get(2)?,
             seq: row.get(3)?,
             from: row.get(4)?,
-            cause: row.get(5)?,
+            trigger: row.get(5)?,
+            cause: cause_from_columns(row.get(6)?, row.get(7)?),
         };
         Ok((row.get(0)?, last))
     })?;
@@ -382,7 +390,7 @@ mod tests {
             ("b", None, "primary"),
         ];
         for (seq, (instance, from, to)) in (1..).zip(steps) {
-            let cause = if from.is_none() { "start" } else { "address" };
+            let trigger = if from.is_none() { "start" } else { "address" };
             let record = Record {
                 seq,
                 at: seq * 10,
@@ -390,8 +398,9 @@ mod tests {
                 netns: None,
                 from: from.map(str::to_owned),
                 to: to.to_owned(),
-                cause: cause.to_owned(),
+                trigger: trigger.to_owned(),
                 reason: None,
+                cause: None,
             };
             writer.record(record, Latencies::default());
         }
@@ -421,8 +430,9 @@ mod tests {
                     netns: None,
                     from: None,
                     to: "primary".to_owned(),
-                    cause: "start".to_owned(),
+                    trigger: "start".to_owned(),
                     reason: Some("why".to_owned()),
+                    cause: None,
                 },
                 Latencies::default(),
             );

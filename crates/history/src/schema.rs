@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use crate::HistoryError;
 
 /// The format that this program writes.
-pub(crate) const VERSION: i64 = 5;
+pub(crate) const VERSION: i64 = 6;
 
 /// The oldest format that can be read without a migration.
 const OLDEST_READABLE: i64 = 3;
@@ -134,13 +134,31 @@ CREATE TEMP VIEW delivery AS SELECT '' AS target, '' AS source, '' AS instance, 
 ";
 
 /// Migrates format 4 to 5: adds deliveries, events with their epoch, silences, and the places of gaps.
-const TO_5: &[&str] =
+pub(crate) const TO_5: &[&str] =
     &[TO_5_DELIVERY, crate::event::CREATE, crate::silence::CREATE, crate::timeline::CREATE];
+
+/// The format with events, without the columns of [`TO_6`].
+const WITHOUT_CAUSES: i64 = 5;
+
+/// Migrates format 5 to 6: the column `cause` becomes `trigger`, and a new column `cause` says why the role changed.
+pub(crate) const TO_6: &str = "
+ALTER TABLE transition RENAME COLUMN cause TO trigger;
+ALTER TABLE transition ADD COLUMN cause TEXT;       -- NULL: not known when the row was written
+ALTER TABLE transition ADD COLUMN evidence TEXT;    -- a JSON object; NULL without a cause
+";
+
+/// Gives the columns of formats 3 to 5 the names of format 6, for this connection only.
+const NAMES_OF_5: &str = "
+PRAGMA temp_store = MEMORY;
+CREATE TEMP VIEW transition AS SELECT seq, at, instance, netns, from_role, to_role, cause AS trigger, reason,
+    NULL AS cause, NULL AS evidence, file_us, announce_us, hook_us, webhook_us, agent_us FROM main.transition;
+";
 
 /// Gives the tables of format 3 the names of format 4, for this connection only.
 const NAMES_OF_3: &str = "
 PRAGMA temp_store = MEMORY;
-CREATE TEMP VIEW transition AS SELECT * FROM main.change;
+CREATE TEMP VIEW transition AS SELECT seq, at, instance, netns, from_role, to_role, cause AS trigger, reason,
+    NULL AS cause, NULL AS evidence, file_us, announce_us, hook_us, webhook_us, agent_us FROM main.change;
 CREATE TEMP VIEW role AS SELECT * FROM main.standing;
 ";
 
@@ -173,7 +191,7 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<bool, 
         return Ok(false);
     }
     let transaction = connection.transaction()?;
-    let steps: [&[&str]; 5] = [&[TO_1], &[TO_2], &[TO_3], &[TO_4], TO_5];
+    let steps: [&[&str]; 6] = [&[TO_1], &[TO_2], &[TO_3], &[TO_4], TO_5, &[TO_6]];
     for (version, step) in (1_i64..).zip(steps) {
         if found < version {
             step.iter().try_for_each(|statements| transaction.execute_batch(statements))?;
@@ -190,7 +208,11 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<bool, 
 pub(crate) fn name_old_tables(connection: &Connection, path: &Path) -> Result<(), HistoryError> {
     match version(connection, path)? {
         VERSION => Ok(()),
-        WITHOUT_EVENTS => Ok(connection.execute_batch(&[NAMES_OF_4, NO_DELIVERIES].concat())?),
+        WITHOUT_CAUSES => Ok(connection.execute_batch(NAMES_OF_5)?),
+        WITHOUT_EVENTS => {
+            connection.execute_batch(NAMES_OF_5)?;
+            Ok(connection.execute_batch(&[NAMES_OF_4, NO_DELIVERIES].concat())?)
+        }
         OLDEST_READABLE => {
             connection.execute_batch(NAMES_OF_3)?;
             Ok(connection.execute_batch(&[NAMES_OF_4, NO_DELIVERIES].concat())?)

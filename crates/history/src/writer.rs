@@ -29,8 +29,8 @@ use crate::delivery::{
 };
 use crate::reader::{last_roles, open_without_writing};
 use crate::{
-    EventRecord, FILE, HistoryEntry, HistoryError, LastRole, Latencies, Record, SilenceRow, Stage,
-    event, schema, silence,
+    CauseRecord, EventRecord, FILE, HistoryEntry, HistoryError, LastRole, Latencies, Record,
+    SilenceRow, Stage, event, schema, silence,
 };
 
 /// Maximum number of messages that wait for the thread: more than a node has instances.
@@ -97,6 +97,8 @@ pub(crate) enum WriterMessage {
     InsertTransition(Box<HistoryEntry>),
     /// Sets the latency of one stage of a transition.
     SetLatency(StageLatency),
+    /// Sets the cause of a transition.
+    SetCause(i64, Box<CauseRecord>),
     /// Replaces the row of an instance in the `role` table.
     StoreLastRole(Box<RoleRow>),
     /// Deletes the row of an instance in the `role` table.
@@ -242,6 +244,11 @@ impl Writer {
     /// Deletes the latency of `stage` for the transition `seq`: its delivery is not complete.
     pub fn clear_latency(&self, seq: i64, stage: Stage) {
         let _ = self.send(WriterMessage::SetLatency(StageLatency { seq, stage, micros: None }));
+    }
+
+    /// Queues the cause of the transition `seq`.
+    pub fn set_cause(&self, seq: i64, cause: CauseRecord) {
+        let _ = self.send(WriterMessage::SetCause(seq, Box::new(cause)));
     }
 
     /// Stores the role of an instance since `since`, with the last transition `seq`, without recording a transition.

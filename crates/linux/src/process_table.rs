@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use vipwatch_core::cause::ProcessExit;
+
 use crate::netns::NetnsId;
 
 /// Maximum size of a file of `/proc` that is read, in bytes. The kernel limits most of them to one page; a command
@@ -78,6 +80,27 @@ fn parse_stat(pid: u32, text: &[u8]) -> Option<ProcessStat> {
     // The state is field 3 and the start time is field 22.
     let started = fields.nth(17)?.parse().ok()?;
     Some(ProcessStat { id: ProcessId { pid, started }, parent, state })
+}
+
+/// How a process ended that its parent has not yet collected; `None` if it has not ended, or is collected.
+pub fn exit_of_ended(id: ProcessId) -> Option<ProcessExit> {
+    let text = read(id.pid, "stat").ok()?;
+    let stat = parse_stat(id.pid, &text).filter(|stat| stat.id == id)?;
+    if stat.state != RunState::Ended {
+        return None;
+    }
+    // The exit status is the last field, the 52nd.
+    let status = text.trim_ascii_end().rsplit(|byte| *byte == b' ').next()?;
+    Some(exit_from_status(std::str::from_utf8(status).ok()?.parse().ok()?))
+}
+
+/// Decodes the status of `wait`.
+pub(crate) fn exit_from_status(status: i32) -> ProcessExit {
+    let number = |value: i32| u8::try_from(value).unwrap_or(u8::MAX);
+    match status & 0x7f {
+        0 => ProcessExit::Code(number(status >> 8 & 0xff)),
+        signal => ProcessExit::Signal(number(signal)),
+    }
 }
 
 /// Whether this process still exists and has not ended.
@@ -185,6 +208,21 @@ pub fn socket_inodes(pid: u32) -> io::Result<Vec<u64>> {
         inodes.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
     }
     Ok(inodes)
+}
+
+/// The ports of the netlink sockets for links and addresses that a process has open.
+pub fn netlink_ports(pid: u32) -> io::Result<Vec<u32>> {
+    let own = socket_inodes(pid)?;
+    let text = read(pid, "net/netlink")?;
+    let text = String::from_utf8_lossy(&text);
+    // "sk Eth Pid Groups Rmem Wmem Dump Locks Drops Inode": `Eth` is the netlink family, 0 for routing; `Pid` is the port.
+    let ports = text.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, "0", port, .., inode] = fields.as_slice() else { return None };
+        let is_own = inode.parse().is_ok_and(|inode| own.contains(&inode));
+        port.parse().ok().filter(|_| is_own)
+    });
+    Ok(ports.collect())
 }
 
 /// The inodes of the raw sockets for this IP protocol in the network namespace of a process.

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use vipwatch_api::{
-    AddressItem, DeliveryEvent, FindingEvent, FindingItem, FindingSeverity, FindingState,
-    LatencyMap, NodeEvent, RemovedEvent, Schema, Timestamp, TransitionEvent, timestamp_from_millis,
+    AddressItem, CauseEvent, DeliveryEvent, FindingEvent, FindingItem, FindingSeverity,
+    FindingState, LatencyMap, NodeEvent, RemovedEvent, Schema, Timestamp, TransitionEvent,
+    timestamp_from_millis,
 };
+use vipwatch_core::Cause;
 use vipwatch_core::audit::Severity;
 use vipwatch_history::{HistoryEntry, Latencies, Record, SequenceEntry, Stage};
 use vipwatch_linux::clock::unix_millis;
 
 use crate::audit::DatedFinding;
+use crate::cause::{cause_item, recorded_cause_item};
 use crate::discovery::InstanceConfig;
 use crate::notify::notification::DeliveryReport;
 use crate::state::{HealthProblem, HealthTopic};
@@ -102,11 +105,29 @@ impl NodeIdentity {
             origin: instance.map_or("", |instance| instance.origin.word()).to_owned(),
             from: record.from,
             to: record.to,
-            cause: record.cause,
+            trigger: record.trigger,
+            cause: recorded_cause_item(record.cause.as_ref()),
             reason: record.reason,
             addresses: addresses.unwrap_or_default(),
             latencies: latency_map(latencies),
             stages: Vec::new(),
+        }
+    }
+
+    /// The event of a cause that has become known after its transition.
+    pub(crate) fn cause(&self, seq: i64, transition: &Transition, cause: &Cause) -> CauseEvent {
+        CauseEvent {
+            schema: Schema::Cause,
+            node: self.node.to_string(),
+            epoch: self.epoch.to_string(),
+            source: SOURCE.to_owned(),
+            seq,
+            at: time(SystemTime::now()),
+            id: transition.instance.id.to_string(),
+            transition: transition.seq,
+            from: transition.from.map(|from| from.as_str().to_owned()),
+            to: transition.to.as_str().to_owned(),
+            cause: cause_item(Some(cause)),
         }
     }
 

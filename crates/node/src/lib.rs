@@ -13,10 +13,12 @@
 
 pub mod api_server;
 pub mod audit;
+mod cause;
 pub mod config;
 pub mod direct;
 pub mod discovery;
 pub mod event;
+mod evidence;
 pub mod log;
 pub mod node;
 pub mod notify;

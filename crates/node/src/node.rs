@@ -10,6 +10,7 @@
 //! Work that can block has a thread of its own: the audit, the history, hooks, webhooks, announcements, the
 //! receiver and the API server.
 
+mod causes;
 mod config_changes;
 mod delivery;
 mod events;
@@ -32,6 +33,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vipwatch_api::AnswerSource;
 use vipwatch_core::Moment;
+use vipwatch_core::cause::UnknownReason;
 use vipwatch_history::{HistoryError, Writer};
 use vipwatch_linux::clock;
 use vipwatch_linux::listen::ListenError;
@@ -40,6 +42,7 @@ use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
 use vipwatch_linux::signal::{Signal, Signals};
 use vipwatch_receiver::ListenSource;
 
+use self::causes::PendingCauses;
 pub use self::config_changes::log_receiver_changes;
 use self::history::LastRunRole;
 use self::transition_log::TransitionLog;
@@ -48,6 +51,7 @@ use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
 use crate::config::{Config, ConfigError};
 use crate::discovery::MISSING_FILE_HOLD;
 use crate::event::NodeIdentity;
+use crate::evidence::EvidenceUpdates;
 use crate::notify::instance_outlets::InstanceOutlets;
 use crate::notify::notification::ReportQueue;
 use crate::notify::{Notifier, NotifierSetup};
@@ -122,6 +126,10 @@ pub struct Node {
     snapshot_requests: SnapshotRequests,
     /// The findings that have appeared or gone.
     finding_changes: FindingChanges,
+    /// The transitions without a cause.
+    pending_causes: PendingCauses,
+    /// The evidence about transitions that workers have read.
+    evidence_updates: EvidenceUpdates,
     silences: Arc<Silences>,
     api_server: Box<dyn ApiServer>,
     /// The server to which Neutron's monitors report; `None` without `[receiver]` in the configuration.
@@ -176,20 +184,18 @@ impl Node {
         let audit = Arc::new(Audit::new(Arc::clone(&store), receiver_handle.clone(), requests));
         let finding_changes = FindingChanges::new().map_err(NodeError::StartWorker)?;
         let changes = finding_changes.clone();
-        let sources = FindingSources {
-            store: Arc::clone(&store),
-            receiver_handle: receiver_handle.clone(),
-            state_dir: config.state_dir.clone(),
-        };
+        let sources = FindingSources::new(&store, &receiver_handle, &config.state_dir);
         let audit_worker =
             AuditWorker::start(Arc::clone(&audit), config.audit_every, sources, changes)
                 .map_err(NodeError::StartWorker)?;
-        let process_worker = ProcessWorker::start(processes, &config, &store, &audit_worker)
-            .map_err(NodeError::StartWorker)?;
-        let identity = NodeIdentity {
-            node: Arc::clone(&name),
-            epoch: std::mem::take(&mut opened.epoch).into(),
-        };
+        // BOUND: see `EvidenceUpdates`.
+        let evidence_updates = EvidenceUpdates::new().map_err(NodeError::StartWorker)?;
+        let evidence = evidence_updates.clone();
+        let process_worker =
+            ProcessWorker::start(processes, &config, &store, &audit_worker, evidence)
+                .map_err(NodeError::StartWorker)?;
+        let epoch = std::mem::take(&mut opened.epoch).into();
+        let identity = NodeIdentity { node: Arc::clone(&name), epoch };
         store.begin_epoch(Arc::clone(&identity.epoch), opened.last_seq);
         let silences = Silences::new(std::mem::take(&mut opened.silences));
         let silences = Arc::new(silences.map_err(NodeError::StartWorker)?);
@@ -208,8 +214,9 @@ impl Node {
         let (rules, deliveries) = (config.rules.clone(), history.delivery_store());
         let outlets = InstanceOutlets::new(rules, notifier.clone(), reports, deliveries)
             .map_err(NodeError::StartWorker)?;
+        let (requests, evidence) = (audit_worker.requests(), evidence_updates.clone());
         let witness =
-            Witness::start(config.witness.clone(), Arc::clone(&store), audit_worker.requests())
+            Witness::start(config.witness.clone(), Arc::clone(&store), requests, evidence)
                 .map_err(NodeError::StartWorker)?;
         let service_info = Arc::new(ServiceInfo::new(ServiceKind::Node, &config));
         let context = ApiContext {
@@ -238,6 +245,8 @@ impl Node {
             process_worker,
             snapshot_requests,
             finding_changes,
+            pending_causes: PendingCauses::default(),
+            evidence_updates,
             silences,
             api_server,
             receiver: None,
@@ -314,6 +323,7 @@ impl Node {
             }
             let update = self.follower.read().map_err(NodeError::Wait)?;
             self.publish_update(update, read_at);
+            self.update_causes();
             self.publish_findings();
             self.tick();
         }
@@ -328,6 +338,7 @@ impl Node {
             self.outlets.due(),
             self.watchdog.due(),
             self.silence_due(),
+            self.pending_causes.due(),
             self.removal_check_due(),
         ];
         let due = timers.into_iter().flatten().chain([self.next_housekeeping]).min();
@@ -338,6 +349,7 @@ impl Node {
             self.signals.as_fd(),
             self.snapshot_requests.as_fd(),
             self.finding_changes.as_fd(),
+            self.evidence_updates.as_fd(),
             self.silences.as_fd(),
         ];
         let processes = self.process_worker.iter().map(|worker| worker.source_changes().as_fd());
@@ -376,6 +388,7 @@ impl Node {
 
     fn stop(&mut self) {
         service::notify("STOPPING=1");
+        self.conclude_all_causes(UnknownReason::NodeStopped);
         self.close_receiver_and_wait();
         let left = self.outlets.close(SHUTDOWN_TIMEOUT);
         if left > 0 {

@@ -11,6 +11,7 @@
 //! keywords, and if root or this program's user runs it. The name that a process gives itself proves nothing. What
 //! follows for an instance is decided in [`vipwatch_core::keepalived_process`].
 
+mod events;
 mod facts;
 mod keepalived;
 mod remembered;
@@ -24,7 +25,9 @@ use std::time::SystemTime;
 
 use vipwatch_core::NetnsName;
 
+pub(crate) use self::events::process_sight;
 pub(crate) use self::facts::keepalived_facts;
+pub(crate) use self::keepalived::EndRecord;
 pub use self::keepalived::{KeepalivedProcess, ProcessNetns};
 pub(crate) use self::remembered::RememberedSources;
 pub use self::table::KeepalivedTable;
@@ -48,9 +51,7 @@ pub struct ProcessSource {
 /// A keepalived that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EndedKeepalived {
-    pub(crate) pid: u32,
-    /// When its end was noticed.
-    pub(crate) at: SystemTime,
+    pub(crate) end: EndRecord,
     pub(crate) netns: ProcessNetns,
     /// Its pid files, as paths of this program.
     pub(crate) pid_files: Box<[PathBuf]>,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::role::AddressState;
-use vipwatch_core::{Cause, InstanceId, Role};
+use vipwatch_core::{Cause, InstanceId, Role, Trigger};
 use vipwatch_history::{Latencies, Stage};
 
 pub use self::counters::Counters;
@@ -38,8 +38,10 @@ pub struct InstanceEntry {
     pub since: SystemTime,
     /// The sequence number of the instance's last transition; 0 in the answer of a command that runs without a node process.
     pub seq: i64,
-    /// The cause of the last transition.
-    pub cause: Cause,
+    /// The trigger of the last transition.
+    pub trigger: Trigger,
+    /// Why the role changed; `None` while that is not known.
+    pub cause: Option<Arc<Cause>>,
     /// How long each stage took to deliver the last transition.
     pub latencies: Latencies,
     /// The error of each delivery that failed last time, by stage and name of the target.
@@ -61,7 +63,8 @@ impl InstanceEntry {
             addresses,
             since: SystemTime::UNIX_EPOCH,
             seq: 0,
-            cause: Cause::Start,
+            trigger: Trigger::Start,
+            cause: None,
             latencies: Latencies::default(),
             failures: BTreeMap::new(),
             agent: None,

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use vipwatch_api::NotificationBody;
-use vipwatch_core::{Cause, EventKind, InstanceId, Moment, Role, RoleKind};
+use vipwatch_core::{Cause, EventKind, InstanceId, Moment, Role, RoleKind, Trigger};
 use vipwatch_history::{Latencies, Record};
 pub(crate) use vipwatch_linux::clock::from_unix_millis as time_from_millis;
 pub use vipwatch_linux::clock::unix_millis as millis;
 
+use crate::cause::cause_record;
 use crate::discovery::InstanceConfig;
 use crate::event::NodeIdentity;
 use crate::notify::notification::{Notification, Subject};
@@ -34,7 +35,9 @@ pub struct Transition {
     /// The role now.
     pub to: Role,
     /// The reason why the role was read.
-    pub cause: Cause,
+    pub trigger: Trigger,
+    /// Why the role changed; `None` while that is not known.
+    pub cause: Option<Arc<Cause>>,
 }
 
 impl Transition {
@@ -53,8 +56,9 @@ impl Transition {
             netns: self.instance.netns.as_ref().map(ToString::to_string),
             from: self.from.map(|from| from.as_str().to_owned()),
             to: self.to.as_str().to_owned(),
-            cause: self.cause.as_str().to_owned(),
+            trigger: self.trigger.as_str().to_owned(),
             reason: (!reason.is_empty()).then_some(reason),
+            cause: self.cause.as_deref().map(cause_record),
         }
     }
 }

@@ -28,11 +28,12 @@ use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::spawn_worker;
 
 pub use self::evidence::{CaptureStatus, InstanceEvidence, WitnessTable};
-pub(crate) use self::evidence::{configured_settings, expected_down_interval};
+pub(crate) use self::evidence::{advert_interval, configured_settings, expected_down_interval};
 use self::worker::WitnessWorker;
 use crate::audit::AuditRequests;
 use crate::config::WitnessConfig;
 use crate::discovery::InstanceConfig;
+use crate::evidence::EvidenceUpdates;
 use crate::state::StateStore;
 
 /// A message to the worker, by its kind. A newer message of the same key replaces the older one.
@@ -70,10 +71,11 @@ impl Witness {
         config: WitnessConfig,
         store: Arc<StateStore>,
         audit_requests: AuditRequests,
+        evidence: EvidenceUpdates,
     ) -> io::Result<Self> {
         // BOUND: one entry for each namespace, and three more.
         let commands: CommandQueue = WakeQueue::newest_per_key()?;
-        let worker = WitnessWorker::new(commands.clone(), config, store, audit_requests);
+        let worker = WitnessWorker::new(commands.clone(), config, store, audit_requests, evidence);
         let thread = spawn_worker("witness", move |heartbeat| worker.run(heartbeat))?;
         Ok(Self { commands, thread: Mutex::new(Some(thread)) })
     }
@@ -88,7 +90,7 @@ impl Witness {
         self.commands.push((CommandKey::Configure, Command::Configure(config)));
     }
 
-    /// Has the adverts in the namespace of an instance read at once.
+    /// Has the adverts in the namespace of an instance read at once. An [`EvidenceUpdate`](crate::evidence) follows.
     pub(crate) fn drain(&self, instance: &InstanceConfig) {
         self.commands.push((CommandKey::Drain(instance.netns.clone()), Command::Drain));
     }

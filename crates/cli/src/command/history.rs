@@ -5,7 +5,8 @@ mod flaps;
 use std::collections::VecDeque;
 
 use vipwatch_api::{
-    EventId, GapItem, GapReason, HistoryDocument, HistoryFilter, TimelineItem, TransitionItem,
+    CauseItem, EventId, GapItem, GapReason, HistoryDocument, HistoryFilter, TimelineItem,
+    TransitionItem,
 };
 
 use self::flaps::FlapCounter;
@@ -174,19 +175,32 @@ impl TextTable {
                 some(&item.netns),
                 some(&item.from),
                 item.to.clone(),
-                item.cause.clone(),
+                item.cause.text_or(&item.trigger).to_owned(),
                 some(&item.reason),
                 latencies(&item.latencies),
             ]);
             return;
         }
-        let reason = item.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         self.row(vec![
             style.time(item.at),
             item.id.clone(),
             change_text(item.from.as_deref(), &item.to),
-            format!("{}{reason}", item.cause),
+            // The sentence would not fit: `-o wide` and `show` have it.
+            match &item.reason {
+                Some(reason) => format!("{}: {reason}", item.cause.word_or(&item.trigger)),
+                None => item.cause.word_or(&item.trigger).to_owned(),
+            },
         ]);
+    }
+}
+
+/// The cause as a sentence; before the reason of a role, its word is enough: `link-lost: eth0 has no carrier`. `show` says
+/// why a cause is not known.
+pub(super) fn cause_and_reason(cause: &CauseItem, trigger: &str, reason: Option<&str>) -> String {
+    match reason {
+        Some(reason) => format!("{}: {reason}", cause.word_or(trigger)),
+        None if cause.cause.as_deref() == Some("unknown") => format!("{trigger}, cause not known"),
+        None => cause.text_or(trigger).to_owned(),
     }
 }
 

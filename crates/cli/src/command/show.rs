@@ -78,7 +78,7 @@ fn add_instance(lines: &mut NamedLines, instance: &InstanceItem, style: &Style) 
     if let Some(since) = instance.since {
         lines.add("since", &format!("{} ({})", style.time(since), style.age(since)));
     }
-    lines.add("cause", &instance.cause);
+    lines.add("cause", instance.cause.text_or(&instance.trigger));
     if let Some(until) = instance.silenced_until {
         lines.add("silenced", &format!("until {}", style.time(until)));
     }

@@ -125,7 +125,7 @@ fn wide_row(instance: &InstanceItem, style: &Style) -> Vec<String> {
         instance.id.clone(),
         instance.role.word().to_owned(),
         instance.since.map(|since| style.time(since)).unwrap_or_default(),
-        instance.cause.clone(),
+        instance.cause.word_or(&instance.trigger).to_owned(),
         instance.origin.clone(),
         instance.netns.clone().unwrap_or_default(),
         instance.interface.clone(),

@@ -142,8 +142,8 @@ fn a_watch_continues_without_a_gap_after_a_restart_of_the_node() {
     let _node = fixture.start();
     netns.ip(ADD_VIP);
     let mut change = watch.read_transition();
-    // A node publishes the roles at its start with the cause `start`, also unchanged ones.
-    while change["cause"] == "start" {
+    // A node publishes the roles at its start with the trigger `start`, also unchanged ones.
+    while change["trigger"] == "start" {
         change = watch.read_transition();
     }
     assert_eq!((&change["from"], &change["to"]), (&"backup".into(), &"primary".into()));

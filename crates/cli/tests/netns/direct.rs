@@ -230,7 +230,7 @@ fn watch_without_a_node_prints_each_change() {
     );
     let changes: Vec<String> = lines()
         .iter()
-        .map(|line| format!("{} {} {}", line["from"], line["to"], line["cause"]).replace('"', ""))
+        .map(|line| format!("{} {} {}", line["from"], line["to"], line["trigger"]).replace('"', ""))
         .collect();
     let expected = [
         "null backup start",

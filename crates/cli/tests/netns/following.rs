@@ -81,7 +81,7 @@ fn a_router_that_appears_and_disappears_is_followed_without_a_reload() {
     write(&conf, &text);
     wait_for("the change of configuration", || {
         let answer = query_json(&fixture, &["status", &id]);
-        (answer["instances"][0]["cause"] == "config").then_some(())
+        (answer["instances"][0]["trigger"] == "config").then_some(())
     });
     assert_eq!(role(&fixture, &id), "backup");
     write_conf(lab.path(), &id, &[]);

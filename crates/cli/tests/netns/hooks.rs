@@ -39,7 +39,8 @@ fn a_hook_gets_the_change_on_its_standard_input_and_in_its_environment() {
     let variables = read(&variables);
     for expected in [
         "VIPWATCH_ADDRESSES=192.0.2.9/24",
-        "VIPWATCH_CAUSE=address",
+        "VIPWATCH_TRIGGER=address",
+        "VIPWATCH_CAUSE=unknown",
         "VIPWATCH_FROM=backup",
         "VIPWATCH_ID=VI_1",
         "VIPWATCH_ORIGIN=keepalived",

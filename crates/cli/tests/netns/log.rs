@@ -34,7 +34,7 @@ fn the_json_log_has_one_object_per_line() {
         fixture.log().lines().last().unwrap().contains("stopped"),
         "the last line is written before the process ends"
     );
-    assert_eq!((&role["level"], &role["cause"]), (&"INFO".into(), &"address".into()));
+    assert_eq!((&role["level"], &role["trigger"]), (&"INFO".into(), &"address".into()));
 }
 
 /// The lines of a JSON log with this message.
@@ -190,7 +190,7 @@ fn journald_gets_fields_and_a_full_journald_socket_delays_nothing() {
         while let Ok(length) = journal.recv(&mut buffer) {
             entries.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
         }
-        let is_change = |entry: &&String| entry.contains("CAUSE=address\n");
+        let is_change = |entry: &&String| entry.contains("TRIGGER=address\n");
         (entries.iter().filter(is_change).count() == changes).then_some(())
     });
     let entry = entries.iter().find(|entry| entry.contains("TO=primary\n")).unwrap();

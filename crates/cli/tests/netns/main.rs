@@ -6,6 +6,7 @@ mod access;
 mod announce;
 mod api;
 mod api_limits;
+mod causes;
 mod command_line;
 mod curl;
 mod deliveries;

@@ -26,7 +26,7 @@ fn status_of_a_node_shows_each_role_with_its_cause_and_start_time() {
         (&"node".into(), &"vipwatch.status/2".into())
     );
     let instance = &answer["instances"][0];
-    assert_eq!((&instance["cause"], &instance["seq"]), (&"address".into(), &2.into()));
+    assert_eq!((&instance["trigger"], &instance["seq"]), (&"address".into(), &2.into()));
     let since: jiff::Timestamp = instance["since"].as_str().unwrap().parse().unwrap();
     assert!(since.as_second() > 1_600_000_000, "{instance}");
     wait_for("the change to be counted", || {
@@ -57,7 +57,7 @@ fn watch_prints_all_current_roles_and_then_each_change_once() {
     netns.ip("address add 192.0.2.2/24 dev eth0");
     netns.ip("address add 192.0.2.9/24 dev eth0");
     let line = all.read_line();
-    assert!(line.contains("DB  backup → primary  (address)  [file "), "{line}");
+    assert!(line.contains("DB  backup → primary  (address, cause not known)  [file "), "{line}");
     assert!(all.read_line().contains("VI_1  backup → primary"));
     let change = some.read_transition();
     assert_eq!((&change["id"], &change["to"]), (&"VI_1".into(), &"primary".into()));

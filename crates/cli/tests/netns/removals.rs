@@ -90,6 +90,8 @@ const TO_FORMAT_4: &str = "
     INSERT INTO role (instance, role, since, seq) VALUES ('GHOST', 'backup', 1, 1);
     DROP TRIGGER transition_deleted; DROP TABLE event; DROP TABLE epoch; DROP TABLE silence;
     DROP TABLE delivery; DROP TABLE unrecorded;
+    ALTER TABLE transition DROP COLUMN cause; ALTER TABLE transition DROP COLUMN evidence;
+    ALTER TABLE transition RENAME COLUMN trigger TO cause;
     ALTER TABLE run DROP COLUMN after_seq;
     ALTER TABLE role ADD COLUMN hook_us INTEGER; ALTER TABLE role ADD COLUMN webhook_us INTEGER;
     UPDATE role SET hook_us = 1, webhook_us = 1;

@@ -215,7 +215,7 @@ fn a_reload_under_load_loses_no_instance_and_no_change() {
         if let Some(before) = before.insert(text("id"), text("to")) {
             assert_eq!(text("from"), before, "{change}");
         }
-        assert!(["start", "address"].contains(&text("cause").as_str()), "{change}");
+        assert!(["start", "address"].contains(&text("trigger").as_str()), "{change}");
     }
     assert_eq!(before.len(), 50);
 }

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use vipwatch_api::{
-    AnswerSource, ErrorCode, InstanceItem, InstanceList, NodeStatus, ProblemDocument, ResetEvent,
-    ResetReason, RoleSummary, Schema, SeveritySummary, TransitionEvent, timestamp_from_millis,
+    AnswerSource, CauseItem, ErrorCode, InstanceItem, InstanceList, NodeStatus, ProblemDocument,
+    ResetEvent, ResetReason, RoleSummary, Schema, SeveritySummary, TransitionEvent,
+    timestamp_from_millis,
 };
 use vipwatch_testkit::monitor::end_of;
 use vipwatch_testkit::{Lab, wait_for};
@@ -95,7 +96,8 @@ fn transition() -> TransitionEvent {
         origin: "keepalived".to_owned(),
         from: Some("backup".to_owned()),
         to: "primary".to_owned(),
-        cause: "address".to_owned(),
+        trigger: "address".to_owned(),
+        cause: CauseItem::default(),
         reason: None,
         addresses: Vec::new(),
         latencies: vipwatch_api::LatencyMap::new(),

@@ -43,6 +43,8 @@ pub struct SourceRecord {
     /// The time of the first advert of the current series. A series ends with the priority 0, or with a silence of the
     /// master-down interval.
     pub since: Moment,
+    /// The time since which adverts follow each other without a pause of more than two intervals.
+    pub steady_since: Moment,
     /// The priority before it last changed within the series, and when it changed; `None` if it has not changed.
     pub previous_priority: Option<(u8, Moment)>,
     /// Number of adverts, since the source is known.
@@ -67,6 +69,7 @@ impl SourceRecord {
             checksum: advert.checksum,
             at,
             since: at,
+            steady_since: at,
             previous_priority: None,
             adverts: 1,
             lost: 0,
@@ -87,6 +90,9 @@ impl SourceRecord {
         let at = at.max(self.at);
         let gap = at.since(self.at);
         let is_new_series = self.is_ended(at);
+        if is_new_series || gap > self.interval * 2 {
+            self.steady_since = at;
+        }
         if is_new_series {
             self.since = at;
             self.previous_priority = None;

@@ -19,7 +19,7 @@ fn empty_history() -> (tempfile::TempDir, Connection) {
 }
 
 fn insert_transitions(connection: &Connection, rows: &[(i64, i64, &str)]) {
-    let insert = "INSERT INTO transition (seq, at, instance, to_role, cause) \
+    let insert = "INSERT INTO transition (seq, at, instance, to_role, trigger) \
                   VALUES (?1, ?2, ?3, 'primary', 'address')";
     for (seq, at, instance) in rows {
         connection.execute(insert, rusqlite::params![seq, at, instance]).unwrap();
@@ -182,8 +182,9 @@ fn record(seq: i64, at: i64) -> Record {
         netns: None,
         from: None,
         to: "primary".to_owned(),
-        cause: "address".to_owned(),
+        trigger: "address".to_owned(),
         reason: None,
+        cause: None,
     }
 }
 

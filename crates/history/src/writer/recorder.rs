@@ -26,7 +26,9 @@ use super::{
     WriterMessage, now, open_or_replace, reserve_seq,
 };
 use crate::delivery::{DeliveryChanges, SharedChanges};
-use crate::{EventRecord, HistoryEntry, HistoryError, REMOVED, Record, event, silence};
+use crate::{
+    CauseRecord, EventRecord, HistoryEntry, HistoryError, REMOVED, Record, event, silence,
+};
 
 /// Maximum number of messages in one transaction.
 const MAX_BATCH: usize = 1000;
@@ -273,6 +275,7 @@ impl Recorder {
             match message {
                 WriterMessage::InsertTransition(entry) => statements.insert_transition(entry)?,
                 WriterMessage::SetLatency(latency) => set_latency(&transaction, latency)?,
+                WriterMessage::SetCause(seq, cause) => statements.set_cause(*seq, cause)?,
                 WriterMessage::StoreLastRole(row) => statements.store_last_role(row)?,
                 WriterMessage::DeleteRole(instance) => statements.delete_role(instance)?,
                 WriterMessage::InsertEvent(event) => statements.insert_event(event)?,
@@ -341,6 +344,7 @@ impl WriterMessage {
             Self::InsertTransition(entry) => entry.record.seq,
             Self::InsertEvent(event) => event.seq,
             Self::SetLatency(_)
+            | Self::SetCause(..)
             | Self::StoreLastRole(_)
             | Self::DeleteRole(_)
             | Self::StoreSilences(_)
@@ -364,6 +368,7 @@ fn dropped_span(batch: &[WriterMessage]) -> Option<DroppedSpan> {
     let spans = batch.iter().filter_map(|message| match message {
         WriterMessage::InsertTransition(entry) => Some(DroppedSpan::of(&entry.record)),
         WriterMessage::SetLatency(_)
+        | WriterMessage::SetCause(..)
         | WriterMessage::StoreLastRole(_)
         | WriterMessage::DeleteRole(_)
         | WriterMessage::InsertEvent(_)
@@ -385,14 +390,15 @@ struct Statements<'t> {
     delete_role: Statement<'t>,
     replace_role: Statement<'t>,
     insert_event: Statement<'t>,
+    set_cause: Statement<'t>,
 }
 
 impl<'t> Statements<'t> {
     fn prepare(transaction: &'t Transaction<'_>) -> rusqlite::Result<Self> {
         let insert_transition = transaction.prepare(
-            "INSERT INTO transition (seq, at, instance, netns, from_role, to_role, cause, reason, \
-             file_us, announce_us, hook_us, webhook_us, agent_us) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            "INSERT INTO transition (seq, at, instance, netns, from_role, to_role, trigger, reason, \
+             cause, evidence, file_us, announce_us, hook_us, webhook_us, agent_us) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         )?;
         let update_role = transaction.prepare(
             "INSERT INTO role (instance, role, since, seq) VALUES (?1, ?2, ?3, ?4) \
@@ -404,20 +410,37 @@ impl<'t> Statements<'t> {
             "INSERT OR REPLACE INTO role (instance, role, since, seq) VALUES (?1, ?2, ?3, ?4)",
         )?;
         let insert_event = transaction.prepare(event::INSERT)?;
-        Ok(Self { insert_transition, update_role, delete_role, replace_role, insert_event })
+        let set_cause = transaction
+            .prepare("UPDATE transition SET cause = ?2, evidence = ?3 WHERE seq = ?1")?;
+        Ok(Self {
+            insert_transition,
+            update_role,
+            delete_role,
+            replace_role,
+            insert_event,
+            set_cause,
+        })
     }
 
     fn insert_transition(&mut self, entry: &HistoryEntry) -> rusqlite::Result<()> {
-        let Record { seq, at, instance, netns, from, to, cause, reason } = &entry.record;
+        let Record { seq, at, instance, netns, from, to, trigger, reason, cause } = &entry.record;
+        let evidence = cause.as_ref().map(|cause| &cause.evidence);
+        let cause = cause.as_ref().map(|cause| &cause.word);
         let [file, announce, hook, webhook, agent] = entry.latencies.0;
         self.insert_transition.execute(params![
-            seq, at, instance, netns, from, to, cause, reason, file, announce, hook, webhook, agent
+            seq, at, instance, netns, from, to, trigger, reason, cause, evidence, file, announce,
+            hook, webhook, agent
         ])?;
         if to == REMOVED {
             self.delete_role(instance)?;
         } else {
             self.update_role.execute(params![instance, to, at, seq])?;
         }
+        Ok(())
+    }
+
+    fn set_cause(&mut self, seq: i64, cause: &CauseRecord) -> rusqlite::Result<()> {
+        self.set_cause.execute(params![seq, cause.word, cause.evidence])?;
         Ok(())
     }
 

@@ -18,8 +18,9 @@ fn record(instance: &str, at: i64, to: &str) -> Record {
         netns: Some("blue".to_owned()),
         from: Some("backup".to_owned()),
         to: to.to_owned(),
-        cause: "address".to_owned(),
+        trigger: "address".to_owned(),
         reason: None,
+        cause: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use vipwatch_core::{LinkIndex, LinkName};
 
 use crate::netlink::decode::facts::address_facts;
-use crate::netlink::decode::{attribute, u32_at};
+use crate::netlink::decode::{Header, attribute, u32_at};
 use crate::netns_query::NetnsRef;
 use crate::netns_query::request::LINK_HEADER_BYTES;
 
@@ -18,11 +18,20 @@ pub struct LinkEvent {
     pub name: Option<LinkName>,
 }
 
+/// The address that a message is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressEvent {
+    /// The address; `None` if the message could not be decoded.
+    pub ip: Option<IpAddr>,
+    /// The netlink port of the socket that changed the address; 0 if the kernel itself or an `ioctl` did.
+    pub port: u32,
+}
+
 /// A change in one namespace. It contains where something changed, not the new state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetnsEvent {
-    /// An address was added, removed or changed; `None` if the message could not be decoded.
-    Address(NetnsRef, Option<IpAddr>),
+    /// An address was added, removed or changed.
+    Address(NetnsRef, AddressEvent),
     /// A link was added, removed or changed; `None` if the message could not be decoded.
     Link(NetnsRef, Option<LinkEvent>),
     /// The id of a namespace was removed, usually because the namespace was.
@@ -31,11 +40,14 @@ pub enum NetnsEvent {
     Lost,
 }
 
-/// The event in the body of an `RTM_NEWADDR` or `RTM_DELADDR`; `None` if the address is not an IP address.
-pub(super) fn address_event(netns: NetnsRef, body: &[u8]) -> Option<NetnsEvent> {
+/// The event in an `RTM_NEWADDR` or `RTM_DELADDR`; `None` if the address is not an IP address.
+pub(super) fn address_event(netns: NetnsRef, header: Header, body: &[u8]) -> Option<NetnsEvent> {
+    let port = header.port;
     match address_facts(body) {
-        Ok(facts) => facts.map(|facts| NetnsEvent::Address(netns, Some(facts.target.ip))),
-        Err(_) => Some(NetnsEvent::Address(netns, None)),
+        Ok(facts) => facts.map(|facts| {
+            NetnsEvent::Address(netns, AddressEvent { ip: Some(facts.target.ip), port })
+        }),
+        Err(_) => Some(NetnsEvent::Address(netns, AddressEvent { ip: None, port })),
     }
 }
 

@@ -52,7 +52,7 @@ impl NetnsSockets {
             for envelope in envelopes(bytes) {
                 let event = match envelope {
                     Ok((header, body)) => match header.kind {
-                        libc::RTM_NEWADDR | libc::RTM_DELADDR => address_event(netns, body),
+                        libc::RTM_NEWADDR | libc::RTM_DELADDR => address_event(netns, header, body),
                         libc::RTM_NEWLINK | libc::RTM_DELLINK => link_event(netns, body),
                         _ => None,
                     },

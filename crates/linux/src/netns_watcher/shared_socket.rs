@@ -154,7 +154,7 @@ impl AsFd for SharedSocket {
 /// The event in a message from `netns`; `None` if it is not about links, addresses or a removed id.
 fn decode(header: Header, body: &[u8], netns: NetnsRef) -> Option<NetnsEvent> {
     match header.kind {
-        libc::RTM_NEWADDR | libc::RTM_DELADDR => address_event(netns, body),
+        libc::RTM_NEWADDR | libc::RTM_DELADDR => address_event(netns, header, body),
         libc::RTM_NEWLINK | libc::RTM_DELLINK => link_event(netns, body),
         // Fact 3.
         libc::RTM_DELNSID if netns == NetnsRef::Own => Some(match request::nsid(body) {

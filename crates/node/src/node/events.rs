@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use vipwatch_api::{FindingItem, FindingState};
-use vipwatch_core::{InstanceId, Moment};
+use vipwatch_core::{Cause, InstanceId, Moment};
 use vipwatch_history::{EventRecord, Latencies};
 use vipwatch_linux::clock;
 
@@ -30,6 +30,13 @@ impl Node {
             let stages = self.outlets.expected(transition);
             to_json(&self.identity.transition(transition, latencies, &stages))
         });
+    }
+
+    /// Records a cause that has become known after its transition, and sends it to the clients.
+    pub(super) fn publish_cause_event(&mut self, transition: &Transition, cause: &Cause) {
+        let seq = self.next_seq();
+        let body = to_json(&self.identity.cause(seq, transition, cause));
+        self.publish_recorded("cause", Some(&transition.instance.id), body);
     }
 
     /// Records the result of an attempt to deliver, and sends it to the clients.

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use vipwatch_core::{Cause, RoleKind};
+use vipwatch_core::{Cause, RoleKind, Trigger};
 use vipwatch_history::{LastRole, OpenedHistory};
 
 use super::{Node, state_dir};
+use crate::cause::recorded_cause;
 use crate::event::time;
 use crate::state::{HealthTopic, StateStore};
 use crate::transition::{millis, time_from_millis};
 
 /// What the last run stored about one instance.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct LastRunRole {
     pub(super) kind: RoleKind,
     /// When the instance took this role.
@@ -23,8 +25,10 @@ pub(super) struct LastRunRole {
     pub(super) seq: i64,
     /// The role before; `None` if it was not known, or is not stored any more.
     pub(super) from: Option<RoleKind>,
-    /// The cause of the transition; `Start` if it is not stored any more.
-    pub(super) cause: Cause,
+    /// The trigger of the transition; `Start` if it is not stored any more.
+    pub(super) trigger: Trigger,
+    /// The cause of the transition; `None` if it is not stored.
+    pub(super) cause: Option<Arc<Cause>>,
 }
 
 /// Turns the stored words into roles. A row with an unknown word is ignored.
@@ -33,8 +37,9 @@ pub(super) fn last_run(rows: BTreeMap<String, LastRole>) -> BTreeMap<String, Las
         let kind = RoleKind::from_word(&row.role)?;
         let since = time_from_millis(row.since);
         let from = row.from.as_deref().and_then(RoleKind::from_word);
-        let cause = row.cause.as_deref().and_then(Cause::from_word).unwrap_or(Cause::Start);
-        Some((id, LastRunRole { kind, since, seq: row.seq, from, cause }))
+        let trigger = row.trigger.as_deref().and_then(Trigger::from_word).unwrap_or(Trigger::Start);
+        let cause = row.cause.as_ref().and_then(recorded_cause).map(Arc::new);
+        Some((id, LastRunRole { kind, since, seq: row.seq, from, trigger, cause }))
     });
     roles.collect()
 }
@@ -123,13 +128,17 @@ mod tests {
             since: 5_000,
             seq: 7,
             from: Some("backup".to_owned()),
-            cause: Some("address".to_owned()),
+            trigger: Some("address".to_owned()),
+            cause: None,
         };
         let rows = [("a", row("primary")), ("b", row("leader"))];
         let roles = last_run(rows.map(|(id, row)| (id.to_owned(), row)).into());
         let ids: Vec<&str> = roles.keys().map(String::as_str).collect();
         assert_eq!((ids, roles["a"].kind), (vec!["a"], RoleKind::Primary));
-        assert_eq!((roles["a"].from, roles["a"].cause), (Some(RoleKind::Backup), Cause::Address));
+        assert_eq!(
+            (roles["a"].from, roles["a"].trigger),
+            (Some(RoleKind::Backup), Trigger::Address)
+        );
         assert_eq!(millis(roles["a"].since), 5_000);
     }
 }

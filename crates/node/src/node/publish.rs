@@ -12,8 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_core::audit::AgentKnowledge;
+use vipwatch_core::cause::UnknownReason;
 use vipwatch_core::reconcile::{ObservedRole, Reconciled, StoredRole, reconcile};
-use vipwatch_core::{Cause, InstanceId, Moment};
+use vipwatch_core::{InstanceId, Moment, Trigger};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 
@@ -79,6 +80,8 @@ impl Node {
             view.entries.keys().filter(|id| !by_id.contains_key(id)).cloned().collect()
         };
         for id in removed {
+            // ORDER: hooks and webhooks receive a transition before the removal.
+            self.conclude_pending_cause(&id, UnknownReason::Superseded);
             self.remove_instance(&id);
         }
         self.store.update(|view| {
@@ -100,6 +103,8 @@ impl Node {
     /// Notifies new targets of the current role, which has not changed.
     fn notify_current_roles(&mut self, reconfigured: &[InstanceId]) {
         for id in reconfigured {
+            // ORDER: hooks and webhooks receive a transition before a reload repeats the role.
+            self.conclude_pending_cause(id, UnknownReason::Superseded);
             let Some(entry) = self.store.entry(id) else { continue };
             let transition = Arc::new(Transition {
                 seq: entry.seq,
@@ -109,7 +114,8 @@ impl Node {
                 instance: Arc::clone(&entry.instance),
                 from: None,
                 to: entry.role.clone(),
-                cause: entry.cause,
+                trigger: entry.trigger,
+                cause: entry.cause.clone(),
             });
             let PublishResult { reports, .. } =
                 self.outlets.deliver(&transition, DeliveryReason::Reload);
@@ -129,14 +135,16 @@ impl Node {
 
     /// Takes one role change to all targets, to the history and to the published state.
     fn publish_change(&mut self, change: RoleChange, at: SystemTime, read_at: Moment) {
-        let known = self.store.entry(&change.instance.id);
+        let (id, changer_port) = (change.instance.id.clone(), change.changer_port);
+        self.conclude_pending_cause(&id, UnknownReason::Superseded);
+        let known = self.store.entry(&id);
         let observed = ObservedRole { from: change.from.as_ref(), to: &change.to, at };
         let is_first = change.from.is_none();
-        let last = self.last_run.remove(change.instance.id.as_str()).filter(|_| is_first);
-        let stored = last.map(|last| StoredRole { kind: last.kind, since: last.since });
+        let last = self.last_run.remove(id.as_str()).filter(|_| is_first);
+        let stored = last.as_ref().map(|last| StoredRole { kind: last.kind, since: last.since });
         let reconciled = reconcile(&observed, stored, known.as_ref().map(|known| known.since));
-        if let (Reconciled::Unchanged { since }, Some(last)) = (reconciled, last) {
-            return self.resume_instance(change, &last, since, read_at);
+        if let (Reconciled::Unchanged { since }, Some(last)) = (reconciled, &last) {
+            return self.resume_instance(change, last, since, read_at);
         }
         let addresses = change.addresses;
         let transition = Arc::new(Transition {
@@ -147,13 +155,20 @@ impl Node {
             instance: change.instance,
             from: reconciled.previous(),
             to: change.to,
-            cause: change.cause,
+            trigger: change.trigger,
+            cause: None,
         });
         let reason =
             if is_first { DeliveryReason::ChangeWhileStopped } else { DeliveryReason::Change };
-        let PublishResult { latencies, reports } = self.outlets.deliver(&transition, reason);
-        if !is_first {
-            self.witness.drain(&transition.instance);
+        // ORDER: hooks and webhooks follow when the cause is known; the other outlets do not wait for it.
+        let PublishResult { latencies, reports } = self.outlets.deliver_inline(&transition, reason);
+        let cause = self.immediate_cause(&transition);
+        let transition = Arc::new(Transition { cause, ..(*transition).clone() });
+        if transition.cause.is_some() {
+            self.outlets.deliver_queued(&transition, reason);
+            self.request_checks(&transition, is_first);
+        } else {
+            self.await_cause(&transition, reason, changer_port, known.as_deref());
         }
         self.history.record(transition.record(), latencies);
         let entry = self.entry(&transition, known.as_deref());
@@ -162,17 +177,24 @@ impl Node {
         self.publish_transition_event(&transition, &latencies);
         let counters = &self.store.counters;
         counters.transitions.fetch_add(1, Ordering::Relaxed);
-        if transition.cause == Cause::Audit {
+        if transition.trigger == Trigger::Audit {
             counters.audit_corrections.fetch_add(1, Ordering::Relaxed);
         }
         self.transition_log.log(&transition);
         for report in &reports {
             self.record_delivery(report);
         }
-        self.audit_worker.instance_changed(&transition.instance.id);
-        // A process that was stopped or frozen is a common reason for a transition, and the kernel does not report it.
+        self.audit_worker.instance_changed(&id);
+    }
+
+    /// Has the adverts and processes of an instance read after a transition, for the audit.
+    fn request_checks(&self, transition: &Transition, is_first: bool) {
+        if !is_first {
+            self.witness.drain(&transition.instance);
+        }
+        // The kernel does not report a process that was stopped or frozen.
         if let Some(worker) = &self.process_worker {
-            worker.check_requests().check_now(&transition.instance.id);
+            worker.check_requests().check_now(&transition.instance.id, None);
         }
     }
 
@@ -195,7 +217,8 @@ impl Node {
             instance: change.instance,
             from: last.from,
             to: change.to,
-            cause: last.cause,
+            trigger: last.trigger,
+            cause: last.cause.clone(),
         });
         let PublishResult { latencies, reports } =
             self.outlets.deliver(&transition, DeliveryReason::Restart);
@@ -215,7 +238,8 @@ impl Node {
         let instance = Arc::clone(&transition.instance);
         InstanceEntry {
             seq: transition.seq,
-            cause: transition.cause,
+            trigger: transition.trigger,
+            cause: transition.cause.clone(),
             // A target that did not receive the last transition may not have received this one either.
             failures: known.map(|known| known.failures.clone()).unwrap_or_default(),
             agent: stages.contains(&Stage::Agent).then(|| agent.unwrap_or_default()),

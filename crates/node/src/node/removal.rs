@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use vipwatch_core::{Cause, InstanceId, Moment, RoleKind};
+use vipwatch_core::{InstanceId, Moment, RoleKind, Trigger};
 use vipwatch_history::{DeliverySource, Latencies, Reader, Record};
 use vipwatch_linux::clock;
 
@@ -126,8 +126,9 @@ impl Node {
             netns,
             from: Some(from),
             to: REMOVED.to_owned(),
-            cause: Cause::Config.as_str().to_owned(),
+            trigger: Trigger::Config.as_str().to_owned(),
             reason: None,
+            cause: None,
         };
         self.history.record(record.clone(), Latencies::default());
         self.store

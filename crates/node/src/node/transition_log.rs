@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use vipwatch_core::flapping::{FLAP_SPAN, FlapDetector, MIN_TRANSITIONS};
-use vipwatch_core::{Cause, InstanceId, Moment, RoleKind};
+use vipwatch_core::{Cause, InstanceId, Moment, RoleKind, Trigger};
 
 use crate::discovery::InstanceConfig;
 use crate::transition::Transition;
@@ -24,7 +24,7 @@ impl TransitionLog {
     /// Logs a transition.
     pub(super) fn log(&mut self, transition: &Transition) {
         log_role(transition, transition.from);
-        let is_change = transition.cause != Cause::Start && transition.from.is_some();
+        let is_change = transition.trigger != Trigger::Start && transition.from.is_some();
         let id = &transition.instance.id;
         if is_change && self.flaps.count(id, transition.read_at) {
             let netns = netns_name(&transition.instance);
@@ -55,20 +55,36 @@ pub(super) fn log_unchanged(transition: &Transition) {
     log_role(transition, None);
 }
 
+/// Logs the cause of a transition that was logged without it.
+pub(super) fn log_cause(transition: &Transition, cause: &Cause) {
+    let Transition { seq, instance, from, to, .. } = transition;
+    let (netns, address) = (netns_name(instance), addresses(instance));
+    let from = from.map_or("-", RoleKind::as_str);
+    let (to, cause, detail) = (to.as_str(), cause.kind.as_str(), cause.to_string());
+    let id = &instance.id;
+    tracing::info!(
+        seq, instance = %id, netns, address, from, to, cause, detail, "cause of a transition"
+    );
+}
+
 /// `from` is the role before, if this run has read it or the role has changed since the last run.
 fn log_role(transition: &Transition, from: Option<RoleKind>) {
-    let Transition { seq, instance, to, cause, .. } = transition;
+    let Transition { seq, instance, to, trigger, cause, .. } = transition;
     let message = message(from, to.kind());
     let (netns, address) = (netns_name(instance), addresses(instance));
     let from = from.map_or("-", RoleKind::as_str);
-    let (role, to, reason, cause) = (to.kind(), to.as_str(), to.reason(), cause.as_str());
+    let (role, to, reason, trigger) = (to.kind(), to.as_str(), to.reason(), trigger.as_str());
+    let detail = cause.as_ref().map_or_else(|| "not known yet".to_owned(), ToString::to_string);
+    let cause = cause.as_ref().map_or("-", |cause| cause.kind.as_str());
     let id = &instance.id;
     match role {
         RoleKind::Fault | RoleKind::Unknown => tracing::warn!(
-            seq, instance = %id, netns, address, from, to, cause, reason, "{message}"
+            seq, instance = %id, netns, address, from, to, trigger, reason, cause, detail,
+            "{message}"
         ),
         RoleKind::Primary | RoleKind::Partial | RoleKind::Backup => tracing::info!(
-            seq, instance = %id, netns, address, from, to, cause, reason, "{message}"
+            seq, instance = %id, netns, address, from, to, trigger, reason, cause, detail,
+            "{message}"
         ),
     }
 }

@@ -219,8 +219,9 @@ mod tests {
                 netns: None,
                 from: None,
                 to: "primary".to_owned(),
-                cause: "address".to_owned(),
+                trigger: "address".to_owned(),
                 reason: None,
+                cause: None,
             };
             let id = record.instance.parse().unwrap();
             let read_at = vipwatch_linux::clock::now();

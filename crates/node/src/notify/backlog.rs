@@ -162,8 +162,9 @@ mod tests {
             netns: None,
             from: None,
             to: "primary".to_owned(),
-            cause: "address".to_owned(),
+            trigger: "address".to_owned(),
             reason: None,
+            cause: None,
         }
     }
 

@@ -256,7 +256,13 @@ impl InstanceOutlets {
         reason: DeliveryReason,
     ) -> PublishResult {
         let result = self.deliver_inline(transition, reason);
-        let Some(outlets) = self.outlets.get(&transition.instance.id) else { return result };
+        self.deliver_queued(transition, reason);
+        result
+    }
+
+    /// Adds a transition to the queues of the hooks and webhooks of its instance.
+    pub(crate) fn deliver_queued(&self, transition: &Arc<Transition>, reason: DeliveryReason) {
+        let Some(outlets) = self.outlets.get(&transition.instance.id) else { return };
         let notification: Arc<dyn Notification> = Arc::<Transition>::clone(transition);
         for name in outlets.spec.shared.names() {
             match reason {
@@ -269,7 +275,6 @@ impl InstanceOutlets {
                 }
             }
         }
-        result
     }
 
     /// Delivers a finding to the targets of its instance, or a finding about the node to all targets. Only targets that
@@ -285,7 +290,7 @@ impl InstanceOutlets {
     }
 
     /// Writes the state file, starts or stops announcements, and sends the state to the agent.
-    fn deliver_inline(
+    pub(crate) fn deliver_inline(
         &mut self,
         transition: &Arc<Transition>,
         reason: DeliveryReason,

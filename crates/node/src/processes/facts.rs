@@ -10,7 +10,7 @@ use vipwatch_core::keepalived_process::{
 use vipwatch_linux::process_table as processes;
 
 use super::keepalived::{is_pid_of, read_pid};
-use super::{KeepalivedProcess, ProcessView, is_router};
+use super::{EndRecord, KeepalivedProcess, ProcessView, is_router};
 use crate::discovery::{InstanceConfig, Origin};
 use crate::event::time;
 
@@ -37,8 +37,8 @@ pub(crate) fn keepalived_facts(
             (KeepalivedPresence::Running(running), Some(process.state_since))
         }
         (None, Some(ended)) => {
-            let at = time(ended.at).to_string();
-            (KeepalivedPresence::Gone { pid: ended.pid, at }, Some(ended.at))
+            let EndRecord { pid, at, .. } = ended.end;
+            (KeepalivedPresence::Gone { pid, at: time(at).to_string() }, Some(at))
         }
         (None, None) => (not_found(view), view.since),
     };

@@ -4,14 +4,21 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use vipwatch_core::NetnsName;
+use vipwatch_core::cause::ProcessExit;
 use vipwatch_core::keepalived::CommandLine;
 use vipwatch_core::keepalived_process::{Suspension, VrrpChild};
 use vipwatch_linux::file::read_head;
 use vipwatch_linux::netns::{DIRECTORY, NetnsId};
 use vipwatch_linux::process_table::{self as processes, ProcessId, RunState};
+
+/// Ends of a parent and of its child within this time belong together.
+const RELATED_ENDS: Duration = Duration::from_secs(5);
+
+/// The beginning of the name of the memory file in which keepalived 2.1 and later keeps the configuration that it has read.
+const LOADED_CONFIG: &str = "/memfd:/keepalived/consolidated";
 
 /// The IP protocol number of VRRP.
 const VRRP_PROTOCOL: u8 = 112;
@@ -59,6 +66,33 @@ pub struct KeepalivedProcess {
     /// Since when the parent and the VRRP child are as they are: the start of the parent, or the time at which a change
     /// was noticed.
     pub state_since: SystemTime,
+    /// The last end of its VRRP child, or of the process that used the configuration before; `None` if none was seen.
+    pub(super) last_end: Option<EndRecord>,
+    /// When the VRRP child was seen to continue after it had been stopped or frozen.
+    pub(super) resumed_at: Option<SystemTime>,
+    /// When keepalived read its configuration, as of the last check after a transition; `None` if it is not known.
+    pub(super) loaded_at: Option<SystemTime>,
+}
+
+/// The end of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EndRecord {
+    pub(crate) pid: u32,
+    /// When the end was noticed.
+    pub(crate) at: SystemTime,
+    pub(crate) exit: ProcessExit,
+}
+
+impl EndRecord {
+    /// This end or an earlier one, whichever explains more: a child that was killed takes its parent with it, and the
+    /// other way round.
+    pub(super) fn or_kill(self, earlier: Option<Self>) -> Self {
+        let is_kill = |end: &Self| matches!(end.exit, ProcessExit::Signal(_));
+        let is_recent =
+            |end: &Self| self.at.duration_since(end.at).unwrap_or_default() < RELATED_ENDS;
+        let earlier = earlier.filter(|end| is_kill(end) && is_recent(end) && !is_kill(&self));
+        earlier.map_or(self, |earlier| Self { at: self.at, ..earlier })
+    }
 }
 
 /// The names of network namespaces by their identity, read once for many processes.
@@ -117,6 +151,9 @@ impl KeepalivedProcess {
             suspension: None,
             vrrp_child: VrrpChild::Unknown,
             state_since: SystemTime::UNIX_EPOCH,
+            last_end: None,
+            resumed_at: None,
+            loaded_at: None,
         };
         process.state_since = process.started;
         process.set_vrrp_child();
@@ -191,9 +228,36 @@ impl KeepalivedProcess {
 
     fn date_change(&mut self, before: &Self) {
         let is_same = self.suspension == before.suspension && self.vrrp_child == before.vrrp_child;
-        if !is_same {
-            self.state_since = SystemTime::now();
+        if is_same {
+            return;
         }
+        self.state_since = SystemTime::now();
+        let is_suspended =
+            |child: VrrpChild| matches!(child, VrrpChild::Present { suspension: Some(_), .. });
+        let is_child_same = self.vrrp_child_id() == before.vrrp_child_id();
+        if is_child_same && is_suspended(before.vrrp_child) && !is_suspended(self.vrrp_child) {
+            self.resumed_at = Some(self.state_since);
+        }
+    }
+
+    /// Reads when keepalived has read its configuration. This lists all open files of the process.
+    pub(super) fn read_loaded_at(&mut self) {
+        let copy = processes::open_file(self.id.pid, LOADED_CONFIG).ok().flatten();
+        self.loaded_at = copy.map(|copy| copy.written);
+    }
+
+    /// The netlink ports of the process that changes addresses; empty if it has ended.
+    pub(super) fn netlink_ports(&self) -> Vec<u32> {
+        let child = self.vrrp_child_id();
+        let candidates = child.map_or_else(|| self.children.clone(), |child| vec![child]);
+        let ports = |id: &ProcessId| processes::netlink_ports(id.pid).unwrap_or_default();
+        candidates.iter().flat_map(ports).collect()
+    }
+
+    /// When the VRRP child started, or the parent if the child is not known; with its pid.
+    pub(super) fn vrrp_start(&self) -> (u32, SystemTime) {
+        let id = self.vrrp_child_id().unwrap_or(self.id);
+        (id.pid, processes::start_time(id))
     }
 
     /// Reads whether the parent and the VRRP child run.
@@ -216,7 +280,7 @@ impl KeepalivedProcess {
         if changed_at(file)? <= self.started {
             return None;
         }
-        let copy = processes::open_file(self.id.pid, "/memfd:/keepalived/consolidated").ok()??;
+        let copy = processes::open_file(self.id.pid, LOADED_CONFIG).ok()??;
         if changed_at(file)? <= copy.written {
             return None;
         }

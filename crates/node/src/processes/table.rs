@@ -14,13 +14,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use vipwatch_core::cause::ProcessExit;
 use vipwatch_core::keepalived_process::CRASH_LOOP_SPAN;
-use vipwatch_linux::process_exit::ExitWatcher;
+use vipwatch_linux::process_exit::{EndedProcess, ExitWatcher};
 use vipwatch_linux::process_table::new_processes::{Candidates, NewProcesses};
 use vipwatch_linux::process_table::{self as processes, ProcessId, RunState};
 
 use super::keepalived::NetnsNames;
-use super::{EndedKeepalived, KeepalivedProcess, ProcessNetns, ProcessSource, ProcessView};
+use super::{
+    EndRecord, EndedKeepalived, KeepalivedProcess, ProcessNetns, ProcessSource, ProcessView,
+};
 
 /// The file name of keepalived's executable.
 const PROGRAM: &str = "keepalived";
@@ -77,6 +80,8 @@ struct RecentStarts {
 pub struct KeepalivedTable {
     new: NewProcesses,
     exits: ExitWatcher,
+    /// How the processes of the last scan ended, until the keepaliveds are grouped again.
+    recent_ends: HashMap<ProcessId, EndRecord>,
     /// Every process of a keepalived with the pid of its parent.
     members: BTreeMap<ProcessId, u32>,
     keepaliveds: BTreeMap<ProcessId, Arc<KeepalivedProcess>>,
@@ -104,6 +109,7 @@ impl KeepalivedTable {
         Ok(Self {
             new: NewProcesses::default(),
             exits: ExitWatcher::new()?,
+            recent_ends: HashMap::new(),
             members: BTreeMap::new(),
             keepaliveds: BTreeMap::new(),
             unreadable: HashSet::new(),
@@ -124,8 +130,10 @@ impl KeepalivedTable {
     /// files of the keepaliveds that have changed.
     pub fn scan(&mut self, now: Instant) -> HashSet<PathBuf> {
         let mut is_changed = false;
-        for id in self.exits.take_ended() {
+        for EndedProcess { id, exit } in self.exits.take_ended() {
             is_changed |= self.members.remove(&id).is_some();
+            let end = EndRecord { pid: id.pid, at: SystemTime::now(), exit };
+            self.recent_ends.insert(id, end);
         }
         let candidates = self.new.take(now).unwrap_or(Candidates::New(Vec::new()));
         if let Candidates::All(pids) = &candidates {
@@ -150,6 +158,7 @@ impl KeepalivedTable {
             .any(|process| process.has_vrrp() && process.vrrp_child_id().is_none());
         let changed =
             if is_changed || is_child_missing { self.regroup(now) } else { HashSet::new() };
+        self.recent_ends.clear();
         self.has_scanned = true;
         changed
     }
@@ -231,7 +240,9 @@ impl KeepalivedTable {
                     Arc::clone(known)
                 }
                 Some(known) => {
-                    let process = known.with_children(children);
+                    let end = known.vrrp_child_id().and_then(|child| self.recent_ends.get(&child));
+                    let mut process = known.with_children(children);
+                    process.last_end = end.copied().or(known.last_end);
                     if process == **known { Arc::clone(known) } else { Arc::new(process) }
                 }
                 None => {
@@ -240,6 +251,7 @@ impl KeepalivedTable {
                         continue;
                     };
                     self.set_unique_file(&mut process);
+                    process.last_end = self.last_end_of(&process.file, &before);
                     self.remember(&process);
                     Arc::new(process)
                 }
@@ -252,6 +264,17 @@ impl KeepalivedTable {
         }
         self.record_ends(before, &mut changed);
         changed
+    }
+
+    /// The last end of a process that used this configuration.
+    fn last_end_of(
+        &self,
+        file: &Path,
+        before: &BTreeMap<ProcessId, Arc<KeepalivedProcess>>,
+    ) -> Option<EndRecord> {
+        let users = before.iter().filter(|(_, process)| process.file == file);
+        let mut ends = users.filter_map(|(id, _)| self.recent_ends.get(id));
+        ends.next().copied().or_else(|| Some(self.ended.get(file)?.end))
     }
 
     /// Two keepaliveds may use one file in different namespaces or with different ids. The second one gets the path
@@ -338,9 +361,12 @@ impl KeepalivedTable {
             changed.insert(process.file.clone());
             let is_used = self.keepaliveds.values().any(|other| other.file == process.file);
             if !is_used && process.has_vrrp() {
+                let unknown =
+                    EndRecord { pid: id.pid, at: SystemTime::now(), exit: ProcessExit::Unknown };
+                let end = self.recent_ends.get(&id).copied().unwrap_or(unknown);
+                let child = process.vrrp_child_id().and_then(|id| self.recent_ends.get(&id));
                 let ended = EndedKeepalived {
-                    pid: id.pid,
-                    at: SystemTime::now(),
+                    end: end.or_kill(child.copied()).or_kill(process.last_end),
                     netns: process.netns.clone(),
                     pid_files: process.pid_files.clone(),
                 };
@@ -358,7 +384,11 @@ impl KeepalivedTable {
             if files.is_some_and(|files| !files.contains(&known.file)) {
                 continue;
             }
-            let process = known.checked(&mut frozen);
+            let mut process = known.checked(&mut frozen);
+            // Of all keepaliveds, it would take too long.
+            if files.is_some() {
+                process.read_loaded_at();
+            }
             if process != **known {
                 changed.insert(process.file.clone());
                 *known = Arc::new(process);

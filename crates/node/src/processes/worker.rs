@@ -13,9 +13,11 @@ use vipwatch_core::InstanceId;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 
+use super::events::address_changer;
 use super::{KeepalivedTable, ProcessSource, RememberedSources};
 use crate::audit::{AuditRequests, AuditWorker};
 use crate::config::Config;
+use crate::evidence::{EvidenceUpdate, EvidenceUpdates};
 use crate::state::StateStore;
 
 /// Time between two looks for new processes.
@@ -35,13 +37,22 @@ pub(crate) type SourceChanges = WakeQueue<Vec<ProcessSource>>;
 pub struct ProcessCheckRequests {
     /// BOUND: one entry for each transition of a role and for each instance without adverts; the thread empties the
     /// queue in every turn.
-    queue: WakeQueue<InstanceId>,
+    queue: WakeQueue<ProcessCheckRequest>,
+}
+
+/// A request to check the processes of an instance's keepalived.
+#[derive(Debug, Clone)]
+struct ProcessCheckRequest {
+    id: InstanceId,
+    /// The netlink port of the process that changed an address of the instance; `None` if there is none.
+    changer_port: Option<u32>,
 }
 
 impl ProcessCheckRequests {
-    /// Has the processes of this instance checked at once; a change has the instance audited. Does not wait.
-    pub fn check_now(&self, instance: &InstanceId) {
-        self.queue.push(instance.clone());
+    /// Has the processes of this instance checked at once; a change has the instance audited. The result is an
+    /// [`EvidenceUpdate::ProcessesRead`]. Does not wait.
+    pub(crate) fn check_now(&self, instance: &InstanceId, changer_port: Option<u32>) {
+        self.queue.push(ProcessCheckRequest { id: instance.clone(), changer_port });
     }
 }
 
@@ -82,6 +93,7 @@ impl ProcessWorker {
         config: &Config,
         store: &Arc<StateStore>,
         audit_worker: &AuditWorker,
+        evidence: EvidenceUpdates,
     ) -> io::Result<Option<Self>> {
         let Some(table) = table else { return Ok(None) };
         let queue = WakeQueue::new()?;
@@ -93,6 +105,7 @@ impl ProcessWorker {
             audit: audit_worker.requests(),
             remembered: RememberedSources::new(config),
             requests: requests.clone(),
+            evidence,
             sources: sources.clone(),
             written: HashMap::new(),
             next_check: Instant::now() + CHECK_INTERVAL,
@@ -118,6 +131,7 @@ struct ProcessFollower {
     audit: AuditRequests,
     remembered: RememberedSources,
     requests: ProcessCheckRequests,
+    evidence: EvidenceUpdates,
     sources: SourceChanges,
     /// When the configuration of each running keepalived was written, at the last check.
     written: HashMap<PathBuf, Option<SystemTime>>,
@@ -143,17 +157,38 @@ impl ProcessFollower {
                 changed.extend(self.table.expire_starts(now));
                 changed.extend(self.rewritten_files());
             }
-            if changed.is_empty() {
-                continue;
+            if !changed.is_empty() {
+                self.publish(version, &changed);
             }
-            self.store.set_processes(Some(Arc::new(self.table.view())));
-            if self.table.sources_version() != version {
-                let sources = self.table.sources();
-                self.remembered.store(&sources);
-                self.sources.push(sources);
+            // ORDER: the main loop reads the published processes after the update.
+            for request in requested {
+                self.report_check(request);
             }
-            self.audit_instances(&changed);
         }
+    }
+
+    /// Has the main loop look at the processes of an instance.
+    fn report_check(&self, request: ProcessCheckRequest) {
+        let ProcessCheckRequest { id, changer_port } = request;
+        let view = self.store.processes();
+        let changer = changer_port.and_then(|port| {
+            let entry = self.store.entry(&id)?;
+            let keepalived = view.as_ref().and_then(|view| view.of_instance(&entry.instance));
+            address_changer(port, keepalived.map(|process| &**process))
+        });
+        self.evidence.push(EvidenceUpdate::ProcessesRead { id, changer });
+    }
+
+    /// Publishes the processes after a change of those with these files. `version` is that of the sources before.
+    fn publish(&self, version: u64, changed: &HashSet<PathBuf>) {
+        self.store.set_processes(Some(Arc::new(self.table.view())));
+        if self.table.sources_version() != version {
+            let sources = self.table.sources();
+            self.remembered.store(&sources);
+            self.sources.push(sources);
+        }
+        self.audit_instances(changed);
+        self.evidence.push(EvidenceUpdate::ProcessesChanged);
     }
 
     /// Waits until a process has ended, a check is requested, or a scan is due.
@@ -164,8 +199,8 @@ impl ProcessFollower {
         let _ = poll(&mut polled, Timespec::try_from(pause).ok().as_ref());
     }
 
-    fn files_of(&self, ids: &[InstanceId]) -> HashSet<PathBuf> {
-        let entries = ids.iter().filter_map(|id| self.store.entry(id));
+    fn files_of(&self, requests: &[ProcessCheckRequest]) -> HashSet<PathBuf> {
+        let entries = requests.iter().filter_map(|request| self.store.entry(&request.id));
         entries.map(|entry| entry.instance.file.to_path_buf()).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -90,6 +90,18 @@ pub(crate) struct FindingSources {
 }
 
 impl FindingSources {
+    pub(crate) fn new(
+        store: &Arc<StateStore>,
+        receiver_handle: &ReceiverHandle,
+        state_dir: &Path,
+    ) -> Self {
+        Self {
+            store: Arc::clone(store),
+            receiver_handle: receiver_handle.clone(),
+            state_dir: state_dir.to_owned(),
+        }
+    }
+
     /// Problems of the node itself, of configuration files and of the receiver.
     fn of_node(&self, view: &PublishedState) -> Vec<FindingItem> {
         let problems = self.store.health_problems();

@@ -14,6 +14,7 @@ use vipwatch_linux::clock::unix_millis_now;
 
 use super::instances::unknown_instance;
 use super::{ApiContext, history_problem, read_history};
+use crate::cause::recorded_cause_item;
 use crate::event::latency_map;
 use crate::selection::Selection;
 
@@ -115,7 +116,8 @@ pub(super) fn transition_item(entry: HistoryEntry) -> TransitionItem {
         netns: record.netns,
         from: record.from,
         to: record.to,
-        cause: record.cause,
+        trigger: record.trigger,
+        cause: recorded_cause_item(record.cause.as_ref()),
         reason: record.reason,
         latencies: latency_map(&latencies),
     }

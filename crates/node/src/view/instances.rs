@@ -18,6 +18,7 @@ use super::history::transition_item;
 use super::{
     ApiContext, findings, known_timestamp, read_history, report_of, silenced_until, timestamp,
 };
+use crate::cause::cause_item;
 use crate::discovery::{ConfigProblem, InstanceConfig};
 use crate::event::latency_map;
 use crate::selection::Selection;
@@ -174,7 +175,8 @@ fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
         reason: (!reason.is_empty()).then_some(reason),
         since: known_timestamp(entry.since),
         seq: entry.seq,
-        cause: entry.cause.as_str().to_owned(),
+        trigger: entry.trigger.as_str().to_owned(),
+        cause: cause_item(entry.cause.as_deref()),
         origin: config.origin.word().to_owned(),
         netns: config.netns.as_ref().map(ToString::to_string),
         interface: config.vrrp.interface.to_string(),

@@ -18,6 +18,7 @@
 mod follow;
 mod interest;
 mod netns_entry;
+mod pending_read;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vipwatch_core::role::AddressState;
-use vipwatch_core::{Cause, InstanceId, Moment, NetnsName, RateLimit, Role};
+use vipwatch_core::{InstanceId, Moment, NetnsName, RateLimit, Role, Trigger};
 use vipwatch_linux::clock;
 use vipwatch_linux::monitor::WatchError;
 use vipwatch_linux::netns_query::NetnsRef;
@@ -34,9 +35,10 @@ use vipwatch_linux::netns_watcher::{NetnsEvent, NetnsWatcher};
 
 use self::interest::Interest;
 use self::netns_entry::{FollowedInstance, NetnsEntry};
+use self::pending_read::PendingRead;
 use crate::discovery::InstanceConfig;
 
-/// How many snapshots of one namespace events may cause: `burst` at once, and `per_second` in the long run. One
+/// How many snapshots of one namespace events may trigger: `burst` at once, and `per_second` in the long run. One
 /// snapshot takes some tens of microseconds.
 pub const SNAPSHOT_RATE: RateLimit = RateLimit { per_second: 100, burst: 100 };
 
@@ -61,7 +63,10 @@ pub struct RoleChange {
     /// could not be read.
     pub addresses: Arc<[AddressState]>,
     /// The reason why the role was read.
-    pub cause: Cause,
+    pub trigger: Trigger,
+    /// The netlink port of the process that changed the addresses; `None` if there were several, or the kernel itself
+    /// changed them.
+    pub changer_port: Option<u32>,
 }
 
 /// The addresses of an instance have another state than before, and its role is the same.
@@ -96,7 +101,7 @@ pub struct InstanceTable {
     overruns: u64,
     /// The namespaces that must be read, and why: the rate limit delays them, or they changed while they were
     /// read.
-    pending: BTreeMap<Name, Cause>,
+    pending: BTreeMap<Name, PendingRead>,
     /// How many snapshots were taken.
     snapshots: u64,
     /// Whether an instance has address changes that the caller has not taken yet.
@@ -170,11 +175,13 @@ impl InstanceTable {
         let mut is_deleted = false;
         for event in events {
             match event {
-                NetnsEvent::Address(netns, ip) => {
-                    self.mark_pending(netns, Cause::Address, |interest| interest.has_address(ip));
+                NetnsEvent::Address(netns, event) => {
+                    let read = PendingRead::of_address(event);
+                    self.mark_pending(netns, &read, |interest| interest.has_address(event.ip));
                 }
                 NetnsEvent::Link(netns, event) => {
-                    self.mark_pending(netns, Cause::Link, |interest| interest.has_link(event));
+                    let read = PendingRead::new(Trigger::Link);
+                    self.mark_pending(netns, &read, |interest| interest.has_link(event));
                 }
                 // Ids are reused: the event may be about an older namespace that had the same id. So the
                 // namespaces are looked up.
@@ -185,12 +192,13 @@ impl InstanceTable {
         let mut changes = Vec::new();
         if is_deleted || is_lost {
             for name in self.locate_namespaces(NetnsSearch::All) {
-                self.read_namespace(&name, Cause::Namespace, &mut changes);
+                self.read_namespace(&name, &PendingRead::new(Trigger::Namespace), &mut changes);
             }
         }
         if is_lost {
             self.overruns += 1;
-            self.pending = self.entries.keys().map(|name| (name.clone(), Cause::Resync)).collect();
+            let read = || PendingRead::new(Trigger::Resync);
+            self.pending = self.entries.keys().map(|name| (name.clone(), read())).collect();
         }
         self.read_pending(&mut changes);
         if is_deleted || is_lost {
@@ -201,24 +209,25 @@ impl InstanceTable {
 
     /// Has the namespace read by the next [`Self::read`], because the audit found that a role is wrong.
     ///
-    /// An event that is queued by then explains the difference: `read` reads the events first, and the cause
-    /// is then that of the event. If there is none, the change has the cause [`Cause::Audit`].
+    /// An event that is queued by then explains the difference: `read` reads the events first, and the trigger
+    /// is then that of the event. If there is none, the change has the trigger [`Trigger::Audit`].
     pub fn request_snapshot(&mut self, name: Option<NetnsName>) {
-        self.pending.entry(name).or_insert(Cause::Audit);
+        self.pending.entry(name).or_insert_with(|| PendingRead::new(Trigger::Audit));
     }
 
     /// Marks the names of `netns` as pending, if the event concerns one of their instances.
     fn mark_pending(
         &mut self,
         netns: NetnsRef,
-        cause: Cause,
+        read: &PendingRead,
         concerns: impl Fn(&Interest) -> bool,
     ) {
         for name in self.names.get(&netns).into_iter().flatten() {
             if self.entries.get(name).is_some_and(|entry| concerns(&entry.interest)) {
-                // The order of `Cause`: an address explains more than the link that came with it.
-                let known = self.pending.entry(name.clone()).or_insert(cause);
-                *known = (*known).min(cause);
+                match self.pending.get_mut(name) {
+                    Some(known) => known.join(read),
+                    None => drop(self.pending.insert(name.clone(), read.clone())),
+                }
             }
         }
     }
@@ -226,12 +235,12 @@ impl InstanceTable {
     /// Reads the pending namespaces, as far as the rate limit allows.
     fn read_pending(&mut self, changes: &mut Vec<RoleChange>) {
         let now = clock::now();
-        for (name, cause) in std::mem::take(&mut self.pending) {
+        for (name, read) in std::mem::take(&mut self.pending) {
             let entry = self.entries.get_mut(&name).filter(|entry| entry.location.is_ok());
             match entry.map(|entry| entry.take_permit(now)) {
-                Some(true) => self.read_namespace(&name, cause, changes),
+                Some(true) => self.read_namespace(&name, &read, changes),
                 Some(false) => {
-                    self.pending.insert(name, cause);
+                    self.pending.insert(name, read);
                 }
                 None => {}
             }
@@ -239,7 +248,7 @@ impl InstanceTable {
     }
 
     /// Takes a snapshot of one namespace, and adds the role changes of its instances to `changes`.
-    fn read_namespace(&mut self, name: &Name, cause: Cause, changes: &mut Vec<RoleChange>) {
+    fn read_namespace(&mut self, name: &Name, read: &PendingRead, changes: &mut Vec<RoleChange>) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Ok(netns) = entry.location else { return };
         self.snapshots += 1;
@@ -258,24 +267,25 @@ impl InstanceTable {
             Err(WatchError::Dump(error)) if error.raw_os_error() == Some(EINVAL) => return,
             // The namespace changed during every attempt: the known roles stay until it can be read.
             Err(WatchError::Incomplete) => {
-                self.pending.insert(name.clone(), cause);
+                self.pending.insert(name.clone(), read.clone());
                 return;
             }
             Err(error) => Err(Role::Unknown(error.to_string())),
         };
         for member in &mut entry.members {
-            changes.extend(member.update(snapshot.as_ref(), cause, &mut self.recent_states));
+            changes.extend(member.update(snapshot.as_ref(), read, &mut self.recent_states));
             self.has_address_changes |= member.has_address_change;
         }
     }
 
     /// Gives the instances of each namespace that cannot be read the role for that.
     fn fault_missing_namespaces(&mut self, changes: &mut Vec<RoleChange>) {
+        let read = PendingRead::new(Trigger::Namespace);
         for entry in self.entries.values_mut() {
             let Err(role) = &entry.location else { continue };
             for member in &mut entry.members {
                 let states = &mut self.recent_states;
-                changes.extend(member.update(Err(role), Cause::Namespace, states));
+                changes.extend(member.update(Err(role), &read, states));
             }
         }
     }

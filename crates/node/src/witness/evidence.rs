@@ -125,7 +125,7 @@ pub(crate) fn configured_settings(instance: &InstanceConfig) -> OwnSettings {
 }
 
 /// The interval of an instance's adverts.
-pub(super) fn advert_interval(instance: &InstanceConfig) -> Duration {
+pub(crate) fn advert_interval(instance: &InstanceConfig) -> Duration {
     instance.vrrp.advert_interval.unwrap_or(DEFAULT_INTERVAL)
 }
 

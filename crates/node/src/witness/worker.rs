@@ -22,6 +22,7 @@ use super::{Command, CommandKey, CommandQueue};
 use crate::audit::AuditRequests;
 use crate::config::WitnessConfig;
 use crate::discovery::InstanceConfig;
+use crate::evidence::{EvidenceUpdate, EvidenceUpdates};
 use crate::state::{HealthTopic, StateStore};
 
 /// Time between two reads of the queues.
@@ -53,6 +54,7 @@ pub(super) struct WitnessWorker {
     next_retry: Moment,
     scratch: CaptureScratch,
     reviewer: Reviewer,
+    evidence: EvidenceUpdates,
 }
 
 /// What one turn of the loop found in the queue of commands.
@@ -69,6 +71,7 @@ impl WitnessWorker {
         config: WitnessConfig,
         store: Arc<StateStore>,
         audit_requests: AuditRequests,
+        evidence: EvidenceUpdates,
     ) -> Self {
         let now = clock::now();
         Self {
@@ -84,6 +87,7 @@ impl WitnessWorker {
             next_retry: now,
             scratch: CaptureScratch::new(),
             reviewer: Reviewer::new(audit_requests),
+            evidence,
         }
     }
 
@@ -106,6 +110,9 @@ impl WitnessWorker {
                 // The main loop publishes the role after its request: the next drain reviews the evidence again.
                 let links = self.links.iter_mut().filter(|(key, _)| is_requested(key));
                 links.for_each(|(_, link)| link.is_review_due = true);
+                for netns in requests.drains {
+                    self.evidence.push(EvidenceUpdate::AdvertsRead(netns));
+                }
             }
             if self.next_drain <= clock::now() {
                 self.drain_all(heartbeat);

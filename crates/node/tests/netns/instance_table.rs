@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_core::role::AddressState;
-use vipwatch_core::{Cause, Role};
+use vipwatch_core::{Role, Trigger};
 use vipwatch_linux::clock;
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
@@ -77,7 +77,9 @@ impl RouterFixture {
         let mut table = InstanceTable::open().unwrap();
         let changes = table.follow(self.instances(), NetnsSearch::All);
         assert_eq!(changes.len(), self.routers.len(), "one first role for each router");
-        assert!(changes.iter().all(|change| change.from.is_none() && change.cause == Cause::Start));
+        assert!(
+            changes.iter().all(|change| change.from.is_none() && change.trigger == Trigger::Start)
+        );
         table
     }
 }
@@ -134,7 +136,7 @@ fn summary(change: &RoleChange) -> (String, String) {
     let from = change.from.as_ref().map_or("-", |from| from.as_str());
     (
         change.instance.id.to_string(),
-        format!("{from} {} {}", change.to.as_str(), change.cause.as_str()),
+        format!("{from} {} {}", change.to.as_str(), change.trigger.as_str()),
     )
 }
 

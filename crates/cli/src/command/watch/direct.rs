@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use vipwatch_api::{
-    AddressItem, ErrorCode, LatencyMap, NodeEvent, ProblemDocument, RemovedEvent, Schema,
-    Timestamp, TransitionEvent,
+    AddressItem, CauseItem, ErrorCode, LatencyMap, NodeEvent, ProblemDocument, RemovedEvent,
+    Schema, Timestamp, TransitionEvent,
 };
 use vipwatch_core::role::AddressState;
 use vipwatch_node::config::Listen;
@@ -112,7 +112,8 @@ fn set_seq(event: &mut NodeEvent, number: i64) {
     match event {
         NodeEvent::Transition(event) => event.seq = number,
         NodeEvent::Removed(event) => event.seq = number,
-        NodeEvent::Delivery(_)
+        NodeEvent::Cause(_)
+        | NodeEvent::Delivery(_)
         | NodeEvent::Finding(_)
         | NodeEvent::Dropped(_)
         | NodeEvent::Reset(_) => {}
@@ -183,7 +184,8 @@ fn transition(change: &RoleChange) -> TransitionEvent {
         origin: instance.origin.word().to_owned(),
         from: change.from.as_ref().map(|from| from.as_str().to_owned()),
         to: change.to.as_str().to_owned(),
-        cause: change.cause.as_str().to_owned(),
+        trigger: change.trigger.as_str().to_owned(),
+        cause: CauseItem::default(),
         reason: (!reason.is_empty()).then_some(reason),
         addresses: addresses.collect(),
         latencies: LatencyMap::new(),

@@ -1,18 +1,18 @@
-//! Prints events in order. The line of a transition waits a little for the latencies of its deliveries.
+//! Prints events in order. The line of a transition waits a little for its cause and for the latencies of its deliveries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use vipwatch_api::{
-    DeliveryEvent, FindingEvent, FindingState, InstanceItem, InstanceRole, NodeEvent, RemovedEvent,
-    TransitionEvent,
+    CauseEvent, DeliveryEvent, FindingEvent, FindingState, InstanceItem, InstanceRole, NodeEvent,
+    RemovedEvent, TransitionEvent,
 };
 
-use super::super::history::change_text;
+use super::super::history::{cause_and_reason, change_text};
 use crate::args::{Format, WatchArgs};
 use crate::output::{self, Style, escape_untrusted, latencies};
 
-/// Maximum time that a line waits for the latencies of its deliveries.
+/// Maximum time that a line waits for its cause and for the latencies of its deliveries.
 const DELIVERY_WAIT: Duration = Duration::from_secs(1);
 
 /// Prints events, or stores them until they can be printed.
@@ -39,11 +39,13 @@ struct FailingKey {
     finding: Option<String>,
 }
 
-/// A transition that is printed when its deliveries have ended.
+/// A transition that is printed when its deliveries have ended and its cause is known.
 struct WaitingLine {
     transition: TransitionEvent,
     /// Stages with deliveries that have not ended.
     pending: Vec<String>,
+    /// Whether an event with the cause will follow.
+    awaits_cause: bool,
     /// Failed deliveries, in words.
     failed: Vec<String>,
     /// When the line is printed anyway.
@@ -122,6 +124,10 @@ impl Printer {
                 Some(line) if print_line(&line) == Flow::Stop => Flow::Stop,
                 _ => self.flush(Instant::now()),
             },
+            NodeEvent::Cause(cause) => match self.cause(cause) {
+                Some(line) if print_line(&line) == Flow::Stop => Flow::Stop,
+                _ => self.flush(Instant::now()),
+            },
             NodeEvent::Removed(removed) => print_line(&removed_line(removed, &self.style)),
             NodeEvent::Finding(finding) => print_line(&finding_line(finding, &self.style)),
             NodeEvent::Dropped(dropped) => print_line(&format!(
@@ -130,6 +136,19 @@ impl Printer {
             )),
             // The command reports it on standard error.
             NodeEvent::Reset(_) => Flow::Continue,
+        }
+    }
+
+    /// Adds a cause to the line that waits for it. The result is a line of its own if the transition is printed already.
+    fn cause(&mut self, event: &CauseEvent) -> Option<String> {
+        let is_same = |line: &&mut WaitingLine| line.transition.seq == event.transition;
+        match self.waiting.iter_mut().find(is_same) {
+            Some(line) => {
+                line.transition.cause = event.cause.clone();
+                line.awaits_cause = false;
+                None
+            }
+            None => Some(cause_line(event, &self.style)),
         }
     }
 
@@ -161,7 +180,9 @@ impl Printer {
 
     /// Prints, in order, the lines with no pending delivery or with a deadline that has passed.
     pub(super) fn flush(&mut self, now: Instant) -> Flow {
-        let is_ready = |line: &mut WaitingLine| line.pending.is_empty() || line.deadline <= now;
+        let is_ready = |line: &mut WaitingLine| {
+            line.pending.is_empty() && !line.awaits_cause || line.deadline <= now
+        };
         while let Some(line) = self.waiting.pop_front_if(is_ready) {
             if print_line(&line.text(&self.style)) == Flow::Stop || self.count() == Flow::Stop {
                 return Flow::Stop;
@@ -199,6 +220,8 @@ impl WaitingLine {
         let pending = transition.stages.iter().filter(is_pending).filter(is_due).cloned();
         Self {
             pending: pending.collect(),
+            // A transition that the command has read from the kernel itself has no cause.
+            awaits_cause: transition.cause.cause.is_none() && transition.source == "node",
             transition: transition.clone(),
             failed: Vec::new(),
             deadline: Instant::now() + DELIVERY_WAIT,
@@ -223,7 +246,7 @@ impl WaitingLine {
 
     fn text(&self, style: &Style) -> String {
         let event = &self.transition;
-        let reason = event.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let cause = cause_and_reason(&event.cause, &event.trigger, event.reason.as_deref());
         let delivered = Some(latencies(&event.latencies)).filter(|text| !text.is_empty());
         let pending = self.pending.iter().map(|stage| format!("{stage} pending"));
         let deliveries = delivered.into_iter().chain(pending).chain(self.failed.iter().cloned());
@@ -232,7 +255,7 @@ impl WaitingLine {
             if deliveries.is_empty() { String::new() } else { format!("  [{deliveries}]") };
         let change = change_text(event.from.as_deref(), &event.to);
         let time = style.precise_time(event.at);
-        format!("{time}  {}  {change}  ({}{reason}){deliveries}", event.id, event.cause)
+        format!("{time}  {}  {change}  ({cause}){deliveries}", event.id)
     }
 }
 
@@ -252,6 +275,13 @@ fn role_line(instance: &InstanceItem, style: &Style) -> String {
     let since = instance.since.map_or_else(|| "unknown".to_owned(), |since| style.time(since));
     let role = instance.role.word();
     escape_untrusted(&format!("{:<29}  {}  {role}{reason}  (since {since})", "now", instance.id))
+}
+
+/// A cause that has become known after its transition was printed.
+fn cause_line(event: &CauseEvent, style: &Style) -> String {
+    let change = change_text(event.from.as_deref(), &event.to);
+    let (time, text) = (style.precise_time(event.at), event.cause.text_or("unknown"));
+    format!("{time}  {}  cause of {change}: {text}", event.id)
 }
 
 fn removed_line(event: &RemovedEvent, style: &Style) -> String {

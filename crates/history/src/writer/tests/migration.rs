@@ -266,3 +266,32 @@ fn a_migration_is_reported_once_and_a_role_can_be_deleted_without_a_transition()
     assert!(!opened.is_migrated);
     assert_eq!(opened.roles.into_keys().collect::<Vec<_>>(), ["b"]);
 }
+
+#[test]
+fn a_file_of_format_5_keeps_its_triggers_and_gets_causes() {
+    let directory = tempfile::tempdir().unwrap();
+    create_format_4(directory.path());
+    let connection = Connection::open(directory.path().join(FILE)).unwrap();
+    for step in schema::TO_5 {
+        connection.execute_batch(step).unwrap();
+    }
+    connection.pragma_update(None, "user_version", 5).unwrap();
+    drop(connection);
+    let triggers = || -> Vec<String> {
+        let reader = Reader::open(directory.path()).unwrap();
+        let entries = reader.transitions(&Query::default()).unwrap();
+        assert!(entries.iter().all(|entry| entry.record.cause.is_none()));
+        entries.into_iter().map(|entry| entry.record.trigger).collect()
+    };
+    assert_eq!(triggers(), ["start", "address", "start"], "before the migration");
+    let keep = Retention { age: Duration::MAX, ..Retention::default() };
+    let (writer, opened) = Writer::open(directory.path(), keep).unwrap();
+    assert_eq!((opened.open_error, opened.is_migrated), (None, true));
+    assert_eq!(triggers(), ["start", "address", "start"], "after it");
+    let cause = CauseRecord { word: "preempted".to_owned(), evidence: "{}".to_owned() };
+    writer.set_cause(20, cause.clone());
+    drop(writer);
+    let reader = Reader::open(directory.path()).unwrap();
+    assert_eq!(reader.last_transition("a").unwrap().unwrap().cause, Some(cause.clone()));
+    assert_eq!(reader.transitions(&Query::default()).unwrap()[2].record.cause, Some(cause));
+}

@@ -44,8 +44,9 @@ fn submit(queue: &TargetQueue, id: &str, seq: i64, to: &str) -> Subject {
         netns: None,
         from: None,
         to: to.to_owned(),
-        cause: "address".to_owned(),
+        trigger: "address".to_owned(),
         reason: None,
+        cause: None,
     };
     let id: InstanceId = id.parse().unwrap();
     let transition =

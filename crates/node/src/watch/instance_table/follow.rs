@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vipwatch_core::{Cause, InstanceId, NetnsName};
+use vipwatch_core::{InstanceId, NetnsName, Trigger};
 use vipwatch_linux::netns::NetnsId;
 
 use super::netns_entry::{FollowedInstance, NetnsEntry, locate};
+use super::pending_read::PendingRead;
 use super::{InstanceTable, Name, NetnsSearch, RoleChange};
 use crate::discovery::InstanceConfig;
 use crate::packed::pack;
@@ -23,31 +24,34 @@ impl InstanceTable {
         let entries = &self.entries;
         self.pending.retain(|name, _| entries.contains_key(name));
         for name in self.locate_namespaces(search) {
-            unread.entry(name).or_insert(Cause::Namespace);
+            unread.entry(name).or_insert(Trigger::Namespace);
         }
         let mut changes = Vec::new();
-        for (name, cause) in unread {
-            self.read_namespace(&name, cause, &mut changes);
+        for (name, trigger) in unread {
+            self.read_namespace(&name, &PendingRead::new(trigger), &mut changes);
         }
         self.fault_missing_namespaces(&mut changes);
         changes
     }
 
     /// Replaces the instances; returns the namespaces with new or differently configured ones.
-    fn replace_instances(&mut self, instances: Vec<Arc<InstanceConfig>>) -> BTreeMap<Name, Cause> {
+    fn replace_instances(
+        &mut self,
+        instances: Vec<Arc<InstanceConfig>>,
+    ) -> BTreeMap<Name, Trigger> {
         let mut old_entries = std::mem::take(&mut self.entries);
         let mut known: BTreeMap<InstanceId, FollowedInstance> = BTreeMap::new();
         for entry in old_entries.values_mut() {
             let members = std::mem::take(&mut entry.members).into_iter();
             known.extend(members.map(|member| (member.instance.id.clone(), member)));
         }
-        let mut changed: BTreeMap<Name, Cause> = BTreeMap::new();
+        let mut changed: BTreeMap<Name, Trigger> = BTreeMap::new();
         for instance in instances {
             let name = instance.netns.clone();
             let known = known.remove(&instance.id);
             let (member, is_same) = FollowedInstance::replacing(known, instance);
             if !is_same {
-                changed.insert(name.clone(), Cause::Config);
+                changed.insert(name.clone(), Trigger::Config);
             }
             let old = || old_entries.remove(&name).unwrap_or_else(NetnsEntry::new);
             self.entries.entry(name.clone()).or_insert_with(old).members.push(member);

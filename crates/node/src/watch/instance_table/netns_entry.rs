@@ -6,12 +6,13 @@ use std::time::Duration;
 use ipnet::IpNet;
 use vipwatch_core::role::{AddressState, address_state, role_of};
 use vipwatch_core::snapshot::Snapshot;
-use vipwatch_core::{Cause, Fault, LinkName, Moment, NetnsName, RateLimiter, Role};
+use vipwatch_core::{Fault, LinkName, Moment, NetnsName, RateLimiter, Role, Trigger};
 use vipwatch_linux::netns::{Netns, NetnsError};
 use vipwatch_linux::netns_query::NetnsRef;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
 
 use super::interest::Interest;
+use super::pending_read::PendingRead;
 use super::{AddressChange, RoleChange, SNAPSHOT_RATE};
 use crate::discovery::InstanceConfig;
 
@@ -41,7 +42,7 @@ impl NetnsEntry {
         }
     }
 
-    /// When events may cause the next snapshot.
+    /// When events may trigger the next snapshot.
     pub(super) fn ready_at(&self) -> Moment {
         self.rate_limiter.ready_at().max(self.paused_until)
     }
@@ -108,7 +109,7 @@ impl FollowedInstance {
     pub(super) fn update(
         &mut self,
         snapshot: Result<&Snapshot, &Role>,
-        cause: Cause,
+        read: &PendingRead,
         recent: &mut Arc<[AddressState]>,
     ) -> Option<RoleChange> {
         let to = match snapshot {
@@ -121,14 +122,15 @@ impl FollowedInstance {
         }
         self.has_address_change = false;
         let from = self.role.replace(to.clone());
-        let cause = match (&from, &to, cause) {
-            (None, ..) => Cause::Start,
+        let trigger = match (&from, &to, read.trigger) {
+            (None, ..) => Trigger::Start,
             // When a link is deleted, the kernel reports the loss of its addresses first.
-            (_, Role::Fault(fault), Cause::Address) if *fault != Fault::NoNetns => Cause::Link,
-            _ => cause,
+            (_, Role::Fault(fault), Trigger::Address) if *fault != Fault::NoNetns => Trigger::Link,
+            _ => read.trigger,
         };
         let (instance, addresses) = (Arc::clone(&self.instance), Arc::clone(&self.addresses));
-        Some(RoleChange { instance, from, to, addresses, cause })
+        let changer_port = read.port_of(&self.watched);
+        Some(RoleChange { instance, from, to, addresses, trigger, changer_port })
     }
 
     /// The addresses, if their state has changed since it was last reported.

@@ -26,7 +26,8 @@ fn transition(seq: i64, stages: &[&str]) -> TransitionEvent {
         origin: "keepalived".to_owned(),
         from: Some("backup".to_owned()),
         to: "primary".to_owned(),
-        cause: "address".to_owned(),
+        trigger: "address".to_owned(),
+        cause: samples::cause("preempted-peer"),
         reason: None,
         addresses: Vec::new(),
         latencies: LatencyMap::from([("file".to_owned(), 310)]),
@@ -60,7 +61,7 @@ fn a_line_has_the_latencies_and_failures_of_its_deliveries() {
     assert_eq!(line.pending, ["hook"]);
     assert_eq!(
         line.text(&style),
-        "2026-11-16 16:00:00.250+01:00  VI_1  backup → primary  (address)  [file 0.31 ms, hook pending]"
+        "2026-11-16 16:00:00.250+01:00  VI_1  backup → primary  (this node (priority 100) preempted 192.0.2.12 (priority 50))  [file 0.31 ms, hook pending]"
     );
     line.add(&delivery(5, None, true));
     assert!(line.text(&style).ends_with("[file 0.31 ms, hook 20.00 ms]"), "{}", line.text(&style));

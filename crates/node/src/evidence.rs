@@ -1,0 +1,27 @@
+//! Messages of the workers to the main loop: the evidence about transitions has changed.
+
+use vipwatch_core::cause::AddressChanger;
+use vipwatch_core::{InstanceId, NetnsName};
+use vipwatch_linux::wake_queue::WakeQueue;
+
+/// Evidence that a worker has read or that has changed.
+#[derive(Debug)]
+pub(crate) enum EvidenceUpdate {
+    /// The adverts on the links of a namespace were read; `None` is the node's own namespace.
+    AdvertsRead(Option<NetnsName>),
+    /// The processes of an instance's keepalived were read, as the main loop had requested.
+    ProcessesRead {
+        /// The instance.
+        id: InstanceId,
+        /// The process that changed its address; `None` if it is not known.
+        changer: Option<AddressChanger>,
+    },
+    /// A process of a keepalived has started, ended, stopped or continued.
+    ProcessesChanged,
+}
+
+/// The updates for the main loop.
+///
+/// BOUND: one entry for each request of the main loop, and one for each scan that finds a changed process. The main loop
+/// empties the queue in every turn.
+pub(crate) type EvidenceUpdates = WakeQueue<EvidenceUpdate>;

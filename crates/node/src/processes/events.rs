@@ -1,0 +1,84 @@
+//! The last events of the processes of an instance's keepalived, for the cause of a transition.
+
+use std::time::SystemTime;
+
+use vipwatch_core::cause::{
+    AddressChanger, KeepalivedEvents, ProcessEnd, ProcessSight, ProcessStart,
+};
+use vipwatch_core::keepalived_process::VrrpChild;
+use vipwatch_core::{Moment, escape_untrusted};
+use vipwatch_linux::process_table as processes;
+
+use super::{EndRecord, KeepalivedProcess, ProcessView};
+use crate::discovery::{InstanceConfig, Origin};
+
+/// The highest pid that the kernel can give. A netlink port above it is not a pid.
+const MAX_PID: u32 = 1 << 22;
+
+/// The processes of an instance's keepalived as they were read last; `None` if they are not read at all.
+pub(crate) fn process_sight(
+    view: Option<&ProcessView>,
+    instance: &InstanceConfig,
+    now: Moment,
+) -> ProcessSight {
+    let Some(view) = view.filter(|_| instance.origin != Origin::Own) else {
+        return ProcessSight::NotExamined;
+    };
+    let moment = |at: SystemTime| now.before(at.elapsed().unwrap_or_default());
+    let process_end = |EndRecord { pid, at, exit }| ProcessEnd { pid, at: moment(at), exit };
+    match (view.of_instance(instance), view.ended_of(instance)) {
+        (Some(process), _) => {
+            let (pid, started) = process.vrrp_start();
+            ProcessSight::Read(KeepalivedEvents {
+                is_running: is_running(process),
+                started: Some(ProcessStart { pid, at: moment(started) }),
+                ended: process.last_end.map(process_end),
+                resumed: process.resumed_at.map(moment),
+                reloaded: process.loaded_at.map(moment),
+            })
+        }
+        (None, Some(ended)) => ProcessSight::Read(KeepalivedEvents {
+            ended: Some(process_end(ended.end)),
+            ..KeepalivedEvents::default()
+        }),
+        (None, None) if view.unreadable > 0 || view.untrusted > 0 => ProcessSight::NotExamined,
+        (None, None) => ProcessSight::NotFound,
+    }
+}
+
+fn is_running(process: &KeepalivedProcess) -> bool {
+    match process.vrrp_child {
+        VrrpChild::Present { suspension, .. } => suspension.is_none(),
+        VrrpChild::Missing => false,
+        VrrpChild::Unknown => process.suspension.is_none(),
+    }
+}
+
+/// The process with this netlink port in the namespace of an instance; `None` if it cannot be told. `keepalived` is the
+/// keepalived of the instance.
+pub(super) fn address_changer(
+    port: u32,
+    keepalived: Option<&KeepalivedProcess>,
+) -> Option<AddressChanger> {
+    if let Some(keepalived) = keepalived {
+        let ports = keepalived.netlink_ports();
+        if ports.contains(&port) {
+            return Some(AddressChanger::Keepalived);
+        }
+        // Keepalived has just ended: the port may have been its own.
+        if ports.is_empty() {
+            return None;
+        }
+    }
+    // The first netlink socket of a process has the pid as its port, unless that is in use.
+    let pid = Some(port).filter(|port| *port <= MAX_PID);
+    let is_its_own =
+        |pid: &u32| processes::netlink_ports(*pid).is_ok_and(|ports| ports.contains(&port));
+    let program = pid.filter(is_its_own).and_then(|pid| processes::name(pid).ok());
+    // Another keepalived than that of the instance is not named as a stranger.
+    if program.as_deref() == Some("keepalived") {
+        return None;
+    }
+    let program = program.map(|name| escape_untrusted(&name).into());
+    Some(AddressChanger::Other { pid, program })
+}

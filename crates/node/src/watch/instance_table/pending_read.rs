@@ -1,0 +1,74 @@
+//! Why a namespace must be read, and which processes have changed its addresses.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use vipwatch_core::{LinkName, Trigger};
+use vipwatch_linux::netns_watcher::AddressEvent;
+
+/// A namespace that must be read.
+#[derive(Debug, Clone)]
+pub(super) struct PendingRead {
+    pub(super) trigger: Trigger,
+    /// The netlink port of the last change of each address. Only watched addresses are here, so their number is limited.
+    ports: Vec<(IpAddr, u32)>,
+}
+
+impl PendingRead {
+    pub(super) fn new(trigger: Trigger) -> Self {
+        Self { trigger, ports: Vec::new() }
+    }
+
+    /// After an event about an address.
+    pub(super) fn of_address(event: AddressEvent) -> Self {
+        let port = event.ip.filter(|_| event.port != 0).map(|ip| (ip, event.port));
+        Self { trigger: Trigger::Address, ports: port.into_iter().collect() }
+    }
+
+    /// Adds another event. An address explains more than the link that came with it: [`Trigger`] has that order.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.trigger = self.trigger.min(other.trigger);
+        for (ip, port) in &other.ports {
+            match self.ports.iter_mut().find(|(known, _)| known == ip) {
+                Some((_, known)) => *known = *port,
+                None => self.ports.push((*ip, *port)),
+            }
+        }
+    }
+
+    /// The port of the process that changed these addresses; `None` if none of them was changed by a process, or
+    /// several processes changed them.
+    pub(super) fn port_of(&self, watched: &[(LinkName, IpNet)]) -> Option<u32> {
+        let is_watched = |ip: &IpAddr| watched.iter().any(|(_, cidr)| cidr.addr() == *ip);
+        let mut ports = self.ports.iter().filter(|(ip, _)| is_watched(ip)).map(|(_, port)| *port);
+        let first = ports.next()?;
+        ports.all(|port| port == first).then_some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_that_of_the_last_change_of_the_addresses_of_the_instance() {
+        let event = |ip: &str, port| {
+            PendingRead::of_address(AddressEvent { ip: Some(ip.parse().unwrap()), port })
+        };
+        let link: LinkName = "eth0".parse().unwrap();
+        let watched = |cidrs: &[&str]| -> Vec<(LinkName, IpNet)> {
+            cidrs.iter().map(|cidr| (link, cidr.parse().unwrap())).collect()
+        };
+        let mut read = PendingRead::new(Trigger::Link);
+        read.join(&event("192.0.2.1", 7));
+        read.join(&event("192.0.2.1", 8));
+        // The kernel reports the end of duplicate address detection without a port.
+        read.join(&event("192.0.2.1", 0));
+        read.join(&event("192.0.2.2", 9));
+        assert_eq!(read.trigger, Trigger::Address);
+        assert_eq!(read.port_of(&watched(&["192.0.2.1/32"])), Some(8));
+        assert_eq!(read.port_of(&watched(&["192.0.2.2/24"])), Some(9));
+        assert_eq!(read.port_of(&watched(&["192.0.2.1/32", "192.0.2.2/32"])), None, "two");
+        assert_eq!(read.port_of(&watched(&["192.0.2.3/32"])), None);
+    }
+}

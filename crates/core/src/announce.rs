@@ -16,11 +16,13 @@
 //! [`announce_source`] checks whether the kernel holds an address and may announce it. [`Schedule`]
 //! decides when. The frames are built and sent by the crates `linux` and `outlets`.
 
+mod doubts;
 mod schedule;
 mod source;
 
 use std::time::Duration;
 
+pub use doubts::{DuplicateHolder, EndedDoubt, HolderDoubts};
 pub use schedule::{AnnounceRound, DueAnnouncement, Schedule};
 pub use source::{AnnounceRefusal, AnnounceSource, announce_source};
 

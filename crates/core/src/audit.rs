@@ -5,10 +5,14 @@
 //! The caller keeps the age of each finding.
 
 mod adverts;
+mod duplicates;
+mod split;
 
 use ipnet::IpNet;
 
 pub use self::adverts::{AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
+pub use self::split::SplitWatch;
+use crate::announce::DuplicateHolder;
 use crate::debounce::ReportedState;
 use crate::keepalived_process::KeepalivedFacts;
 use crate::role::AddressState;
@@ -81,6 +85,8 @@ pub struct AuditFacts {
     pub misplaced: Vec<(IpNet, AddressState)>,
     /// The facts from captured adverts; `None` if adverts are not captured.
     pub adverts: Option<AdvertFacts>,
+    /// Other stations that claim an address of the instance, by the announcer's check.
+    pub duplicates: Vec<DuplicateHolder>,
     /// Floating addresses: number of held ones, and number of all.
     pub floating: (usize, usize),
 }
@@ -134,6 +140,7 @@ impl AuditFacts {
             monitor: Process::Unknown,
             misplaced: Vec::new(),
             adverts: None,
+            duplicates: Vec::new(),
             floating: (0, 0),
         }
     }
@@ -147,6 +154,7 @@ impl AuditFacts {
         findings.extend(self.floating_finding());
         findings.extend(self.keepalived_findings());
         findings.extend(self.adverts.iter().flat_map(AdvertFacts::findings));
+        findings.extend(duplicates::finding(&self.role, &self.duplicates));
         findings.extend(self.monitor_process_finding());
         findings.extend(self.state_file_finding());
         findings.extend(self.agent_finding());

@@ -15,6 +15,7 @@
 mod duplicate_check;
 mod note;
 pub mod once;
+mod repeat;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +29,9 @@ use vipwatch_core::snapshot::Snapshot;
 use vipwatch_core::{
     AnnouncePlan, LinkAddress, LinkIndex, LinkName, Moment, NeutronState, Observation, Usability,
 };
-use vipwatch_linux::announce::packet_socket::{PacketSocket, ReceiveMode, ReceivedFrame};
+use vipwatch_linux::announce::packet_socket::{
+    ClaimFamily, PacketSocket, ReceiveMode, ReceivedFrame,
+};
 use vipwatch_linux::announce::{announcement, probe};
 use vipwatch_linux::clock;
 use vipwatch_linux::monitor::WatchError;
@@ -37,6 +40,7 @@ use vipwatch_linux::netns_query::NetnsQuery;
 use self::duplicate_check::{DuplicateCheck, Listing};
 use self::note::is_expected;
 pub use self::note::{AnnounceCounts, AnnounceNote};
+pub use self::repeat::ProbeOutcome;
 
 /// Delay after a failed query of the kernel.
 const QUERY_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -108,7 +112,25 @@ impl Announcer {
         trigger: AnnounceTrigger,
         watched_link: Option<LinkName>,
     ) -> Result<Self, AnnouncerError> {
-        let mode = if plan.check.is_some() { ReceiveMode::OnDemand } else { ReceiveMode::SendOnly };
+        Self::open_receiving(plan, trigger, watched_link, ReceiveMode::OnDemand)
+    }
+
+    /// As [`Self::open`], for all links. Until the first check for duplicates, packets that enter the namespace cost
+    /// nothing.
+    pub fn open_deferred(
+        plan: AnnouncePlan,
+        trigger: AnnounceTrigger,
+    ) -> Result<Self, AnnouncerError> {
+        Self::open_receiving(plan, trigger, None, ReceiveMode::Deferred)
+    }
+
+    fn open_receiving(
+        plan: AnnouncePlan,
+        trigger: AnnounceTrigger,
+        watched_link: Option<LinkName>,
+        mode: ReceiveMode,
+    ) -> Result<Self, AnnouncerError> {
+        let mode = if plan.check.is_some() { mode } else { ReceiveMode::SendOnly };
         Ok(Self {
             plan,
             trigger,
@@ -408,7 +430,7 @@ impl Announcer {
         now: Moment,
     ) -> Option<AnnounceNote> {
         let duration = self.plan.check.filter(|_| !probed.is_empty())?;
-        if let Err(error) = self.socket.start_listening() {
+        if let Err(error) = self.socket.start_listening(family_of(&probed)) {
             return Some(AnnounceNote::ListenFailed(error));
         }
         let mac_of = |link| snapshot.link(link).and_then(|facts| facts.mac);
@@ -419,12 +441,22 @@ impl Announcer {
         // A probe that could not be sent gets no answer, as if there were no other holder: the check reports the
         // holders that it finds and does not prove that there are none.
         let _ = self.socket.send(&frames);
-        let check = self.check.get_or_insert_with(|| DuplicateCheck::new(now));
-        check.ends_at = now + duration;
+        self.extend_check(probed, snapshot, now + duration);
+        None
+    }
+
+    /// Lets the check include `probed`, and last until `ends_at`.
+    fn extend_check(
+        &mut self,
+        probed: Vec<(LinkAddress, LinkName)>,
+        snapshot: &Snapshot,
+        ends_at: Moment,
+    ) {
+        let check = self.check.get_or_insert_with(|| DuplicateCheck::new(ends_at));
+        check.ends_at = ends_at;
         check.own_macs =
             snapshot.links.iter().filter_map(|facts| Some((facts.link, facts.mac?))).collect();
         check.add(probed);
-        None
     }
 
     fn end_check(&mut self) {
@@ -459,6 +491,19 @@ impl Announcer {
             }
         }
         notes
+    }
+}
+
+/// The family of these addresses.
+fn family_of(probed: &[(LinkAddress, LinkName)]) -> ClaimFamily {
+    match probed.split_first() {
+        Some(((first, _), rest))
+            if rest.iter().any(|(one, _)| one.ip.is_ipv4() != first.ip.is_ipv4()) =>
+        {
+            ClaimFamily::Both
+        }
+        Some(((first, _), _)) if first.ip.is_ipv6() => ClaimFamily::Ipv6,
+        _ => ClaimFamily::Ipv4,
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Opening it needs `CAP_NET_RAW`. Using it needs no privilege, so a process can open it and then drop its privileges.
 //!
-//! A socket that may receive is bound when it is opened, with a filter that drops every frame, and
-//! [`PacketSocket::start_listening`] replaces the filter. A bind at that time would wait until every CPU has finished
-//! the packets it is processing (`synchronize_net`), in the middle of a failover.
+//! With [`ReceiveMode::OnDemand`], the socket is bound when it is opened, with a filter that drops every frame, and
+//! [`PacketSocket::start_listening`] replaces the filter. With [`ReceiveMode::Deferred`], that call binds the socket too.
+//! The first bind of a socket is fast. A second one waits until every CPU has finished the packets it is processing
+//! (`synchronize_net`), and so does the end of a socket.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,6 +34,29 @@ const RECEIVE_BYTES: usize = 256;
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
+    /// The Ethernet type of the frames that the socket receives; `None` if it is not bound.
+    bound: Option<u16>,
+}
+
+/// The addresses for which claims are received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimFamily {
+    /// IPv4 addresses: ARP.
+    Ipv4,
+    /// IPv6 addresses: neighbour advertisements.
+    Ipv6,
+    /// Both.
+    Both,
+}
+
+impl ClaimFamily {
+    fn ethertype(self) -> u16 {
+        match self {
+            Self::Ipv4 => ETHERTYPE_ARP,
+            Self::Ipv6 => ETHERTYPE_IPV6,
+            Self::Both => EVERY_PROTOCOL,
+        }
+    }
 }
 
 /// The destination or the source of a frame.
@@ -90,6 +114,9 @@ pub enum ReceiveMode {
     /// The socket receives after [`PacketSocket::start_listening`]. The kernel runs its filter for every received
     /// packet, at all times.
     OnDemand,
+    /// The socket receives after [`PacketSocket::start_listening`]. Before, received packets cost nothing; afterwards,
+    /// the kernel runs the filter for packets of the families that were asked for.
+    Deferred,
 }
 
 /// The result of one attempt to read a claim.
@@ -109,12 +136,23 @@ impl PacketSocket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Protocol 0: the socket receives nothing until it is bound.
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
-        if mode == ReceiveMode::OnDemand {
-            attach(&fd, &DROP_ALL)?;
-            ignore_outgoing(&fd);
-            bind(&fd, &PacketAddress::new(LinkIndex(0), EVERY_PROTOCOL))?;
+        let mut socket = Self { fd, bound: None };
+        match mode {
+            ReceiveMode::SendOnly => {}
+            ReceiveMode::OnDemand => {
+                attach(&socket.fd, &DROP_ALL)?;
+                ignore_outgoing(&socket.fd);
+                socket.bind(EVERY_PROTOCOL)?;
+            }
+            ReceiveMode::Deferred => ignore_outgoing(&socket.fd),
         }
-        Ok(Self { fd })
+        Ok(socket)
+    }
+
+    fn bind(&mut self, ethertype: u16) -> io::Result<()> {
+        bind(&self.fd, &PacketAddress::new(LinkIndex(0), ethertype))?;
+        self.bound = Some(ethertype);
+        Ok(())
     }
 
     /// Sends each frame on its link, in as few calls as possible. Returns one result for each frame; fewer results than
@@ -152,9 +190,15 @@ impl PacketSocket {
         sendmmsg(&self.fd, &mut messages, SendFlags::DONTWAIT)
     }
 
-    /// Starts to receive claims on all links; [`Self::read_claim`] returns them.
-    pub fn start_listening(&self) -> io::Result<()> {
-        attach(&self.fd, &ACCEPT_CLAIMS)
+    /// Starts to receive claims of these addresses, and perhaps others, on all links; [`Self::read_claim`] returns them.
+    pub fn start_listening(&mut self, family: ClaimFamily) -> io::Result<()> {
+        // ORDER: the filter comes first. A bound socket without a filter would queue every packet.
+        attach(&self.fd, &ACCEPT_CLAIMS)?;
+        match (self.bound, family.ethertype()) {
+            (None, ethertype) => self.bind(ethertype),
+            (Some(bound), ethertype) if bound == ethertype || bound == EVERY_PROTOCOL => Ok(()),
+            (Some(_), _) => self.bind(EVERY_PROTOCOL),
+        }
     }
 
     /// Stops to receive claims, and discards those that were not read.

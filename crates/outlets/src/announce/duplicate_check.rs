@@ -54,6 +54,11 @@ impl DuplicateCheck {
         self.probed.dedup_by_key(|(target, _)| *target);
     }
 
+    /// Forgets the holders of `target`: the next claim of each is [`Listing::New`] again.
+    pub(super) fn forget_holders(&mut self, target: LinkAddress) {
+        self.holders.retain(|(held, _)| *held != target);
+    }
+
     /// Records that the station `mac` claims to hold `target`.
     pub(super) fn record(&mut self, target: LinkAddress, mac: Mac) -> Listing {
         let Ok(at) = self.probed.binary_search_by_key(&target, |(probed, _)| *probed) else {

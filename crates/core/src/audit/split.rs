@@ -1,0 +1,79 @@
+//! Notices the end of a split from the adverts: another host has advertised the addresses while this node held them, and
+//! has stopped.
+//!
+//! The neighbours may then have the MAC of the other host, so the survivor announces its addresses again.
+
+use super::adverts::{AdvertQuestion, SETTLE};
+use crate::Role;
+use crate::witness::{AdvertOrigin, RouterWitness, SourceRecord};
+
+/// Whether another host advertises the addresses of one instance.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SplitWatch {
+    /// The number of the role for which `has_rival` is true.
+    role_number: i64,
+    /// Another host has advertised the addresses while this node held them.
+    has_rival: bool,
+}
+
+impl SplitWatch {
+    /// Looks at the adverts. Returns true once after the last other host has stopped to advertise, if this node is still
+    /// primary by the same role. `role_number` is different after each change of the role.
+    ///
+    /// The other host may still advertise for an advert interval and [`SETTLE`] after this node has become primary: such
+    /// adverts belong to the election.
+    pub fn has_ended(&mut self, question: &AdvertQuestion<'_>, role_number: i64) -> bool {
+        if *question.role != Role::Primary || role_number != self.role_number {
+            *self = Self { role_number, has_rival: false };
+        }
+        if *question.role != Role::Primary {
+            return false;
+        }
+        let Some(router) = question.witness.router(question.key) else { return false };
+        let is_rival = |record: &&SourceRecord| {
+            record.origin == AdvertOrigin::Foreign && question.shares_address(record)
+        };
+        let is_after_election =
+            |record: &SourceRecord| record.at >= question.role_since + record.interval + SETTLE;
+        let mut rivals = router.advertising(question.now).filter(is_rival).peekable();
+        if rivals.peek().is_some() {
+            self.has_rival |= rivals.any(is_after_election);
+            return false;
+        }
+        if !self.has_rival || question.may_have_missed_rival(router) {
+            return false;
+        }
+        self.has_rival = false;
+        true
+    }
+
+    /// Whether another host has advertised while this node held the addresses, and its end was not reported yet.
+    pub fn has_rival(&self) -> bool {
+        self.has_rival
+    }
+}
+
+impl AdvertQuestion<'_> {
+    /// Whether adverts of the other host may be missing: packets were lost after its last one, less than its master-down
+    /// interval ago.
+    fn may_have_missed_rival(&self, router: &RouterWitness) -> bool {
+        let Some(last) = router.last_foreign(self.now).map(|last| last.record) else {
+            return false;
+        };
+        let overrun = self.witness.overrun().map(|overrun| overrun.to);
+        let complete_from = overrun.map_or(self.witness.since(), |to| to.max(self.witness.since()));
+        complete_from > last.at && self.now.since(complete_from) <= last.down_interval()
+    }
+
+    /// Whether the adverts have an address of the instance, or have no addresses (with authentication headers they may
+    /// be hidden), or the addresses of the instance are not known.
+    fn shares_address(&self, record: &SourceRecord) -> bool {
+        let Some(own) = self.own.addresses.as_ref().filter(|own| !own.is_empty()) else {
+            return true;
+        };
+        record.addresses().next().is_none() || record.addresses().any(|ip| own.contains(&ip))
+    }
+}
+
+#[cfg(test)]
+mod tests;

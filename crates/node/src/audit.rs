@@ -32,7 +32,7 @@ use vipwatch_core::{InstanceId, NetnsName, Role};
 use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 
-pub(crate) use self::adverts::facts as advert_facts;
+pub(crate) use self::adverts::{ask as ask_adverts, facts as advert_facts};
 pub use self::worker::AuditRequests;
 pub(crate) use self::worker::AuditWorker;
 use crate::discovery::InstanceConfig;
@@ -205,6 +205,7 @@ impl Audit {
             }
             let mut facts = facts::gather(&entry, &snapshot, &self.receiver_handle);
             facts.adverts = adverts::gather(&self.store.witness, &entry, &facts.role);
+            facts.duplicates = self.store.duplicates.of(id);
             let keepalived =
                 processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
             let processes_since =

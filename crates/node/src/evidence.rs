@@ -18,10 +18,12 @@ pub(crate) enum EvidenceUpdate {
     },
     /// A process of a keepalived has started, ended, stopped or continued.
     ProcessesChanged,
+    /// Another host has advertised the addresses of this primary instance too, and advertises them no more.
+    SplitEnded(InstanceId),
 }
 
 /// The updates for the main loop.
 ///
-/// BOUND: one entry for each request of the main loop, and one for each scan that finds a changed process. The main loop
-/// empties the queue in every turn.
+/// BOUND: one entry for each request of the main loop, for each scan that finds a changed process, and for each end of a
+/// split. The main loop empties the queue in every turn.
 pub(crate) type EvidenceUpdates = WakeQueue<EvidenceUpdate>;

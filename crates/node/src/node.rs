@@ -52,6 +52,7 @@ use crate::config::{Config, ConfigError};
 use crate::discovery::MISSING_FILE_HOLD;
 use crate::event::NodeIdentity;
 use crate::evidence::EvidenceUpdates;
+use crate::notify::announce::DuplicateReports;
 use crate::notify::instance_outlets::InstanceOutlets;
 use crate::notify::notification::ReportQueue;
 use crate::notify::{Notifier, NotifierSetup};
@@ -211,13 +212,13 @@ impl Node {
             hooks_at_once: config.hooks_at_once,
         };
         let notifier = setup.start_with(Some(reports.clone()));
+        let found = DuplicateReports::new(&store, audit_worker.requests());
         let (rules, deliveries) = (config.rules.clone(), history.delivery_store());
-        let outlets = InstanceOutlets::new(rules, notifier.clone(), reports, deliveries)
+        let outlets = InstanceOutlets::new(rules, notifier.clone(), reports, deliveries, found)
             .map_err(NodeError::StartWorker)?;
         let (requests, evidence) = (audit_worker.requests(), evidence_updates.clone());
-        let witness =
-            Witness::start(config.witness.clone(), Arc::clone(&store), requests, evidence)
-                .map_err(NodeError::StartWorker)?;
+        let witness = Witness::start(config.witness.clone(), &store, requests, evidence)
+            .map_err(NodeError::StartWorker)?;
         let service_info = Arc::new(ServiceInfo::new(ServiceKind::Node, &config));
         let context = ApiContext {
             store: Arc::clone(&store),
@@ -323,7 +324,7 @@ impl Node {
             }
             let update = self.follower.read().map_err(NodeError::Wait)?;
             self.publish_update(update, read_at);
-            self.update_causes();
+            self.take_evidence();
             self.publish_findings();
             self.tick();
         }

@@ -21,6 +21,7 @@ pub use self::counters::Counters;
 pub use self::events::{EventBatch, EventRing, EventSubscription, PublishedEvent};
 use crate::audit::AuditResult;
 use crate::discovery::{ConfigProblem, InstanceConfig};
+use crate::notify::announce::DuplicateTable;
 use crate::processes::ProcessView;
 use crate::witness::WitnessTable;
 
@@ -145,6 +146,8 @@ pub struct StateStore {
     pub events: Arc<EventRing>,
     /// The captured adverts; empty without a node.
     pub witness: WitnessTable,
+    /// The other holders of addresses that the announcer has found.
+    pub(crate) duplicates: DuplicateTable,
     epoch: OnceLock<Arc<str>>,
     /// The keepalived processes; `None` if they are not read.
     processes: Mutex<Option<Arc<ProcessView>>>,

@@ -29,6 +29,7 @@ use vipwatch_linux::worker::spawn_worker;
 
 pub use self::evidence::{CaptureStatus, InstanceEvidence, WitnessTable};
 pub(crate) use self::evidence::{advert_interval, configured_settings, expected_down_interval};
+use self::review::Reviewer;
 use self::worker::WitnessWorker;
 use crate::audit::AuditRequests;
 use crate::config::WitnessConfig;
@@ -69,13 +70,15 @@ impl Witness {
     /// instance when the evidence about it has changed.
     pub(crate) fn start(
         config: WitnessConfig,
-        store: Arc<StateStore>,
+        store: &Arc<StateStore>,
         audit_requests: AuditRequests,
         evidence: EvidenceUpdates,
     ) -> io::Result<Self> {
         // BOUND: one entry for each namespace, and three more.
         let commands: CommandQueue = WakeQueue::newest_per_key()?;
-        let worker = WitnessWorker::new(commands.clone(), config, store, audit_requests, evidence);
+        let reviewer = Reviewer::new(audit_requests, evidence.clone());
+        let store = Arc::clone(store);
+        let worker = WitnessWorker::new(commands.clone(), config, store, reviewer, evidence);
         let thread = spawn_worker("witness", move |heartbeat| worker.run(heartbeat))?;
         Ok(Self { commands, thread: Mutex::new(Some(thread)) })
     }

@@ -1,4 +1,4 @@
-//! Captures announcements on a link with tcpdump, with the kernel's timestamps.
+//! Captures announcements, or all frames, on a link with tcpdump, with the kernel's timestamps.
 
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
@@ -41,13 +41,22 @@ pub enum AnnounceKind {
 impl Wire {
     /// Captures ARP and neighbour advertisements on `link` of `netns`.
     pub fn tap(netns: &TestNetns, link: &str) -> Self {
+        Self::capture(netns, link, "arp or (icmp6 and ip6[40] == 136)")
+    }
+
+    /// Captures all frames on `link` of `netns`.
+    pub fn tap_all(netns: &TestNetns, link: &str) -> Self {
+        Self::capture(netns, link, "")
+    }
+
+    fn capture(netns: &TestNetns, link: &str, filter: &str) -> Self {
         let file = NamedTempFile::new().expect("create a temporary file");
         let mut command = netns.command("tcpdump");
         // tcpdump keeps its user (`-Z root`), because a user namespace has no other. Frames are cut (`-s`),
         // because the buffer holds a fixed number of frames of the maximum length.
         command.args(["-i", link, "-n", "-U", "--immediate-mode", "-Z", "root"]);
         command.args(["-s", "256", "-B", "16384", "-w"]);
-        command.arg(file.path()).arg("arp or (icmp6 and ip6[40] == 136)");
+        command.arg(file.path()).arg(filter);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("start tcpdump");
         let stderr = BufReader::new(child.stderr.take().expect("stderr is a pipe"));
         let is_ready =

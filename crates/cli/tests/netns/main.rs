@@ -11,6 +11,7 @@ mod command_line;
 mod curl;
 mod deliveries;
 mod direct;
+mod duplicates;
 mod events;
 mod following;
 mod hooks;

@@ -10,7 +10,7 @@ use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns, script, wait_fo
 use crate::support::{PROGRAM, fixture_with, instance_conf, vi_1_conf, wait_for_role};
 
 /// An advert of version 2 for the virtual router 11, from 192.0.2.10, with the priority 150, of keepalived 2.2.7.
-const ADVERT: [u8; 44] = [
+pub(crate) const ADVERT: [u8; 44] = [
     0x45, 0xc0, 0x00, 0x2c, 0x00, 0x01, 0x00, 0x00, 0xff, 0x70, 0x18, 0x84, 0xc0, 0x00, 0x02, 0x0a,
     0xe0, 0x00, 0x00, 0x12, 0x21, 0x0b, 0x96, 0x02, 0x00, 0x01, 0xc4, 0x26, 0xc0, 0x00, 0x02, 0x64,
     0xc0, 0x00, 0x02, 0x65, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
@@ -20,15 +20,15 @@ const ADVERT: [u8; 44] = [
 const WITNESS: &str = "[witness]\nenabled = true\n";
 
 /// One host: a namespace on the switch, with a directory for keepalived and for the node that runs in the namespace.
-struct Host {
-    netns: TestNetns,
-    directory: PathBuf,
-    fixture: NodeFixture,
+pub(crate) struct Host {
+    pub(crate) netns: TestNetns,
+    pub(crate) directory: PathBuf,
+    pub(crate) fixture: NodeFixture,
 }
 
 impl Host {
     /// The host with this number in the networks 192.0.2.0/24 and `fd00::/64` on `link`.
-    fn new(lab: &Lab, switch: &BridgeSwitch, link: &str, number: u8) -> Self {
+    pub(crate) fn new(lab: &Lab, switch: &BridgeSwitch, link: &str, number: u8) -> Self {
         let netns = lab.netns(&number.to_string());
         switch.plug(&netns, link, &format!("p{number}"));
         netns.ip(&format!("address add 192.0.2.{number}/24 dev {link}"));
@@ -71,7 +71,7 @@ impl Host {
 }
 
 /// The instance `VI` with the virtual router 11.
-fn conf(link: &str, priority: u8, statements: &str, addresses: &str) -> String {
+pub(crate) fn conf(link: &str, priority: u8, statements: &str, addresses: &str) -> String {
     format!(
         "vrrp_instance VI {{\nstate BACKUP\ninterface {link}\nvirtual_router_id 11\npriority {priority}\n\
          {statements}\nvirtual_ipaddress {{\n{addresses}\n}}\n}}\n"
@@ -342,12 +342,12 @@ fn a_node_that_may_not_open_packet_sockets_reports_that_once() {
 }
 
 /// Whether the log has a line about a finding that has appeared, or that is over.
-fn has_logged(fixture: &NodeFixture, text: &str, finding: &str) -> bool {
+pub(crate) fn has_logged(fixture: &NodeFixture, text: &str, finding: &str) -> bool {
     fixture.log().lines().any(|line| line.contains(text) && line.contains(finding))
 }
 
 #[track_caller]
-fn wait_for_finding(fixture: &NodeFixture, text: &str, finding: &str) {
+pub(crate) fn wait_for_finding(fixture: &NodeFixture, text: &str, finding: &str) {
     let what = format!("{text:?} with {finding} in the log");
     wait_showing(&what, || fixture.log(), || has_logged(fixture, text, finding).then_some(()));
 }

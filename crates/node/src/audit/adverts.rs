@@ -25,11 +25,22 @@ pub(crate) fn facts(
     evidence: InstanceEvidence<'_>,
     now: Moment,
 ) -> Option<AdvertFacts> {
+    ask(entry, role, evidence, now, AdvertFacts::of)
+}
+
+/// Calls `answer` with the question about an instance; `None` if the capture does not run.
+pub(crate) fn ask<T>(
+    entry: &InstanceEntry,
+    role: &Role,
+    evidence: InstanceEvidence<'_>,
+    now: Moment,
+    answer: impl FnOnce(&AdvertQuestion<'_>) -> T,
+) -> Option<T> {
     let InstanceEvidence { status, witness, key, .. } = evidence;
     // A role of unknown age has the Unix epoch: it is old.
     let role_age = entry.since.elapsed().unwrap_or_default();
     (*status == CaptureStatus::Running).then(|| {
-        AdvertFacts::of(&AdvertQuestion {
+        answer(&AdvertQuestion {
             witness,
             key,
             own: &configured_settings(&entry.instance),

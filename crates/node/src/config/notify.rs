@@ -23,6 +23,12 @@ const AGENT_USER: &str = "neutron";
 /// The shortest time between two rounds of announcements.
 const MIN_ANNOUNCE_GAP: Duration = Duration::from_millis(10);
 
+/// How long the node listens for other holders of an address, unless `check` says otherwise.
+const DEFAULT_CHECK: Duration = Duration::from_secs(3);
+
+/// The longest `check`.
+const MAX_CHECK: Duration = Duration::from_mins(1);
+
 /// One `[[notify]]`.
 #[derive(Debug, Clone)]
 pub struct Rule {
@@ -165,13 +171,13 @@ impl Template {
 
 /// Reads `announce`: `true`, `false`, or a table with the schedule.
 fn read_plan(value: &Value<'_>, errors: &mut SettingErrors<'_>) -> Option<AnnouncePlan> {
+    let mut plan = AnnouncePlan { check: Some(DEFAULT_CHECK), ..AnnouncePlan::PRIMARY };
     match value.get_ref().as_bool() {
-        Some(true) => return Some(AnnouncePlan::PRIMARY),
+        Some(true) => return Some(plan),
         Some(false) => return None,
         None => {}
     }
     let mut table = Table::of("announce", value, errors)?;
-    let mut plan = AnnouncePlan::PRIMARY;
     if let Some(count) = table.number("count", 1, 100, errors) {
         plan.count = u16::try_from(count).unwrap_or(plan.count);
     }
@@ -187,7 +193,7 @@ fn read_plan(value: &Value<'_>, errors: &mut SettingErrors<'_>) -> Option<Announ
         plan.refresh = optional(pause);
     }
     if let Some(check) = table.span("check", errors) {
-        plan.check = optional(check);
+        plan.check = optional(check.min(MAX_CHECK));
     }
     if let Some(rate) = table.number("rate", 1, 1_000_000, errors) {
         let rate = u32::try_from(rate).unwrap_or(u32::MAX);

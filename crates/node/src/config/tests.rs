@@ -349,3 +349,16 @@ fn a_file_that_a_command_reads_is_named_in_its_settings() {
     assert!(errors.is_empty(), "{errors:?}");
     assert_eq!(config.file.as_deref(), Some(file.as_path()));
 }
+
+#[test]
+fn the_check_for_other_holders_is_on_unless_it_is_switched_off() {
+    let check = |announce: &str| {
+        let config = read(&format!("[[notify]]\nannounce = {announce}\n")).unwrap();
+        config.rules[0].announce.unwrap().check.unwrap_or_default().as_secs()
+    };
+    assert_eq!(check("true"), 3);
+    assert_eq!(check("{ count = 1 }"), 3);
+    assert_eq!(check("{ check = \"10s\" }"), 10);
+    assert_eq!(check("{ check = \"0s\" }"), 0);
+    assert_eq!(check("{ check = \"1h\" }"), 60, "no check lasts longer than a minute");
+}

@@ -90,7 +90,7 @@ impl Node {
         self.cause_of(transition, &ReadEvidence { is_final, ..none })
     }
 
-    /// Requests the evidence about a transition. [`Self::update_causes`] concludes its cause. `known` is the entry of the
+    /// Requests the evidence about a transition. [`Self::take_evidence`] concludes its cause. `known` is the entry of the
     /// instance before the transition.
     pub(super) fn await_cause(
         &mut self,
@@ -118,11 +118,15 @@ impl Node {
         self.pending_causes.0.insert(instance.id.clone(), pending);
     }
 
-    /// Takes over the evidence that workers have read, and concludes the causes that follow from it or are due.
-    pub(super) fn update_causes(&mut self) {
+    /// Takes over the evidence that workers have read, and concludes the causes that follow from it or are due. After the
+    /// end of a split, the addresses are announced again.
+    pub(super) fn take_evidence(&mut self) {
         let mut touched: Vec<InstanceId> = Vec::new();
         for update in self.evidence_updates.take_all() {
-            self.pending_causes.take(update, &mut touched);
+            match update {
+                EvidenceUpdate::SplitEnded(id) => self.outlets.announce_again(&id),
+                update => self.pending_causes.take(update, &mut touched),
+            }
         }
         let now = clock::now();
         for (id, pending) in &mut self.pending_causes.0 {
@@ -256,6 +260,7 @@ impl PendingCauses {
                 }
             }
             EvidenceUpdate::ProcessesChanged => touched.extend(self.0.keys().cloned()),
+            EvidenceUpdate::SplitEnded(_) => {}
         }
     }
 }

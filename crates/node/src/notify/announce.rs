@@ -5,10 +5,14 @@
 //! announcement stops at once.
 //!
 //! keepalived adds addresses one by one, a link may get its carrier later, and duplicate address detection takes some
-//! time. So the worker takes further snapshots of the namespace at [`SNAPSHOT_TIMES`] and announces the addresses that
-//! were added.
+//! time. So the worker takes further snapshots of the namespace and announces the addresses that were added.
+//!
+//! After the first rounds, the worker asks whether another station holds an address. While one does, the announcement
+//! does not end ([`running`]).
 
+mod duplicates;
 mod progress;
+mod running;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,33 +20,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vipwatch_core::snapshot::AddressFacts;
-use vipwatch_core::{
-    AnnouncePlan, ErrorChain, InstanceId, Moment, NeutronState, Observation, Snapshot,
-    SnapshotReason,
-};
+use vipwatch_core::{AnnouncePlan, ErrorChain, InstanceId, Moment};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
-use vipwatch_linux::netns::visit;
-use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
-use vipwatch_outlets::announce::{AnnounceNote, AnnounceTrigger, Announcer};
+use vipwatch_outlets::announce::AnnounceNote;
 
+pub(crate) use self::duplicates::{DuplicateReports, DuplicateTable};
 pub(crate) use self::progress::AnnounceProgress;
+use self::running::Running;
 use super::ANNOUNCE;
 use super::notification::{DeliveryReport, ReportQueue};
 use crate::transition::Transition;
-
-/// When further snapshots of the namespace are taken, counted from the start of the announcement.
-const SNAPSHOT_TIMES: [Duration; 6] = [
-    Duration::from_millis(50),
-    Duration::from_millis(200),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-];
 
 /// An order for one instance.
 #[derive(Debug)]
@@ -51,10 +41,23 @@ enum AnnounceOrder {
     Start(Arc<Transition>, AnnouncePlan),
     /// The instance is no longer primary.
     Stop,
+    /// The instance is still primary, and a second primary has gone.
+    Again(Arc<Transition>, AnnouncePlan),
 }
 
-/// BOUND: the queue keeps the newest order of each instance.
-type AnnounceQueue = WakeQueue<(InstanceId, AnnounceOrder), BTreeMap<InstanceId, AnnounceOrder>>;
+/// Which orders replace each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum OrderKind {
+    /// Start or stop. The first of the two kinds: it is read before the other one.
+    Role,
+    Again,
+}
+
+/// BOUND: the queue keeps the newest order of each instance and kind.
+type AnnounceQueue = WakeQueue<
+    ((InstanceId, OrderKind), AnnounceOrder),
+    BTreeMap<(InstanceId, OrderKind), AnnounceOrder>,
+>;
 
 /// Sends orders to the announcement thread.
 #[derive(Debug)]
@@ -64,13 +67,20 @@ pub(crate) struct AnnounceHandle {
 }
 
 impl AnnounceHandle {
-    /// Starts the thread, which adds its reports to `reports`, and completed announcements to `progress`.
-    pub(crate) fn start(reports: ReportQueue, progress: AnnounceProgress) -> io::Result<Self> {
-        let orders = WakeQueue::newest_per_key()?;
+    /// Starts the thread, which adds its reports to `reports`, completed announcements to `progress`, and other holders
+    /// of an address to `duplicates`.
+    pub(crate) fn start(
+        reports: ReportQueue,
+        progress: AnnounceProgress,
+        duplicates: DuplicateReports,
+    ) -> io::Result<Self> {
+        // BOUND: two orders for each instance.
+        let orders: AnnounceQueue = WakeQueue::newest_per_key()?;
         let worker = AnnounceWorker {
             orders: orders.clone(),
             reports,
             progress: progress.clone(),
+            duplicates,
             running: BTreeMap::new(),
         };
         spawn_worker("announce", move |heartbeat| worker.run(heartbeat))?;
@@ -81,61 +91,24 @@ impl AnnounceHandle {
     pub(crate) fn announce(&self, transition: &Arc<Transition>, plan: AnnouncePlan) {
         let order = AnnounceOrder::Start(Arc::clone(transition), plan);
         self.progress.begin(&transition.instance.id, transition.seq);
-        self.order(&transition.instance.id, order);
+        self.order(&transition.instance.id, OrderKind::Role, order);
+    }
+
+    /// Announces an instance again that is still primary, because a second primary has gone.
+    pub(crate) fn announce_again(&self, transition: &Arc<Transition>, plan: AnnouncePlan) {
+        let order = AnnounceOrder::Again(Arc::clone(transition), plan);
+        self.progress.begin(&transition.instance.id, transition.seq);
+        self.order(&transition.instance.id, OrderKind::Again, order);
     }
 
     /// Stops the announcement of an instance.
     pub(crate) fn stop(&self, id: &InstanceId) {
         self.progress.stop(id);
-        self.order(id, AnnounceOrder::Stop);
+        self.order(id, OrderKind::Role, AnnounceOrder::Stop);
     }
 
-    fn order(&self, id: &InstanceId, order: AnnounceOrder) {
-        self.orders.push((id.clone(), order));
-    }
-}
-
-/// An instance that is being announced.
-#[derive(Debug)]
-struct Running {
-    transition: Arc<Transition>,
-    announcer: Announcer,
-    query: NetnsQuery,
-    /// When the announcement began.
-    began: Moment,
-    /// The number of [`SNAPSHOT_TIMES`] that have passed.
-    snapshots_taken: usize,
-    /// Whether the first result was reported; later results are only logged.
-    is_reported: bool,
-    /// Whether at least one packet was sent.
-    has_sent: bool,
-}
-
-impl Running {
-    fn next_snapshot(&self) -> Option<Moment> {
-        SNAPSHOT_TIMES.get(self.snapshots_taken).map(|wait| self.began + *wait)
-    }
-
-    /// When the next packet or snapshot is due; `None` if the announcement has ended.
-    fn due(&self) -> Option<Moment> {
-        [self.announcer.due(), self.next_snapshot()].into_iter().flatten().min()
-    }
-
-    /// Takes a snapshot of the namespace, and gives the instance's addresses in it to the announcer.
-    fn take_snapshot(&mut self) -> Result<(), String> {
-        let snapshot = self.query.own_snapshot().map_err(|error| ErrorChain(&error).to_string())?;
-        let wanted = &self.transition.instance.vrrp.addresses;
-        let is_of_instance = |facts: &&AddressFacts| {
-            let name = snapshot.link(facts.target.link).map(|link| link.name);
-            wanted
-                .iter()
-                .any(|address| Some(address.link) == name && address.cidr.addr() == facts.target.ip)
-        };
-        let addresses = snapshot.addresses.iter().filter(is_of_instance).copied().collect();
-        let snapshot = Snapshot { addresses, links: snapshot.links };
-        let observation = Observation::Snapshot { reason: SnapshotReason::Resync, snapshot };
-        self.announcer.observe(&observation, clock::now());
-        Ok(())
+    fn order(&self, id: &InstanceId, kind: OrderKind, order: AnnounceOrder) {
+        self.orders.push(((id.clone(), kind), order));
     }
 }
 
@@ -145,20 +118,18 @@ struct AnnounceWorker {
     orders: AnnounceQueue,
     reports: ReportQueue,
     progress: AnnounceProgress,
+    duplicates: DuplicateReports,
     running: BTreeMap<InstanceId, Running>,
 }
 
 impl AnnounceWorker {
     fn run(mut self, heartbeat: &Heartbeat) -> ! {
         loop {
-            for (id, order) in self.orders.take_all() {
+            for ((id, _), order) in self.orders.take_all() {
                 heartbeat.beat();
-                self.running.remove(&id);
-                if let AnnounceOrder::Start(transition, plan) = order {
-                    self.begin(transition, plan);
-                    // The first packet is sent now, before the orders of other instances are read.
-                    self.advance(&id);
-                }
+                self.obey(&id, order);
+                // The first packet is sent now, before the orders of other instances are read.
+                self.advance(&id);
             }
             heartbeat.beat();
             self.advance_due();
@@ -166,32 +137,38 @@ impl AnnounceWorker {
         }
     }
 
-    fn begin(&mut self, transition: Arc<Transition>, plan: AnnouncePlan) {
-        let instance = &transition.instance;
-        let opened = visit(instance.netns.as_ref(), || {
-            let query = NetnsQuery::open_own().map_err(|error| ErrorChain(&error).to_string())?;
-            let announcer = Announcer::open(plan, AnnounceTrigger::Primary, None);
-            Ok((query, announcer.map_err(|error| ErrorChain(&error).to_string())?))
-        });
-        let (query, announcer) = match opened {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(error)) => return self.fail(&transition, error),
-            Err(error) => return self.fail(&transition, ErrorChain(&error).to_string()),
-        };
-        let mut running = Running {
-            transition,
-            announcer,
-            query,
-            began: clock::now(),
-            snapshots_taken: 0,
-            is_reported: false,
-            has_sent: false,
-        };
-        if let Err(error) = running.take_snapshot() {
-            return self.fail(&running.transition, error);
+    fn obey(&mut self, id: &InstanceId, order: AnnounceOrder) {
+        match order {
+            AnnounceOrder::Start(transition, plan) => self.begin(&transition, plan),
+            AnnounceOrder::Stop => {
+                self.running.remove(id);
+                self.duplicates.set(id, Vec::new());
+            }
+            AnnounceOrder::Again(transition, plan) => {
+                tracing::info!(instance = %id, "announcing addresses again: no other host advertises them any more");
+                match self.running.get_mut(id) {
+                    Some(running) => running.announce_again(),
+                    None => self.begin(&transition, plan),
+                }
+            }
         }
-        running.announcer.set_state(NeutronState::Primary, clock::now());
-        self.running.insert(running.transition.instance.id.clone(), running);
+    }
+
+    fn begin(&mut self, transition: &Arc<Transition>, plan: AnnouncePlan) {
+        let id = transition.instance.id.clone();
+        let earlier = self.running.remove(&id);
+        match Running::begin(Arc::clone(transition), plan) {
+            Ok(mut running) => {
+                if let Some(earlier) = earlier {
+                    running.keep_doubts(earlier);
+                }
+                self.running.insert(id, running);
+            }
+            Err(error) => {
+                self.duplicates.set(&id, Vec::new());
+                self.fail(transition, error);
+            }
+        }
     }
 
     /// Advances each announcement that is due.
@@ -213,14 +190,13 @@ impl AnnounceWorker {
 
     fn advance(&mut self, id: &InstanceId) {
         let Some(running) = self.running.get_mut(id) else { return };
-        if running.next_snapshot().is_some_and(|at| at <= clock::now()) {
-            running.snapshots_taken += 1;
-            // A failed snapshot is ignored: the announcer queries the kernel before each round, and further
-            // snapshots follow.
-            let _ = running.take_snapshot();
+        let had_doubts = running.has_doubts();
+        let notes = running.advance();
+        self.duplicates.set(id, running.duplicates());
+        if running.has_doubts() && !had_doubts {
+            // A run after this one announces and checks the addresses again.
+            self.progress.reopen(id);
         }
-        let mut notes = running.announcer.read_answers();
-        notes.extend(running.announcer.tick(clock::now()));
         let transition = Arc::clone(&running.transition);
         let outcomes = notes.iter().filter_map(|note| log_note(&transition, note));
         let outcomes: Vec<Result<(), String>> = outcomes.collect();
@@ -289,7 +265,8 @@ fn log_note(transition: &Transition, note: &AnnounceNote) -> Option<Result<(), S
             Some(Err(format!("{}: {error}", target.ip)))
         }
         AnnounceNote::Duplicate { target, link, mac } => {
-            tracing::error!(instance = %id, ip = %target.ip, %link, %mac, "duplicate address on another host");
+            // The audit logs it as a finding, once it is confirmed.
+            tracing::debug!(instance = %id, ip = %target.ip, %link, %mac, "another station claims the address");
             None
         }
         AnnounceNote::QueryFailed(error) => Some(Err(ErrorChain(error).to_string())),

@@ -33,7 +33,7 @@ pub use self::spec::describe;
 use self::spec::{InstanceTargets, SharedTargets};
 use crate::config::Rule;
 use crate::discovery::InstanceConfig;
-use crate::notify::announce::{AnnounceHandle, AnnounceProgress};
+use crate::notify::announce::{AnnounceHandle, AnnounceProgress, DuplicateReports};
 use crate::notify::notification::{DeliveryReport, Notification, ReportQueue};
 use crate::notify::notifier::Notifier;
 use crate::notify::target::TargetSettings;
@@ -80,6 +80,7 @@ pub(crate) struct InstanceOutlets {
     reports: ReportQueue,
     announcer: Option<AnnounceHandle>,
     announce_progress: AnnounceProgress,
+    duplicates: DuplicateReports,
     /// Instances with other addresses than in the last call of [`Self::follow`], until [`Self::announce_added`].
     readdressed: Vec<Arc<InstanceConfig>>,
     notifier: Notifier,
@@ -93,6 +94,7 @@ impl InstanceOutlets {
         notifier: Notifier,
         reports: ReportQueue,
         deliveries: DeliveryStore,
+        duplicates: DuplicateReports,
     ) -> io::Result<Self> {
         let mut outlets = Self {
             rules: Vec::new(),
@@ -101,6 +103,7 @@ impl InstanceOutlets {
             reports,
             announcer: None,
             announce_progress: AnnounceProgress::new(notifier.take_announced(), deliveries),
+            duplicates,
             readdressed: Vec::new(),
             notifier,
             no_stages: Arc::from([]),
@@ -114,7 +117,8 @@ impl InstanceOutlets {
     pub(crate) fn configure(&mut self, rules: Vec<Rule>) -> io::Result<()> {
         if self.announcer.is_none() && rules.iter().any(|rule| rule.announce.is_some()) {
             let progress = self.announce_progress.clone();
-            let handle = AnnounceHandle::start(self.reports.clone(), progress)?;
+            let duplicates = self.duplicates.clone();
+            let handle = AnnounceHandle::start(self.reports.clone(), progress, duplicates)?;
             self.announcer = Some(handle);
         }
         self.notifier.configure(DeliverySource::Node, &TargetSettings::of_rules(&rules));
@@ -348,6 +352,19 @@ impl InstanceOutlets {
                 *last = Arc::new(repeated);
                 announcer.announce(last, plan);
             }
+        }
+    }
+
+    /// Announces the addresses of an instance again, if a rule announces it and it is primary: the neighbours may have the
+    /// MAC of a second primary that has gone.
+    pub(crate) fn announce_again(&self, id: &InstanceId) {
+        let Some(outlets) = self.outlets.get(id) else { return };
+        let (Some(plan), Some(announcer)) = (outlets.spec.shared.announce, &self.announcer) else {
+            return;
+        };
+        if let Some(last) = outlets.last.as_ref().filter(|last| last.to == Role::Primary) {
+            let repeated = Transition { is_repeated: true, ..Transition::clone(last) };
+            announcer.announce_again(&Arc::new(repeated), plan);
         }
     }
 

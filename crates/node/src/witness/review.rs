@@ -1,4 +1,4 @@
-//! Decides when the evidence about an instance has changed so that it must be audited.
+//! Decides when the evidence about an instance has changed so that it must be audited, and when a split has ended.
 //!
 //! The worker calls it after a read of the queues for links with changed sources, and for links with an instance
 //! that has not settled: its role or a source is new, or the adverts do not fit the role.
@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use vipwatch_core::audit::SplitWatch;
 use vipwatch_core::witness::AdvertOrigin;
 use vipwatch_core::{InstanceId, Moment, Role};
 use vipwatch_linux::clock;
 
 use super::evidence::{InstanceEvidence, advert_interval};
-use crate::audit::{AuditRequests, advert_facts};
+use crate::audit::{AuditRequests, advert_facts, ask_adverts};
 use crate::discovery::InstanceConfig;
+use crate::evidence::{EvidenceUpdate, EvidenceUpdates};
 use crate::state::{InstanceEntry, StateStore};
 
 /// How long the details are looked at after a change: until evidence has settled.
@@ -30,18 +32,21 @@ struct Reviewed {
     unsettled_until: Option<Moment>,
     /// Whether only another signature or another role can lead to a finding.
     is_calm: bool,
+    split: SplitWatch,
 }
 
-/// Requests an audit of each instance with other findings than before.
+/// Requests an audit of each instance with other findings than before, and reports each instance with a split that has
+/// ended.
 #[derive(Debug)]
 pub(super) struct Reviewer {
     requests: AuditRequests,
+    evidence: EvidenceUpdates,
     known: HashMap<InstanceId, Reviewed>,
 }
 
 impl Reviewer {
-    pub(super) fn new(requests: AuditRequests) -> Self {
-        Self { requests, known: HashMap::new() }
+    pub(super) fn new(requests: AuditRequests, evidence: EvidenceUpdates) -> Self {
+        Self { requests, evidence, known: HashMap::new() }
     }
 
     /// Forgets all instances but these.
@@ -61,10 +66,14 @@ impl Reviewer {
         for instance in instances {
             let Some(reviewed) = self.known.get_mut(&instance.id) else { continue };
             let Some(entry) = store.entry(&instance.id) else { continue };
-            let kinds = store
-                .witness
-                .read(instance, |evidence| kinds(reviewed, &entry, evidence, now))
-                .unwrap_or(0);
+            let seen = store.witness.read(instance, |evidence| {
+                let has_ended = has_split_ended(reviewed, &entry, evidence, now);
+                (kinds(reviewed, &entry, evidence, now), has_ended)
+            });
+            let (kinds, has_split_ended) = seen.unwrap_or_default();
+            if has_split_ended {
+                self.evidence.push(EvidenceUpdate::SplitEnded(instance.id.clone()));
+            }
             if kinds != std::mem::replace(&mut reviewed.kinds, kinds) {
                 self.requests.evidence_changed(&instance.id);
             }
@@ -72,6 +81,23 @@ impl Reviewer {
         }
         is_unsettled
     }
+}
+
+/// Whether another host has advertised the addresses of a primary, and has stopped.
+fn has_split_ended(
+    reviewed: &mut Reviewed,
+    entry: &InstanceEntry,
+    evidence: InstanceEvidence<'_>,
+    now: Moment,
+) -> bool {
+    if entry.role != Role::Primary {
+        reviewed.split = SplitWatch::default();
+        return false;
+    }
+    let answer = ask_adverts(entry, &entry.role, evidence, now, |question| {
+        reviewed.split.has_ended(question, entry.seq)
+    });
+    answer.unwrap_or(false)
 }
 
 /// The kinds of findings now.
@@ -96,7 +122,8 @@ fn kinds(
         Role::Backup => advertising.next().is_some(),
         Role::Fault(_) | Role::Unknown(_) => true,
     };
-    reviewed.is_calm = is_settled && is_expected && reviewed.kinds == 0;
+    reviewed.is_calm =
+        is_settled && is_expected && reviewed.kinds == 0 && !reviewed.split.has_rival();
     if reviewed.is_calm {
         return 0;
     }

@@ -19,7 +19,6 @@ use super::evidence::{CaptureStatus, LinkEvidence, LinkKey};
 use super::links::{WatchedLink, wanted_links};
 use super::review::Reviewer;
 use super::{Command, CommandKey, CommandQueue};
-use crate::audit::AuditRequests;
 use crate::config::WitnessConfig;
 use crate::discovery::InstanceConfig;
 use crate::evidence::{EvidenceUpdate, EvidenceUpdates};
@@ -70,7 +69,7 @@ impl WitnessWorker {
         commands: CommandQueue,
         config: WitnessConfig,
         store: Arc<StateStore>,
-        audit_requests: AuditRequests,
+        reviewer: Reviewer,
         evidence: EvidenceUpdates,
     ) -> Self {
         let now = clock::now();
@@ -86,7 +85,7 @@ impl WitnessWorker {
             next_drain: now,
             next_retry: now,
             scratch: CaptureScratch::new(),
-            reviewer: Reviewer::new(audit_requests),
+            reviewer,
             evidence,
         }
     }

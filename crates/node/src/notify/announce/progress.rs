@@ -69,6 +69,13 @@ impl AnnounceProgress {
         self.deliveries.record(key(id), row);
     }
 
+    /// The announcement does not end yet: the next run repeats it, even if an earlier one is stored as completed.
+    pub(super) fn reopen(&self, id: &InstanceId) {
+        // ORDER: under the lock, as in `complete`.
+        let _seqs = self.lock();
+        self.deliveries.delete(key(id));
+    }
+
     /// Deletes what is stored about an instance that is not announced any more.
     pub(crate) fn forget(&self, id: &InstanceId) {
         let mut seqs = self.lock();

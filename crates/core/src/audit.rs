@@ -7,11 +7,13 @@
 mod adverts;
 mod duplicates;
 mod split;
+mod sync_group;
 
 use ipnet::IpNet;
 
 pub use self::adverts::{AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
 pub use self::split::SplitWatch;
+pub use self::sync_group::{SyncGroupFacts, SyncMember, SyncState};
 use crate::announce::DuplicateHolder;
 use crate::debounce::ReportedState;
 use crate::keepalived_process::KeepalivedFacts;
@@ -64,6 +66,12 @@ pub enum Process {
     Unknown,
 }
 
+/// Whether a finding with this name opens only if two audits, some seconds apart, have found it: its facts come from
+/// sources that change one after the other, also without a change of role.
+pub fn needs_confirmation(name: &str) -> bool {
+    matches!(name, "sync-group-split")
+}
+
 /// All facts about one instance that the audit compares.
 #[derive(Debug, Clone)]
 pub struct AuditFacts {
@@ -89,6 +97,8 @@ pub struct AuditFacts {
     pub duplicates: Vec<DuplicateHolder>,
     /// Floating addresses: number of held ones, and number of all.
     pub floating: (usize, usize),
+    /// The sync group of the instance; `None` if it is in none, or if another member stands for the group.
+    pub sync_group: Option<SyncGroupFacts>,
 }
 
 /// The last report of a monitor.
@@ -142,6 +152,7 @@ impl AuditFacts {
             adverts: None,
             duplicates: Vec::new(),
             floating: (0, 0),
+            sync_group: None,
         }
     }
 
@@ -152,6 +163,7 @@ impl AuditFacts {
         findings.extend(self.role_finding());
         findings.extend(self.misplaced_findings());
         findings.extend(self.floating_finding());
+        findings.extend(self.sync_group.as_ref().and_then(SyncGroupFacts::finding));
         findings.extend(self.keepalived_findings());
         findings.extend(self.adverts.iter().flat_map(AdvertFacts::findings));
         findings.extend(duplicates::finding(&self.role, &self.duplicates));

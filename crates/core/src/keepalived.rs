@@ -17,6 +17,7 @@ mod lines;
 mod numbers;
 mod problem;
 mod repeat;
+mod sync_group;
 mod text;
 mod vmac;
 mod vrrp;

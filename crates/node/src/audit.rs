@@ -16,15 +16,16 @@ mod adverts;
 mod facts;
 mod open_findings;
 mod schedule;
+mod sync_groups;
 mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::Timespec;
 use vipwatch_api::{FindingItem, FindingState};
-use vipwatch_core::audit::Finding;
+use vipwatch_core::audit::{Finding, SyncState, needs_confirmation};
 use vipwatch_core::keepalived_process::is_process_finding;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::snapshot::Snapshot;
@@ -33,6 +34,7 @@ use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 
 pub(crate) use self::adverts::{ask as ask_adverts, facts as advert_facts};
+use self::sync_groups::{DatedSyncGroup, SyncGroupIndex};
 pub use self::worker::AuditRequests;
 pub(crate) use self::worker::AuditWorker;
 use crate::discovery::InstanceConfig;
@@ -80,9 +82,12 @@ impl DatedFinding {
     /// Whether the finding and the role of its instance are younger than [`GRACE`].
     ///
     /// A finding about processes does not follow a change of role. It is young until an audit has found it when the
-    /// processes had been like that for [`GRACE`]; a restart is over by then.
+    /// processes had been like that for [`GRACE`]; a restart is over by then. A finding that needs a second audit is
+    /// young until that.
     pub(crate) fn is_young(&self, entry: &InstanceEntry) -> bool {
-        if is_process_finding(self.finding.name) {
+        // A command without a node audits once: nothing confirms its findings.
+        let is_confirmed_later = needs_confirmation(self.finding.name) && entry.seq != 0;
+        if is_process_finding(self.finding.name) || is_confirmed_later {
             let audited = entry.audit.as_ref().map_or_else(SystemTime::now, |audit| audit.at);
             return audited.duration_since(self.since).is_ok_and(|age| age < GRACE);
         }
@@ -107,6 +112,8 @@ pub struct AuditResult {
     pub addresses: Box<[AddressState]>,
     /// The findings.
     pub findings: Box<[DatedFinding]>,
+    /// Roles of the instance's sync group differ, but not for long enough.
+    is_unsettled: bool,
 }
 
 impl AuditResult {
@@ -144,6 +151,8 @@ impl Audit {
         query: &mut Option<NetnsQuery>,
         mut progress: impl FnMut(),
     ) -> usize {
+        let ids: BTreeSet<InstanceId> = ids.into_iter().collect();
+        let groups = SyncGroupIndex::of(&self.store, &ids);
         let mut by_netns: BTreeMap<Option<NetnsName>, Vec<InstanceId>> = BTreeMap::new();
         for id in ids {
             if let Some(entry) = self.store.entry(&id) {
@@ -152,21 +161,37 @@ impl Audit {
         }
         for (netns, ids) in &by_netns {
             progress();
-            self.audit_namespace(netns.as_ref(), ids, query);
+            self.audit_namespace(netns.as_ref(), ids, &groups, query);
         }
         by_netns.len()
+    }
+
+    /// Adds, for each of `ids`, the instance that stands for its sync group.
+    pub(crate) fn add_group_representatives(&self, ids: &mut BTreeSet<InstanceId>) {
+        SyncGroupIndex::of(&self.store, ids).add_representatives(&self.store, ids);
+    }
+
+    /// Whether an instance must be audited again soon: a finding needs a second audit, or roles change.
+    pub(crate) fn is_unconfirmed(&self, id: &InstanceId) -> bool {
+        let Some(entry) = self.store.entry(id) else { return false };
+        let is_unconfirmed =
+            |dated: &DatedFinding| needs_confirmation(dated.finding.name) && dated.is_young(&entry);
+        entry
+            .current_audit()
+            .is_some_and(|audit| audit.is_unsettled || audit.findings.iter().any(is_unconfirmed))
     }
 
     fn audit_namespace(
         &self,
         netns: Option<&NetnsName>,
         ids: &[InstanceId],
+        groups: &SyncGroupIndex,
         query: &mut Option<NetnsQuery>,
     ) {
-        let mut comparison = self.compare(netns, ids, query);
+        let mut comparison = self.compare(netns, ids, groups, query);
         if comparison.is_role_wrong {
             let _ = rustix::event::poll(&mut [], Some(&SECOND_SNAPSHOT_DELAY));
-            comparison = self.compare(netns, ids, query);
+            comparison = self.compare(netns, ids, groups, query);
         }
         for result in comparison.results {
             let id = result.instance.id.clone();
@@ -189,6 +214,7 @@ impl Audit {
         &self,
         netns: Option<&NetnsName>,
         ids: &[InstanceId],
+        groups: &SyncGroupIndex,
         query: &mut Option<NetnsQuery>,
     ) -> Comparison {
         let snapshot = netns_snapshot(query, netns);
@@ -208,9 +234,15 @@ impl Audit {
             facts.duplicates = self.store.duplicates.of(id);
             let keepalived =
                 processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
-            let processes_since =
-                keepalived.as_ref().map(|dated| dated.since.unwrap_or(UNIX_EPOCH));
+            let group = groups.facts(&self.store, &entry.instance);
+            let times = KnownTimes {
+                processes: keepalived.as_ref().map(|dated| dated.since.unwrap_or(UNIX_EPOCH)),
+                sync_group: group.as_ref().and_then(|dated| dated.since),
+            };
             facts.keepalived = keepalived.map(|dated| dated.facts);
+            let is_changing = |group: &DatedSyncGroup| group.facts.state() == SyncState::Changing;
+            let is_unsettled = group.as_ref().is_some_and(is_changing);
+            facts.sync_group = group.map(|dated| dated.facts);
             comparison.is_role_wrong |= facts.published.is_some();
             comparison.results.push(AuditResult {
                 at,
@@ -218,7 +250,8 @@ impl Audit {
                 seq: entry.seq,
                 instance: Arc::clone(&entry.instance),
                 addresses: address_states(&entry.instance, &snapshot),
-                findings: dated(facts.findings(), entry.audit.as_deref(), at, processes_since),
+                findings: dated(facts.findings(), entry.audit.as_deref(), at, times),
+                is_unsettled,
             });
         }
         comparison
@@ -244,19 +277,38 @@ fn address_states(
     facts::address_states(snapshot, &targets).into()
 }
 
-/// Adds to each finding the time at which an audit found it for the first time; to one about processes, the time since
-/// which they are so.
+/// Since when facts are as they are; `None` if it is not known.
+#[derive(Debug, Clone, Copy, Default)]
+struct KnownTimes {
+    /// The processes of keepalived.
+    processes: Option<SystemTime>,
+    /// The roles of the members of the sync group.
+    sync_group: Option<SystemTime>,
+}
+
+impl KnownTimes {
+    /// Since when the facts behind a finding are as they are.
+    fn of(self, finding: &Finding) -> Option<SystemTime> {
+        match finding.name {
+            "sync-group-split" => self.sync_group,
+            name if is_process_finding(name) => self.processes,
+            _ => None,
+        }
+    }
+}
+
+/// Adds to each finding the time since which its facts are as they are; if that is not known, the time at which an audit
+/// found it for the first time.
 fn dated(
     findings: Vec<Finding>,
     last: Option<&AuditResult>,
     now: SystemTime,
-    processes_since: Option<SystemTime>,
+    times: KnownTimes,
 ) -> Box<[DatedFinding]> {
     let known = last.map(|last| &*last.findings).unwrap_or_default();
     let since = |finding: &Finding| {
         let known = known.iter().find(|known| known.finding.name == finding.name);
-        let first = processes_since.filter(|_| is_process_finding(finding.name)).unwrap_or(now);
-        known.map_or(first, |known| known.since)
+        known.map_or_else(|| times.of(finding).unwrap_or(now), |known| known.since)
     };
     let dated = findings.into_iter().map(|finding| {
         let since = since(&finding);
@@ -276,7 +328,7 @@ mod tests {
         let early = SystemTime::UNIX_EPOCH;
         let late = early + Duration::from_mins(1);
         let findings = || AuditFacts::new(Role::Partial { held: 1, total: 2 }).findings();
-        let first = dated(findings(), None, early, None);
+        let first = dated(findings(), None, early, KnownTimes::default());
         assert_eq!(first.len(), 1);
         let mut last = AuditResult {
             at: early,
@@ -285,9 +337,10 @@ mod tests {
             instance: Arc::new(crate::discovery::example()),
             addresses: Box::default(),
             findings: first,
+            is_unsettled: false,
         };
-        assert_eq!(dated(findings(), Some(&last), late, None)[0].since, early);
+        assert_eq!(dated(findings(), Some(&last), late, KnownTimes::default())[0].since, early);
         last.findings = Box::default();
-        assert_eq!(dated(findings(), Some(&last), late, None)[0].since, late);
+        assert_eq!(dated(findings(), Some(&last), late, KnownTimes::default())[0].since, late);
     }
 }

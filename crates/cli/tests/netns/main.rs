@@ -16,6 +16,7 @@ mod events;
 mod following;
 mod hooks;
 mod http_server;
+mod keepalived_findings;
 mod latency;
 mod log;
 mod missing;

@@ -13,6 +13,7 @@ use super::blocks::{BlockAction, Statement, Visitor};
 use super::definitions::RANDOM_MARK;
 use super::numbers::{Trailing, cidr, ip, mac, number, seconds};
 use super::problem::{FilePosition, Problem};
+use super::sync_group::SyncGroups;
 use crate::vrrp::VrrpAuthentication;
 use crate::{LinkName, NameError};
 
@@ -114,6 +115,7 @@ impl Draft {
 pub(super) struct Drafts {
     pub(super) instances: Vec<Draft>,
     pub(super) problems: Vec<Problem>,
+    pub(super) sync_groups: SyncGroups,
     /// `dynamic_interfaces`: keepalived waits for links that do not exist yet.
     pub(super) has_dynamic_interfaces: bool,
     /// Whether the current block is a `vrrp_instance`.
@@ -133,6 +135,7 @@ impl Visitor for Drafts {
             return BlockAction::Visit;
         }
         self.is_in_instance = words[0] == "vrrp_instance";
+        self.sync_groups.begin(statement);
         if !self.is_in_instance {
             return BlockAction::Visit;
         }
@@ -191,6 +194,9 @@ impl Visitor for Drafts {
     }
 
     fn entry(&mut self, keyword: &str, entry: Statement<'_>) {
+        if keyword == "group" {
+            return self.sync_groups.entry(entry);
+        }
         let Some(draft) = self.instances.last_mut().filter(|_| self.is_in_instance) else { return };
         match keyword {
             "virtual_ipaddress" => {

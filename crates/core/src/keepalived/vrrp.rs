@@ -1,5 +1,6 @@
 //! Builds the VRRP instances with their virtual addresses.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -11,6 +12,7 @@ use super::globals::Globals;
 use super::keywords::{FIRST_PROCESS, VRRP_PROCESS};
 use super::lines::{Files, Source, read};
 use super::problem::{FilePosition, Impact, Problem};
+use super::sync_group::SyncGroups;
 use super::vmac::{Placement, VmacLinks};
 use crate::vrrp::{VrrpAuthentication, VrrpVersion};
 use crate::{LinkName, NetnsName};
@@ -63,6 +65,8 @@ pub struct VrrpInstance {
     pub advert_interval: Option<Duration>,
     /// How adverts are sent; `None` if that is not known.
     pub protocol: Option<ProtocolSettings>,
+    /// The `vrrp_sync_group` of the instance; `None` if it is in none.
+    pub sync_group: Option<Arc<str>>,
     /// The virtual addresses, in the order of the file; at least one.
     pub addresses: Vec<VirtualAddress>,
     /// Whether the virtual routes contain an IPv6 default route.
@@ -98,6 +102,7 @@ pub fn configuration(
     problems.append(&mut drafts.problems);
     let mut builder = InstanceBuilder {
         globals: &globals,
+        sync_groups: &drafts.sync_groups,
         links: VmacLinks::new(&globals, &drafts.instances, interfaces(&drafts.instances)),
         problems,
     };
@@ -122,6 +127,7 @@ fn interfaces(drafts: &[Draft]) -> impl Iterator<Item = LinkName> {
 
 struct InstanceBuilder<'a> {
     globals: &'a Globals,
+    sync_groups: &'a SyncGroups,
     links: VmacLinks<'a>,
     problems: &'a mut Vec<Problem>,
 }
@@ -177,6 +183,7 @@ impl InstanceBuilder<'_> {
             priority: priority(draft),
             advert_interval: draft.advert_interval,
             protocol: Some(self.protocol(draft, family)),
+            sync_group: self.sync_groups.group_of(name),
             addresses,
             has_ipv6_gateway: draft.has_ipv6_gateway,
         })

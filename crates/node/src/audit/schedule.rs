@@ -82,6 +82,11 @@ impl DueInstances {
         due.at = (now + GRACE).min(due.first_change + MAX_PROCESS_GRACE);
     }
 
+    /// Has an instance examined again after [`GRACE`], unless it is due earlier.
+    pub(super) fn add_confirmation(&mut self, id: &InstanceId, now: Instant) {
+        self.add(id, now);
+    }
+
     fn add(&mut self, id: &InstanceId, now: Instant) -> &mut DueTime {
         let new = DueTime { at: now + GRACE, first_change: now, is_at_once: false };
         self.by_id.entry(id.clone()).or_insert(new)

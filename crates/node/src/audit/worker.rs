@@ -152,9 +152,11 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
             }
             periodic.take(&view.entries, interval, Instant::now())
         };
+        audit.add_group_representatives(&mut due);
         audit.run(due.iter().cloned(), &mut query, || heartbeat.beat());
         let namespaces = audit.run(share.iter().cloned(), &mut query, || heartbeat.beat());
         audit.store.counters.audits.fetch_add(namespaces as u64, Ordering::Relaxed);
+        triggers.add_confirmations(due.iter().chain(&share).filter(|id| audit.is_unconfirmed(id)));
         if is_requested || !due.is_empty() || !share.is_empty() {
             comparisons.request();
         }
@@ -190,6 +192,12 @@ fn with_findings(view: &PublishedState) -> impl Iterator<Item = (Instant, Instan
 impl Triggers {
     fn has_requests(&self) -> bool {
         !self.requests.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Has these instances audited once more, some seconds from now.
+    fn add_confirmations<'a>(&self, ids: impl Iterator<Item = &'a InstanceId>) {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.for_each(|id| due.add_confirmation(id, Instant::now()));
     }
 
     fn take_requests(&self) -> Vec<CompletionCallback> {

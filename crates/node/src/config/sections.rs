@@ -166,6 +166,7 @@ impl Config {
             priority: None,
             advert_interval: None,
             protocol: None,
+            sync_group: None,
             addresses,
             has_ipv6_gateway: false,
         };

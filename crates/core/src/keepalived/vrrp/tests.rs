@@ -103,6 +103,20 @@ fn a_list_without_a_brace_is_a_problem() {
 }
 
 #[test]
+fn an_instance_belongs_to_the_sync_group_that_names_it() {
+    let names = ["a", "b", "c", "d"].map(|name| instance(name, "", "10.0.0.1")).concat();
+    let text = format!(
+        "track_group T {{\n group {{\n d\n }}\n}}\n\
+         vrrp_sync_group G {{\n group {{\n  a\n  missing b\n }}\n notify_master /bin/true\n}}\n{names}\
+         vrrp_sync_group H {{\n group {{ c b }}\n}}\nvrrp_sync_group H {{\n group {{\n d\n }}\n}}\n"
+    );
+    let (configuration, _) = read(&text.replace("virtual_router_id 7", "virtual_router_id 8"));
+    let groups: Vec<Option<&str>> =
+        configuration.instances.iter().map(|instance| instance.sync_group.as_deref()).collect();
+    assert_eq!(groups, [Some("G"), Some("G"), Some("H"), None]);
+}
+
+#[test]
 fn an_ipv6_gateway_is_the_gateway_of_a_default_route() {
     let has_gateway = |route: &str| {
         let text = instance("a", &format!("virtual_routes {{ \n {route} \n }}"), "10.0.0.1");

@@ -6,12 +6,14 @@
 
 mod adverts;
 mod duplicates;
+mod routing;
 mod split;
 mod sync_group;
 
 use ipnet::IpNet;
 
 pub use self::adverts::{AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
+pub use self::routing::RoutingFacts;
 pub use self::split::SplitWatch;
 pub use self::sync_group::{SyncGroupFacts, SyncMember, SyncState};
 use crate::announce::DuplicateHolder;
@@ -69,7 +71,7 @@ pub enum Process {
 /// Whether a finding with this name opens only if two audits, some seconds apart, have found it: its facts come from
 /// sources that change one after the other, also without a change of role.
 pub fn needs_confirmation(name: &str) -> bool {
-    matches!(name, "sync-group-split")
+    matches!(name, "sync-group-split" | "routes-missing" | "rules-missing")
 }
 
 /// All facts about one instance that the audit compares.
@@ -99,6 +101,8 @@ pub struct AuditFacts {
     pub floating: (usize, usize),
     /// The sync group of the instance; `None` if it is in none, or if another member stands for the group.
     pub sync_group: Option<SyncGroupFacts>,
+    /// Virtual routes and rules that the kernel does not have.
+    pub routing: RoutingFacts,
 }
 
 /// The last report of a monitor.
@@ -153,6 +157,7 @@ impl AuditFacts {
             duplicates: Vec::new(),
             floating: (0, 0),
             sync_group: None,
+            routing: RoutingFacts::default(),
         }
     }
 
@@ -164,6 +169,9 @@ impl AuditFacts {
         findings.extend(self.misplaced_findings());
         findings.extend(self.floating_finding());
         findings.extend(self.sync_group.as_ref().and_then(SyncGroupFacts::finding));
+        if self.role == Role::Primary {
+            findings.extend(self.routing.findings());
+        }
         findings.extend(self.keepalived_findings());
         findings.extend(self.adverts.iter().flat_map(AdvertFacts::findings));
         findings.extend(duplicates::finding(&self.role, &self.duplicates));

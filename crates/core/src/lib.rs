@@ -2,7 +2,7 @@
 //!
 //! - The state of one watched address (drop-in): [`observation`], [`tracker`], [`neutron_state`].
 //! - The role of an instance with several addresses (node): [`snapshot`], [`role`], [`role_kind`], [`reconcile`], [`audit`],
-//!   [`flapping`].
+//!   [`flapping`], [`routing`].
 //! - Why a role changed (node): [`cause`].
 //! - Delivery to consumers: [`delivery`], [`notification`], [`backoff`], [`debounce`], [`rate_limiter`].
 //! - Announcements of addresses: [`announce`].
@@ -32,6 +32,7 @@ pub mod rate_limiter;
 pub mod reconcile;
 pub mod role;
 pub mod role_kind;
+pub mod routing;
 pub mod snapshot;
 pub mod tracker;
 pub mod untrusted;

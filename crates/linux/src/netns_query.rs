@@ -9,6 +9,7 @@
 //! To follow changes, use [`crate::monitor`] (one namespace) or [`crate::netns_watcher`] (all namespaces of a node).
 
 pub(crate) mod request;
+mod routing;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -23,6 +24,8 @@ use crate::netlink::decode::{Malformed, envelopes};
 use crate::netlink::dump::{DumpQuality, DumpResult, collect};
 use crate::netlink::socket::{Received, Scratch, Socket, enable_option};
 use crate::netns::{Netns, NetnsError, NetnsId, visit};
+
+pub use self::routing::{RoutingError, routing_tables};
 
 /// How often the caller's own namespace is read again when it changes during the dump. The last result is then used
 /// as it is: every user of it reads the namespace again before its next step.

@@ -15,6 +15,7 @@
 mod adverts;
 mod facts;
 mod open_findings;
+mod routing;
 mod schedule;
 mod sync_groups;
 mod worker;
@@ -218,6 +219,8 @@ impl Audit {
         query: &mut Option<NetnsQuery>,
     ) -> Comparison {
         let snapshot = netns_snapshot(query, netns);
+        // ORDER: routes are read after the addresses: keepalived adds them in this order.
+        let routing = routing::read(netns, ids.iter().filter_map(|id| self.store.entry(id)));
         let processes = self.store.processes();
         let (at, taken) = (SystemTime::now(), Instant::now());
         let mut comparison = Comparison::default();
@@ -230,6 +233,7 @@ impl Audit {
                 continue;
             }
             let mut facts = facts::gather(&entry, &snapshot, &self.receiver_handle);
+            facts.routing = routing::missing(&entry.instance, &snapshot, routing.as_ref());
             facts.adverts = adverts::gather(&self.store.witness, &entry, &facts.role);
             facts.duplicates = self.store.duplicates.of(id);
             let keepalived =

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
-use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns, wait_showing};
+use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns, run, wait_showing};
 
-use crate::support::{PROGRAM, query_json, wait_for_role};
+use crate::support::{PROGRAM, fixture_with, query_json, wait_for_role};
 
 /// One host: a namespace on the switch with the links `eth0` and `eth1`, where keepalived and a node run.
 struct Host {
@@ -124,4 +124,80 @@ fn a_split_sync_group_is_one_finding_and_a_failover_of_the_group_is_none() {
     second.wait_for_logged("finding is over", "sync-group-split");
     assert_eq!(second.logged("audit finding", "sync-group-split").len(), 1);
     assert_eq!(first.logged("audit finding", "sync-group-split"), [""; 0]);
+}
+
+/// An instance with virtual routes and rules, of which keepalived tracks none.
+fn routes_conf() -> String {
+    let routes = "203.0.113.0/24 via 192.0.2.1 dev eth0 no_track\n\
+                  src 192.0.2.100 to 10.1.0.0/16 via 192.0.2.1 table 100 metric 7 no_track protocol static\n\
+                  blackhole 10.2.0.0/16 no_track\n\
+                  2001:db8:5::/64 dev eth1 no_track";
+    let rules =
+        "from 192.0.2.100 table 100 priority 5000 no_track\nfwmark 0x10/0xff table 100 no_track";
+    let statements = [
+        list("virtual_ipaddress", "192.0.2.100/24 dev eth0"),
+        list("virtual_routes", routes),
+        list("virtual_rules", rules),
+    ];
+    instance("ROUTES", "eth0", 11, 100, &statements.concat())
+}
+
+#[test]
+fn missing_virtual_routes_and_rules_of_a_primary_are_found_until_they_are_back() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let host = Host::new(&lab, &switch, 10);
+    let (_keepalived, _node) = host.start(&routes_conf());
+    wait_for_role(&host.fixture, "ROUTES", "primary");
+    // The kernel has the last route of the file, so it has all.
+    let show = || run(host.netns.command("ip").args(["-6", "route", "show", "dev", "eth1"]));
+    wait_showing("the routes", show, || show().contains("2001:db8:5::/64").then_some(()));
+    // Removed one after the other, and audited by `doctor`.
+    host.netns.ip("route del 203.0.113.0/24");
+    let text = host.wait_for_finding("routes-missing");
+    let lacks = "the instance is primary, but the kernel lacks";
+    assert_eq!(text, format!("{lacks} 1 virtual route: 203.0.113.0/24 via 192.0.2.1 dev eth0"));
+    assert_eq!(host.findings("rules-missing"), [Value::Null; 0]);
+    host.netns.ip("route del 10.1.0.0/16 table 100");
+    host.netns.ip("route del blackhole 10.2.0.0/16");
+    host.netns.ip("-6 route del 2001:db8:5::/64 dev eth1");
+    let text = host.wait_for_finding("routes-missing");
+    assert!(text.contains("4 virtual routes: "), "{text}");
+    host.netns.ip("rule del priority 5000");
+    let text = host.wait_for_finding("rules-missing");
+    assert_eq!(
+        text,
+        format!("{lacks} 1 virtual rule: from 192.0.2.100/32 table 100 priority 5000")
+    );
+    host.wait_for_logged("audit finding", "routes-missing");
+    host.netns.ip("route add 203.0.113.0/24 via 192.0.2.1");
+    host.netns.ip("route add 10.1.0.0/16 via 192.0.2.1 table 100 metric 7");
+    host.netns.ip("route add blackhole 10.2.0.0/16");
+    host.netns.ip("-6 route add 2001:db8:5::/64 dev eth1");
+    host.netns.ip("rule add from 192.0.2.100 table 100 priority 5000");
+    host.wait_for_no_finding("routes-missing");
+    host.wait_for_no_finding("rules-missing");
+    host.wait_for_logged("finding is over", "rules-missing");
+}
+
+#[test]
+fn only_a_primary_needs_its_virtual_routes_also_in_another_namespace() {
+    let lab = Lab::new();
+    // keepalived does not run: the address decides the role.
+    let (netns, fixture) = fixture_with(&lab, &[routes_conf()]);
+    let _node = fixture.start();
+    wait_for_role(&fixture, "ROUTES", "backup");
+    let host = Host { netns, directory: lab.path().to_owned(), fixture };
+    assert_eq!(host.findings("routes-missing"), [Value::Null; 0]);
+    host.netns.ip("address add 192.0.2.100/24 dev eth0");
+    host.netns.ip("route add 203.0.113.0/24 via 192.0.2.1");
+    let text = host.wait_for_finding("routes-missing");
+    assert!(
+        text.contains("3 virtual routes: 10.1.0.0/16 via 192.0.2.1 table 100 metric 7"),
+        "{text}"
+    );
+    let text = host.wait_for_finding("rules-missing");
+    assert!(text.contains("2 virtual rules"), "{text}");
+    host.netns.ip("address del 192.0.2.100/24 dev eth0");
+    host.wait_for_no_finding("routes-missing");
 }

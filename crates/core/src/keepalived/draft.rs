@@ -13,6 +13,7 @@ use super::blocks::{BlockAction, Statement, Visitor};
 use super::definitions::RANDOM_MARK;
 use super::numbers::{Trailing, cidr, ip, mac, number, seconds};
 use super::problem::{FilePosition, Problem};
+use super::routing::{self, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
 use crate::vrrp::VrrpAuthentication;
 use crate::{LinkName, NameError};
@@ -78,6 +79,9 @@ pub(super) struct Draft {
     pub(super) advertised: Vec<DraftAddress>,
     pub(super) excluded: Vec<DraftAddress>,
     pub(super) has_ipv6_gateway: bool,
+    pub(super) has_vrf: bool,
+    pub(super) routes: Vec<VirtualRoute>,
+    pub(super) rules: Vec<VirtualRule>,
 }
 
 impl Draft {
@@ -106,6 +110,9 @@ impl Draft {
             advertised: Vec::new(),
             excluded: Vec::new(),
             has_ipv6_gateway: false,
+            has_vrf: false,
+            routes: Vec::new(),
+            rules: Vec::new(),
         }
     }
 }
@@ -185,6 +192,7 @@ impl Visitor for Drafts {
                 draft.family = draft.family.or(ip(text).map(|ip| Family::of(ip.into())));
             }
             "mcast_dst_ip" => draft.set_multicast_group(text),
+            "vrf" => draft.has_vrf = true,
             "use_vmac" => self.set_vmac(statement),
             "use_vmac_addr" => draft.uses_vmac_addr = true,
             "vmac_xmit_base" => draft.sends_below_vmac = true,
@@ -229,7 +237,11 @@ impl Visitor for Drafts {
                     draft.is_unicast |= *draft.family.get_or_insert(family) == family;
                 }
             }
-            "virtual_routes" => draft.has_ipv6_gateway |= is_ipv6_gateway(entry.words),
+            "virtual_routes" => {
+                draft.has_ipv6_gateway |= is_ipv6_gateway(entry.words);
+                draft.routes.extend(routing::route(entry.words));
+            }
+            "virtual_rules" => draft.rules.extend(routing::rule(entry.words)),
             _ => {}
         }
     }

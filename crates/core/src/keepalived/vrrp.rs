@@ -12,6 +12,7 @@ use super::globals::Globals;
 use super::keywords::{FIRST_PROCESS, VRRP_PROCESS};
 use super::lines::{Files, Source, read};
 use super::problem::{FilePosition, Impact, Problem};
+use super::routing::{RouteContext, VirtualRoute, VirtualRule};
 use super::sync_group::SyncGroups;
 use super::vmac::{Placement, VmacLinks};
 use crate::vrrp::{VrrpAuthentication, VrrpVersion};
@@ -71,6 +72,10 @@ pub struct VrrpInstance {
     pub addresses: Vec<VirtualAddress>,
     /// Whether the virtual routes contain an IPv6 default route.
     pub has_ipv6_gateway: bool,
+    /// The virtual routes with a known destination.
+    pub routes: Box<[VirtualRoute]>,
+    /// The virtual rules with a known field.
+    pub rules: Box<[VirtualRule]>,
 }
 
 /// A configuration, with its included files.
@@ -186,6 +191,8 @@ impl InstanceBuilder<'_> {
             sync_group: self.sync_groups.group_of(name),
             addresses,
             has_ipv6_gateway: draft.has_ipv6_gateway,
+            routes: routes(draft),
+            rules: draft.rules.as_slice().into(),
         })
     }
 
@@ -279,6 +286,12 @@ impl InstanceBuilder<'_> {
         self.problems.push(problem);
         None
     }
+}
+
+fn routes(draft: &Draft) -> Box<[VirtualRoute]> {
+    let has_own_link = draft.uses_vmac || draft.uses_ipvlan;
+    let context = RouteContext { has_vrf: draft.has_vrf, has_own_link };
+    draft.routes.iter().map(|route| route.in_context(context)).collect()
 }
 
 fn priority(draft: &Draft) -> Option<u8> {

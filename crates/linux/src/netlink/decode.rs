@@ -237,7 +237,7 @@ pub(crate) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).flatten().find_map(|(found, payload)| (found == kind).then_some(payload))
 }
 
-fn ip(payload: &[u8]) -> Option<IpAddr> {
+pub(crate) fn ip(payload: &[u8]) -> Option<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(payload) {
         return Some(IpAddr::V4(Ipv4Addr::from(octets)));
     }
@@ -248,7 +248,7 @@ fn aligned(length: usize) -> usize {
     length.saturating_add(3) & !3
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at.checked_add(2)?)?.try_into().ok().map(u16::from_ne_bytes)
 }
 

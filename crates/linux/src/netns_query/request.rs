@@ -21,6 +21,8 @@ const GENERIC_HEADER_BYTES: usize = 4;
 pub(crate) const LINK_HEADER_BYTES: usize = 16;
 /// Size of `ifaddrmsg`.
 const ADDRESS_HEADER_BYTES: usize = 8;
+/// Size of `rtmsg` and of `fib_rule_hdr`.
+const ROUTE_HEADER_BYTES: usize = 12;
 
 /// A netlink request under construction.
 #[derive(Debug)]
@@ -64,6 +66,26 @@ impl NetlinkRequest {
         Self::new(libc::RTM_GETADDR, libc::NLM_F_DUMP)
             .header(&header)
             .target_netns(IFA_TARGET_NETNSID, netns)
+    }
+
+    /// Requests the routes of one family in the namespace of the socket: those of one table, or all if it is `None`.
+    pub(crate) fn routes(family: libc::c_int, table: Option<u32>) -> Self {
+        let request = Self::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP).route_header(family);
+        match table {
+            Some(table) => request.number(libc::RTA_TABLE, table),
+            None => request,
+        }
+    }
+
+    /// Requests the routing rules of one family in the namespace of the socket.
+    pub(crate) fn rules(family: libc::c_int) -> Self {
+        Self::new(libc::RTM_GETRULE, libc::NLM_F_DUMP).route_header(family)
+    }
+
+    fn route_header(self, family: libc::c_int) -> Self {
+        let mut header = [0; ROUTE_HEADER_BYTES];
+        header[0] = u8::try_from(family).unwrap_or(0);
+        self.header(&header)
     }
 
     /// Appends an empty `rtgenmsg`, the header of requests about namespace ids.

@@ -169,6 +169,8 @@ impl Config {
             sync_group: None,
             addresses,
             has_ipv6_gateway: false,
+            routes: Box::default(),
+            rules: Box::default(),
         };
         let (origin, file, vrrp) = (Origin::Own, file.into(), Arc::new(vrrp));
         self.instances.push(Arc::new(InstanceConfig { id, origin, netns, file, vrrp }));

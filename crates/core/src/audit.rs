@@ -6,13 +6,17 @@
 
 mod adverts;
 mod duplicates;
+mod fault;
 mod routing;
 mod split;
 mod sync_group;
 
+use std::time::Duration;
+
 use ipnet::IpNet;
 
-pub use self::adverts::{AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
+pub use self::adverts::{AdvertDisturbance, AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
+pub use self::fault::LoweredPriority;
 pub use self::routing::RoutingFacts;
 pub use self::split::SplitWatch;
 pub use self::sync_group::{SyncGroupFacts, SyncMember, SyncState};
@@ -89,6 +93,8 @@ pub struct AuditFacts {
     pub reported: Option<MonitorReport>,
     /// keepalived's processes; `None` where they are not examined.
     pub keepalived: Option<KeepalivedFacts>,
+    /// How long keepalived's processes have been as they are; `None` if it is not known.
+    pub keepalived_age: Option<Duration>,
     /// The process of Neutron's monitor.
     pub monitor: Process,
     /// Addresses that decide the role and are not as configured, each with its place.
@@ -151,6 +157,7 @@ impl AuditFacts {
             agent: None,
             reported: None,
             keepalived: None,
+            keepalived_age: None,
             monitor: Process::Unknown,
             misplaced: Vec::new(),
             adverts: None,
@@ -175,6 +182,7 @@ impl AuditFacts {
         findings.extend(self.keepalived_findings());
         findings.extend(self.adverts.iter().flat_map(AdvertFacts::findings));
         findings.extend(duplicates::finding(&self.role, &self.duplicates));
+        findings.extend(self.fault_finding());
         findings.extend(self.monitor_process_finding());
         findings.extend(self.state_file_finding());
         findings.extend(self.agent_finding());

@@ -156,7 +156,8 @@ impl KeepalivedState {
 /// Whether the finding with this name comes from facts about keepalived's processes. Such a finding needs
 /// [settle time](crate::audit) of its own: it does not follow a change of role.
 pub fn is_process_finding(name: &str) -> bool {
-    name.starts_with("keepalived-")
+    // `keepalived-fault` is inferred from adverts.
+    name.starts_with("keepalived-") && name != "keepalived-fault"
 }
 
 /// Whether a finding with this name can only end with a change of processes or of the role, which is audited at once. The

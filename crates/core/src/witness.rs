@@ -13,12 +13,14 @@
 //! The caller passes the time of each advert, and the time of each question.
 
 mod evidence;
+mod loss;
 mod source;
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 pub use self::evidence::{Difference, OwnSettings, Rivalry, Silence, differences};
+pub use self::loss::{LOSS_SPAN, LossCounts};
 pub use self::source::{AdvertOrigin, SourceRecord, master_down_interval};
 use crate::Moment;
 use crate::vrrp::{Advert, AdvertError, VrrpFamily, decode};
@@ -294,12 +296,17 @@ impl LinkWitness {
     }
 
     /// A number that is different, with near certainty, if a source of a followed virtual router has appeared, changed its
-    /// settings, or begun or ceased to advertise.
+    /// settings, or begun or ceased to advertise; if the own priority has changed; or if adverts have begun or ceased to
+    /// be missing.
     pub fn signature(&self, now: Moment) -> u64 {
         self.routers.iter().fold(0, |sum: u64, router| {
-            let advertising = router.advertising(now).map(|record| match record.origin {
-                AdvertOrigin::Own => 1,
-                AdvertOrigin::Foreign => 1 << 16,
+            // There are few sources: no part of the sum reaches the next one.
+            let advertising = router.advertising(now).map(|record| {
+                let disturbed = u64::from(record.is_disturbed(now)) << 26;
+                match record.origin {
+                    AdvertOrigin::Own => disturbed | u64::from(record.priority) << 8 | 1,
+                    AdvertOrigin::Foreign => disturbed | 1 << 20,
+                }
             });
             let state = u64::from(router.generation) << 32 | advertising.sum::<u64>();
             sum.wrapping_mul(31).wrapping_add(state)

@@ -243,6 +243,8 @@ impl Audit {
                 processes: keepalived.as_ref().map(|dated| dated.since.unwrap_or(UNIX_EPOCH)),
                 sync_group: group.as_ref().and_then(|dated| dated.since),
             };
+            facts.keepalived_age =
+                keepalived.as_ref().and_then(|dated| at.duration_since(dated.since?).ok());
             facts.keepalived = keepalived.map(|dated| dated.facts);
             let is_changing = |group: &DatedSyncGroup| group.facts.state() == SyncState::Changing;
             let is_unsettled = group.as_ref().is_some_and(is_changing);

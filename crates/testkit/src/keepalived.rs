@@ -106,7 +106,11 @@ impl BridgeSwitch {
         self.netns.ip(&format!("link set {port} master br0"));
         self.reconnect(port);
         node.ip(&format!("link set {link} up"));
-        // The port forwards frames a little after both ends are up; until then, the bridge drops them.
+        self.wait_until_forwarding(port);
+    }
+
+    /// The port forwards frames a little after both ends are up; until then, the bridge drops them.
+    fn wait_until_forwarding(&self, port: &str) {
         let state = format!("/sys/class/net/{port}/brport/state");
         wait_for("the port to forward", || {
             (run(self.netns.command("cat").arg(&state)).trim() == "3").then_some(())
@@ -116,6 +120,17 @@ impl BridgeSwitch {
     /// Sets `port` down, which takes the carrier from the node's link.
     pub fn disconnect(&self, port: &str) {
         self.netns.ip(&format!("link set {port} down"));
+    }
+
+    /// Has the switch drop all frames from and to `port`; the node's link keeps its carrier.
+    pub fn block(&self, port: &str) {
+        self.netns.ip(&format!("link set {port} nomaster"));
+    }
+
+    /// Has the switch forward the frames of `port` again.
+    pub fn unblock(&self, port: &str) {
+        self.netns.ip(&format!("link set {port} master br0"));
+        self.wait_until_forwarding(port);
     }
 
     /// Sets `port` up again.

@@ -6,10 +6,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::fault::LoweredPriority;
 use super::{Finding, Severity};
 use crate::witness::{
-    AdvertOrigin, Difference, LinkWitness, OwnSettings, RouterKey, Silence, SourceRecord,
-    differences,
+    AdvertOrigin, Difference, LOSS_SPAN, LinkWitness, LossCounts, OwnSettings, RouterKey,
+    RouterWitness, Silence, SourceRecord, differences,
 };
 use crate::{Moment, Role};
 
@@ -25,6 +26,8 @@ pub struct AdvertQuestion<'a> {
     pub key: RouterKey,
     /// Its settings.
     pub own: &'a OwnSettings,
+    /// Its priority in the configuration; `None` if it is not known.
+    pub priority: Option<u8>,
     /// The master-down interval of its settings.
     pub down_interval: Duration,
     /// Its role.
@@ -58,6 +61,23 @@ pub struct AdvertFacts {
     pub silence: Option<Duration>,
     /// The settings of another host that differ.
     pub differing: Option<(OtherHost, Vec<Difference>)>,
+    /// Adverts of the primary are missing, or come irregularly.
+    pub disturbance: Option<AdvertDisturbance>,
+    /// The own adverts have less than the configured priority.
+    pub lowered: Option<LoweredPriority>,
+}
+
+/// Adverts of one source that are missing, or come irregularly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdvertDisturbance {
+    /// The source of the adverts.
+    pub host: OtherHost,
+    /// Whether it is this host.
+    pub is_own: bool,
+    /// The numbers of the last minute if too many are missing; else `None`.
+    pub loss: Option<LossCounts>,
+    /// The smoothed difference between the announced interval and the measured one, and the announced interval.
+    pub jitter: (Duration, Duration),
 }
 
 impl AdvertFacts {
@@ -84,6 +104,8 @@ impl AdvertFacts {
             }
         }
         facts.silence = question.silence();
+        facts.disturbance = question.disturbance(router);
+        facts.lowered = question.lowered(router);
         facts
     }
 
@@ -98,6 +120,8 @@ impl AdvertFacts {
             | u8::from(self.stranger.is_some()) << 1
             | u8::from(self.silence.is_some()) << 2
             | u8::from(self.differing.is_some()) << 3
+            | u8::from(self.disturbance.is_some()) << 4
+            | u8::from(self.lowered.is_some()) << 5
     }
 
     /// The findings.
@@ -129,7 +153,40 @@ impl AdvertFacts {
             text: format!("{host} advertises with {}", list(differences)),
             hint: "make the vrrp_instance the same on all nodes, except for its priority",
         });
-        [second, stranger, silence, differing].into_iter().flatten()
+        let disturbance = self.disturbance.as_ref().map(AdvertDisturbance::finding);
+        [second, stranger, silence, differing, disturbance].into_iter().flatten()
+    }
+}
+
+impl AdvertDisturbance {
+    fn finding(&self) -> Finding {
+        let sender = if self.is_own { "this node".to_owned() } else { self.host.to_string() };
+        let (severity, text) = match self.loss {
+            Some(counts) => {
+                let (lost, expected) = (counts.lost, counts.expected());
+                let seconds = LOSS_SPAN.as_secs();
+                let text = format!(
+                    "{lost} of {expected} adverts of {sender} within the last {seconds} s are missing"
+                );
+                (Severity::Wrong, text)
+            }
+            None => {
+                let (jitter, interval) = self.jitter;
+                let text = format!(
+                    "the adverts of {sender} come irregularly: {:.2} s more or less than their interval of {} s",
+                    jitter.as_secs_f64(),
+                    interval.as_secs_f64()
+                );
+                (Severity::Odd, text)
+            }
+        };
+        Finding {
+            name: "adverts-lost",
+            severity,
+            text,
+            hint: "another node takes over after three missing adverts: check the network between the nodes, and the \
+                   load of the sender",
+        }
     }
 }
 
@@ -162,6 +219,32 @@ impl AdvertQuestion<'_> {
         let is_holding = matches!(self.role, Role::Primary | Role::Partial { .. });
         let overlap = record.at.since(record.since.max(self.role_since));
         is_holding && overlap >= record.interval + SETTLE
+    }
+
+    /// The disturbance of the source with the highest priority, which is the primary.
+    fn disturbance(&self, router: &RouterWitness) -> Option<AdvertDisturbance> {
+        if self.witness.overrun().is_some_and(|overrun| overrun.to > self.now.before(LOSS_SPAN)) {
+            return None;
+        }
+        let sources = router.advertising(self.now).filter(|record| !self.is_stranger(record));
+        let record = sources.max_by_key(|record| (record.priority, record.source))?;
+        record.is_disturbed(self.now).then(|| AdvertDisturbance {
+            host: self.host(record),
+            is_own: record.origin == AdvertOrigin::Own,
+            loss: record.recent_loss(self.now),
+            jitter: (record.jitter, record.interval),
+        })
+    }
+
+    fn lowered(&self, router: &RouterWitness) -> Option<LoweredPriority> {
+        let own = router.last_own(self.now)?.record;
+        if own.is_ended(self.now) {
+            return None;
+        }
+        let since = own.previous_priority.map_or(own.since, |(_, at)| at);
+        // One more advert must have the priority after an interval.
+        let age = own.at.since(since).saturating_sub(own.interval);
+        LoweredPriority::of(own.priority, self.priority?, age)
     }
 
     fn silence(&self) -> Option<Duration> {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Overrun;
+use super::loss::LossWindow;
 use crate::Moment;
 use crate::vrrp::{
     Advert, ChecksumCoverage, VrrpAuthentication, VrrpFamily, VrrpVersion, addresses,
@@ -54,6 +55,7 @@ pub struct SourceRecord {
     pub lost: u64,
     /// The smoothed difference between the announced interval and the measured one.
     pub jitter: Duration,
+    pub(super) window: LossWindow,
     address_bytes: Box<[u8]>,
 }
 
@@ -74,6 +76,7 @@ impl SourceRecord {
             adverts: 1,
             lost: 0,
             jitter: Duration::ZERO,
+            window: LossWindow::default(),
             address_bytes: advert.address_bytes.into(),
         }
     }
@@ -93,6 +96,7 @@ impl SourceRecord {
         if is_new_series || gap > self.interval * 2 {
             self.steady_since = at;
         }
+        let lost_before = self.lost;
         if is_new_series {
             self.since = at;
             self.previous_priority = None;
@@ -104,6 +108,7 @@ impl SourceRecord {
                 self.previous_priority = Some((self.priority, at));
             }
         }
+        self.window.add(at, self.lost - lost_before);
         let is_changed = is_new_series
             || self.interval != advert.interval
             || self.version != advert.version

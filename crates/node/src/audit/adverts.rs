@@ -44,6 +44,7 @@ pub(crate) fn ask<T>(
             witness,
             key,
             own: &configured_settings(&entry.instance),
+            priority: entry.instance.vrrp.priority,
             down_interval: expected_down_interval(&entry.instance),
             role,
             role_since: now.before(role_age),

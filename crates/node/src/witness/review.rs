@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vipwatch_core::audit::SplitWatch;
-use vipwatch_core::witness::AdvertOrigin;
+use vipwatch_core::witness::{AdvertOrigin, RouterWitness};
 use vipwatch_core::{InstanceId, Moment, Role};
 use vipwatch_linux::clock;
 
@@ -122,11 +122,19 @@ fn kinds(
         Role::Backup => advertising.next().is_some(),
         Role::Fault(_) | Role::Unknown(_) => true,
     };
-    reviewed.is_calm =
-        is_settled && is_expected && reviewed.kinds == 0 && !reviewed.split.has_rival();
+    let is_usual = is_expected && !is_unusual(router, &entry.instance, now);
+    reviewed.is_calm = is_settled && is_usual && reviewed.kinds == 0 && !reviewed.split.has_rival();
     if reviewed.is_calm {
         return 0;
     }
     let facts = advert_facts(entry, &entry.role, evidence, now);
     facts.map_or(0, |facts| facts.kinds())
+}
+
+/// Whether adverts are missing or irregular, or the own priority is lower than configured.
+fn is_unusual(router: &RouterWitness, instance: &InstanceConfig, now: Moment) -> bool {
+    let is_lower = |priority: u8| instance.vrrp.priority.is_some_and(|own| priority < own);
+    router.advertising(now).any(|record| {
+        record.is_disturbed(now) || record.origin == AdvertOrigin::Own && is_lower(record.priority)
+    })
 }

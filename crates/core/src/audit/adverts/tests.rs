@@ -55,6 +55,7 @@ fn names(witness: &LinkWitness, role: &Role, role_since: u64, now: u64) -> Vec<&
         witness,
         key: KEY,
         own: &own(),
+        priority: Some(100),
         down_interval: Duration::from_millis(3_600),
         role,
         role_since: at(role_since),
@@ -116,6 +117,7 @@ fn settings_of_a_peer_that_differ_are_found() {
         witness: &witness,
         key: KEY,
         own: &own,
+        priority: Some(100),
         down_interval: Duration::from_secs(7),
         role: &Role::Backup,
         role_since: at(0),
@@ -130,4 +132,84 @@ fn settings_of_a_peer_that_differ_are_found() {
             "192.0.2.11 (priority 100) advertises with advert interval 1 s instead of 2 s, authentication none instead of pass"
         ]
     );
+}
+
+#[test]
+fn adverts_of_the_primary_that_are_missing_are_found_until_the_loss_ends() {
+    let mut witness = witness(1, 20, 50, 20_500);
+    // Each second advert is missing.
+    for second in [22, 24, 26] {
+        let bytes = packet(100, 50);
+        let origin = AdvertOrigin::Foreign;
+        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(second * 1_000) });
+    }
+    witness.drained(at(26_500), 0);
+    assert_eq!(names(&witness, &Role::Backup, 0, 26_500), ["adverts-lost"]);
+    let own = own();
+    let question = AdvertQuestion {
+        witness: &witness,
+        key: KEY,
+        own: &own,
+        priority: None,
+        down_interval: Duration::from_millis(3_600),
+        role: &Role::Backup,
+        role_since: at(0),
+        now: at(26_500),
+    };
+    let facts = AdvertFacts::of(&question);
+    assert_eq!(facts.kinds(), 16);
+    let text = "3 of 25 adverts of 192.0.2.11 (priority 100) within the last 60 s are missing";
+    assert_eq!(facts.findings().next().unwrap().text, text);
+    let mut overrun = witness.clone();
+    overrun.drained(at(27_000), 1);
+    assert_eq!(names(&overrun, &Role::Backup, 0, 27_000), [""; 0], "the capture lost adverts");
+    for second in 27..=60 {
+        let bytes = packet(100, 50);
+        let origin = AdvertOrigin::Foreign;
+        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(second * 1_000) });
+    }
+    witness.drained(at(60_500), 0);
+    assert_eq!(names(&witness, &Role::Backup, 0, 60_500), [""; 0], "the loss has ended");
+}
+
+#[test]
+fn irregular_adverts_are_odd() {
+    let mut witness = witness(1, 1, 50, 1_500);
+    let mut time = 1_000;
+    for step in 0..80 {
+        time += if step % 2 == 0 { 1_450 } else { 550 };
+        let bytes = packet(100, 50);
+        let origin = AdvertOrigin::Foreign;
+        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(time) });
+    }
+    witness.drained(at(time + 100), 0);
+    assert_eq!(names(&witness, &Role::Backup, 0, time + 100), ["adverts-lost"]);
+}
+
+#[test]
+fn own_adverts_with_a_lower_priority_are_a_fact_after_an_interval() {
+    let mut witness = LinkWitness::new(at(0));
+    witness.follow([(KEY, RoutedAdverts::Refused)]);
+    let own = own();
+    let mut lowered = |second: u64, priority| {
+        let bytes = packet(priority, 50);
+        let origin = AdvertOrigin::Own;
+        witness.observe(WitnessedPacket { bytes: &bytes, origin, at: at(second * 1_000) });
+        let question = AdvertQuestion {
+            witness: &witness,
+            key: KEY,
+            own: &own,
+            priority: Some(150),
+            down_interval: Duration::from_millis(3_600),
+            role: &Role::Primary,
+            role_since: at(0),
+            now: at(second * 1_000),
+        };
+        AdvertFacts::of(&question).lowered.is_some()
+    };
+    let expected =
+        [(1, 150, false), (2, 100, false), (3, 100, false), (4, 100, true), (5, 150, false)];
+    for (second, priority, is_lowered) in expected {
+        assert_eq!(lowered(second, priority), is_lowered, "{second} s");
+    }
 }

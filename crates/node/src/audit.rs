@@ -35,11 +35,12 @@ use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 
 pub(crate) use self::adverts::{ask as ask_adverts, facts as advert_facts};
+use self::routing::RoutingReading;
 use self::sync_groups::{DatedSyncGroup, SyncGroupIndex};
 pub use self::worker::AuditRequests;
 pub(crate) use self::worker::AuditWorker;
 use crate::discovery::InstanceConfig;
-use crate::processes::keepalived_facts;
+use crate::processes::{ProcessView, keepalived_facts};
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, StateStore};
 use crate::watch::look::netns_snapshot;
@@ -220,48 +221,71 @@ impl Audit {
     ) -> Comparison {
         let snapshot = netns_snapshot(query, netns);
         // ORDER: routes are read after the addresses: keepalived adds them in this order.
-        let routing = routing::read(netns, ids.iter().filter_map(|id| self.store.entry(id)));
+        let routing = RoutingReading::take(netns, ids.iter().filter_map(|id| self.store.entry(id)));
         let processes = self.store.processes();
         let (at, taken) = (SystemTime::now(), Instant::now());
+        let reading = NetnsReading { snapshot, routing, processes, at, taken };
         let mut comparison = Comparison::default();
         for id in ids {
             // ORDER: the published role is read after the kernel. The other way round, a change between the
             // two would look like a missed one.
             let Some(entry) = self.store.entry(id) else { continue };
             // The instance has moved to another namespace, and is audited again because of that.
-            if entry.instance.netns.as_ref() != netns {
-                continue;
+            if entry.instance.netns.as_ref() == netns {
+                self.compare_instance(&entry, &reading, groups, &mut comparison);
             }
-            let mut facts = facts::gather(&entry, &snapshot, &self.receiver_handle);
-            facts.routing = routing::missing(&entry.instance, &snapshot, routing.as_ref());
-            facts.adverts = adverts::gather(&self.store.witness, &entry, &facts.role);
-            facts.duplicates = self.store.duplicates.of(id);
-            let keepalived =
-                processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
-            let group = groups.facts(&self.store, &entry.instance);
-            let times = KnownTimes {
-                processes: keepalived.as_ref().map(|dated| dated.since.unwrap_or(UNIX_EPOCH)),
-                sync_group: group.as_ref().and_then(|dated| dated.since),
-            };
-            facts.keepalived_age =
-                keepalived.as_ref().and_then(|dated| at.duration_since(dated.since?).ok());
-            facts.keepalived = keepalived.map(|dated| dated.facts);
-            let is_changing = |group: &DatedSyncGroup| group.facts.state() == SyncState::Changing;
-            let is_unsettled = group.as_ref().is_some_and(is_changing);
-            facts.sync_group = group.map(|dated| dated.facts);
-            comparison.is_role_wrong |= facts.published.is_some();
-            comparison.results.push(AuditResult {
-                at,
-                taken,
-                seq: entry.seq,
-                instance: Arc::clone(&entry.instance),
-                addresses: address_states(&entry.instance, &snapshot),
-                findings: dated(facts.findings(), entry.audit.as_deref(), at, times),
-                is_unsettled,
-            });
         }
         comparison
     }
+
+    fn compare_instance(
+        &self,
+        entry: &InstanceEntry,
+        reading: &NetnsReading,
+        groups: &SyncGroupIndex,
+        comparison: &mut Comparison,
+    ) {
+        let NetnsReading { snapshot, routing, processes, at, taken } = reading;
+        let mut facts = facts::gather(entry, snapshot, &self.receiver_handle);
+        facts.routing = routing.missing(&entry.instance, snapshot);
+        facts.adverts = adverts::gather(&self.store.witness, entry, &facts.role);
+        facts.duplicates = self.store.duplicates.of(&entry.instance.id);
+        let keepalived =
+            processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
+        let group = groups.facts(&self.store, &entry.instance);
+        let times = KnownTimes {
+            processes: keepalived.as_ref().map(|dated| dated.since.unwrap_or(UNIX_EPOCH)),
+            sync_group: group.as_ref().and_then(|dated| dated.since),
+        };
+        facts.keepalived_age =
+            keepalived.as_ref().and_then(|dated| at.duration_since(dated.since?).ok());
+        facts.keepalived = keepalived.map(|dated| dated.facts);
+        let is_changing = |group: &DatedSyncGroup| group.facts.state() == SyncState::Changing;
+        let is_unsettled = group.as_ref().is_some_and(is_changing);
+        facts.sync_group = group.map(|dated| dated.facts);
+        comparison.is_role_wrong |= facts.published.is_some();
+        comparison.results.push(AuditResult {
+            at: *at,
+            taken: *taken,
+            seq: entry.seq,
+            instance: Arc::clone(&entry.instance),
+            addresses: address_states(&entry.instance, snapshot),
+            findings: dated(facts.findings(), entry.audit.as_deref(), *at, times),
+            is_unsettled,
+        });
+    }
+}
+
+/// What was read for the audit of one namespace.
+#[derive(Debug)]
+struct NetnsReading {
+    /// The links and addresses, or the role for a namespace that cannot be read.
+    snapshot: Result<Snapshot, Role>,
+    routing: RoutingReading,
+    /// `None` if processes are not read.
+    processes: Option<Arc<ProcessView>>,
+    at: SystemTime,
+    taken: Instant,
 }
 
 /// The comparison of one namespace.

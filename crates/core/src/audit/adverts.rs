@@ -161,24 +161,20 @@ impl AdvertFacts {
 impl AdvertDisturbance {
     fn finding(&self) -> Finding {
         let sender = if self.is_own { "this node".to_owned() } else { self.host.to_string() };
-        let (severity, text) = match self.loss {
-            Some(counts) => {
-                let (lost, expected) = (counts.lost, counts.expected());
-                let seconds = LOSS_SPAN.as_secs();
-                let text = format!(
-                    "{lost} of {expected} adverts of {sender} within the last {seconds} s are missing"
-                );
-                (Severity::Wrong, text)
-            }
-            None => {
-                let (jitter, interval) = self.jitter;
-                let text = format!(
-                    "the adverts of {sender} come irregularly: {:.2} s more or less than their interval of {} s",
-                    jitter.as_secs_f64(),
-                    interval.as_secs_f64()
-                );
-                (Severity::Odd, text)
-            }
+        let (severity, text) = if let Some(counts) = self.loss {
+            let (lost, expected, seconds) = (counts.lost, counts.expected(), LOSS_SPAN.as_secs());
+            let text = format!(
+                "{lost} of {expected} adverts of {sender} within the last {seconds} s are missing"
+            );
+            (Severity::Wrong, text)
+        } else {
+            let (jitter, interval) = self.jitter;
+            let text = format!(
+                "the adverts of {sender} come irregularly: {:.2} s more or less than their interval of {} s",
+                jitter.as_secs_f64(),
+                interval.as_secs_f64()
+            );
+            (Severity::Odd, text)
         };
         Finding {
             name: "adverts-lost",

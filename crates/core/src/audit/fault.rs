@@ -44,7 +44,8 @@ impl AuditFacts {
                 running.pid,
                 down_interval.as_secs_f64()
             ),
-            hint: "check its track_script, track_interface, track_process and track_file, its link, and its log",
+            hint: "check its track_script, track_interface, track_process and track_file, its link, its log, and whether \
+                   its addresses were removed by hand",
         })
     }
 

@@ -103,48 +103,68 @@ const OTHER_OPTIONS: &[&str] = &[
     "track_group",
 ];
 
+/// The fields of a route that are read so far.
+#[derive(Debug, Clone, Copy)]
+struct RouteDraft {
+    destination: Option<IpNet>,
+    via: Option<IpAddr>,
+    dev: Option<LinkName>,
+    table: Option<u32>,
+    metric: Option<u32>,
+    /// Whether the route has one gateway or link.
+    is_single: bool,
+}
+
 /// Reads a line of `virtual_routes`; `None` if its destination is not known.
 pub(super) fn route(words: &[String]) -> Option<VirtualRoute> {
     if words.iter().any(|word| word.contains(RANDOM_MARK)) {
         return None;
     }
     let is_ipv6 = words.iter().any(|word| word == "inet6" || word.contains(':'));
-    let mut destination = None;
-    let (mut via, mut dev, mut metric) = (None, None, None);
-    let mut table = Some(MAIN_TABLE);
-    let mut is_single = true;
-    let mut rest = words.iter();
+    let mut draft = RouteDraft {
+        destination: None,
+        via: None,
+        dev: None,
+        table: Some(MAIN_TABLE),
+        metric: None,
+        is_single: true,
+    };
+    let mut rest = words.iter().map(String::as_str);
     while let Some(word) = rest.next() {
-        match word.as_str() {
+        // Everything that follows is about one of several gateways, or not understood.
+        if matches!(word, "nexthop" | "or" | "encap") {
+            draft.is_single = false;
+            break;
+        }
+        draft.read(word, &mut rest, is_ipv6);
+    }
+    let RouteDraft { destination, via, dev, table, metric, is_single } = draft;
+    let (via, dev) = (via.filter(|_| is_single), dev.filter(|_| is_single));
+    Some(VirtualRoute { destination: destination?, via, dev, table, metric })
+}
+
+impl RouteDraft {
+    /// Takes over one option with its value, or the destination.
+    fn read<'a>(&mut self, word: &str, rest: &mut impl Iterator<Item = &'a str>, is_ipv6: bool) {
+        match word {
             "via" | "gw" => {
-                let next = rest.next().filter(|next| !matches!(next.as_str(), "inet" | "inet6"));
-                via = next.or_else(|| rest.next()).and_then(|text| text.parse().ok());
+                let next = rest.next().filter(|next| !matches!(*next, "inet" | "inet6"));
+                self.via = next.or_else(|| rest.next()).and_then(|text| text.parse().ok());
             }
-            "dev" | "oif" => dev = rest.next().and_then(|text| text.parse().ok()),
-            "table" => table = rest.next().and_then(|text| table_number(text)),
-            "vrf" => (table, _) = (None, rest.next()),
-            "metric" | "priority" | "preference" => {
-                metric = rest.next().and_then(|text| number(text));
-            }
-            // Everything that follows is about one of several gateways, or not understood.
-            "nexthop" | "or" | "encap" => {
-                is_single = false;
-                break;
-            }
-            word if DISCARDING.contains(&word) => is_single = false,
+            "dev" | "oif" => self.dev = rest.next().and_then(|text| text.parse().ok()),
+            "table" => self.table = rest.next().and_then(table_number),
+            "vrf" => (self.table, _) = (None, rest.next()),
+            "metric" | "priority" | "preference" => self.metric = rest.next().and_then(number),
+            word if DISCARDING.contains(&word) => self.is_single = false,
             word if OTHER_OPTIONS.contains(&word) => {
                 if rest.next().is_some_and(|value| value == "lock") {
                     rest.next();
                 }
             }
             word if FLAGS.contains(&word) => {}
-            word => destination = destination.or_else(|| prefix(word, is_ipv6)),
+            word => self.destination = self.destination.or_else(|| prefix(word, is_ipv6)),
         }
     }
-    if !is_single {
-        (via, dev) = (None, None);
-    }
-    Some(VirtualRoute { destination: destination?, via, dev, table, metric })
 }
 
 impl VirtualRoute {

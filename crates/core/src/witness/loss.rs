@@ -12,7 +12,7 @@ use crate::Moment;
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// The longest time that [`SourceRecord::recent_loss`] covers.
-pub const LOSS_SPAN: Duration = Duration::from_secs(60);
+pub const LOSS_SPAN: Duration = Duration::from_mins(1);
 
 /// From this number of missing adverts on, they are a disturbance: a restart or a short pause of the sender loses fewer.
 const MIN_LOST: u32 = 3;

@@ -139,9 +139,8 @@ fn collect<T>(
                 return Ok(None);
             }
             match message(header.kind, body).map_err(RoutingError::Malformed)? {
-                Message::Done => return Ok(Some(found)),
-                // A table that does not exist has no routes.
-                Message::Error(libc::ENOENT) => return Ok(Some(found)),
+                // A table that does not exist (ENOENT) has no routes.
+                Message::Done | Message::Error(libc::ENOENT) => return Ok(Some(found)),
                 Message::Error(errno) if errno != 0 => {
                     return Err(RoutingError::Refused(io::Error::from_raw_os_error(errno)));
                 }

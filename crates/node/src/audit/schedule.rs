@@ -227,6 +227,17 @@ mod tests {
     }
 
     #[test]
+    fn a_second_examination_does_not_put_off_one_that_is_due_earlier() {
+        let now = Instant::now();
+        let mut due = DueInstances::default();
+        due.add_changed(&id(1), now);
+        due.add_confirmation(&id(1), now + GRACE / 2);
+        due.add_confirmation(&id(2), now + GRACE / 2);
+        assert_eq!(due.take(now + GRACE), BTreeSet::from([id(1)]));
+        assert_eq!(due.take(now + GRACE / 2 + GRACE), BTreeSet::from([id(2)]));
+    }
+
+    #[test]
     fn processes_that_change_all_the_time_do_not_put_off_the_examination() {
         let now = Instant::now();
         let mut due = DueInstances::default();

@@ -33,6 +33,8 @@ impl SyncGroups {
     }
 
     /// A line of the list `group`: one name or several.
+    ///
+    /// LIMIT: keepalived reports an error for a second list of the same group and ignores it; here its names count.
     pub(super) fn entry(&mut self, entry: Statement<'_>) {
         let Some(group) = self.groups.last_mut().filter(|_| self.is_open) else { return };
         group.members.extend_from_slice(entry.words);

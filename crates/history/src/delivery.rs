@@ -48,7 +48,8 @@ pub struct DeliveryKey {
     pub target: Arc<str>,
     /// Where the notifications come from.
     pub source: DeliverySource,
-    /// The id of the instance.
+    /// The id of the instance; for a finding, the id (empty for one about the node), a space and the name of the finding.
+    /// A finding has a row only while a notification about it is pending.
     pub instance: String,
 }
 

@@ -34,6 +34,11 @@ CREATE TRIGGER event_deleted AFTER DELETE ON event BEGIN
 END;
 ";
 
+/// Whether a row of `event` is about a finding that has a row in `delivery`: see [`crate::DeliveryKey::instance`].
+pub(crate) const IS_PENDING_FINDING: &str = "(name = 'finding' AND json_valid(body) AND \
+     coalesce(instance, '') || ' ' || json_extract(body, '$.finding.name') IN \
+     (SELECT instance FROM delivery WHERE instr(instance, ' ') > 0))";
+
 /// A delivery or a finding, as it was sent to the clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRecord {
@@ -130,6 +135,36 @@ impl Reader {
              GROUP BY instance, json_extract(body, '$.finding.name') ORDER BY max(seq)",
         )?;
         let bodies = statement.query_map([], |row| row.get(0))?;
+        Ok(bodies.collect::<Result<_, _>>()?)
+    }
+
+    /// The documents of failed deliveries among the last `limit` events after `seq`, the newest first.
+    pub fn failed_deliveries_after(
+        &self,
+        seq: i64,
+        limit: u32,
+    ) -> Result<Vec<String>, HistoryError> {
+        if !self.has_events()? {
+            return Ok(Vec::new());
+        }
+        let mut statement = self.connection.prepare(
+            "SELECT body FROM (SELECT seq, name, body FROM event WHERE seq > ?1 \
+             ORDER BY seq DESC LIMIT ?2) \
+             WHERE name = 'delivery' AND instr(body, '\"error\":\"') > 0 ORDER BY seq DESC",
+        )?;
+        let bodies = statement.query_map(params![seq, limit], |row| row.get(0))?;
+        Ok(bodies.collect::<Result<_, _>>()?)
+    }
+
+    /// The documents of the events after `seq` about the findings that have a row in `delivery`, in order.
+    pub fn pending_findings_after(&self, seq: i64) -> Result<Vec<String>, HistoryError> {
+        if !self.has_events()? {
+            return Ok(Vec::new());
+        }
+        let select =
+            format!("SELECT body FROM event WHERE seq > ?1 AND {IS_PENDING_FINDING} ORDER BY seq");
+        let mut statement = self.connection.prepare(&select)?;
+        let bodies = statement.query_map([seq], |row| row.get(0))?;
         Ok(bodies.collect::<Result<_, _>>()?)
     }
 
@@ -272,6 +307,40 @@ mod tests {
         let expected = [(3, Some("a"), "y"), (4, None, "x"), (5, Some("a"), "x")];
         let expected = expected.map(|(seq, instance, name)| finding(seq, instance, name).body);
         assert_eq!(bodies, expected);
+    }
+
+    #[test]
+    fn retention_keeps_the_events_of_pending_findings_up_to_its_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let undelivered = 2;
+        let (writer, _) =
+            Writer::open(directory.path(), Retention { undelivered, ..keep(1) }).unwrap();
+        let finding = |seq, instance: Option<&str>| EventRecord {
+            name: "finding".to_owned(),
+            instance: instance.map(str::to_owned),
+            body: format!(r#"{{"seq":{seq},"finding":{{"name":"x"}}}}"#),
+            ..delivery(seq)
+        };
+        for (seq, instance) in (1..).zip([Some("a"), None, Some("a"), Some("b"), Some("a")]) {
+            writer.record_event(finding(seq, instance));
+        }
+        for (target, instance) in [("t", "a x"), ("u", " y")] {
+            let (target, source) = (target.into(), crate::DeliverySource::Node);
+            let key = crate::DeliveryKey { target, source, instance: instance.to_owned() };
+            let (outcome, role, reported_missed) = ("filtered", None, 0);
+            let row = crate::ConcludedRow { seq: 0, outcome, role, reported_missed };
+            writer.delivery_store().record(key, row);
+        }
+        writer.record_event(delivery(9));
+        // The end of the writer applies the retention.
+        drop(writer);
+        let reader = Reader::open(directory.path()).unwrap();
+        let expected = [3, 5].map(|seq| finding(seq, Some("a")).body);
+        assert_eq!(reader.pending_findings_after(0).unwrap(), expected);
+        assert_eq!(reader.pending_findings_after(3).unwrap(), expected[1..]);
+        let seqs: Vec<i64> =
+            reader.events_after(0, 9).unwrap().iter().map(SequenceEntry::seq).collect();
+        assert_eq!(seqs, [3, 5, 9]);
     }
 
     #[test]

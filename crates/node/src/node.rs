@@ -295,6 +295,8 @@ impl Node {
         if is_migrated {
             self.forget_instances_of_earlier_version();
         }
+        self.restore_failures();
+        self.resume_findings();
         self.config.log_warnings(self.follower.instances());
         let receiver = self.config.receiver.clone();
         self.apply_receiver(receiver.as_ref(), listen_source);

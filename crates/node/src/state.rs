@@ -45,14 +45,23 @@ pub struct InstanceEntry {
     pub cause: Option<Arc<Cause>>,
     /// How long each stage took to deliver the last transition.
     pub latencies: Latencies,
-    /// The error of each delivery that failed last time, by stage and name of the target.
-    pub failures: BTreeMap<(Stage, String), String>,
+    /// Each delivery that failed last time, by stage and name of the target.
+    pub failures: BTreeMap<(Stage, String), DeliveryFailure>,
     /// What Neutron's agent has acknowledged; `None` if the node does not notify the agent.
     pub agent: Option<AgentKnowledge>,
     /// The stages for which targets are configured.
     pub stages: Arc<[Stage]>,
     /// The result of the last audit; `None` before the first one.
     pub audit: Option<Arc<AuditResult>>,
+}
+
+/// A delivery that fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryFailure {
+    /// The error of the last attempt.
+    pub error: String,
+    /// The time of the first of the failed attempts; the Unix epoch if that is not known.
+    pub since: SystemTime,
 }
 
 impl InstanceEntry {

@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 /// The first value that a query of the history file returns.
-fn stored(fixture: &NodeFixture, query: &str) -> String {
+pub(crate) fn stored(fixture: &NodeFixture, query: &str) -> String {
     let mut sqlite = std::process::Command::new("sqlite3");
     run(sqlite.arg(fixture.state_dir().join("history.sqlite")).arg(query)).trim().to_owned()
 }
@@ -38,7 +38,7 @@ fn flip(netns: &TestNetns, fixture: &NodeFixture, count: usize) {
     }
 }
 
-fn webhook(url: &str, options: &str) -> String {
+pub(crate) fn webhook(url: &str, options: &str) -> String {
     format!("[[notify]]\n[[notify.webhook]]\nname = \"ops\"\nurl = \"{url}\"\n{options}\n")
 }
 

@@ -13,6 +13,7 @@ mod deliveries;
 mod direct;
 mod duplicates;
 mod events;
+mod finding_deliveries;
 mod following;
 mod hooks;
 mod http_server;

@@ -7,6 +7,7 @@ use vipwatch_linux::worker::Heartbeat;
 
 use super::{Retention, StoredTargets};
 use crate::HistoryError;
+use crate::event::IS_PENDING_FINDING;
 
 /// Maximum number of rows that one statement deletes. The watchdog would take a thread that deletes a
 /// million rows at once for stalled.
@@ -164,17 +165,22 @@ impl Cleanup<'_> {
         Ok(deleted)
     }
 
-    /// Deletes the events that are older than the oldest transition, or too many numbers behind the last event.
+    /// Deletes the events that are older than the oldest transition, or too many numbers behind the last event. The newest
+    /// events of findings that a target has not received are kept, up to the limit of undelivered transitions.
     fn delete_events(&self) -> rusqlite::Result<()> {
         let limit = i64::try_from(self.keep.transitions).unwrap_or(i64::MAX);
+        let undelivered = i64::try_from(self.keep.undelivered).unwrap_or(i64::MAX);
+        let old = "seq < max(coalesce((SELECT min(seq) FROM transition), 0), \
+             coalesce((SELECT max(seq) FROM event), 0) - ?1)";
+        let delete = format!(
+            "DELETE FROM event WHERE seq IN (SELECT seq FROM event WHERE {old} AND seq NOT IN \
+             (SELECT seq FROM event WHERE {old} AND {IS_PENDING_FINDING} ORDER BY seq DESC LIMIT ?3) \
+             LIMIT ?2)"
+        );
         loop {
             self.heartbeat.beat();
-            let deleted = self.connection.execute(
-                "DELETE FROM event WHERE seq IN (SELECT seq FROM event WHERE seq < max( \
-                 coalesce((SELECT min(seq) FROM transition), 0), \
-                 coalesce((SELECT max(seq) FROM event), 0) - ?1) LIMIT ?2)",
-                [limit, MAX_DELETED_ROWS],
-            )?;
+            let deleted =
+                self.connection.execute(&delete, [limit, MAX_DELETED_ROWS, undelivered])?;
             if i64::try_from(deleted).is_ok_and(|deleted| deleted < MAX_DELETED_ROWS) {
                 return Ok(());
             }

@@ -1,12 +1,20 @@
 //! Records the result of a delivery in the history and in the published state, and sends it to subscribers.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
+use vipwatch_api::DeliveryEvent;
 use vipwatch_core::{Conclusion, InstanceId};
-use vipwatch_history::{DeliverySource, Stage};
+use vipwatch_history::{DeliverySource, Reader, Stage};
 
 use super::Node;
 use crate::notify::notification::DeliveryReport;
+use crate::notify::notifier::{EarlierFailure, EarlierFailures};
+use crate::state::DeliveryFailure;
+
+/// Maximum number of events that are read to find the failed attempts of earlier runs. It limits the time of a start.
+const MAX_EVENTS_READ: u32 = 20_000;
 
 impl Node {
     /// Records that a target received a notification, or why it did not. The queue of a hook or webhook has logged it.
@@ -42,7 +50,11 @@ impl Node {
                 }
                 self.store.counters.outlet_failures.fetch_add(1, Ordering::Relaxed);
                 self.store.amend(instance, |entry| {
-                    entry.failures.insert((*stage, target.clone()), error.clone());
+                    let key = (*stage, target.clone());
+                    let since = entry.failures.get(&key).map(|known| known.since);
+                    let since = since.unwrap_or_else(SystemTime::now);
+                    let error = error.clone();
+                    entry.failures.insert(key, DeliveryFailure { error, since });
                 });
             }
         }
@@ -78,5 +90,40 @@ impl Node {
             let stage = stage.word();
             tracing::info!(%instance, seq, stage, target, "delivery works again");
         }
+    }
+
+    /// Puts the failures of an earlier run into the published state: of the deliveries that it gave up, and of those that
+    /// are still pending. Without them, the audit would report that the failures are over.
+    pub(super) fn restore_failures(&self) {
+        let Some(after) = self.notifier.oldest_failure() else { return };
+        for restored in self.notifier.restore_failures(&self.failed_deliveries(after)) {
+            let EarlierFailure { error, at, .. } = restored.failure;
+            let key = (restored.stage, restored.target.to_string());
+            self.store.amend(&restored.instance, |entry| {
+                entry.failures.entry(key).or_insert(DeliveryFailure { error, since: at });
+            });
+        }
+    }
+
+    /// The last failed attempt of each target and instance, as far as the history has it.
+    fn failed_deliveries(&self, after: i64) -> EarlierFailures {
+        let bodies = Reader::open(&self.config.state_dir)
+            .and_then(|reader| reader.failed_deliveries_after(after, MAX_EVENTS_READ));
+        let bodies = bodies.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read failed deliveries");
+            Vec::new()
+        });
+        let mut failures = BTreeMap::new();
+        for event in bodies.iter().filter_map(|body| serde_json::from_str(body).ok()) {
+            let DeliveryEvent { id, target, notification, at, error, finding, source, .. } = event;
+            let id = id.as_ref().and_then(|id| id.parse().ok());
+            let is_stage = finding.is_none() && source == DeliverySource::Node.as_str();
+            if let (Some(id), Some(error), true) = (id, error, is_stage) {
+                // The newest event comes first.
+                let failure = EarlierFailure { notification, at: at.into(), error };
+                failures.entry((target, id)).or_insert(failure);
+            }
+        }
+        failures
     }
 }

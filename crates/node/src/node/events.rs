@@ -6,14 +6,15 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use vipwatch_api::{FindingItem, FindingState};
+use vipwatch_api::{FindingEvent, FindingItem, FindingState};
 use vipwatch_core::{Cause, InstanceId, Moment};
-use vipwatch_history::{EventRecord, Latencies};
+use vipwatch_history::{EventRecord, Latencies, Reader};
 use vipwatch_linux::clock;
 
 use super::Node;
 use crate::audit::FindingChange;
 use crate::notify::notification::{DeliveryReport, FindingNotification, Notification};
+use crate::notify::notifier::RecordedFindings;
 use crate::transition::{Transition, millis};
 
 impl Node {
@@ -64,11 +65,40 @@ impl Node {
         item.silenced_until = until.map(crate::event::time);
         let seq = self.next_seq();
         let event = self.identity.finding(seq, state, item);
-        self.publish_recorded("finding", instance, to_json(&event));
-        let (instance, read_at) = (instance.cloned(), clock::now());
+        let (body, id, read_at) = (to_json(&event), instance.cloned(), clock::now());
         let finding: Arc<dyn Notification> =
-            Arc::new(FindingNotification { event, instance, read_at });
+            Arc::new(FindingNotification { event, instance: id, read_at, is_recorded: false });
+        // ORDER: the targets store that the finding is pending before the event is recorded. A kill between the two must
+        // not leave a finding that the next run does not open again and that no target receives.
         self.outlets.deliver_finding(&finding);
+        self.publish_recorded("finding", instance, body);
+    }
+
+    /// Delivers the findings that an earlier run, or a target that a reload has added again, has left pending. Reads the
+    /// history if there are any.
+    pub(super) fn resume_findings(&self) {
+        let Some(after) = self.notifier.oldest_unread_finding() else { return };
+        let recorded = Reader::open(&self.config.state_dir)
+            .and_then(|reader| reader.pending_findings_after(after));
+        let bodies = match recorded {
+            Ok(bodies) => bodies,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read pending findings");
+                return;
+            }
+        };
+        let mut all = RecordedFindings::new();
+        for event in bodies.iter().filter_map(|body| serde_json::from_str(body).ok()) {
+            let event: FindingEvent = event;
+            let Ok(instance) = event.finding.id.as_ref().map(|id| id.parse()).transpose() else {
+                continue;
+            };
+            let read_at = clock::now();
+            let finding = FindingNotification { event, instance, read_at, is_recorded: true };
+            let finding: Arc<dyn Notification> = Arc::new(finding);
+            all.entry(finding.subject()).or_default().push(finding);
+        }
+        self.outlets.resume_findings(&all, |id| self.store.entry(id).is_some());
     }
 
     /// Records the event with the last sequence number, and sends it to the clients.

@@ -54,6 +54,7 @@ impl Node {
         // All instances, because the targets of an instance that has not changed may have changed.
         let instances = Some(self.follower.instances().to_vec());
         self.publish_update(FollowerUpdate { instances, ..update }, clock::now());
+        self.resume_findings();
         self.config.log_warnings(self.follower.instances());
         self.store.set_health(HealthTopic::Configuration, None);
         self.log_reload(&changes, &ids_before);

@@ -35,7 +35,7 @@ use crate::config::Rule;
 use crate::discovery::InstanceConfig;
 use crate::notify::announce::{AnnounceHandle, AnnounceProgress, DuplicateReports};
 use crate::notify::notification::{DeliveryReport, Notification, ReportQueue};
-use crate::notify::notifier::Notifier;
+use crate::notify::notifier::{Notifier, RecordedFindings};
 use crate::notify::target::TargetSettings;
 use crate::packed::pack;
 use crate::transition::{Transition, micros};
@@ -291,6 +291,18 @@ impl InstanceOutlets {
         for name in outlets.spec.shared.names() {
             self.notifier.deliver(name, finding);
         }
+    }
+
+    /// Delivers the findings that an earlier run has left pending, unless no rule asks for them any more.
+    pub(crate) fn resume_findings(
+        &self,
+        recorded: &RecordedFindings,
+        is_followed: impl Fn(&InstanceId) -> bool,
+    ) {
+        self.notifier.resume_findings(recorded, |target, id| match self.outlets.get(id) {
+            Some(outlets) => outlets.spec.shared.names().any(|name| name == target),
+            None => !is_followed(id),
+        });
     }
 
     /// Writes the state file, starts or stops announcements, and sends the state to the agent.

@@ -19,16 +19,56 @@ use crate::transition::{micros, time_from_millis};
 pub(crate) enum Subject {
     /// The role of an instance.
     Instance(InstanceId),
-    /// One finding, by the id of its instance and its name.
-    Finding(Arc<str>),
+    /// One finding.
+    Finding(Arc<FindingSubject>),
+}
+
+/// What tells one finding from another.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FindingSubject {
+    /// The instance; `None` for a finding about the node.
+    pub(crate) instance: Option<InstanceId>,
+    /// The name of the finding.
+    pub(crate) name: Box<str>,
+}
+
+impl Subject {
+    /// The instance that the subject is about; `None` for a finding about the node.
+    pub(crate) fn instance(&self) -> Option<&InstanceId> {
+        match self {
+            Self::Instance(id) => Some(id),
+            Self::Finding(finding) => finding.instance.as_ref(),
+        }
+    }
+
+    /// The name of the finding; `None` for the role of an instance.
+    pub(crate) fn finding(&self) -> Option<&str> {
+        match self {
+            Self::Instance(_) => None,
+            Self::Finding(finding) => Some(&finding.name),
+        }
+    }
+
+    /// The text in the table `delivery`: the id of an instance, or `ID NAME` for a finding. An id contains no space, and
+    /// is empty for a finding about the node.
+    pub(crate) fn stored_text(&self) -> String {
+        let id = self.instance().map_or("", InstanceId::as_str);
+        self.finding().map_or_else(|| id.to_owned(), |name| format!("{id} {name}"))
+    }
+
+    /// The subject with this [`Self::stored_text`]; `None` if the text is not valid.
+    pub(crate) fn from_stored_text(text: &str) -> Option<Self> {
+        let Some((id, name)) = text.split_once(' ') else {
+            return text.parse().ok().map(Self::Instance);
+        };
+        let instance = if id.is_empty() { None } else { Some(id.parse().ok()?) };
+        Some(Self::Finding(Arc::new(FindingSubject { instance, name: name.into() })))
+    }
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Instance(id) => f.write_str(id.as_str()),
-            Self::Finding(name) => f.write_str(name),
-        }
+        f.write_str(self.stored_text().trim_start())
     }
 }
 
@@ -118,6 +158,8 @@ pub(crate) struct FindingNotification {
     /// `None` for a finding about the node.
     pub(crate) instance: Option<InstanceId>,
     pub(crate) read_at: Moment,
+    /// An earlier run has published it.
+    pub(crate) is_recorded: bool,
 }
 
 impl Notification for FindingNotification {
@@ -126,8 +168,8 @@ impl Notification for FindingNotification {
     }
 
     fn subject(&self) -> Subject {
-        let id = self.instance.as_ref().map_or("", InstanceId::as_str);
-        Subject::Finding(format!("{id} {}", self.event.finding.name).trim_start().into())
+        let name = self.event.finding.name.as_str().into();
+        Subject::Finding(Arc::new(FindingSubject { instance: self.instance.clone(), name }))
     }
 
     fn finding(&self) -> Option<&str> {
@@ -148,6 +190,10 @@ impl Notification for FindingNotification {
 
     fn read_at(&self) -> Moment {
         self.read_at
+    }
+
+    fn measured_from(&self) -> Option<Moment> {
+        Some(self.read_at).filter(|_| !self.is_recorded)
     }
 
     fn body(&self, _identity: &NodeIdentity) -> NotificationBody {
@@ -211,5 +257,23 @@ impl DeliveryReport {
             is_final: true,
             conclusion: Some(Conclusion::Delivered),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stored_text_of_a_subject_is_read_back_and_a_node_finding_is_no_instance() {
+        for text in ["VI_1", "VI_1 webhook-failed", " node-history"] {
+            let subject = Subject::from_stored_text(text).unwrap();
+            assert_eq!(subject.stored_text(), text);
+        }
+        let about_node = Subject::from_stored_text(" node-history").unwrap();
+        assert_eq!((about_node.instance(), about_node.finding()), (None, Some("node-history")));
+        assert_ne!(about_node, Subject::Instance("node-history".parse().unwrap()));
+        assert_eq!(about_node.to_string(), "node-history");
+        assert_eq!(Subject::from_stored_text("a/b hook-failed"), None);
     }
 }

@@ -33,6 +33,7 @@ use self::state::{Job, TargetQueueState};
 use super::attempt::Sender;
 use super::backlog::SharedJournal;
 use super::notification::{Notification, ReportQueue, Subject};
+use super::notifier::{EarlierFailure, RecordedFindings};
 use super::slots::{Slots, WakeTarget};
 use super::target::TargetSettings;
 use crate::event::NodeIdentity;
@@ -136,6 +137,33 @@ impl TargetQueue {
         self.change(TargetQueueState::place_silenced);
     }
 
+    /// The number after which the history has the failures of an earlier run; `None` if it left none.
+    pub(super) fn oldest_failure(&self) -> Option<i64> {
+        self.shared.lock().oldest_failure()
+    }
+
+    /// Restores the failures of an earlier run; returns the instances with one.
+    pub(super) fn restore_failures(
+        &self,
+        failed: impl Fn(&InstanceId) -> Option<EarlierFailure>,
+    ) -> Vec<(InstanceId, EarlierFailure)> {
+        self.shared.lock().restore_failures(failed)
+    }
+
+    /// The lowest of the last concluded numbers of the findings that an earlier run has left pending.
+    pub(super) fn oldest_unread_finding(&self) -> Option<i64> {
+        self.shared.lock().unread_findings().map(|(_, seq)| seq).min()
+    }
+
+    /// Continues with the findings that an earlier run has left pending.
+    pub(super) fn resume_findings(
+        &self,
+        recorded: &RecordedFindings,
+        is_wanted: impl Fn(&InstanceId) -> bool,
+    ) {
+        self.change(|state, now| state.resume_findings(recorded, is_wanted, now));
+    }
+
     /// Removes an instance that no longer exists.
     pub(super) fn forget(&self, subject: &Subject) {
         self.change(|state, _| state.forget(subject));
@@ -168,7 +196,7 @@ impl TargetQueue {
 
     /// The error of the last attempt for `subject`; `None` if it was successful.
     pub(super) fn failure(&self, subject: &Subject) -> Option<String> {
-        self.shared.lock().failing.get(subject).cloned()
+        self.shared.lock().failing.get(subject).map(|failed| failed.error.clone())
     }
 
     /// Counters and pending notifications.

@@ -242,12 +242,12 @@ fn configuration_problems(view: &PublishedState) -> Vec<FindingItem> {
 }
 
 fn failed_deliveries(entry: &InstanceEntry) -> impl Iterator<Item = FindingItem> {
-    entry.failures.iter().map(|((stage, target), error)| {
+    entry.failures.iter().map(|((stage, target), failure)| {
         let name = format!("{}-failed", stage.word());
-        let text = format!("{target}: {error}");
+        let text = format!("{target}: {}", failure.error);
         let id = Some(entry.instance.id.as_str());
         FindingItem {
-            since: known_timestamp(entry.since),
+            since: known_timestamp(failure.since),
             ..new(id, &name, FindingSeverity::Wrong, text, "the log has all attempts")
         }
     })

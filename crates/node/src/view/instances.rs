@@ -163,10 +163,10 @@ fn role(role: &Role) -> InstanceRole {
 fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
     let config = &entry.instance;
     let reason = entry.role.reason();
-    let failures = entry.failures.iter().map(|((stage, target), error)| FailureItem {
+    let failures = entry.failures.iter().map(|((stage, target), failure)| FailureItem {
         stage: stage.word().to_owned(),
         target: target.clone(),
-        error: error.clone(),
+        error: failure.error.clone(),
     });
     InstanceItem {
         id: config.id.to_string(),

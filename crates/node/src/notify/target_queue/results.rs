@@ -8,7 +8,7 @@ use vipwatch_core::notification::{AfterAttempt, AttemptResult, Concluded};
 use vipwatch_history::DeliverySource;
 use vipwatch_linux::clock;
 
-use super::state::{TakenEvent, TargetQueueState};
+use super::state::{FailedAttempt, TakenEvent, TargetQueueState};
 use crate::notify::attempt::{Attempt, OutgoingEvent};
 use crate::notify::notification::{DeliveryReport, Notification, Subject};
 use crate::transition::micros;
@@ -87,7 +87,8 @@ impl TargetQueueState {
         error: &str,
     ) -> bool {
         self.counters.failures += 1;
-        if conclusion.is_some() || self.failing.values().all(|known| known != error) {
+        let mut known = self.failing.values().filter(|known| !known.is_of_earlier_run);
+        if conclusion.is_some() || known.all(|known| known.error != error) {
             let (target, seq) = (&*self.name, event.notification.seq());
             let next = match conclusion {
                 None => "retry",
@@ -96,8 +97,9 @@ impl TargetQueueState {
             };
             tracing::warn!(instance = %subject, seq, target, error, next, "delivery failed");
         }
-        let known = self.failing.insert(subject.clone(), error.to_owned());
-        conclusion.is_some() || known.as_deref() != Some(error)
+        let failed = FailedAttempt { error: error.to_owned(), is_of_earlier_run: false };
+        let known = self.failing.insert(subject.clone(), failed);
+        conclusion.is_some() || known.is_none_or(|known| known.error != error)
     }
 
     fn report(

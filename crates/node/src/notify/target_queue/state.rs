@@ -8,7 +8,7 @@ use vipwatch_core::notification::{
     BacklogPart, BacklogRange, Concluded, DeliveryPolicy, DeliveryStep, InstanceDelivery,
     QueuedEvent, Submitted,
 };
-use vipwatch_core::{EventKind, InstanceId, Jitter, Moment};
+use vipwatch_core::{Conclusion, EventKind, InstanceId, Jitter, Moment};
 use vipwatch_history::DeliverySource;
 
 use super::QueueContext;
@@ -43,6 +43,13 @@ pub(super) struct TakenEvent {
     pub(super) event: OutgoingEvent,
 }
 
+/// An attempt that failed.
+pub(super) struct FailedAttempt {
+    pub(super) error: String,
+    /// The attempt was made by an earlier run, so the log of this one does not have it.
+    pub(super) is_of_earlier_run: bool,
+}
+
 /// One subject.
 pub(super) struct TrackedSubject {
     pub(super) delivery: InstanceDelivery<Arc<dyn Notification>>,
@@ -58,6 +65,13 @@ impl TrackedSubject {
     pub(super) fn new(concluded: Option<Concluded>, missed: u32) -> Self {
         let delivery = InstanceDelivery::new(concluded, missed);
         Self { delivery, is_ready: false, is_reading: false, is_removed: false }
+    }
+
+    /// Whether the last notification was given up, and no newer one is pending.
+    pub(super) fn is_given_up(&self) -> bool {
+        let concluded = self.delivery.concluded();
+        let is_given_up = |concluded: Concluded| concluded.conclusion == Conclusion::GivenUp;
+        self.delivery.is_idle() && concluded.is_some_and(is_given_up)
     }
 }
 
@@ -89,8 +103,8 @@ pub(super) struct TargetQueueState {
     pub(super) silenced: BTreeSet<Subject>,
     /// The earliest time of the next batch.
     pub(super) next_batch_at: Moment,
-    /// The error of the last attempt.
-    pub(super) failing: BTreeMap<Subject, String>,
+    /// The subjects for which the last attempt failed.
+    pub(super) failing: BTreeMap<Subject, FailedAttempt>,
     pub(super) counters: TargetCounters,
     pub(super) jitter: Jitter,
     pub(super) running: usize,
@@ -174,7 +188,13 @@ impl TargetQueueState {
         if !is_selected && kind == EventKind::Finding {
             return;
         }
-        let policy = self.policy;
+        let is_finding = kind == EventKind::Finding;
+        if is_finding {
+            self.begin_finding(&subject, seq);
+        }
+        // Only transitions and reports are read from the disk when the queue is full.
+        let has_history = self.policy.has_history && !is_finding;
+        let policy = DeliveryPolicy { has_history, ..self.policy };
         let event = QueuedEvent { seq, kind, content: Arc::clone(notification) };
         let tracked = self.tracked(&subject);
         tracked.is_removed = kind == EventKind::Removed;
@@ -272,7 +292,7 @@ impl TargetQueueState {
         until.is_some()
     }
 
-    /// Forgets a subject that will not change any more: a closed finding, or an instance that was removed.
+    /// Forgets a subject without pending notifications: a finding, or an instance that was removed.
     pub(super) fn remove_if_over(&mut self, subject: &Subject) {
         let Some(tracked) = self.subjects.get(subject) else { return };
         let is_over = match subject {
@@ -291,9 +311,9 @@ impl TargetQueueState {
         self.failing.remove(subject);
         self.ready.retain(|ready| ready != subject);
         if self.subjects.remove(subject).is_some()
-            && let (Some(store), Some(key)) = (&self.context.store, self.key(subject))
+            && let Some(store) = &self.context.store
         {
-            store.delete(key);
+            store.delete(self.key(subject));
         }
     }
 

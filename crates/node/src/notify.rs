@@ -3,6 +3,7 @@
 pub(crate) mod announce;
 mod attempt;
 mod backlog;
+pub(crate) mod earlier_run;
 pub(crate) mod hook;
 mod inline_views;
 pub(crate) mod instance_outlets;

@@ -46,7 +46,7 @@ pub struct InstanceEntry {
     /// How long each stage took to deliver the last transition.
     pub latencies: Latencies,
     /// Each delivery that failed last time, by stage and name of the target.
-    pub failures: BTreeMap<(Stage, String), DeliveryFailure>,
+    pub failures: BTreeMap<(Stage, String), FailedDelivery>,
     /// What Neutron's agent has acknowledged; `None` if the node does not notify the agent.
     pub agent: Option<AgentKnowledge>,
     /// The stages for which targets are configured.
@@ -57,7 +57,7 @@ pub struct InstanceEntry {
 
 /// A delivery that fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeliveryFailure {
+pub struct FailedDelivery {
     /// The error of the last attempt.
     pub error: String,
     /// The time of the first of the failed attempts; the Unix epoch if that is not known.

@@ -76,7 +76,7 @@ fn a_pending_finding_is_delivered_once_after_a_kill_and_delivered_ones_are_not_r
 fn a_target_for_every_event_gets_the_open_and_the_closed_finding_after_a_kill() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let (server, states) = (HttpServer::new(&[503; 10_000]), lab.path().join("states"));
+    let (server, states) = (HttpServer::new(&[503; 1000]), lab.path().join("states"));
     let rule = rule_with_state_files(&server, &states, "deliver = \"every\"");
     fixture.configure(&rule);
     let node = fixture.start();

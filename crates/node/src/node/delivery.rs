@@ -9,9 +9,9 @@ use vipwatch_core::{Conclusion, InstanceId};
 use vipwatch_history::{DeliverySource, Reader, Stage};
 
 use super::Node;
+use crate::notify::earlier_run::{EarlierFailure, EarlierFailures};
 use crate::notify::notification::DeliveryReport;
-use crate::notify::notifier::{EarlierFailure, EarlierFailures};
-use crate::state::DeliveryFailure;
+use crate::state::FailedDelivery;
 
 /// Maximum number of events that are read to find the failed attempts of earlier runs. It limits the time of a start.
 const MAX_EVENTS_READ: u32 = 20_000;
@@ -54,7 +54,7 @@ impl Node {
                     let since = entry.failures.get(&key).map(|known| known.since);
                     let since = since.unwrap_or_else(SystemTime::now);
                     let error = error.clone();
-                    entry.failures.insert(key, DeliveryFailure { error, since });
+                    entry.failures.insert(key, FailedDelivery { error, since });
                 });
             }
         }
@@ -100,7 +100,7 @@ impl Node {
             let EarlierFailure { error, at, .. } = restored.failure;
             let key = (restored.stage, restored.target.to_string());
             self.store.amend(&restored.instance, |entry| {
-                entry.failures.entry(key).or_insert(DeliveryFailure { error, since: at });
+                entry.failures.entry(key).or_insert(FailedDelivery { error, since: at });
             });
         }
     }

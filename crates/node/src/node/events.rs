@@ -13,8 +13,8 @@ use vipwatch_linux::clock;
 
 use super::Node;
 use crate::audit::FindingChange;
+use crate::notify::earlier_run::RecordedFindings;
 use crate::notify::notification::{DeliveryReport, FindingNotification, Notification};
-use crate::notify::notifier::RecordedFindings;
 use crate::transition::{Transition, millis};
 
 impl Node {

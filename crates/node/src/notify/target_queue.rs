@@ -12,6 +12,7 @@
 //! own, which are started when there is work and end after [`WORKER_IDLE_TIMEOUT`] without work. A reload that changes
 //! the settings of a target keeps its queue.
 
+mod earlier_run;
 mod jobs;
 mod records;
 mod results;
@@ -32,8 +33,8 @@ pub(super) use self::state::StoredSubject;
 use self::state::{Job, TargetQueueState};
 use super::attempt::Sender;
 use super::backlog::SharedJournal;
+use super::earlier_run::{EarlierFailure, RecordedFindings};
 use super::notification::{Notification, ReportQueue, Subject};
-use super::notifier::{EarlierFailure, RecordedFindings};
 use super::slots::{Slots, WakeTarget};
 use super::target::TargetSettings;
 use crate::event::NodeIdentity;

@@ -34,16 +34,19 @@ pub use self::receiver::{report_of, reports};
 pub(crate) use self::silences::silenced_until;
 pub use self::silences::{create_silence, end_silence, silences};
 pub use self::targets::targets;
-use crate::event::severity;
 pub(crate) use crate::event::time as timestamp;
 use crate::state::StateStore;
 use crate::transition::millis;
 
-/// The node itself.
+/// The node itself. Reads the history: the findings are those of [`findings()`], and the metrics of targets are the sums of
+/// [`targets()`].
 pub fn status(context: &ApiContext) -> NodeStatus {
+    let mut known = SeveritySummary::default();
+    for item in findings(context).items {
+        findings::count(&mut known, item.severity);
+    }
     let view = context.store.view();
     let mut roles = RoleSummary::default();
-    let mut known = SeveritySummary::default();
     for entry in view.entries.values() {
         roles.instances += 1;
         *match entry.role {
@@ -53,12 +56,9 @@ pub fn status(context: &ApiContext) -> NodeStatus {
             Role::Fault(_) => &mut roles.fault,
             Role::Unknown(_) => &mut roles.unknown,
         } += 1;
-        let audited = entry.current_audit().map(|audit| &*audit.findings).unwrap_or_default();
-        for dated in audited {
-            findings::count(&mut known, severity(dated.finding.severity));
-        }
     }
-    let metrics = context.store.counters.metrics();
+    let counted = context.store.counters.metrics().into_iter();
+    let metrics = counted.chain(targets::metrics(&targets(context).items));
     NodeStatus {
         schema: Schema::Status,
         node: context.node.to_string(),
@@ -70,7 +70,7 @@ pub fn status(context: &ApiContext) -> NodeStatus {
         health: findings::health(context),
         problems: config_problems(&view.problems),
         silences: silences(context).items,
-        metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        metrics: metrics.map(|(name, value)| (name.to_owned(), value)).collect(),
     }
 }
 

@@ -5,13 +5,14 @@ use std::os::unix::net::UnixStream;
 
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_api::{
-    AnswerSource, ConfigDocument, FindingList, HealthDocument, HistoryDocument, HistoryFilter,
-    InstanceDetail, InstanceList, InstanceRole, NodeStatus, SilenceItem, SilenceList, TargetList,
-    TimelineItem, VersionDocument,
+    AnswerSource, ConfigDocument, FindingItem, FindingList, HealthDocument, HistoryDocument,
+    HistoryFilter, InstanceDetail, InstanceList, InstanceRole, NodeStatus, SilenceItem,
+    SilenceList, TargetList, TimelineItem, VersionDocument,
 };
 use vipwatch_testkit::{Lab, NodeFixture, Routers, wait_for};
 
 use crate::curl::{curl, get, parse_answer, read_to_end};
+use crate::http_server::HttpServer;
 use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf};
 
 fn ids(list: &InstanceList) -> Vec<&str> {
@@ -87,6 +88,34 @@ fn a_reload_and_its_error_are_in_the_version_document() {
     assert_eq!(version.last_reload.unwrap().error, None);
     let config: ConfigDocument = get(&fixture, "/v1/config");
     assert_eq!(config.settings["node"]["audit_every"], "1h");
+}
+
+#[test]
+fn status_counts_the_findings_and_deliveries_that_the_other_routes_list() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let server = HttpServer::new(&[400]);
+    fixture.configure(&format!("[[notify]]\nwebhook = {{ url = \"{}\" }}\n", server.url));
+    let node = fixture.start();
+    let given_up = || {
+        let list: TargetList = get(&fixture, "/v1/targets");
+        list.items.iter().map(|target| target.given_up).sum::<u64>()
+    };
+    wait_for("the rejected delivery", || (given_up() == 1).then_some(()));
+    // The next round of housekeeping is up to 10 s away.
+    let status: NodeStatus = get(&fixture, "/v1/status");
+    assert_eq!(status.metrics["vipwatch_outlet_given_up_total"], 1);
+    fixture.configure("[nodes]\n");
+    node.reload();
+    wait_for("the findings of the delivery and of the configuration", || {
+        let list: FindingList = get(&fixture, "/v1/findings");
+        let name = |item: &FindingItem| item.name.clone();
+        let mut names: Vec<String> = list.items.iter().map(name).collect();
+        names.sort();
+        (names == ["node-configuration", "webhook-failed"]).then_some(())
+    });
+    let status: NodeStatus = get(&fixture, "/v1/status");
+    assert_eq!((status.findings.broken, status.findings.wrong, status.findings.odd), (0, 2, 0));
 }
 
 #[test]

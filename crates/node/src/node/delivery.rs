@@ -1,7 +1,6 @@
 //! Records the result of a delivery in the history and in the published state, and sends it to subscribers.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_api::DeliveryEvent;
@@ -48,7 +47,6 @@ impl Node {
                     let stage = stage.word();
                     tracing::warn!(%instance, seq, stage, target, error, "delivery failed");
                 }
-                self.store.counters.outlet_failures.fetch_add(1, Ordering::Relaxed);
                 self.store.amend(instance, |entry| {
                     let key = (*stage, target.clone());
                     let since = entry.failures.get(&key).map(|known| known.since);

@@ -3,7 +3,6 @@
 
 use std::sync::atomic::Ordering;
 
-use vipwatch_api::TargetItem;
 use vipwatch_linux::netns_watcher::NetnsWatcher;
 
 use super::Node;
@@ -25,12 +24,6 @@ impl Node {
         counters.snapshots.store(table.snapshots(), Ordering::Relaxed);
         counters.namespaces.store(table.namespaces() as u64, Ordering::Relaxed);
         counters.netlink_sockets.store(table.watcher().sockets() as u64, Ordering::Relaxed);
-        let targets = self.notifier.views();
-        let sum = |of: fn(&TargetItem) -> u64| targets.iter().map(of).sum::<u64>();
-        counters.pending.store(sum(|target| target.pending), Ordering::Relaxed);
-        counters.superseded.store(sum(|target| target.superseded), Ordering::Relaxed);
-        counters.given_up.store(sum(|target| target.given_up), Ordering::Relaxed);
-        counters.outlet_dropped.store(sum(|target| target.dropped), Ordering::Relaxed);
     }
 
     fn check_receiver(&mut self) {

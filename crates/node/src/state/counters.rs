@@ -19,16 +19,6 @@ pub struct Counters {
     pub namespaces: AtomicU64,
     /// Netlink sockets for events: one, or one for each namespace where one for all could not be opened.
     pub netlink_sockets: AtomicU64,
-    /// Notifications for hooks and webhooks that a newer one replaced before they were delivered.
-    pub superseded: AtomicU64,
-    /// Notifications for hooks and webhooks that are queued now.
-    pub pending: AtomicU64,
-    /// Notifications that were given up after failed attempts.
-    pub given_up: AtomicU64,
-    /// Notifications that were lost: a queue was full, or retention deleted them.
-    pub outlet_dropped: AtomicU64,
-    /// Failed attempts to deliver.
-    pub outlet_failures: AtomicU64,
     /// Transitions that could not be written to the history.
     pub history_dropped: AtomicU64,
     /// 1 if the history can be written, else 0.
@@ -46,8 +36,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The name and the value of every metric.
-    pub fn metrics(&self) -> [(&'static str, u64); 19] {
+    /// The name and the value of every metric, except for those of the targets.
+    pub fn metrics(&self) -> [(&'static str, u64); 14] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("vipwatch_transitions_total", of(&self.transitions)),
@@ -57,11 +47,6 @@ impl Counters {
             ("vipwatch_audits_total", of(&self.audits)),
             ("vipwatch_namespaces", of(&self.namespaces)),
             ("vipwatch_netlink_sockets", of(&self.netlink_sockets)),
-            ("vipwatch_outlet_superseded_total", of(&self.superseded)),
-            ("vipwatch_outlet_pending", of(&self.pending)),
-            ("vipwatch_outlet_given_up_total", of(&self.given_up)),
-            ("vipwatch_outlet_dropped_total", of(&self.outlet_dropped)),
-            ("vipwatch_outlet_failures_total", of(&self.outlet_failures)),
             ("vipwatch_history_dropped_total", of(&self.history_dropped)),
             ("vipwatch_history_up", of(&self.history_up)),
             ("vipwatch_feed_missed_total", of(&self.feed_missed)),

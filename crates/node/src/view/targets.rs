@@ -15,6 +15,18 @@ pub fn targets(context: &ApiContext) -> TargetList {
     TargetList { schema: Schema::Targets, node: context.node.to_string(), items }
 }
 
+/// The name and the value of every metric of the targets.
+pub(super) fn metrics(targets: &[TargetItem]) -> [(&'static str, u64); 5] {
+    let sum = |of: fn(&TargetItem) -> u64| targets.iter().map(of).sum::<u64>();
+    [
+        ("vipwatch_outlet_pending", sum(|target| target.pending)),
+        ("vipwatch_outlet_superseded_total", sum(|target| target.superseded)),
+        ("vipwatch_outlet_given_up_total", sum(|target| target.given_up)),
+        ("vipwatch_outlet_dropped_total", sum(|target| target.dropped)),
+        ("vipwatch_outlet_failures_total", sum(|target| target.failures)),
+    ]
+}
+
 /// The targets of settled reports; empty without a receiver.
 pub(super) fn of_receiver(receiver_handle: &ReceiverHandle) -> Vec<TargetItem> {
     let Some(status) = receiver_handle.status() else { return Vec::new() };

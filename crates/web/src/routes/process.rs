@@ -1,5 +1,6 @@
 //! The process itself: health, version, configuration, status, reports and targets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -12,6 +13,7 @@ use vipwatch_node::view::{self, ApiContext};
 use super::{SharedContext, answer};
 use crate::parameters::{Parameters, check_accept};
 use crate::reply::{self, RouteResult};
+use crate::work::on_file_thread;
 
 /// The main loop runs at least every 10 s. After this time without a turn it hangs.
 const MAX_TURN: Duration = Duration::from_secs(30);
@@ -77,7 +79,15 @@ pub(super) async fn status(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    answer(plain(&uri, &headers, || Ok(view::status(&context))))
+    answer(read_status(&context, &uri, &headers).await)
+}
+
+async fn read_status(context: &SharedContext, uri: &Uri, headers: &HeaderMap) -> RouteResult {
+    Parameters::read(uri, &[])?;
+    check_accept(headers, "application/json")?;
+    let reading = Arc::clone(context);
+    let document = on_file_thread(&context.store, move || view::status(&reading)).await?;
+    Ok(reply::document(&document))
 }
 
 /// `GET /v1/reports`

@@ -46,10 +46,17 @@ struct WaitingLine {
     pending: Vec<String>,
     /// Whether an event with the cause will follow.
     awaits_cause: bool,
-    /// Failed deliveries, in words.
-    failed: Vec<String>,
+    /// Failed deliveries, in the order of their first failure.
+    failed: Vec<FailedTarget>,
     /// When the line is printed anyway.
     deadline: Instant,
+}
+
+/// A delivery that failed.
+struct FailedTarget {
+    stage: String,
+    target: String,
+    error: String,
 }
 
 /// Whether the command continues.
@@ -230,13 +237,22 @@ impl WaitingLine {
 
     /// Adds the result of a delivery.
     fn add(&mut self, event: &DeliveryEvent) {
+        let DeliveryEvent { stage, target, .. } = event;
+        let is_same = |failed: &FailedTarget| failed.stage == *stage && failed.target == *target;
         match &event.error {
             None => {
-                let latency = event.micros.map(|micros| (event.stage.clone(), micros));
+                let latency = event.micros.map(|micros| (stage.clone(), micros));
                 self.transition.latencies.extend(latency);
+                self.failed.retain(|failed| !is_same(failed));
             }
             Some(error) => {
-                self.failed.push(format!("{} {} failed: {error}", event.stage, event.target));
+                let error = error.clone();
+                if let Some(known) = self.failed.iter_mut().find(|failed| is_same(failed)) {
+                    known.error = error;
+                } else {
+                    let (stage, target) = (stage.clone(), target.clone());
+                    self.failed.push(FailedTarget { stage, target, error });
+                }
             }
         }
         if event.is_final || event.error.is_some() {
@@ -249,7 +265,10 @@ impl WaitingLine {
         let cause = cause_and_reason(&event.cause, &event.trigger, event.reason.as_deref());
         let delivered = Some(latencies(&event.latencies)).filter(|text| !text.is_empty());
         let pending = self.pending.iter().map(|stage| format!("{stage} pending"));
-        let deliveries = delivered.into_iter().chain(pending).chain(self.failed.iter().cloned());
+        let failed = self.failed.iter().map(|FailedTarget { stage, target, error }| {
+            format!("{stage} {target} failed: {error}")
+        });
+        let deliveries = delivered.into_iter().chain(pending).chain(failed);
         let deliveries = deliveries.collect::<Vec<_>>().join(", ");
         let deliveries =
             if deliveries.is_empty() { String::new() } else { format!("  [{deliveries}]") };
@@ -317,4 +336,4 @@ fn delivery_line(event: &DeliveryEvent, style: &Style) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

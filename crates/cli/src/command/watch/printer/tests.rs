@@ -13,7 +13,7 @@ fn printer(args: &[&str]) -> Printer {
     Printer { style: Style::of_tests(), ..Printer::new(&options) }
 }
 
-fn transition(seq: i64, stages: &[&str]) -> TransitionEvent {
+pub(in crate::command::watch) fn transition(seq: i64, stages: &[&str]) -> TransitionEvent {
     TransitionEvent {
         schema: Schema::Transition,
         node: "node-1".to_owned(),
@@ -35,7 +35,11 @@ fn transition(seq: i64, stages: &[&str]) -> TransitionEvent {
     }
 }
 
-fn delivery(notification: i64, error: Option<&str>, is_final: bool) -> DeliveryEvent {
+pub(in crate::command::watch) fn delivery(
+    notification: i64,
+    error: Option<&str>,
+    is_final: bool,
+) -> DeliveryEvent {
     DeliveryEvent {
         schema: Schema::Delivery,
         node: "node-1".to_owned(),
@@ -52,6 +56,22 @@ fn delivery(notification: i64, error: Option<&str>, is_final: bool) -> DeliveryE
         error: error.map(str::to_owned),
         is_final,
     }
+}
+
+#[test]
+fn a_failure_that_is_repeated_before_the_line_is_printed_stands_there_once() {
+    let style = Style::of_tests();
+    let mut line = WaitingLine::new(&transition(5, &["file", "hook", "webhook"]));
+    line.add(&delivery(5, Some("exit status 1"), false));
+    let other = DeliveryEvent { target: "page".to_owned(), ..delivery(5, Some("exit 2"), false) };
+    line.add(&other);
+    line.add(&delivery(5, Some("exit status 3"), true));
+    let text = line.text(&style);
+    let failed = "hook mail failed: exit status 3, hook page failed: exit 2";
+    assert!(text.ends_with(&format!("webhook pending, {failed}]")), "{text}");
+    line.add(&delivery(5, None, true));
+    let text = line.text(&style);
+    assert!(!text.contains("mail failed") && text.contains("page failed"), "{text}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vipwatch_api::{
-    AnnounceDocument, AnnouncedItem, DuplicateItem, FailedItem, RefusedItem, Schema,
+    AnnounceDocument, AnnouncedItem, DuplicateItem, ErrorCode, FailedItem, ProblemDocument,
+    RefusedItem, Schema,
 };
 use vipwatch_core::{AnnouncePlan, ErrorChain, NetnsName, RateLimit};
 use vipwatch_linux::netns::NetnsError;
@@ -21,6 +22,9 @@ use super::node_name;
 use crate::args::{AnnounceArgs, AnnounceTarget, config_error};
 use crate::failure::{CommandError, ExitStatus};
 use crate::output;
+
+/// Maximum number of ids in the error about an id that several instances have.
+const MAX_NAMED_IDS: usize = 5;
 
 pub(crate) fn run(options: &AnnounceArgs) -> Result<(), CommandError> {
     let Selected { netns, which } = select(options)?;
@@ -84,18 +88,35 @@ fn find_instance(id: &str, config: Option<&Path>) -> Result<Arc<InstanceConfig>,
     let (locations, own) = (config.locations.clone(), config.instances.clone());
     let mut scanner = ConfigScanner::with_processes(locations, own);
     let instances = scanner.scan().instances;
+    only_instance(id, &instances).map_err(|problem| CommandError::from(&problem))
+}
+
+/// The instance with this id, or the only one with an id that begins with it.
+fn only_instance(
+    id: &str,
+    instances: &[Arc<InstanceConfig>],
+) -> Result<Arc<InstanceConfig>, ProblemDocument> {
     if let Some(exact) = instances.iter().find(|instance| instance.id.as_str() == id) {
         return Ok(Arc::clone(exact));
     }
-    let mut matches = instances.iter().filter(|instance| instance.id.as_str().starts_with(id));
-    match (matches.next(), matches.next()) {
-        (Some(only), None) => Ok(Arc::clone(only)),
-        (Some(first), Some(second)) => {
-            let message = format!("{id} is the beginning of {}, {} and perhaps others", first.id, second.id);
-            Err(CommandError::new(ExitStatus::No, message).hint("give the whole id"))
+    let matches = instances.iter().filter(|instance| instance.id.as_str().starts_with(id));
+    match matches.collect::<Vec<_>>().as_slice() {
+        [only] => Ok(Arc::clone(only)),
+        [] => {
+            let detail = format!("there is no instance {id:?} on this node");
+            let hint = "`vipwatch discover` lists the instances; an address must be an IP address without a prefix length";
+            Err(ProblemDocument::new(ErrorCode::UnknownInstance, detail).with_hint(hint))
         }
-        (None, _) => Err(CommandError::new(ExitStatus::Missing, format!("there is no instance {id}"))
-            .hint("`vipwatch discover` lists the instances; an address must be an IP address without a prefix length")),
+        several => {
+            let named = several.iter().take(MAX_NAMED_IDS).map(|instance| instance.id.as_str());
+            let named = named.collect::<Vec<_>>().join(", ");
+            let more = match several.len().saturating_sub(MAX_NAMED_IDS) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let detail = format!("{id:?} matches several instances: {named}{more}");
+            Err(ProblemDocument::new(ErrorCode::AmbiguousId, detail))
+        }
     }
 }
 

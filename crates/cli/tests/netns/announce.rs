@@ -67,15 +67,15 @@ fn an_instance_is_announced_by_its_id_in_its_namespace() {
         text(&output)
     );
     let ambiguous = fixture.run(&["web"]);
-    assert_eq!(ambiguous.status.code(), Some(1));
+    assert_eq!(ambiguous.status.code(), Some(4), "as in every command that takes an id");
     assert!(
-        text(&ambiguous).contains("web is the beginning of web-1, web-10"),
+        text(&ambiguous).contains("\"web\" matches several instances: web-1, web-10"),
         "{}",
         text(&ambiguous)
     );
     let missing = fixture.run(&["db"]);
     assert_eq!(missing.status.code(), Some(4));
-    assert!(text(&missing).contains("there is no instance db"), "{}", text(&missing));
+    assert!(text(&missing).contains("there is no instance \"db\""), "{}", text(&missing));
 }
 
 #[test]

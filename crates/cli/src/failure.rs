@@ -104,6 +104,29 @@ impl From<&ClientError> for CommandError {
     }
 }
 
+impl CommandError {
+    /// The error of a query of a receiver process.
+    pub(crate) fn of_receiver(error: &ClientError) -> Self {
+        let hint = match error {
+            ClientError::NotListening(_) => {
+                "run `vipwatch receiver`, or a node with [receiver] in its configuration; \
+                 --status-socket sets the socket"
+            }
+            ClientError::TimedOut { .. } => {
+                "the receiver hangs or is overloaded: see `systemctl status vipwatch-receiver`"
+            }
+            ClientError::Io { .. } | ClientError::Closed(_) => {
+                "see `systemctl status vipwatch-receiver`"
+            }
+            ClientError::InvalidAnswer { .. } => {
+                "another program, or a receiver of another version, listens on the socket"
+            }
+            ClientError::NotPermitted(_) | ClientError::Problem(_) => return error.into(),
+        };
+        Self::new(ExitStatus::Missing, ErrorChain(error)).hint(hint)
+    }
+}
+
 impl From<ClientError> for CommandError {
     fn from(error: ClientError) -> Self {
         Self::from(&error)
@@ -191,16 +214,28 @@ mod tests {
 
     #[test]
     fn errors_of_the_connection_name_the_socket_and_what_to_do() {
-        let path = || "/run/vipwatch/node.sock".into();
-        let errors = [
+        let errors = connection_errors("/run/vipwatch/node.sock");
+        insta::assert_snapshot!(printed(errors.into_iter().map(CommandError::from)));
+    }
+
+    #[test]
+    fn errors_of_a_receiver_process_do_not_name_the_node() {
+        let errors = connection_errors("/run/vipwatch/receiver.sock");
+        let text = printed(errors.iter().map(CommandError::of_receiver));
+        assert!(!text.contains("vipwatch-node") && !text.contains("--direct"), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    fn connection_errors(socket: &str) -> [ClientError; 6] {
+        let path = || socket.into();
+        [
             ClientError::NotListening(path()),
             ClientError::NotPermitted(path()),
             ClientError::TimedOut { path: path(), after: Duration::from_secs(3) },
             ClientError::Io { path: path(), source: std::io::ErrorKind::ConnectionReset.into() },
             ClientError::Closed(path()),
             ClientError::InvalidAnswer { path: path(), reason: "expected value".to_owned() },
-        ];
-        insta::assert_snapshot!(printed(errors.into_iter().map(CommandError::from)));
+        ]
     }
 
     #[test]

@@ -4,14 +4,13 @@ use std::fmt::Write;
 
 use vipwatch_api::client::{Client, ClientError};
 use vipwatch_api::{ReportItem, ReportList, TargetItem};
-use vipwatch_core::ErrorChain;
 use vipwatch_linux::clock;
 use vipwatch_node::Config;
 use vipwatch_node::config::SOCKET;
 
 use super::super::targets::target_table;
 use crate::args::{RECEIVER_SOCKET, ReceiverStatusArgs};
-use crate::failure::{CommandError, ExitStatus};
+use crate::failure::CommandError;
 use crate::output::{self, Page, Style, TextTable, escape_untrusted};
 
 pub(super) fn run(options: &ReceiverStatusArgs) -> Result<(), CommandError> {
@@ -26,25 +25,21 @@ pub(super) fn run(options: &ReceiverStatusArgs) -> Result<(), CommandError> {
 
 /// Queries the receiver process, or the node if no receiver process is listening.
 fn read(options: &ReceiverStatusArgs) -> Result<ReportList, CommandError> {
-    let answer = match &options.status_socket {
-        Some(socket) => Client::new(socket).reports(),
-        None => match Client::new(RECEIVER_SOCKET).reports() {
-            Err(ClientError::NotListening(_)) => {
-                // If the file cannot be read, the default socket is used.
-                let configured = Config::load_lenient(options.node.config.as_deref());
-                let configured = configured.map(|(config, _)| config.socket);
-                let default = || configured.unwrap_or_else(|_| SOCKET.into());
-                Client::new(options.node.socket.clone().unwrap_or_else(default)).reports()
-            }
-            answer => answer,
-        },
-    };
-    answer.map_err(|error| match error {
-        ClientError::NotListening(_) => CommandError::new(ExitStatus::Missing, ErrorChain(&error))
-            .hint(
-                "run `vipwatch receiver`, or a node with [receiver] in its configuration; \
-                 --status-socket sets the socket",
-            ),
+    let of_receiver = |error: ClientError| CommandError::of_receiver(&error);
+    if let Some(socket) = &options.status_socket {
+        return Client::new(socket).reports().map_err(of_receiver);
+    }
+    match Client::new(RECEIVER_SOCKET).reports() {
+        Err(ClientError::NotListening(_)) => {}
+        answer => return answer.map_err(of_receiver),
+    }
+    // If the file cannot be read, the default socket is used.
+    let configured = Config::load_lenient(options.node.config.as_deref());
+    let configured = configured.map(|(config, _)| config.socket);
+    let default = || configured.unwrap_or_else(|_| SOCKET.into());
+    let socket = options.node.socket.clone().unwrap_or_else(default);
+    Client::new(socket).reports().map_err(|error| match error {
+        ClientError::NotListening(_) => of_receiver(error),
         error => error.into(),
     })
 }

@@ -1,7 +1,7 @@
 //! One attempt to deliver one or several notifications to a target.
 //!
-//! A server that rejects the content of a batch (400, 413, 422) gets it divided until the rejected notifications are
-//! found. Only those are given up.
+//! A server that rejects the content of a batch ([`PostError::is_about_content`]) gets it divided until the rejected
+//! notifications are found. Only those are given up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -233,6 +233,21 @@ mod tests {
 
     fn after(error: &PostError) -> AttemptResult {
         if error.may_pass() { AttemptResult::Failed } else { AttemptResult::Rejected }
+    }
+
+    #[test]
+    fn each_4xx_divides_a_batch_except_those_about_the_whole_target() {
+        for status in (400..500).filter(|status| ![408, 425, 429].contains(status)) {
+            let post = |part: &[OutgoingEvent]| {
+                let has_bad = part.iter().any(|event| event.notification.seq() == 1);
+                if has_bad { Err(PostError::Refused(status)) } else { Ok(()) }
+            };
+            let attempts = divide(&events(4), &|| true, post, after);
+            let is_delivered = |attempt: &&Attempt| attempt.result == AttemptResult::Delivered;
+            let delivered = attempts.iter().filter(is_delivered).count();
+            let is_about_target = [401, 403, 404, 405, 407, 409].contains(&status);
+            assert_eq!(delivered, if is_about_target { 0 } else { 3 }, "{status}");
+        }
     }
 
     #[test]

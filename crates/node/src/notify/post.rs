@@ -14,6 +14,10 @@ use crate::config::Target;
 /// Maximum number of bytes of an answer that are read. The connection of a longer answer is closed.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
+/// The 4xx that are about the whole address, whatever the content is: a wrong token, path or method, a server that has
+/// not loaded its routes yet, a proxy, or a server that is in a state in which it accepts nothing.
+const ABOUT_TARGET: [u16; 6] = [401, 403, 404, 405, 407, 409];
+
 /// Why a request was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {
@@ -33,11 +37,10 @@ impl PostError {
         !matches!(self, Self::Refused(_))
     }
 
-    /// Whether the server has rejected the content of the request: 400 (bad request), 413 (too large), 422
-    /// (cannot be processed). Other content may be accepted. 401, 403 and 404 are about the whole address: a
-    /// wrong token, or a server that has not loaded its routes yet.
+    /// Whether the server has rejected the content of the request, for example with 400 (bad request), 413 (too large)
+    /// or 422 (cannot be processed). Other content may be accepted. [`ABOUT_TARGET`] has the exceptions.
     pub(crate) fn is_about_content(&self) -> bool {
-        matches!(self, Self::Refused(400 | 413 | 422))
+        matches!(self, Self::Refused(status) if !ABOUT_TARGET.contains(status))
     }
 }
 

@@ -8,6 +8,7 @@
 //! A thread that logs never waits for the reader of the log. A thousand routers that fail over at once write
 //! more than journald accepts at once, and a journald that hangs accepts nothing.
 
+mod instance_fields;
 mod journald;
 mod writer;
 
@@ -20,6 +21,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use vipwatch_core::{escape_untrusted, escape_untrusted_json};
 
+pub(crate) use self::instance_fields::{addresses, netns_name};
 use self::journald::JournaldFields;
 use self::writer::{LogDestination, LogWriter};
 use crate::config::LogFormat;

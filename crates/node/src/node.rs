@@ -383,7 +383,7 @@ impl Node {
         let now = clock::now();
         if self.next_housekeeping <= now {
             self.keep_house();
-            self.transition_log.tick(now);
+            self.transition_log.tick(now, &self.store);
             self.next_housekeeping = now + HOUSEKEEPING_INTERVAL;
         }
         self.watchdog.tick(now);

@@ -68,6 +68,10 @@ impl Notification for Transition {
         Some(&self.instance.id)
     }
 
+    fn config(&self) -> Option<&InstanceConfig> {
+        Some(&self.instance)
+    }
+
     fn subject(&self) -> Subject {
         Subject::Instance(self.instance.id.clone())
     }

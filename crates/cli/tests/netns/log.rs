@@ -9,8 +9,9 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 use vipwatch_testkit::{Lab, NodeFixture, wait_for};
 
+use crate::http_server::HttpServer;
 use crate::receiver_process::{ReceiverProcess, configure, receiver_command, report};
-use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, role, vi_1_conf};
+use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, role, vi_1_conf, write};
 
 #[test]
 fn the_json_log_has_one_object_per_line() {
@@ -62,6 +63,42 @@ fn a_fault_is_a_warning_and_its_end_is_logged() {
     netns.ip("link set eth0 up");
     let over = wait_for_line(&fixture, "fault is over: instance became backup");
     assert_eq!((&over["level"], &over["instance"]), (&"INFO".into(), &"VI_1".into()));
+}
+
+#[test]
+fn lines_about_deliveries_findings_and_removals_name_the_place_of_the_instance() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (server, states) = (HttpServer::new(&[400; 1000]), lab.path().join("states"));
+    // A file blocks the path of the directory of the state files.
+    write(&states, "not a directory");
+    fixture.configure(&format!(
+        "[node]\nlog = \"json\"\n[[notify]]\nstate_file = \"{}/{{id}}\"\n\
+         webhook = {{ url = \"{}\", on = [\"backup\", \"finding\"] }}\n",
+        states.display(),
+        server.url
+    ));
+    let _node = fixture.start();
+    let place = (Value::from(netns.name()), Value::from("192.0.2.9/24"));
+    let wait_for_delivery = |what: &str, is_wanted: &dyn Fn(&Value) -> bool| {
+        let line = wait_for(what, || {
+            lines_with(&fixture, "delivery failed").into_iter().find(|line| is_wanted(line))
+        });
+        assert_eq!(line["instance"], "VI_1", "{line}");
+        line
+    };
+    let file = wait_for_delivery("the state file", &|line| line["stage"] == "file");
+    assert_eq!((file["netns"].clone(), file["address"].clone()), place);
+    let role = wait_for_delivery("the role", &|line| !line["next"].is_null());
+    assert_eq!((role["netns"].clone(), role["address"].clone()), place);
+    assert!(role["finding"].is_null(), "{role}");
+    wait_for_delivery("the finding", &|line| line["finding"] == "file-failed");
+    netns.ip("link set eth0 down");
+    let finding = wait_for_line(&fixture, "audit finding");
+    assert_eq!((finding["netns"].clone(), finding["address"].clone()), place);
+    write(&fixture.keepalived_conf(), "");
+    let removed = wait_for_line(&fixture, "instance removed");
+    assert_eq!((removed["netns"].clone(), removed["address"].clone()), place);
 }
 
 #[test]

@@ -14,7 +14,9 @@ use vipwatch_core::InstanceId;
 use vipwatch_linux::process::release_spare_heap;
 
 use super::{DatedFinding, FindingChange, FindingChanges};
+use crate::discovery::InstanceConfig;
 use crate::event::audit_finding;
+use crate::log::{addresses, netns_name};
 use crate::packed::pack;
 use crate::state::{InstanceEntry, PublishedState};
 use crate::view::{CurrentFindings, FindingSources};
@@ -199,9 +201,8 @@ impl OpenFindings {
                 self.open.insert(key, known);
                 continue;
             }
-            let id = key.id.as_ref().map_or("node", InstanceId::as_str);
             if self.lines.closed.allows(&key.name) {
-                tracing::info!(instance = id, finding = %key.name, "finding is over");
+                log_closed(&key, view);
             }
             let finding = known.item(key);
             self.changes.push(FindingChange { finding, state: FindingState::Closed });
@@ -232,7 +233,7 @@ impl OpenFindings {
         } else if !self.open.contains_key(&key) {
             let finding = audit_finding(id.as_str(), dated);
             if self.lines.opened.allows(dated.finding.name) {
-                log_open(&finding);
+                log_open(&finding, &entry.instance);
             }
             self.open(key, OpenFinding::of_audit(dated), finding);
         }
@@ -244,11 +245,27 @@ impl OpenFindings {
     }
 }
 
-fn log_open(finding: &FindingItem) {
+fn log_open(finding: &FindingItem, instance: &InstanceConfig) {
     let FindingItem { name, severity, text, .. } = finding;
     let id = finding.id.as_deref().unwrap_or("node");
-    let severity = severity.word();
-    tracing::warn!(instance = id, finding = name, severity, detail = text, "audit finding");
+    let (severity, netns, address) = (severity.word(), netns_name(instance), addresses(instance));
+    tracing::warn!(
+        instance = id,
+        netns,
+        address,
+        finding = name,
+        severity,
+        detail = text,
+        "audit finding"
+    );
+}
+
+fn log_closed(key: &FindingKey, view: &PublishedState) {
+    let entry = key.id.as_ref().and_then(|id| view.entries.get(id));
+    let instance = entry.map(|entry| &*entry.instance);
+    let (netns, address) = (instance.map(netns_name), instance.map(addresses));
+    let id = key.id.as_ref().map_or("node", InstanceId::as_str);
+    tracing::info!(instance = id, netns, address, finding = %key.name, "finding is over");
 }
 
 /// Whether the instance of a finding is followed, and has no current result of the audit.

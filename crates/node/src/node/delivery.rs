@@ -8,6 +8,7 @@ use vipwatch_core::{Conclusion, InstanceId};
 use vipwatch_history::{DeliverySource, Reader, Stage};
 
 use super::Node;
+use crate::log::{addresses, netns_name};
 use crate::notify::earlier_run::{EarlierFailure, EarlierFailures};
 use crate::notify::notification::DeliveryReport;
 use crate::state::FailedDelivery;
@@ -44,8 +45,11 @@ impl Node {
             Err(error) if error.is_empty() => return,
             Err(error) => {
                 if !is_of_queue {
+                    let entry = self.store.entry(instance);
+                    let config = entry.as_ref().map(|entry| &*entry.instance);
+                    let (netns, address) = (config.map(netns_name), config.map(addresses));
                     let stage = stage.word();
-                    tracing::warn!(%instance, seq, stage, target, error, "delivery failed");
+                    tracing::warn!(%instance, netns, address, seq, stage, target, error, "delivery failed");
                 }
                 self.store.amend(instance, |entry| {
                     let key = (*stage, target.clone());

@@ -11,7 +11,9 @@ use vipwatch_linux::clock;
 
 use super::Node;
 use super::events::to_json;
+use crate::discovery::InstanceConfig;
 use crate::event::REMOVED;
+use crate::log::{addresses, netns_name};
 use crate::notify::notification::{Notification, RecordedTransition};
 use crate::notify::notifier::NotifyOrder;
 use crate::transition::millis;
@@ -21,8 +23,8 @@ impl Node {
     pub(super) fn remove_instance(&mut self, id: &InstanceId) {
         let Some(entry) = self.store.entry(id) else { return };
         self.transition_log.forget(id);
-        let netns = entry.instance.netns.as_ref().map(ToString::to_string);
-        self.publish_removal(id.clone(), netns, entry.role.kind(), NotifyOrder::Next);
+        let instance = Some(&*entry.instance);
+        self.publish_removal(id.clone(), instance, entry.role.kind(), NotifyOrder::Next);
     }
 
     /// Removes the instances of an earlier version that are not configured: it kept the roles of all instances that
@@ -109,21 +111,24 @@ impl Node {
         }
     }
 
+    /// `instance` is `None` if an earlier run has followed it.
     fn publish_removal(
         &mut self,
         id: InstanceId,
-        netns: Option<String>,
+        instance: Option<&InstanceConfig>,
         from: RoleKind,
         order: NotifyOrder,
     ) {
         let seq = self.next_seq();
         let from = from.as_str().to_owned();
-        tracing::info!(seq, instance = %id, from, "instance removed");
+        let (netns, address) = (instance.map(netns_name), instance.map(addresses));
+        tracing::info!(seq, instance = %id, netns, address, from, "instance removed");
+        let netns = instance.and_then(|instance| instance.netns.as_ref());
         let record = Record {
             seq,
             at: millis(SystemTime::now()),
             instance: id.to_string(),
-            netns,
+            netns: netns.map(ToString::to_string),
             from: Some(from),
             to: REMOVED.to_owned(),
             trigger: Trigger::Config.as_str().to_owned(),

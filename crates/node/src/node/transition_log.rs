@@ -3,16 +3,12 @@
 //! A role in which an instance cannot take over (`fault`) or is not known (`unknown`) is a warning; its end is
 //! information.
 
-use std::fmt::Write;
-
 use vipwatch_core::flapping::{FLAP_SPAN, FlapDetector, MIN_TRANSITIONS};
 use vipwatch_core::{Cause, InstanceId, Moment, RoleKind, Trigger};
 
-use crate::discovery::InstanceConfig;
+use crate::log::{addresses, netns_name};
+use crate::state::StateStore;
 use crate::transition::Transition;
-
-/// Maximum number of addresses in a line.
-const MAX_ADDRESSES: usize = 4;
 
 /// Logs transitions, and remembers which instances flap.
 #[derive(Debug, Default)]
@@ -37,10 +33,13 @@ impl TransitionLog {
     }
 
     /// Logs the instances that have stopped flapping.
-    pub(super) fn tick(&mut self, now: Moment) {
+    pub(super) fn tick(&mut self, now: Moment, store: &StateStore) {
         for id in self.flaps.expire(now) {
             let minutes = FLAP_SPAN.as_secs() / 60;
-            tracing::info!(instance = %id, minutes, "instance stopped flapping");
+            let entry = store.entry(&id);
+            let instance = entry.as_ref().map(|entry| &*entry.instance);
+            let (netns, address) = (instance.map(netns_name), instance.map(addresses));
+            tracing::info!(instance = %id, netns, address, minutes, "instance stopped flapping");
         }
     }
 
@@ -105,26 +104,9 @@ fn message(from: Option<RoleKind>, to: RoleKind) -> &'static str {
     }
 }
 
-/// The name of the namespace; empty for the node's own.
-fn netns_name(instance: &InstanceConfig) -> &str {
-    instance.netns.as_ref().map_or("", |netns| netns.as_str())
-}
-
-/// The watched addresses; of many, the first ones and the number of the others.
-fn addresses(instance: &InstanceConfig) -> String {
-    let watched = instance.watched();
-    let shown = watched.iter().take(MAX_ADDRESSES).map(|(_, cidr)| cidr.to_string());
-    let mut text = shown.collect::<Vec<_>>().join(" ");
-    if watched.len() > MAX_ADDRESSES {
-        let _ = write!(text, " and {} more", watched.len() - MAX_ADDRESSES);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::example;
 
     #[test]
     fn the_end_of_a_fault_is_named() {
@@ -132,14 +114,5 @@ mod tests {
         let over = message(Some(RoleKind::Fault), RoleKind::Backup);
         assert_eq!(over, "fault is over: instance became backup");
         assert_eq!(message(None, RoleKind::Fault), "instance has a fault");
-    }
-
-    #[test]
-    fn many_addresses_are_counted() {
-        let mut instance = example();
-        assert_eq!(addresses(&instance), "192.0.2.1/32");
-        let vrrp = std::sync::Arc::make_mut(&mut instance.vrrp);
-        vrrp.addresses = std::iter::repeat_n(vrrp.addresses[0], 6).collect();
-        assert!(addresses(&instance).ends_with("192.0.2.1/32 and 2 more"));
     }
 }

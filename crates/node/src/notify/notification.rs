@@ -41,6 +41,11 @@ impl Subject {
         }
     }
 
+    /// The id of the instance in log lines; `node` for a finding about the node.
+    pub(crate) fn instance_word(&self) -> &str {
+        self.instance().map_or("node", InstanceId::as_str)
+    }
+
     /// The name of the finding; `None` for the role of an instance.
     pub(crate) fn finding(&self) -> Option<&str> {
         match self {
@@ -76,6 +81,10 @@ impl fmt::Display for Subject {
 pub(crate) trait Notification: Debug + Send + Sync {
     /// The instance that the notification is about; `None` for a finding about the node.
     fn instance(&self) -> Option<&InstanceId>;
+    /// The configuration of that instance; `None` if it is not known.
+    fn config(&self) -> Option<&InstanceConfig> {
+        None
+    }
     /// What the notification is about.
     fn subject(&self) -> Subject;
 
@@ -114,6 +123,10 @@ pub(crate) struct RecordedTransition {
 impl Notification for RecordedTransition {
     fn instance(&self) -> Option<&InstanceId> {
         Some(&self.id)
+    }
+
+    fn config(&self) -> Option<&InstanceConfig> {
+        self.instance.as_deref()
     }
 
     fn subject(&self) -> Subject {

@@ -9,6 +9,7 @@ use vipwatch_history::DeliverySource;
 use vipwatch_linux::clock;
 
 use super::state::{FailedAttempt, TakenEvent, TargetQueueState};
+use crate::log::{addresses, netns_name};
 use crate::notify::attempt::{Attempt, OutgoingEvent};
 use crate::notify::notification::{DeliveryReport, Notification, Subject};
 use crate::transition::micros;
@@ -71,7 +72,8 @@ impl TargetQueueState {
 
     fn note_success(&mut self, subject: &Subject, event: &OutgoingEvent) {
         let (target, seq) = (&*self.name, event.notification.seq());
-        tracing::debug!(instance = %subject, seq, target, "delivered");
+        let (instance, finding) = (subject.instance_word(), subject.finding());
+        tracing::debug!(instance, finding, seq, target, "delivered");
         if self.failing.remove(subject).is_some() && self.failing.is_empty() {
             tracing::info!(target, "delivery works again");
         }
@@ -95,7 +97,20 @@ impl TargetQueueState {
                 Some(Conclusion::GivenUp) => "given up",
                 Some(conclusion) => conclusion.as_str(),
             };
-            tracing::warn!(instance = %subject, seq, target, error, next, "delivery failed");
+            let (instance, finding) = (subject.instance_word(), subject.finding());
+            let config = event.notification.config();
+            let (netns, address) = (config.map(netns_name), config.map(addresses));
+            tracing::warn!(
+                instance,
+                netns,
+                address,
+                finding,
+                seq,
+                target,
+                error,
+                next,
+                "delivery failed"
+            );
         }
         let failed = FailedAttempt { error: error.to_owned(), is_of_earlier_run: false };
         let known = self.failing.insert(subject.clone(), failed);
@@ -152,5 +167,6 @@ impl TargetQueueState {
 /// Logs the end of an attempt to deliver to a target that a reload has removed meanwhile.
 fn log_removed(target: &str, taken: &TakenEvent, error: Option<&str>) {
     let seq = taken.event.notification.seq();
-    tracing::info!(instance = %taken.subject, seq, target, error, "delivery to a removed target ended");
+    let (instance, finding) = (taken.subject.instance_word(), taken.subject.finding());
+    tracing::info!(instance, finding, seq, target, error, "delivery to a removed target ended");
 }

@@ -203,7 +203,8 @@ impl TargetQueueState {
         if submitted.dropped > 0 {
             self.counters.dropped += u64::from(submitted.dropped);
             let target = &*self.name;
-            tracing::warn!(instance = %subject, target, "queue is full: oldest notification dropped");
+            let (instance, finding) = (subject.instance_word(), subject.finding());
+            tracing::warn!(instance, finding, target, "queue is full: oldest notification dropped");
         }
         if submitted.is_concluded {
             self.counters.filtered += u64::from(!is_selected);

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
+use clap::{Args as Arguments, CommandFactory, Parser, Subcommand, ValueEnum};
 use vipwatch_node::config::{octal, span};
 use vipwatch_receiver::simulate::Behaviour;
 
@@ -20,8 +20,9 @@ pub(crate) use self::announce::{AnnounceArgs, AnnounceTarget};
 pub(crate) use self::config::ConfigCommand;
 pub(crate) use self::output::{Format, OutputOptions};
 pub(crate) use self::query::{
-    DiscoverArgs, DoctorArgs, FailOn, FindingsArgs, HistoryArgs, ReceiverStatusArgs, ShowArgs,
-    SilenceAdd, SilenceArgs, SilenceCommand, StatusArgs, TargetsArgs, VersionArgs, WatchArgs,
+    DiscoverArgs, DoctorArgs, FailOn, FindingSelection, FindingsArgs, HistoryArgs,
+    ReceiverStatusArgs, ShowArgs, SilenceAdd, SilenceArgs, SilenceCommand, StatusArgs, TargetsArgs,
+    VersionArgs, WatchArgs,
 };
 pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::source::{NodeOptions, QueryOptions, config_error};
@@ -44,6 +45,26 @@ Exit codes:
   4  no answer: something is missing, no node is listening, or it does not answer in time
 
 `vipwatch help COMMAND` shows the options and examples of a command.";
+
+impl CliArgs {
+    /// The arguments of this process. If they are wrong, prints the reason and exits.
+    ///
+    /// clap lists the options that a variable of the environment sets in the usage of an error, as if they were required. So
+    /// the error is that of a command line without these variables.
+    pub(crate) fn parse_or_exit() -> Self {
+        let parsed = Self::try_parse();
+        parsed.unwrap_or_else(|error| {
+            let plain = without_environment(Self::command()).try_get_matches();
+            plain.err().unwrap_or(error).exit()
+        })
+    }
+}
+
+/// The command, and all its subcommands, without variables of the environment.
+fn without_environment(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| arg.env(clap::builder::Resettable::Reset));
+    command.mut_subcommands(without_environment)
+}
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -90,8 +111,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   vipwatch silence VI_1 --for 2h --reason 'switch replacement'
   vipwatch silence --all --for 30m --reason 'kernel update'
-  vipwatch silence list
-  vipwatch silence remove 3")]
+  vipwatch silence list")]
     Silence(SilenceArgs),
     /// List the instances that are configured on this node, and problems in their files
     #[command(after_help = "Examples:

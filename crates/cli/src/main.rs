@@ -15,7 +15,7 @@ mod source;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 
 use crate::args::{CliArgs, Command};
@@ -23,7 +23,7 @@ use crate::args::{CliArgs, Command};
 fn main() -> ExitCode {
     // If a shell calls the program for completions, this prints them and exits.
     CompleteEnv::with_factory(CliArgs::command).complete();
-    let args = CliArgs::parse();
+    let args = CliArgs::parse_or_exit();
     if let Some(commit) = command::version::commit() {
         vipwatch_node::view::set_commit(commit);
     }

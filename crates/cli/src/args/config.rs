@@ -39,6 +39,7 @@ pub(crate) enum ConfigCommand {
         check: bool,
     },
     /// Print an example with every key and its explanation
-    #[command(after_help = "Example:\n  vipwatch config example > vipwatch.toml")]
+    #[command(after_help = "Examples:\n  vipwatch config example | less\n  \
+                            vipwatch config example > vipwatch.toml")]
     Example,
 }

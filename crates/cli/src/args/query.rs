@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
-use clap::{Args as Arguments, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args as Arguments, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
-use vipwatch_api::{FindingSeverity, InstanceRole, Timestamp};
+use vipwatch_api::{FindingSeverity, InstanceFilter, InstanceRole, Timestamp};
 use vipwatch_node::config::span;
 
 use super::time::{After, after, time};
@@ -69,6 +69,15 @@ pub(crate) struct WatchArgs {
     /// Begin after this event, EPOCH-SEQ or SEQ, and print what has happened since
     #[arg(long, value_name = "EVENT", value_parser = after)]
     pub(crate) after: Option<After>,
+    /// Show only transitions to this role and their deliveries; can be repeated
+    #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
+    pub(crate) role: Vec<InstanceRole>,
+    /// Show only instances in this network namespace; '' for the node's own
+    #[arg(long, value_name = "NAME")]
+    pub(crate) netns: Option<String>,
+    /// Show only instances from this kind of configuration
+    #[arg(long, value_name = "ORIGIN", value_parser = PossibleValuesParser::new(ORIGINS))]
+    pub(crate) origin: Option<String>,
     #[command(flatten)]
     pub(crate) query: QueryOptions,
 }
@@ -139,9 +148,38 @@ impl FailOn {
     }
 }
 
+/// The filters of `vipwatch doctor` and `vipwatch findings`.
+#[derive(Debug, Arguments)]
+pub(crate) struct FindingSelection {
+    /// Show only findings about instances with this role; can be repeated
+    #[arg(long, value_name = "ROLE", value_delimiter = ',', value_parser = role())]
+    role: Vec<InstanceRole>,
+    /// Show only findings about instances in this network namespace; '' for the node's own
+    #[arg(long, value_name = "NAME")]
+    netns: Option<String>,
+    /// Show only findings about instances from this kind of configuration
+    #[arg(long, value_name = "ORIGIN", value_parser = PossibleValuesParser::new(ORIGINS))]
+    origin: Option<String>,
+}
+
+impl FindingSelection {
+    /// The filter for instances; `None` if all findings are shown, also those about the node.
+    pub(crate) fn filter(&self) -> Option<InstanceFilter> {
+        let filter = InstanceFilter {
+            roles: self.role.clone(),
+            netns: self.netns.iter().cloned().collect(),
+            origins: self.origin.iter().cloned().collect(),
+            ..InstanceFilter::default()
+        };
+        Some(filter).filter(|filter| *filter != InstanceFilter::default())
+    }
+}
+
 /// `vipwatch doctor`.
 #[derive(Debug, Arguments)]
 pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) selection: FindingSelection,
     /// Exit with 1 if there is a finding of this severity or a more serious one
     #[arg(long, value_enum, value_name = "SEVERITY", default_value = "wrong")]
     pub(crate) fail_on: FailOn,
@@ -152,6 +190,8 @@ pub(crate) struct DoctorArgs {
 /// `vipwatch findings`.
 #[derive(Debug, Arguments)]
 pub(crate) struct FindingsArgs {
+    #[command(flatten)]
+    pub(crate) selection: FindingSelection,
     /// Exit with 1 if there is a finding of this severity or a more serious one
     #[arg(long, value_enum, value_name = "SEVERITY", default_value = "wrong")]
     pub(crate) fail_on: FailOn,
@@ -191,7 +231,8 @@ pub(crate) enum SilenceCommand {
         node: NodeOptions,
     },
     /// End a silence before its time
-    #[command(after_help = "Example:\n  vipwatch silence remove 3")]
+    #[command(after_help = "Examples:\n  vipwatch silence remove 3\n  \
+                            vipwatch silence remove 3 --socket /run/vipwatch/other.sock")]
     Remove {
         /// The number of the silence, as `vipwatch silence list` shows it
         #[arg(value_name = "NUMBER")]
@@ -203,12 +244,13 @@ pub(crate) enum SilenceCommand {
 
 /// `vipwatch silence add`.
 #[derive(Debug, Arguments)]
+#[command(group(ArgGroup::new("instance or all").args(["id", "all"]).required(true)))]
 pub(crate) struct SilenceAdd {
     /// Silence this instance: its id, the beginning of its id, or one of its addresses
-    #[arg(value_name = "ID|ADDRESS", required_unless_present = "all", add = ArgValueCompleter::new(live_ids))]
+    #[arg(value_name = "ID|ADDRESS", add = ArgValueCompleter::new(live_ids))]
     pub(crate) id: Option<String>,
     /// Silence all instances and the node
-    #[arg(long, conflicts_with = "id")]
+    #[arg(long)]
     pub(crate) all: bool,
     /// End the silence after this time: 90s, 15m, 2h or 7d; at most 30d
     // Required, and `None` only with a subcommand of `silence`.

@@ -1,25 +1,47 @@
 //! `vipwatch doctor` and `vipwatch findings`: print everything that is wrong, each with a hint.
 
-use vipwatch_api::client::Client;
-use vipwatch_api::{FindingItem, FindingList, FindingSeverity};
+use std::collections::BTreeSet;
 
-use crate::args::{DoctorArgs, FailOn, FindingsArgs};
+use vipwatch_api::{FindingItem, FindingList, FindingSeverity, InstanceFilter, InstanceList};
+
+use crate::args::{DoctorArgs, FailOn, FindingSelection, FindingsArgs};
 use crate::failure::{CommandError, ExitStatus};
 use crate::output::{self, Page, Style, count, push_line, severity_counts};
 use crate::source::{query, query_node};
 
 /// Audits all instances now.
 pub(crate) fn run(options: &DoctorArgs) -> Result<(), CommandError> {
-    let answer = query(&options.query, Client::audit, |kernel| Ok(kernel.audit()))?;
+    let selection = &options.selection;
+    let answer = query(
+        &options.query,
+        |node| select(node.audit()?, selection, |filter| node.instances(filter)),
+        |kernel| select(kernel.audit(), selection, |filter| kernel.instances(filter)),
+    )?;
     output::show(options.query.output(), &answer);
     check(&answer, options.fail_on)
 }
 
 /// Prints the findings that the node knows.
 pub(crate) fn findings(options: &FindingsArgs) -> Result<(), CommandError> {
-    let answer = query_node(&options.node, Client::findings)?;
+    let answer = query_node(&options.node, |node| {
+        select(node.findings()?, &options.selection, |filter| node.instances(filter))
+    })?;
     output::show(&options.node.output, &answer);
     check(&answer, options.fail_on)
+}
+
+/// Leaves out the findings that the options do not select.
+fn select<E>(
+    mut list: FindingList,
+    selection: &FindingSelection,
+    instances: impl FnOnce(&InstanceFilter) -> Result<InstanceList, E>,
+) -> Result<FindingList, E> {
+    let Some(filter) = selection.filter() else { return Ok(list) };
+    let selected = instances(&filter)?.items;
+    let ids: BTreeSet<&str> = selected.iter().map(|instance| instance.id.as_str()).collect();
+    list.items.retain(|item| item.id.as_deref().is_some_and(|id| ids.contains(id)));
+    list.instances = ids.len() as u64;
+    Ok(list)
 }
 
 /// An error if there are findings of the severity in `fail_on`, or more serious ones.

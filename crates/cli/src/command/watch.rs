@@ -5,6 +5,7 @@
 
 mod direct;
 mod printer;
+mod selection;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use vipwatch_api::client::{Client, ClientError, EventStream};
 use vipwatch_api::{ErrorCode, EventFilter, EventId, InstanceFilter, NodeEvent, ResetReason};
 
 use self::printer::{Flow, Printer};
+use self::selection::EventSelection;
 use crate::args::{After, WatchArgs};
 use crate::failure::{CommandError, note, warn};
 use crate::source::namespace_text;
@@ -35,7 +37,8 @@ pub(crate) fn run(options: &WatchArgs) -> Result<(), CommandError> {
     let node = options.query.node.settings()?;
     let client = Client::new(&node.config.socket);
     let ids = options.ids.clone();
-    let mut session = Session { client, options, ids, printer, roles_due: None };
+    let selection = EventSelection::new(options);
+    let mut session = Session { client, options, ids, selection, printer, roles_due: None };
     match session.begin() {
         Ok(stream) => session.print_events(stream),
         Err(error @ ClientError::NotListening(_)) => {
@@ -55,6 +58,7 @@ struct Session<'a> {
     options: &'a WatchArgs,
     /// The selected instances. An address stands for the instances that have it when the command begins.
     ids: Vec<String>,
+    selection: EventSelection,
     printer: Printer,
     /// When the roles are read again after a reset; `None` if they are printed.
     roles_due: Option<Instant>,
@@ -66,6 +70,9 @@ impl Session<'_> {
         // ORDER: the position before the roles, so that no transition between the two is lost.
         let status = self.client.status()?;
         self.resolve_addresses()?;
+        if self.selection.needs_places() {
+            self.selection.add_instances(&self.client.instances(&InstanceFilter::default())?.items);
+        }
         let after = match &self.options.after {
             Some(After::Event(id)) => id.clone(),
             Some(After::Seq(seq)) => EventId { epoch: status.epoch, seq: *seq },
@@ -98,8 +105,7 @@ impl Session<'_> {
 
     /// Prints the current roles. An id that matches no instance is an error.
     fn print_roles(&mut self) -> Result<(), ClientError> {
-        let ids = self.ids.clone();
-        let list = self.client.instances(&InstanceFilter { ids, ..InstanceFilter::default() })?;
+        let list = self.client.instances(&self.selection.filter(self.ids.clone()))?;
         list.items.iter().for_each(|instance| self.printer.role(instance));
         Ok(())
     }
@@ -141,7 +147,7 @@ impl Session<'_> {
             note(self.options.query.output(), &text);
             self.roles_due = Some(Instant::now());
         }
-        self.printer.take(event)
+        if self.selection.covers(event) { self.printer.take(event) } else { Flow::Continue }
     }
 
     /// Reads and prints the roles, if that is due after a reset. If the node cannot answer now, this is repeated.

@@ -62,6 +62,59 @@ fn an_address_or_a_filter_selects_instances() {
 }
 
 #[test]
+fn filters_select_the_events_of_watch_and_the_findings_of_doctor() {
+    let lab = Lab::new();
+    let db = instance_conf("DB", "eth0", &["192.0.2.2/24"]);
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf(), db]);
+    // A file blocks the path of the directory of the state files.
+    let states = lab.path().join("states");
+    write(&states, "not a directory");
+    fixture.configure(&format!("[[notify]]\nstate_file = \"{}/{{id}}\"\n", states.display()));
+    let _node = fixture.start();
+    let (name, after) = (netns.name(), last_event(&fixture));
+    let args = ["--json", "--after", &after, "--role", "primary"];
+    let mut watch = WatchCommand::new(&fixture, &args);
+    let args = ["--json", "--after", &after, "--netns", name, "--origin", "keepalived"];
+    let mut of_netns = WatchCommand::new(&fixture, &args);
+    netns.ip(ADD_VIP);
+    wait_for_role(&fixture, "VI_1", "primary");
+    netns.ip(REMOVE_VIP);
+    wait_for_role(&fixture, "VI_1", "backup");
+    netns.ip(ADD_VIP);
+    wait_for_role(&fixture, "VI_1", "primary");
+    for _ in 0..2 {
+        assert_eq!(watch.read_transition()["to"], "primary");
+    }
+    for role in ["primary", "backup", "primary"] {
+        assert_eq!(of_netns.read_transition()["to"], role);
+    }
+    for command in ["doctor", "findings"] {
+        let names = |filter: &[&str]| {
+            let output = fixture.run(&[&[command, "-o", "name"], filter].concat());
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(names(&["--role", "primary"]), "VI_1/file-failed\n", "{command}");
+        assert_eq!(names(&["--role", "backup", "--netns", name]), "DB/file-failed\n");
+        assert_eq!(names(&["--origin", "keepalived"]).lines().count(), 2);
+        for none in [&["--netns", ""], &["--origin", "neutron"]] {
+            assert_eq!(names(none), "", "{command} {none:?}");
+        }
+    }
+}
+
+#[test]
+fn an_option_that_the_environment_sets_is_not_shown_as_a_required_one() {
+    let lab = Lab::new();
+    let mut command = std::process::Command::new(crate::support::PROGRAM);
+    command.args(["silence", "--for", "2h"]).env("VIPWATCH_CONFIG", lab.path());
+    let output = command.env("VIPWATCH_SOCKET", lab.path()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    let usage = error.lines().find(|line| line.starts_with("Usage:")).unwrap();
+    assert_eq!(usage, "Usage: vipwatch silence --for <SPAN> --reason <TEXT> <ID|ADDRESS|--all>");
+}
+
+#[test]
 fn a_command_without_a_node_says_that_the_kernel_answered() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);

@@ -20,6 +20,7 @@ use vipwatch_node::watch::instance_table::RoleChange;
 use super::super::node_name;
 use super::super::status::problem_text;
 use super::printer::{Flow, Printer};
+use super::selection::EventSelection;
 use crate::args::WatchArgs;
 use crate::failure::{CommandError, ExitStatus, note};
 
@@ -38,6 +39,7 @@ pub(super) fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), Co
     follower.set_sources(processes.map(|table| table.sources()).unwrap_or_default());
     let mut update = follower.rediscover();
     let mut selection = selection(options, &follower)?;
+    let mut event_selection = EventSelection::new(options);
     let mut seq = 0;
     let mut roles = Followed::default();
     loop {
@@ -57,7 +59,7 @@ pub(super) fn follow(options: &WatchArgs, mut printer: Printer) -> Result<(), Co
         for mut event in events {
             let Some(id) = event.instance().map(str::to_owned) else { continue };
             selection.notice(&id);
-            if !selection.covers(&id) {
+            if !(selection.covers(&id) && event_selection.covers(&event)) {
                 continue;
             }
             // The role at the start is not a transition.

@@ -342,3 +342,27 @@ fn flapping(flaps: Vec<FlapCount>) -> Vec<FindingItem> {
     });
     each.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use vipwatch_core::Role;
+    use vipwatch_history::Stage;
+
+    use super::*;
+    use crate::discovery::example;
+    use crate::state::FailedDelivery;
+
+    #[test]
+    fn the_age_of_a_failed_delivery_is_not_that_of_the_role() {
+        let mut entry = InstanceEntry::new(Arc::new(example()), Role::Backup, Arc::from([]));
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        entry.since = at(1000);
+        let failure = FailedDelivery { error: "exit status 1".to_owned(), since: at(5000) };
+        entry.failures.insert((Stage::Hook, "mail".to_owned()), failure);
+        let found: Vec<FindingItem> = failed_deliveries(&entry).collect();
+        assert_eq!(found[0].since, known_timestamp(at(5000)));
+        assert_eq!((found[0].name.as_str(), found.len()), ("hook-failed", 1));
+    }
+}

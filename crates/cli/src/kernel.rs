@@ -6,7 +6,7 @@ use vipwatch_api::{
     FindingList, HistoryDocument, HistoryFilter, InstanceDetail, InstanceFilter, InstanceList,
     NodeStatus, ProblemDocument, Schema, TimelineItem,
 };
-use vipwatch_node::view::{self, ApiContext, HistoryPages};
+use vipwatch_node::view::{self, ApiContext, HistoryPages, NodeExpectation};
 use vipwatch_node::{Config, direct};
 
 /// The files and the kernel. The kernel is read once, when the first answer needs it.
@@ -44,9 +44,9 @@ impl KernelSource {
         view::instance(self.context(), id)
     }
 
-    /// As `POST /v1/audit`.
-    pub(crate) fn audit(&self) -> FindingList {
-        view::audit_now(self.context())
+    /// As `POST /v1/audit`. A node that is expected to run is a finding: it does not answer.
+    pub(crate) fn audit(&self, expectation: NodeExpectation) -> FindingList {
+        view::audit_now(self.context(), expectation)
     }
 
     /// The epoch of the history.

@@ -27,7 +27,7 @@ use vipwatch_history::{HistoryError, Reader};
 pub use self::context::{ApiContext, ReloadState, ServiceInfo, ServiceKind};
 pub use self::events::{EventBackfill, RecordedEvent};
 pub(crate) use self::findings::{CurrentFindings, FindingSources};
-pub use self::findings::{audit_now, findings};
+pub use self::findings::{NodeExpectation, audit_now, findings};
 pub use self::history::HistoryPages;
 pub use self::instances::{SelectedInstances, config_problems, instance, instances, select};
 pub use self::receiver::{report_of, reports};

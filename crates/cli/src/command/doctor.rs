@@ -1,23 +1,36 @@
 //! `vipwatch doctor` and `vipwatch findings`: print everything that is wrong, each with a hint.
 
+mod groups;
+
 use std::collections::BTreeSet;
 
-use vipwatch_api::{FindingItem, FindingList, FindingSeverity, InstanceFilter, InstanceList};
+use vipwatch_api::{
+    AnswerSource, FindingItem, FindingList, FindingSeverity, InstanceFilter, InstanceList,
+};
 
+use self::groups::push_groups;
 use crate::args::{DoctorArgs, FailOn, FindingSelection, FindingsArgs};
 use crate::failure::{CommandError, ExitStatus};
 use crate::output::{self, Page, Style, count, push_line, severity_counts};
 use crate::source::{query, query_node};
+use vipwatch_node::view::NodeExpectation;
 
-/// Audits all instances now.
+/// Audits all instances now. Without `--direct`, it is an error that no node runs: the kernel answers, but no transition
+/// is recorded or delivered.
 pub(crate) fn run(options: &DoctorArgs) -> Result<(), CommandError> {
     let selection = &options.selection;
+    let is_direct = options.query.is_direct();
+    let expectation = if is_direct { NodeExpectation::None } else { NodeExpectation::Runs };
     let answer = query(
         &options.query,
         |node| select(node.audit()?, selection, |filter| node.instances(filter)),
-        |kernel| select(kernel.audit(), selection, |filter| kernel.instances(filter)),
+        |kernel| select(kernel.audit(expectation), selection, |filter| kernel.instances(filter)),
     )?;
     output::show(options.query.output(), &answer);
+    if answer.source == AnswerSource::Kernel && !is_direct {
+        let error = CommandError::new(ExitStatus::Missing, "no vipwatch node runs here");
+        return Err(error.hint("start it (`systemctl start vipwatch-node`); with --direct, the exit code tells only whether there are findings"));
+    }
     check(&answer, options.fail_on)
 }
 
@@ -63,9 +76,7 @@ impl Page for FindingList {
                 self.items.iter().filter(|item| item.severity == severity).collect();
             if !findings.is_empty() {
                 push_line(&mut page, &format!("{}: {}", severity.word(), meaning(severity)));
-                for finding in findings {
-                    push_finding(&mut page, finding, "  ", style);
-                }
+                push_groups(&mut page, &findings, style);
                 page.push('\n');
             }
         }
@@ -102,15 +113,15 @@ fn meaning(severity: FindingSeverity) -> &'static str {
     }
 }
 
-/// Adds a finding in three lines: name, text and hint.
-pub(super) fn push_finding(page: &mut String, finding: &FindingItem, indent: &str, style: &Style) {
+/// Adds a finding of one instance in three lines: name, text and hint.
+pub(super) fn push_finding(page: &mut String, finding: &FindingItem, style: &Style) {
     let id = finding.id.as_deref().unwrap_or("node");
     let age = finding.since.map(|since| format!(", for {}", style.age(since))).unwrap_or_default();
     let until = finding.silenced_until.map(|until| style.time(until));
     let silenced = until.map(|until| format!(", silenced until {until}")).unwrap_or_default();
-    push_line(page, &format!("{indent}{id}: {}{age}{silenced}", finding.name));
-    push_line(page, &format!("{indent}  {}", finding.text));
-    push_line(page, &format!("{indent}  hint: {}", finding.hint));
+    push_line(page, &format!("{id}: {}{age}{silenced}", finding.name));
+    push_line(page, &format!("  {}", finding.text));
+    push_line(page, &format!("  hint: {}", finding.hint));
 }
 
 #[cfg(test)]
@@ -121,6 +132,46 @@ mod tests {
     #[test]
     fn findings_are_grouped_by_severity_with_hints() {
         insta::assert_snapshot!(samples::findings().text(&Style::of_tests()));
+    }
+
+    /// 75 instances whose keepalived has ended, two with other texts, and one that is silenced.
+    fn many_findings() -> FindingList {
+        let mut list = samples::findings();
+        let sample = list.items[0].clone();
+        let gone = |number: u32| FindingItem {
+            id: Some(format!("r-{number}")),
+            name: "keepalived-gone".to_owned(),
+            text: "keepalived (pid 812, /etc/keepalived/keepalived.conf) ended at 14:55:00"
+                .to_owned(),
+            hint: "this node cannot take over: start keepalived".to_owned(),
+            ..sample.clone()
+        };
+        let no_carrier = |id: &str, link: &str, minutes: i64| FindingItem {
+            id: Some(id.to_owned()),
+            text: format!("{link} has no carrier"),
+            since: sample.since.map(|at| at - jiff::SignedDuration::from_mins(minutes)),
+            ..sample.clone()
+        };
+        let texts = ["eth1", "eth2", "eth3", "eth4"];
+        list.items.splice(1..1, texts.map(|link| no_carrier(&format!("on-{link}"), link, 60)));
+        list.items.extend((0..75).map(gone));
+        list.items.push(FindingItem { silenced_until: sample.since, ..gone(75) });
+        list
+    }
+
+    #[test]
+    fn instances_with_the_same_finding_are_one_entry_with_a_few_ids() {
+        insta::assert_snapshot!(many_findings().text(&Style::of_tests()));
+    }
+
+    #[test]
+    fn the_wide_form_has_every_id_and_every_text() {
+        let text = many_findings().text(&Style { is_wide: true, ..Style::of_tests() });
+        for id in (0..76).map(|number| format!("r-{number}")) {
+            let words = text.split([' ', ',', ':']);
+            assert_eq!(words.filter(|word| *word == id).count(), 1, "{id}: {text}");
+        }
+        assert!(text.contains("on-eth4: eth4 has no carrier") && !text.contains("more"), "{text}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Page for InstanceDetail {
         if !self.findings.is_empty() {
             page.push('\n');
             for finding in &self.findings {
-                push_finding(&mut page, finding, "", style);
+                push_finding(&mut page, finding, style);
             }
         }
         page.push('\n');

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use vipwatch_api::{
     AnswerSource, ConfigProblemItem, InstanceFilter, InstanceItem, InstanceRole, NodeStatus,
-    SilenceItem,
+    SeveritySummary, SilenceItem,
 };
 
 use crate::args::StatusArgs;
@@ -57,6 +57,9 @@ impl Page for StatusDocument {
         } else {
             page.push_str(&table(&instances, style));
             push_line(&mut page, &role_counts(&instances));
+        }
+        if let Some(line) = finding_counts(&self.status.findings) {
+            push_line(&mut page, &line);
         }
         for silence in &self.status.silences {
             push_line(&mut page, &silence_text(silence, style));
@@ -155,6 +158,17 @@ fn role_counts(instances: &[&InstanceItem]) -> String {
     let counts = roles.map(|role| (count(role), role.word()));
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     counts.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The number of findings about instances, and the command that shows them; `None` if there are none.
+fn finding_counts(findings: &SeveritySummary) -> Option<String> {
+    let SeveritySummary { broken, wrong, odd } = *findings;
+    let counts = [(broken, "broken"), (wrong, "wrong"), (odd, "odd")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
+    let is_empty = counts.is_empty();
+    (!is_empty)
+        .then(|| format!("findings: {} (`vipwatch doctor` explains them)", counts.join(", ")))
 }
 
 /// A silence in one line.

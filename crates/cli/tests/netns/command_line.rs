@@ -153,6 +153,30 @@ fn a_command_without_a_node_says_that_the_kernel_answered() {
 }
 
 #[test]
+fn the_exit_code_of_doctor_tells_a_missing_node_from_a_healthy_one() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let find = format!("[find]\nkeepalived_conf = \"{}\"\n", fixture.keepalived_conf().display());
+    fixture.configure(&find);
+    let code = |args: &[&str]| fixture.run(args).status.code();
+    let names = |args: &[&str]| -> Vec<String> {
+        let answer = query_json(&fixture, args);
+        let items = answer["items"].as_array().unwrap().iter();
+        items.map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let node = fixture.start();
+    assert_eq!((code(&["doctor"]), code(&["findings"])), (Some(0), Some(0)));
+    assert_eq!(names(&["doctor", "--direct"]), [""; 0], "it is not known whether a node runs");
+    assert!(node.stop().success());
+    assert_eq!((code(&["doctor"]), code(&["findings"])), (Some(4), Some(4)));
+    assert_eq!(code(&["doctor", "--fail-on", "broken", "-q"]), Some(4));
+    assert_eq!(names(&["doctor"]), ["node-not-running"]);
+    let printed = fixture.run_text(&["doctor"]);
+    assert!(printed.contains("systemctl start vipwatch-node"), "{printed}");
+    assert_eq!(code(&["doctor", "--direct"]), Some(0), "the node is not asked for");
+}
+
+#[test]
 fn a_node_that_hangs_is_an_error_and_not_an_answer_from_the_kernel() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);

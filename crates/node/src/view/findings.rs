@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_api::{
-    AnswerSource, FailingDelivery, FindingEvent, FindingItem, FindingList, FindingSeverity,
-    FindingState, Schema, SeveritySummary, timestamp_from_millis,
+    FailingDelivery, FindingEvent, FindingItem, FindingList, FindingSeverity, FindingState, Schema,
+    SeveritySummary, timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
@@ -26,26 +26,38 @@ use crate::transition::millis;
 /// Maximum number of unknown instances that are listed.
 const MAX_UNKNOWN: usize = 20;
 
-/// Audits all instances on this thread, and returns everything that is wrong. For commands without a node.
-pub fn audit_now(context: &ApiContext) -> FindingList {
-    let ids: Vec<InstanceId> = context.store.view().entries.keys().cloned().collect();
-    context.audit.run(ids, &mut NetnsQuery::open().ok(), || {});
-    findings(context)
+/// Whether a command that reads the kernel itself expected a node to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeExpectation {
+    /// A node should run here. The caller has found that none is listening.
+    Runs,
+    /// The command was asked not to query a node: it is not known whether one runs.
+    None,
 }
 
-/// Everything that is known to be wrong, the most serious first. Reads the history.
+/// Audits all instances on this thread, and returns everything that is wrong. For commands without a node.
+pub fn audit_now(context: &ApiContext, expectation: NodeExpectation) -> FindingList {
+    let ids: Vec<InstanceId> = context.store.view().entries.keys().cloned().collect();
+    context.audit.run(ids, &mut NetnsQuery::open().ok(), || {});
+    let mut answer = findings(context);
+    if expectation == NodeExpectation::Runs {
+        let text = "no vipwatch node runs here".to_owned();
+        let hint = "no transition is recorded or delivered: systemctl start vipwatch-node";
+        answer.items.push(new(None, "node-not-running", FindingSeverity::Wrong, text, hint));
+        sort(&mut answer.items);
+    }
+    answer
+}
+
+/// Sorts findings: the most serious first, then the oldest; those of unknown age are the last ones of their severity.
+fn sort(items: &mut [FindingItem]) {
+    items.sort_by_key(|item| (item.severity, item.since.is_none(), item.since));
+}
+
+/// Everything that is known to be wrong, the most serious and the oldest first. Reads the history.
 pub fn findings(context: &ApiContext) -> FindingList {
     let view = context.store.view();
     let mut items = Vec::new();
-    if context.source == AnswerSource::Kernel {
-        items.push(new(
-            None,
-            "node-not-running",
-            FindingSeverity::Odd,
-            "no vipwatch node runs here".to_owned(),
-            "no transition is recorded or delivered: systemctl start vipwatch-node",
-        ));
-    }
     let sources = FindingSources {
         store: Arc::clone(&context.store),
         receiver_handle: context.receiver_handle.clone(),
@@ -69,7 +81,7 @@ pub fn findings(context: &ApiContext) -> FindingList {
     for item in &mut items {
         item.silenced_until = silenced_until(context, item.id.as_deref());
     }
-    items.sort_by_key(|item| item.severity);
+    sort(&mut items);
     FindingList {
         schema: Schema::Findings,
         node: context.node.to_string(),

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_node::view;
 
+use super::process::check_threads;
 use super::{SharedContext, answer};
 use crate::parameters::{Parameters, check_accept, empty_body};
 use crate::reply::{self, RouteResult};
@@ -28,6 +29,7 @@ pub(super) async fn findings(
     let findings = async || -> RouteResult {
         Parameters::read(&uri, &[])?;
         check_accept(&headers, "application/json")?;
+        check_threads()?;
         known_findings(&context).await
     };
     answer(findings().await)
@@ -43,6 +45,7 @@ pub(super) async fn audit(
         Parameters::read(&uri, &[])?;
         check_accept(&headers, "application/json")?;
         empty_body(body).await?;
+        check_threads()?;
         run_audit(&context).await?;
         known_findings(&context).await
     };

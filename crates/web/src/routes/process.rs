@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 use vipwatch_api::{ErrorCode, HealthDocument, ProblemDocument, Schema};
+use vipwatch_linux::worker::{stalled, watchdog_period};
 use vipwatch_node::view::{self, ApiContext};
 
 use super::{SharedContext, answer};
@@ -39,6 +40,7 @@ pub(super) async fn readyz(
 
 fn health(context: &ApiContext, uri: &Uri, headers: &HeaderMap) -> RouteResult {
     check_main_loop(context)?;
+    check_threads()?;
     let document = HealthDocument { schema: Schema::Health, status: "ok".to_owned() };
     plain(uri, headers, || Ok(document))
 }
@@ -53,6 +55,15 @@ pub(super) fn check_main_loop(context: &ApiContext) -> Result<(), ProblemDocumen
             Err(ProblemDocument::new(ErrorCode::NotReady, detail).with_hint(hint))
         }
     }
+}
+
+/// An error if a thread makes no progress: findings, deliveries or the history may be old. Threads report progress only if
+/// the service manager has a watchdog.
+pub(super) fn check_threads() -> Result<(), ProblemDocument> {
+    let Some(thread) = watchdog_period().and_then(stalled) else { return Ok(()) };
+    let detail = format!("the thread {thread:?} makes no progress");
+    let hint = "the process hangs: see its log; `vipwatch doctor --direct` audits without the node";
+    Err(ProblemDocument::new(ErrorCode::NotReady, detail).with_hint(hint))
 }
 
 /// `GET /v1/version`

@@ -94,7 +94,7 @@ impl EventSelection {
         !self.needs_places() || self.places.get(id).is_some_and(is_wanted)
     }
 
-    /// A transition to a selected role, or a delivery of it.
+    /// A transition to a selected role, its cause, or a delivery of it.
     fn covers_role(&mut self, event: &NodeEvent) -> bool {
         match event {
             NodeEvent::Transition(transition) => {
@@ -108,6 +108,7 @@ impl EventSelection {
                 let selected = delivery.id.as_ref().and_then(|id| self.selected.get(id));
                 delivery.source == "node" && selected == Some(&delivery.notification)
             }
+            NodeEvent::Cause(cause) => self.selected.get(&cause.id) == Some(&cause.transition),
             NodeEvent::Removed(_)
             | NodeEvent::Finding(_)
             | NodeEvent::Dropped(_)

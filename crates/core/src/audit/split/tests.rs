@@ -54,6 +54,7 @@ impl Case {
         let question = AdvertQuestion {
             witness: &self.witness,
             key: KEY,
+            priority: None,
             own: &own,
             down_interval: Duration::from_millis(3_600),
             role,

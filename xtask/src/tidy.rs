@@ -1,6 +1,7 @@
 //! Rules of the repository that the compiler and clippy do not check. Most of them guard an invariant of
 //! ARCHITECTURE.md.
 
+mod findings;
 mod homonyms;
 
 use crate::source::{SourceFile, tracked_files};
@@ -65,6 +66,7 @@ pub fn run() -> TaskResult {
     deliveries_have_one_loop_and_one_table(&files, &mut broken);
     options_are_documented(&files, &mut broken);
     documents_name_real_tests(&files, &mut broken);
+    findings::check(&files, &mut broken);
     if broken.is_empty() {
         return Ok(());
     }

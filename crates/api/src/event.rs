@@ -159,18 +159,20 @@ pub struct DeliveryEvent {
     pub is_final: bool,
 }
 
-/// Whether a finding has appeared or gone.
+/// Whether a finding has appeared, changed or gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum FindingState {
     /// The finding has appeared.
     Open,
+    /// The finding is open, and its severity or its text has changed: it is another fault of the same kind.
+    Changed,
     /// The finding has gone.
     Closed,
 }
 
-/// A finding has appeared or gone. Hooks and webhooks receive the same document.
+/// A finding has appeared, changed or gone. Hooks and webhooks receive the same document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FindingEvent {
@@ -184,12 +186,12 @@ pub struct FindingEvent {
     pub source: String,
     /// The sequence number.
     pub seq: i64,
-    /// When it appeared or went.
+    /// When it appeared, changed or went.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// The id of the instance; null for a finding about the node.
     pub id: Option<String>,
-    /// Whether it has appeared or gone.
+    /// Whether it has appeared, changed or gone.
     pub state: FindingState,
     /// The finding.
     pub finding: FindingItem,

@@ -106,6 +106,10 @@ pub struct InstanceItem {
     pub latencies: LatencyMap,
     /// The deliveries that failed.
     pub failures: Vec<FailureItem>,
+    /// The names of the findings of the last audit; [`crate::FindingItem`] has the rest. A node of an earlier version
+    /// does not send them.
+    #[serde(default)]
+    pub findings: Vec<String>,
     /// What Neutron's agent has acknowledged; null if the node does not notify the agent.
     pub agent: Option<AgentItem>,
     /// The last report of its monitor; null without a receiver or without a report.

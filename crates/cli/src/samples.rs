@@ -61,6 +61,7 @@ pub(crate) fn instance(id: &str, role: InstanceRole, addresses: Vec<AddressItem>
         stages: vec!["file".to_owned(), "webhook".to_owned()],
         latencies: LatencyMap::from([("file".to_owned(), 310)]),
         failures: Vec::new(),
+        findings: Vec::new(),
         agent: None,
         report: None,
         silenced_until: None,
@@ -74,6 +75,7 @@ pub(crate) fn instances() -> Vec<InstanceItem> {
         address("198.51.100.7/32", Some(true), true),
     ];
     let primary = InstanceItem {
+        findings: vec!["keepalived-gone-address-left".to_owned()],
         failures: vec![FailureItem {
             stage: "webhook".to_owned(),
             target: "chat".to_owned(),

@@ -7,6 +7,7 @@
 mod adverts;
 mod duplicates;
 mod fault;
+mod names;
 mod routing;
 mod split;
 mod sync_group;
@@ -17,6 +18,7 @@ use ipnet::IpNet;
 
 pub use self::adverts::{AdvertDisturbance, AdvertFacts, AdvertQuestion, OtherHost, SETTLE};
 pub use self::fault::LoweredPriority;
+pub use self::names::{FINDING_NAMES, is_advert_finding, is_finding_name, is_text_material};
 pub use self::routing::RoutingFacts;
 pub use self::split::SplitWatch;
 pub use self::sync_group::{SyncGroupFacts, SyncMember, SyncState};
@@ -187,6 +189,7 @@ impl AuditFacts {
         findings.extend(self.state_file_finding());
         findings.extend(self.agent_finding());
         findings.extend(self.report_finding());
+        explain_second_primary(&mut findings);
         findings
     }
 
@@ -348,6 +351,21 @@ impl AuditFacts {
     }
 }
 
+/// Names the cause of two primaries if it is here: an address that a dead or stopped keepalived has left. The network
+/// between the nodes is then not to blame.
+fn explain_second_primary(findings: &mut [Finding]) {
+    let is_cause = |finding: &Finding| {
+        matches!(finding.name, "keepalived-gone-address-left" | "keepalived-frozen-address-left")
+    };
+    if !findings.iter().any(is_cause) {
+        return;
+    }
+    for finding in findings.iter_mut().filter(|finding| finding.name == "two-primaries") {
+        finding.hint = "keepalived does not work here, so the other node took over: start or continue keepalived here, \
+                        or remove the address from the link (ip address del)";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -419,6 +437,23 @@ mod tests {
         assert_eq!(names(&facts), ["keepalived-gone-address-left"]);
         facts.role = Role::Backup;
         assert_eq!(names(&facts), ["keepalived-gone"]);
+    }
+
+    #[test]
+    fn the_hint_about_two_primaries_names_a_dead_keepalived_and_else_the_network() {
+        let mut facts = AuditFacts::new(Role::Primary);
+        let source = std::net::IpAddr::from([192, 0, 2, 11]);
+        let host = OtherHost { source, priority: 100, age: std::time::Duration::ZERO };
+        facts.adverts = Some(AdvertFacts { second_primary: Some(host), ..AdvertFacts::default() });
+        assert!(facts.findings()[0].hint.contains("check the network"));
+        facts.keepalived = Some(KeepalivedFacts {
+            config: None,
+            presence: KeepalivedPresence::NotFound,
+            recent_starts: 0,
+            stranger: None,
+        });
+        assert_eq!(names(&facts), ["keepalived-gone-address-left", "two-primaries"]);
+        assert!(facts.findings()[1].hint.contains("start or continue keepalived here"));
     }
 
     #[test]

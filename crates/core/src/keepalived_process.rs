@@ -341,7 +341,8 @@ fn gone_finding(text: String, is_holding: bool) -> Finding {
             name: "keepalived-gone-address-left",
             severity: Severity::Broken,
             text: format!("{text}, and its address is still here"),
-            hint: "another node will take the address and both will hold it: start keepalived, or remove the address",
+            hint: "another node takes the address and both hold it: start keepalived here, or remove the address from \
+                   the link (ip address del)",
         }
     } else {
         Finding {

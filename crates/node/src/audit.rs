@@ -13,20 +13,23 @@
 //! namespace from the main loop, which then publishes the change with the cause `audit`.
 
 mod adverts;
+mod ages;
 mod facts;
+mod finding_log;
 mod open_findings;
 mod routing;
 mod schedule;
 mod sync_groups;
+mod undecided;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::Timespec;
 use vipwatch_api::{FindingItem, FindingState};
-use vipwatch_core::audit::{Finding, SyncState, needs_confirmation};
+use vipwatch_core::audit::{AuditFacts, Finding, SyncState, needs_confirmation};
 use vipwatch_core::keepalived_process::is_process_finding;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::snapshot::Snapshot;
@@ -35,6 +38,7 @@ use vipwatch_linux::netns_query::NetnsQuery;
 use vipwatch_linux::wake_queue::WakeQueue;
 
 pub(crate) use self::adverts::{ask as ask_adverts, facts as advert_facts};
+use self::ages::FactTimes;
 use self::routing::RoutingReading;
 use self::sync_groups::{DatedSyncGroup, SyncGroupIndex};
 pub use self::worker::AuditRequests;
@@ -57,18 +61,18 @@ const SECOND_SNAPSHOT_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_00
 /// BOUND: one entry for each audited namespace with a wrong role. The main loop empties the queue in every turn.
 pub type SnapshotRequests = WakeQueue<Option<NetnsName>>;
 
-/// A finding about an instance or about the node that has appeared or gone.
+/// A finding about an instance or about the node that has appeared, changed or gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FindingChange {
     /// The finding.
     pub finding: FindingItem,
-    /// Whether it has appeared or gone.
+    /// Whether it has appeared, changed or gone.
     pub state: FindingState,
 }
 
-/// The findings that have appeared or gone, for the main loop.
+/// The findings that have appeared, changed or gone, for the main loop.
 ///
-/// BOUND: one entry for each finding that opens or closes; findings are compared once after each audit. The main loop empties the queue in every turn.
+/// BOUND: one entry for each finding that opens, changes or closes; findings are compared once after each audit. The main loop empties the queue in every turn.
 pub type FindingChanges = WakeQueue<FindingChange>;
 
 /// A finding and its age.
@@ -76,7 +80,7 @@ pub type FindingChanges = WakeQueue<FindingChange>;
 pub struct DatedFinding {
     /// What is wrong.
     pub finding: Finding,
-    /// When the audit found it for the first time.
+    /// When the fact began, or else when an audit found it for the first time. The Unix epoch stands for an unknown time.
     pub since: SystemTime,
 }
 
@@ -133,7 +137,13 @@ pub struct Audit {
     receiver_handle: ReceiverHandle,
     /// `None` for a command that runs without a node.
     snapshot_requests: Option<SnapshotRequests>,
+    /// When the findings began that the last run has left open.
+    /// `None` before they are read.
+    remembered: Mutex<Option<RememberedTimes>>,
 }
+
+/// When a finding with this name about this instance began.
+pub(crate) type RememberedTimes = BTreeMap<(InstanceId, String), SystemTime>;
 
 impl Audit {
     /// An audit of the instances in `store`. Wrong roles are put into `snapshot_requests`.
@@ -142,7 +152,20 @@ impl Audit {
         receiver_handle: ReceiverHandle,
         snapshot_requests: Option<SnapshotRequests>,
     ) -> Self {
-        Self { store, receiver_handle, snapshot_requests }
+        Self { store, receiver_handle, snapshot_requests, remembered: Mutex::default() }
+    }
+
+    /// Has the first audit of each instance take the age of a finding from the last run, if `read` has not been called yet.
+    fn remember(&self, read: impl FnOnce() -> RememberedTimes) {
+        if let Ok(mut remembered) = self.remembered.lock() {
+            remembered.get_or_insert_with(read);
+        }
+    }
+
+    fn take_remembered(&self, id: &InstanceId, name: &str) -> Option<SystemTime> {
+        let mut remembered = self.remembered.lock().ok()?;
+        let times = remembered.as_mut().filter(|times| !times.is_empty())?;
+        times.remove(&(id.clone(), name.to_owned()))
     }
 
     /// Audits these instances; each namespace is read once. Calls `progress` before each namespace. Returns
@@ -253,7 +276,7 @@ impl Audit {
         let keepalived =
             processes.as_ref().and_then(|view| keepalived_facts(view, &entry.instance));
         let group = groups.facts(&self.store, &entry.instance);
-        let times = KnownTimes {
+        let known = KnownTimes {
             processes: keepalived.as_ref().map(|dated| dated.since.unwrap_or(UNIX_EPOCH)),
             sync_group: group.as_ref().and_then(|dated| dated.since),
         };
@@ -270,9 +293,27 @@ impl Audit {
             seq: entry.seq,
             instance: Arc::clone(&entry.instance),
             addresses: address_states(&entry.instance, snapshot),
-            findings: dated(facts.findings(), entry.audit.as_deref(), *at, times),
+            findings: self.dated_findings(entry, &facts, known, *at),
             is_unsettled,
         });
+    }
+
+    /// The findings about an instance, with their ages.
+    fn dated_findings(
+        &self,
+        entry: &InstanceEntry,
+        facts: &AuditFacts,
+        known: KnownTimes,
+        at: SystemTime,
+    ) -> Box<[DatedFinding]> {
+        let (witness, receiver_handle) = (&self.store.witness, &self.receiver_handle);
+        let times = FactTimes { entry, facts, known, witness, receiver_handle };
+        let fact_since = |name: &str| {
+            let is_first = entry.audit.is_none();
+            let remembered = is_first.then(|| self.take_remembered(&entry.instance.id, name));
+            times.since_with(name, remembered.flatten())
+        };
+        dated(facts.findings(), entry.audit.as_deref(), at, fact_since)
     }
 }
 
@@ -307,38 +348,26 @@ fn address_states(
     facts::address_states(snapshot, &targets).into()
 }
 
-/// Since when facts are as they are; `None` if it is not known.
+/// Since when processes and roles are as they are.
 #[derive(Debug, Clone, Copy, Default)]
 struct KnownTimes {
-    /// The processes of keepalived.
+    /// The processes of keepalived; `None` if they are not examined. The Unix epoch stands for an unknown time.
     processes: Option<SystemTime>,
-    /// The roles of the members of the sync group.
+    /// The roles of the members of the sync group; `None` if that is not known.
     sync_group: Option<SystemTime>,
 }
 
-impl KnownTimes {
-    /// Since when the facts behind a finding are as they are.
-    fn of(self, finding: &Finding) -> Option<SystemTime> {
-        match finding.name {
-            "sync-group-split" => self.sync_group,
-            name if is_process_finding(name) => self.processes,
-            _ => None,
-        }
-    }
-}
-
-/// Adds to each finding the time since which its facts are as they are; if that is not known, the time at which an audit
-/// found it for the first time.
+/// Adds to each finding the time at which its fact began, or else the time at which an audit found it for the first time.
 fn dated(
     findings: Vec<Finding>,
     last: Option<&AuditResult>,
     now: SystemTime,
-    times: KnownTimes,
+    fact_since: impl Fn(&str) -> Option<SystemTime>,
 ) -> Box<[DatedFinding]> {
     let known = last.map(|last| &*last.findings).unwrap_or_default();
     let since = |finding: &Finding| {
         let known = known.iter().find(|known| known.finding.name == finding.name);
-        known.map_or_else(|| times.of(finding).unwrap_or(now), |known| known.since)
+        known.map_or_else(|| fact_since(finding.name).unwrap_or(now), |known| known.since)
     };
     let dated = findings.into_iter().map(|finding| {
         let since = since(&finding);
@@ -349,8 +378,6 @@ fn dated(
 
 #[cfg(test)]
 mod tests {
-    use vipwatch_core::audit::AuditFacts;
-
     use super::*;
 
     #[test]
@@ -358,7 +385,7 @@ mod tests {
         let early = SystemTime::UNIX_EPOCH;
         let late = early + Duration::from_mins(1);
         let findings = || AuditFacts::new(Role::Partial { held: 1, total: 2 }).findings();
-        let first = dated(findings(), None, early, KnownTimes::default());
+        let first = dated(findings(), None, early, |_| None);
         assert_eq!(first.len(), 1);
         let mut last = AuditResult {
             at: early,
@@ -369,8 +396,10 @@ mod tests {
             findings: first,
             is_unsettled: false,
         };
-        assert_eq!(dated(findings(), Some(&last), late, KnownTimes::default())[0].since, early);
+        assert_eq!(dated(findings(), Some(&last), late, |_| None)[0].since, early);
         last.findings = Box::default();
-        assert_eq!(dated(findings(), Some(&last), late, KnownTimes::default())[0].since, late);
+        assert_eq!(dated(findings(), Some(&last), late, |_| None)[0].since, late);
+        let fact = early + Duration::from_secs(5);
+        assert_eq!(dated(findings(), Some(&last), late, |_| Some(fact))[0].since, fact);
     }
 }

@@ -9,7 +9,7 @@ use vipwatch_api::{
     timestamp_from_millis,
 };
 use vipwatch_core::Cause;
-use vipwatch_core::audit::Severity;
+use vipwatch_core::audit::{Severity, is_finding_name};
 use vipwatch_history::{HistoryEntry, Latencies, Record, SequenceEntry, Stage};
 use vipwatch_linux::clock::unix_millis;
 
@@ -210,6 +210,7 @@ pub fn severity(severity: Severity) -> FindingSeverity {
 /// A finding of the audit about the instance `id`.
 pub fn audit_finding(id: &str, dated: &DatedFinding) -> FindingItem {
     let DatedFinding { finding, since } = dated;
+    debug_assert!(is_finding_name(finding.name), "{} is not in FINDING_NAMES", finding.name);
     FindingItem {
         id: Some(id.to_owned()),
         name: finding.name.to_owned(),
@@ -241,9 +242,11 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
             "the node works, with more sockets; as root on Linux 4.20 or later it needs one"
         }
     };
+    let name = format!("node-{}", problem.topic.word());
+    debug_assert!(is_finding_name(&name), "{name} is not in FINDING_NAMES");
     FindingItem {
         id: None,
-        name: format!("node-{}", problem.topic.word()),
+        name,
         severity: FindingSeverity::Wrong,
         text: problem.text.clone(),
         hint: hint.to_owned(),

@@ -134,7 +134,7 @@ mod tests {
         insta::assert_snapshot!(samples::findings().text(&Style::of_tests()));
     }
 
-    /// 75 instances whose keepalived has ended, two with other texts, and one that is silenced.
+    /// 75 instances with a keepalived that has ended, two with other texts, and one that is silenced.
     fn many_findings() -> FindingList {
         let mut list = samples::findings();
         let sample = list.items[0].clone();

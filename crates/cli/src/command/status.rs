@@ -139,14 +139,20 @@ fn wide_row(instance: &InstanceItem, style: &Style) -> Vec<String> {
     ]
 }
 
-/// The reason of the role, a silence and failed deliveries.
+/// The reason of the role, findings, a silence and failed deliveries.
 fn details(instance: &InstanceItem) -> String {
     let failures = instance
         .failures
         .iter()
         .map(|failure| format!("failed delivery to {} {}", failure.stage, failure.target));
     let silenced = instance.silenced_until.map(|_| "silenced".to_owned());
-    let all = instance.reason.clone().into_iter().chain(silenced).chain(failures);
+    // The reason of the role says the same as these.
+    let is_other = |name: &&String| {
+        !["link-fault", "namespace-missing", "partly-held", "kernel-not-read"]
+            .contains(&name.as_str())
+    };
+    let findings = instance.findings.iter().filter(is_other).cloned();
+    let all = instance.reason.clone().into_iter().chain(findings).chain(silenced).chain(failures);
     all.collect::<Vec<_>>().join("; ")
 }
 

@@ -14,22 +14,22 @@ use crate::support::{
 };
 
 /// A file system of 512 KiB, mounted on a directory until this value is dropped.
-struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         std::fs::create_dir_all(directory).unwrap();
         let options = ["-t", "tmpfs", "-o", "size=512k", "tmpfs"];
         run(Command::new("mount").args(options).arg(directory));
         Self(directory.to_owned())
     }
 
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let mut ballast = File::create(self.0.join("ballast")).unwrap();
         while ballast.write_all(&[0; 1024]).is_ok() {}
     }
 
-    fn free_space(&self) {
+    pub(crate) fn free_space(&self) {
         std::fs::remove_file(self.0.join("ballast")).unwrap();
     }
 

@@ -99,7 +99,7 @@ sys.stdin.read()
 ";
 
 /// Stops the thread with this name until the standard input of the returned process is closed.
-fn stop_thread(node: &NodeProcess, thread: &str) -> Child {
+pub(crate) fn stop_thread(node: &NodeProcess, thread: &str) -> Child {
     let tasks = format!("/proc/{}/task", node.pid());
     let mut tasks = std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
     let has_name = |name: String| name.trim() == thread;

@@ -413,3 +413,38 @@ fn settings_that_differ_between_two_nodes_are_found() {
     let seen = second.adverts();
     assert_eq!(foreign(&seen).unwrap().differences, ["addresses with 192.0.2.101"]);
 }
+
+#[test]
+fn a_restart_of_the_node_does_not_repeat_the_findings_of_the_witness() {
+    let lab = Lab::new();
+    let switch = BridgeSwitch::new(&lab);
+    let [first, second] = [10, 11].map(|number| Host::new(&lab, &switch, "eth0", number));
+    let (keepalived, node) = first.start("eth0", 150, "", "192.0.2.100/24");
+    wait_for_role(&first.fixture, "VI", "primary");
+    let (_other, _other_node) = second.start("eth0", 100, "", "192.0.2.100/24");
+    second.wait_for_adverts("adverts of the primary", |adverts| foreign(adverts).is_some());
+    keepalived.kill();
+    wait_for_finding(&first.fixture, "audit finding", "two-primaries");
+    let since = || {
+        let items = crate::support::query_json(&first.fixture, &["doctor"])["items"].clone();
+        let mut items = items.as_array().unwrap().clone().into_iter();
+        items.find(|item| item["name"] == "two-primaries").map(|item| item["since"].clone())
+    };
+    assert!(since().is_some());
+    // A stop waits until the event is recorded.
+    assert!(node.stop().success());
+    let _node = first.fixture.start();
+    // The first audit of this run has too little evidence.
+    since();
+    wait_for("the finding of this run", since);
+    let lines = |text: &str| {
+        let log = first.fixture.log();
+        log.lines().filter(|line| line.contains(text) && line.contains("two-primaries")).count()
+    };
+    assert_eq!(
+        (lines("audit finding"), lines("finding is over")),
+        (1, 0),
+        "{}",
+        first.fixture.log()
+    );
+}

@@ -153,6 +153,12 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
             periodic.take(&view.entries, interval, Instant::now())
         };
         audit.add_group_representatives(&mut due);
+        if !(due.is_empty() && share.is_empty()) {
+            audit.remember(|| {
+                open.restore(Instant::now());
+                open.times()
+            });
+        }
         audit.run(due.iter().cloned(), &mut query, || heartbeat.beat());
         let namespaces = audit.run(share.iter().cloned(), &mut query, || heartbeat.beat());
         audit.store.counters.audits.fetch_add(namespaces as u64, Ordering::Relaxed);
@@ -161,7 +167,7 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
             comparisons.request();
         }
         if is_requested || comparisons.is_due(Instant::now()) {
-            open.update();
+            open.update(Instant::now());
             comparisons.completed(Instant::now());
             if open.has_young() {
                 comparisons.request();

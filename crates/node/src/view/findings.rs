@@ -12,6 +12,7 @@ use vipwatch_api::{
     SeveritySummary, timestamp_from_millis,
 };
 use vipwatch_core::InstanceId;
+use vipwatch_core::audit::is_finding_name;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
 use vipwatch_history::{FlapCount, Reader};
 use vipwatch_linux::netns_query::NetnsQuery;
@@ -140,7 +141,7 @@ impl FindingSources {
         let read = |reader: Reader| reader.last_events_of_findings();
         let bodies = read_history_of(&self.store, &self.state_dir, read).unwrap_or_default();
         let events = bodies.iter().filter_map(|body| serde_json::from_str(body).ok());
-        let open = events.filter(|event: &FindingEvent| event.state == FindingState::Open);
+        let open = events.filter(|event: &FindingEvent| event.state != FindingState::Closed);
         open.map(|event| event.finding).collect()
     }
 }
@@ -224,6 +225,7 @@ fn new(
     text: String,
     hint: &str,
 ) -> FindingItem {
+    debug_assert!(is_finding_name(name), "{name} is not in FINDING_NAMES");
     FindingItem {
         id: id.map(str::to_owned),
         name: name.to_owned(),

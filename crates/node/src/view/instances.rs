@@ -188,6 +188,7 @@ fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
         stages: entry.stages.iter().map(|stage| stage.word().to_owned()).collect(),
         latencies: latency_map(&entry.latencies),
         failures: failures.collect(),
+        findings: finding_names(entry),
         agent: entry.agent.as_ref().map(|agent| AgentItem {
             acknowledged: agent.acknowledged.map(|state| NeutronState::as_str(state).to_owned()),
             failing: agent.failing.clone(),
@@ -195,6 +196,15 @@ fn instance_item(context: &ApiContext, entry: &InstanceEntry) -> InstanceItem {
         report: report_of(context, &config.id),
         silenced_until: silenced_until(context, Some(config.id.as_str())),
     }
+}
+
+/// The names of the findings of the last audit that are old enough, each once.
+fn finding_names(entry: &InstanceEntry) -> Vec<String> {
+    let audited = entry.current_audit().map(|audit| &*audit.findings).unwrap_or_default();
+    let settled = audited.iter().filter(|dated| !dated.is_young(entry));
+    let mut names: Vec<String> = settled.map(|dated| dated.finding.name.to_owned()).collect();
+    names.dedup();
+    names
 }
 
 /// All addresses of an instance with their state: that of the addresses that decide the role from the instance

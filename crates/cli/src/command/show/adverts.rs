@@ -55,7 +55,8 @@ fn source_text(source: &AdvertSourceItem, style: &Style) -> String {
     let state = match (source.advertising, source.priority) {
         (true, _) => "",
         (false, 0) => ", has handed over",
-        (false, _) => ", has stopped",
+        (false, _) if source.own => ", has stopped",
+        (false, _) => ", has stopped without a hand-over and may still hold the addresses",
     };
     let lost = if source.lost > 0 { format!(", {} lost", source.lost) } else { String::new() };
     format!(

@@ -313,6 +313,9 @@ fn finding_line(event: &FindingEvent, style: &Style) -> String {
     let id = event.id.as_deref().unwrap_or("node");
     let state = match event.state {
         FindingState::Open => format!("finding {}: {}", finding.name, finding.text),
+        FindingState::Changed => {
+            format!("finding {} has changed: {}", finding.name, finding.text)
+        }
         FindingState::Closed => format!("finding {} has ended", finding.name),
     };
     format!("{}  {id}  {state}  ({})", style.precise_time(event.at), finding.severity.word())

@@ -196,6 +196,7 @@ fn removed_instances_and_findings_are_lines() {
     let lines = [
         removed_line(&removed, &style),
         finding_line(&finding(FindingState::Open), &style),
+        finding_line(&finding(FindingState::Changed), &style),
         finding_line(&finding(FindingState::Closed), &style),
         role_line(&samples::instances()[3], &style),
     ];

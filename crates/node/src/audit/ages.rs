@@ -1,0 +1,119 @@
+//! When the fact behind a finding began, where that is known. Otherwise the age of a finding counts from the first audit
+//! that has found it.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use vipwatch_core::Moment;
+use vipwatch_core::audit::{AdvertFacts, AuditFacts};
+use vipwatch_core::keepalived_process::is_process_finding;
+use vipwatch_core::witness::RouterWitness;
+use vipwatch_linux::clock;
+
+use super::KnownTimes;
+use crate::receiver::ReceiverHandle;
+use crate::state::InstanceEntry;
+use crate::witness::{InstanceEvidence, WitnessTable};
+
+/// What the ages of the findings about one instance follow from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FactTimes<'a> {
+    pub(super) entry: &'a InstanceEntry,
+    pub(super) facts: &'a AuditFacts,
+    pub(super) known: KnownTimes,
+    pub(super) witness: &'a WitnessTable,
+    pub(super) receiver_handle: &'a ReceiverHandle,
+}
+
+impl FactTimes<'_> {
+    /// As [`Self::since`], for a finding that the last run found at `remembered`; `None` if it did not.
+    ///
+    /// The processes are known since the node started: an earlier end is remembered only.
+    pub(super) fn since_with(
+        &self,
+        name: &str,
+        remembered: Option<SystemTime>,
+    ) -> Option<SystemTime> {
+        let since = self.since(name);
+        let Some(remembered) = remembered else { return since };
+        let is_later = since.is_none_or(|since| since > remembered || since == UNIX_EPOCH);
+        let is_better = since.is_none() || (is_process_finding(name) && is_later);
+        if is_better { Some(remembered) } else { since }
+    }
+
+    /// When the fact behind the finding with this name began; `None` if that is not known.
+    fn since(&self, name: &str) -> Option<SystemTime> {
+        if is_process_finding(name) {
+            return self.known.processes;
+        }
+        match name {
+            "sync-group-split" => self.known.sync_group,
+            "namespace-missing" | "link-fault" | "partly-held" | "kernel-not-read"
+            | "agent-behind" | "report-missing" => self.role_since(),
+            // The role and the file, or the report, disagree since the later one of both.
+            "state-file-differs" => self.role_since().max(self.state_file_written()),
+            "state-file-nonsense" => self.state_file_written(),
+            "report-differs" => self.role_since().max(self.reported_at()),
+            "two-primaries" => {
+                let since =
+                    self.host_since(|facts| facts.second_primary.as_ref()?.source.into())?;
+                Some(self.role_since().map_or(since, |role| role.max(since)))
+            }
+            "vrid-clash-on-link" => self.host_since(|facts| facts.stranger.as_ref()?.source.into()),
+            "peer-configuration-differs" => {
+                self.host_since(|facts| facts.differing.as_ref()?.0.source.into())
+            }
+            "no-primary" => self.last_advert().max(self.role_since()),
+            _ => None,
+        }
+    }
+
+    /// Since when the instance has its role; `None` if that is not known, or if the published role is wrong.
+    fn role_since(&self) -> Option<SystemTime> {
+        let is_right = self.facts.published.is_none();
+        Some(self.entry.since).filter(|since| is_right && *since > UNIX_EPOCH)
+    }
+
+    fn state_file_written(&self) -> Option<SystemTime> {
+        let file = self.entry.instance.file.with_file_name("state");
+        std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
+    }
+
+    fn reported_at(&self) -> Option<SystemTime> {
+        let status = self.receiver_handle.status()?;
+        let view = status.view.lock().ok()?;
+        Some(view.instances.get(&self.entry.instance.id)?.at)
+    }
+
+    /// When the other host that `source` chooses began to advertise.
+    fn host_since(
+        &self,
+        source: impl FnOnce(&AdvertFacts) -> Option<IpAddr>,
+    ) -> Option<SystemTime> {
+        let source = source(self.facts.adverts.as_ref()?)?;
+        self.of_router(|router, _| {
+            let record = router.sources().iter().find(|record| record.source == source);
+            record.map(|record| record.since)
+        })
+    }
+
+    /// When the last advert was sent, or else when the capture began.
+    fn last_advert(&self) -> Option<SystemTime> {
+        self.of_router(|router, capture_since| {
+            let last = router.sources().iter().map(|record| record.at).max();
+            Some(last.map_or(capture_since, |last| last.max(capture_since)))
+        })
+    }
+
+    /// The time that `read` finds in the adverts; it also gets the beginning of the capture.
+    fn of_router(
+        &self,
+        read: impl FnOnce(&RouterWitness, Moment) -> Option<Moment>,
+    ) -> Option<SystemTime> {
+        let moment = self.witness.read(&self.entry.instance, |evidence: InstanceEvidence<'_>| {
+            read(evidence.witness.router(evidence.key)?, evidence.witness.since())
+        });
+        let age: Duration = clock::now().since(moment.flatten()?);
+        SystemTime::now().checked_sub(age)
+    }
+}

@@ -11,13 +11,14 @@
 //! - Sockets: [`listen`] opens unix sockets, [`peer`] reads the credentials of the other end.
 //! - Other processes: [`process_table`] reads them, [`process_exit`] reports their end.
 //! - This process and its threads: [`process`], [`signal`], [`privilege`], [`account`], [`worker`] (threads that the watchdog
-//!   supervises), [`wake_queue`] (a queue that wakes a `poll`), [`clock`].
+//!   supervises), [`wake_queue`] (a queue that wakes a `poll`), [`file_table`] (a thread with files of its own), [`clock`].
 
 pub mod account;
 pub mod announce;
 pub mod clock;
 pub mod dnotify;
 pub mod file;
+pub mod file_table;
 pub mod inotify;
 pub mod listen;
 pub mod lock;

@@ -9,9 +9,12 @@
 //!
 //! The socket has the protocol `ETH_P_ALL`: a socket of one protocol would see neither both families nor sent packets,
 //! and on a link below a bridge or a macvlan it would miss packets that these take over.
+//!
+//! [`CaptureTables`] owns many sockets.
 
 mod filter;
 mod message;
+mod tables;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,6 +25,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use vipwatch_core::{LinkIndex, LinkName, Moment};
 
 use self::message::Batch;
+pub use self::tables::{CaptureId, CaptureRequest, CaptureTables, OpenedCaptures};
 
 /// Packets that one system call reads at most.
 const PACKETS_PER_CALL: usize = 8;
@@ -232,10 +236,10 @@ pub fn buffer_bytes(adverts_per_second: f64, period: Duration) -> usize {
     (packets * ACCOUNTED_BYTES_PER_PACKET).clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES)
 }
 
-/// Closes many sockets. The kernel waits for an RCU grace period in each `close` of a packet socket, some 10 ms, and
-/// several threads share one: 1,000 sockets take 13 s on one thread, and less than a second here.
-pub fn close_all(sockets: Vec<AdvertCapture>) {
-    const MAX_THREADS: usize = 32;
+/// Closes many sockets of the calling thread's table. The kernel waits for an RCU grace period in each `close` of a packet
+/// socket, some 12 ms, and several threads share one.
+fn close_all(sockets: Vec<AdvertCapture>) {
+    const MAX_THREADS: usize = 4;
     let share = sockets.len().div_ceil(MAX_THREADS).max(1);
     let mut left = sockets.into_iter();
     std::thread::scope(|scope| {

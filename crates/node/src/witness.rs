@@ -1,15 +1,17 @@
 //! The witness: captures the VRRP adverts on the links of the instances, and keeps them as evidence.
 //!
 //! ```text
-//!   main loop ── instances, settings, drain now ──▶ WitnessWorker ──▶ packet sockets, one for each link
+//!   main loop ── instances, settings, drain now ──▶ WitnessWorker ──▶ threads "capture" ──▶ packet sockets
 //!                                                        │  reads their queues once a second
 //!                                                        ▼
 //!   API, audit ◀────── evidence about an instance ── WitnessTable (core::witness)
 //! ```
 //!
-//! One thread owns all sockets. The kernel queues adverts and wakes no thread; the worker reads the queues on a timer, and
-//! those of one namespace at once when an instance there changes its role. The worker closes a socket when the name of
-//! its namespace is removed: an open packet socket would keep the namespace alive.
+//! The worker decides about all sockets, one for each link. They are in the file tables of the threads `capture`, which do
+//! nothing but run system calls for the worker, one thread at a time: several tables make the end of a killed node fast.
+//! The kernel queues adverts and wakes no thread; the worker reads the queues on a timer, and those of one namespace at
+//! once when an instance there changes its role. The worker closes a socket when the name of its namespace is removed: an
+//! open packet socket would keep the namespace alive.
 //!
 //! The witness only listens. It sends nothing, and joins no multicast group.
 

@@ -7,6 +7,7 @@ mod announce;
 mod api;
 mod api_limits;
 mod causes;
+mod capture_threads;
 mod command_line;
 mod curl;
 mod deliveries;

@@ -12,8 +12,8 @@ use vipwatch_core::vrrp::{
 };
 use vipwatch_core::{LinkIndex, LinkName};
 use vipwatch_linux::vrrp_capture::{
-    AdvertCapture, CaptureMode, CaptureScratch, DrainResult, LinkSearch, PacketDirection,
-    buffer_bytes, close_all,
+    AdvertCapture, CaptureId, CaptureMode, CaptureRequest, CaptureScratch, CaptureTables,
+    DrainResult, LinkSearch, PacketDirection, buffer_bytes,
 };
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Lab, TestNetns, wait_for};
@@ -374,12 +374,58 @@ fn adverts_of_a_vlan_are_not_those_of_the_link_below() {
     assert_eq!(vrids(&packets, |_| true), BTreeSet::from([11]));
 }
 
+/// Number of packet sockets in a namespace.
+fn packet_sockets(netns: &TestNetns) -> usize {
+    let table = netns.visit(|| std::fs::read_to_string("/proc/thread-self/net/packet").unwrap());
+    table.lines().count() - 1
+}
+
+/// Opens so many sockets in the namespace, each for `eth0`.
+fn open_many(tables: &mut CaptureTables, netns: &TestNetns, count: usize) -> Vec<CaptureId> {
+    let request =
+        CaptureRequest { link: eth0(), mode: CaptureMode::Received, buffer_bytes: 64 << 10 };
+    let name = netns.name().parse().unwrap();
+    let mut opened = Vec::new();
+    while opened.len() < count {
+        let requests = vec![request; count - opened.len()];
+        let some = tables.open(Some(&name), &requests).unwrap();
+        assert!(some.netns.is_some() && !some.captures.is_empty(), "{some:?}");
+        opened.extend(some.captures.into_iter().map(Result::unwrap));
+    }
+    opened
+}
+
 #[test]
-fn many_sockets_are_closed_together() {
-    let Pair { receiver, .. } = &pair();
-    let sockets: Vec<AdvertCapture> =
-        (0..64).map(|_| open(receiver, CaptureMode::Received)).collect();
-    close_all(sockets);
-    let table = receiver.visit(|| std::fs::read_to_string("/proc/thread-self/net/packet").unwrap());
-    assert_eq!(table.lines().count(), 1, "only the head of the table is left: {table}");
+fn many_sockets_are_spread_over_tables_read_and_closed_together() {
+    let Pair { sender, receiver, .. } = &pair();
+    let mut tables = CaptureTables::default();
+    let mut sockets = open_many(&mut tables, receiver, 64);
+    assert_eq!(packet_sockets(receiver), 64);
+    let numbered = |sockets: &[CaptureId]| sockets.iter().copied().zip(0..).collect::<Vec<_>>();
+    let mut threads = BTreeSet::new();
+    tables.for_each(numbered(&sockets), |_: usize, socket| {
+        assert!(matches!(socket.find_link().unwrap(), LinkSearch::Bound(_)));
+        threads.insert(format!("{:?}", std::thread::current().id()));
+    });
+    assert!(threads.len() > 4, "{threads:?}");
+    // Every second socket is closed, and all others read the advert.
+    let (kept, closed): (Vec<_>, Vec<_>) =
+        numbered(&sockets).into_iter().partition(|(_, number): &(_, usize)| number % 2 == 0);
+    tables.close(&closed.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+    assert_eq!(packet_sockets(receiver), 32);
+    sender.send_ipv4(&ADVERT, 1);
+    let mut readers = Vec::new();
+    tables.for_each(kept.clone(), |number, socket| {
+        let mut packets = Vec::new();
+        drain(socket, &mut packets);
+        readers.extend(packets.iter().map(|_| number));
+    });
+    readers.sort_unstable();
+    assert_eq!(readers, (0..64).step_by(2).collect::<Vec<usize>>());
+    // New sockets take the free places, and the old ones are where they were.
+    sockets = kept.into_iter().map(|(id, _)| id).collect();
+    sockets.extend(open_many(&mut tables, receiver, 32));
+    assert_eq!(sockets.iter().collect::<BTreeSet<_>>().len(), 64);
+    tables.close(&sockets);
+    assert_eq!(packet_sockets(receiver), 0);
 }

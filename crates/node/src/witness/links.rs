@@ -7,12 +7,12 @@ use std::time::Duration;
 use vipwatch_core::witness::{
     AdvertOrigin, LinkWitness, RoutedAdverts, RouterKey, WitnessedPacket,
 };
-use vipwatch_core::{ErrorChain, Moment};
+use vipwatch_core::{ErrorChain, LinkName, Moment};
 use vipwatch_linux::clock;
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_linux::vrrp_capture::{
-    AdvertCapture, CaptureMode, CaptureScratch, DrainResult, LinkSearch, PacketDirection,
-    buffer_bytes,
+    AdvertCapture, CaptureId, CaptureMode, CaptureRequest, CaptureScratch, DrainResult, LinkSearch,
+    PacketDirection, buffer_bytes,
 };
 
 use super::evidence::{
@@ -39,8 +39,9 @@ pub(super) struct WantedLink {
 }
 
 impl WantedLink {
-    pub(super) fn buffer_bytes(&self) -> usize {
-        buffer_bytes(self.adverts_per_second, DRAIN_INTERVAL)
+    pub(super) fn request(&self, link: LinkName) -> CaptureRequest {
+        let buffer_bytes = buffer_bytes(self.adverts_per_second, DRAIN_INTERVAL);
+        CaptureRequest { link, mode: self.mode, buffer_bytes }
     }
 }
 
@@ -74,7 +75,7 @@ pub(super) fn wanted_links(
 pub(super) struct WatchedLink {
     pub(super) wanted: WantedLink,
     /// `None` while the socket could not be opened.
-    pub(super) capture: Option<AdvertCapture>,
+    pub(super) capture: Option<CaptureId>,
     /// The namespace of the socket; `None` for the node's own.
     pub(super) netns: Option<NetnsId>,
     /// When the next attempt to open the socket is due.
@@ -103,21 +104,22 @@ impl WatchedLink {
     }
 
     /// Takes over a socket that was opened.
-    pub(super) fn set_capture(&mut self, capture: AdvertCapture, netns: Option<NetnsId>) {
+    pub(super) fn set_capture(&mut self, capture: CaptureId, netns: Option<NetnsId>) {
         self.capture = Some(capture);
         self.netns = netns;
         self.next_search = clock::now();
     }
 
-    /// Looks for the link if that is due, reads the queue, and takes the adverts over into the table.
+    /// Looks for the link if that is due, reads the queue, and takes the adverts over into the table. It runs on the thread
+    /// of the socket and must use no other descriptor.
     pub(super) fn drain(
         &mut self,
         key: &LinkKey,
+        capture: &mut AdvertCapture,
         table: &WitnessTable,
         scratch: &mut CaptureScratch,
         now: Moment,
     ) {
-        let Some(capture) = &mut self.capture else { return };
         let next_search = &mut self.next_search;
         let signature = table.change(|links| {
             let Some(LinkEvidence { status, witness, .. }) = links.get_mut(key) else { return 0 };

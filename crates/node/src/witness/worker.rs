@@ -1,4 +1,5 @@
-//! The thread that owns the packet sockets.
+//! The thread that decides which packet sockets exist, and reads their queues. The sockets are in tables of file
+//! descriptors of their own, so that a killed node is gone quickly ([`CaptureTables`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,8 +12,10 @@ use vipwatch_core::witness::LinkWitness;
 use vipwatch_core::{ErrorChain, Moment, NetnsName};
 use vipwatch_linux::clock;
 use vipwatch_linux::inotify::{DirectoryWatcher, WatchTopic};
-use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError, NetnsId};
-use vipwatch_linux::vrrp_capture::{AdvertCapture, CaptureMode, CaptureScratch, close_all};
+use vipwatch_linux::netns::{DIRECTORY, NetnsError, NetnsId};
+use vipwatch_linux::vrrp_capture::{
+    CaptureId, CaptureMode, CaptureScratch, CaptureTables, OpenedCaptures,
+};
 use vipwatch_linux::worker::{Heartbeat, beat_every};
 
 use super::evidence::{CaptureStatus, LinkEvidence, LinkKey};
@@ -44,6 +47,7 @@ pub(super) struct WitnessWorker {
     store: Arc<StateStore>,
     instances: Vec<Arc<InstanceConfig>>,
     links: HashMap<LinkKey, WatchedLink>,
+    sockets: CaptureTables,
     /// Watches the directory of the namespaces' names; `None` if the host has no inotify instance left.
     names: Option<DirectoryWatcher>,
     /// Whether the directory is watched. If not, the names are checked with every drain.
@@ -79,6 +83,7 @@ impl WitnessWorker {
             store,
             instances: Vec::new(),
             links: HashMap::new(),
+            sockets: CaptureTables::default(),
             names: DirectoryWatcher::new().ok(),
             is_watching_names: false,
             names_check: None,
@@ -262,9 +267,9 @@ impl WitnessWorker {
             link.retry_at = now;
             link.capture.take()
         });
-        let captures: Vec<AdvertCapture> = captures.collect();
+        let captures: Vec<CaptureId> = captures.collect();
         if !captures.is_empty() {
-            close_all(captures);
+            self.sockets.close(&captures);
         }
     }
 
@@ -284,8 +289,14 @@ impl WitnessWorker {
 
     fn drain(&mut self, heartbeat: &Heartbeat, is_wanted: impl Fn(&LinkKey) -> bool) {
         heartbeat.beat();
-        for (key, link) in self.links.iter_mut().filter(|(key, _)| is_wanted(key)) {
-            link.drain(key, &self.store.witness, &mut self.scratch, clock::now());
+        let mut wanted: Vec<_> = self.links.iter_mut().filter(|(key, _)| is_wanted(key)).collect();
+        let open = wanted
+            .iter_mut()
+            .filter_map(|(key, link)| Some((link.capture?, (&**key, &mut **link))));
+        self.sockets.for_each(open.collect(), |(key, link), capture| {
+            link.drain(key, capture, &self.store.witness, &mut self.scratch, clock::now());
+        });
+        for (_, link) in wanted {
             if link.is_review_due {
                 link.is_review_due = self.reviewer.review(&link.wanted.instances, &self.store);
             }
@@ -312,45 +323,36 @@ impl WitnessWorker {
     }
 
     fn open_in(&mut self, netns: Option<&NetnsName>, keys: &[LinkKey]) {
-        let requests: Vec<_> = keys
-            .iter()
-            .filter_map(|key| {
-                let wanted = &self.links.get(key)?.wanted;
-                Some((key.link, wanted.mode, wanted.buffer_bytes()))
-            })
-            .collect();
-        let open = || -> Vec<_> {
-            let requests = requests.iter();
-            requests.map(|(link, mode, bytes)| AdvertCapture::open(*link, *mode, *bytes)).collect()
-        };
-        let opened = match netns.map(Netns::open).transpose() {
-            Ok(None) => Ok((None, open())),
-            Ok(Some(netns)) => netns.visit(open).map(|opened| (Some(netns.id()), opened)),
-            Err(error) => Err(error),
-        };
-        let (id, opened) = match opened {
-            Ok(opened) => opened,
-            Err(error) => return self.fail(keys, &netns_status(&error)),
-        };
-        for (key, opened) in keys.iter().zip(opened) {
-            match opened {
-                Ok(capture) => {
-                    let Some(link) = self.links.get_mut(key) else { continue };
-                    link.set_capture(capture, id);
+        let links = keys.iter().filter_map(|key| Some((key, self.links.get(key)?)));
+        let (keys, requests): (Vec<_>, Vec<_>) =
+            links.map(|(key, link)| (key, link.wanted.request(key.link))).unzip();
+        let mut next = 0;
+        while next < requests.len() {
+            let OpenedCaptures { netns: id, captures } =
+                match self.sockets.open(netns, &requests[next..]) {
+                    Ok(opened) => opened,
+                    Err(error) => return self.fail(&keys[next..], &netns_status(&error)),
+                };
+            for capture in captures {
+                let key = keys[next];
+                next += 1;
+                match (capture, self.links.get_mut(key)) {
+                    (Ok(capture), Some(link)) => link.set_capture(capture, id),
+                    (Ok(capture), None) => self.sockets.close(&[capture]),
+                    (Err(error), _) => self.fail(&[key], &open_status(&error)),
                 }
-                Err(error) => self.fail(std::slice::from_ref(key), &open_status(&error)),
             }
         }
     }
 
     /// Records that the sockets of these links cannot be opened.
-    fn fail(&mut self, keys: &[LinkKey], status: &CaptureStatus) {
+    fn fail(&mut self, keys: &[&LinkKey], status: &CaptureStatus) {
         let pause = match status {
             CaptureStatus::NoNetns => RETRY_INTERVAL,
             _ => REFUSED_RETRY_INTERVAL,
         };
         for key in keys {
-            if let Some(link) = self.links.get_mut(key) {
+            if let Some(link) = self.links.get_mut(*key) {
                 link.retry_at = clock::now() + pause;
             }
             self.set_status(key, status.clone());

@@ -108,12 +108,16 @@ impl NodeFixture {
 
     /// Writes the configuration file. A new file has mode 0640, because a configuration may contain credentials.
     ///
-    /// Most tests add addresses by hand and run no keepalived: `processes = false` is added to `[find]`, unless
-    /// [`Self::with_processes`] was called.
+    /// Most tests add addresses by hand and run no keepalived, so that no node sends adverts, and a backup would have the
+    /// finding `no-primary`. The witness is therefore off, unless the text has the section `[witness]`. `processes = false`
+    /// is added to `[find]`, unless [`Self::with_processes`] was called.
     pub fn configure(&self, text: &str) {
         const SETTING: &str = "[find]\nprocesses = false\n";
-        let text = match text {
-            _ if self.has_processes => text.to_owned(),
+        let witness =
+            if text.contains("[witness]") { "" } else { "\n[witness]\nenabled = false\n" };
+        let text = format!("{text}{witness}");
+        let text = match text.as_str() {
+            _ if self.has_processes => text,
             with_find if with_find.contains("[find]\n") => text.replacen("[find]\n", SETTING, 1),
             without => format!("{without}\n{SETTING}"),
         };

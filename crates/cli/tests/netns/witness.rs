@@ -17,7 +17,7 @@ pub(crate) const ADVERT: [u8; 44] = [
 ];
 
 /// A configuration with the defaults of the witness.
-const WITNESS: &str = "[witness]\nenabled = true\n";
+const WITNESS: &str = "[witness]\n";
 
 /// One host: a namespace on the switch, with a directory for keepalived and for the node that runs in the namespace.
 pub(crate) struct Host {
@@ -179,14 +179,14 @@ fn own_adverts_are_captured_on_a_link_that_a_pattern_selects() {
     let seen = host.wait_for_adverts("own adverts", |adverts| !adverts.sources.is_empty());
     assert!(seen.sent && seen.sources[0].own && seen.sources[0].priority == 150, "{seen:?}");
     // A reload turns the witness off for the link, and on again for received adverts.
-    host.fixture.configure("[witness]\nenabled = true\nexclude = [\"ha-*\"]\n");
+    host.fixture.configure("[witness]\nexclude = [\"ha-*\"]\n");
     node.reload();
     wait_for("no adverts", || {
         let output = host.fixture.run(&["show", "VI", "-o", "json"]);
         let detail: InstanceDetail = serde_json::from_slice(&output.stdout).unwrap();
         detail.adverts.is_none().then_some(())
     });
-    host.fixture.configure("[witness]\nenabled = true\nsent = []\n");
+    host.fixture.configure("[witness]\nsent = []\n");
     node.reload();
     wait_for("a capture of received adverts", || {
         let output = host.fixture.run(&["show", "VI", "-o", "json"]);

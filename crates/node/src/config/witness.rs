@@ -18,11 +18,10 @@ pub struct WitnessConfig {
 }
 
 impl Default for WitnessConfig {
-    /// Off, because the kernel needs some 12 ms for each socket of a killed node until the process is gone. Neutron's links
-    /// `ha-*` carry little but VRRP.
+    /// Neutron's links `ha-*` carry little but VRRP.
     fn default() -> Self {
         let sent = Pattern::new("ha-*").into_iter().collect();
-        Self { is_enabled: false, sent, excluded: Vec::new() }
+        Self { is_enabled: true, sent, excluded: Vec::new() }
     }
 }
 
@@ -82,11 +81,10 @@ mod tests {
             let config = Config::parse(Path::new("/etc/v.toml"), text).unwrap().witness;
             config.mode(link.parse().unwrap())
         };
-        assert_eq!(mode("", "eth0"), None);
-        let text = "[witness]\nenabled = true\n";
-        assert_eq!(mode(text, "eth0"), Some(CaptureMode::Received));
-        assert_eq!(mode(text, "ha-1234"), Some(CaptureMode::ReceivedAndSent));
-        let text = "[witness]\nenabled = true\nsent = [\"vrrp?\"]\nexclude = \"eth1\"\n";
+        assert_eq!(mode("", "eth0"), Some(CaptureMode::Received));
+        assert_eq!(mode("", "ha-1234"), Some(CaptureMode::ReceivedAndSent));
+        assert_eq!(mode("[witness]\nenabled = false\n", "eth0"), None);
+        let text = "[witness]\nsent = [\"vrrp?\"]\nexclude = \"eth1\"\n";
         assert_eq!(mode(text, "vrrp0"), Some(CaptureMode::ReceivedAndSent));
         assert_eq!(mode(text, "ha-1234"), Some(CaptureMode::Received));
         assert_eq!(mode(text, "eth1"), None);

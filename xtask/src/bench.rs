@@ -18,13 +18,15 @@ Benches:
   announce  Measure gratuitous ARP of the drop-in and of arping, for 1, 100 and 1,000 addresses
   node      Measure one node and one script for each namespace, at 10, 1,000 and 5,000 namespaces
   receiver  Measure the receiver and that of Neutron 29.0.0: 1,000 reports at once, and a minute of reports
+  witness   Measure a node with and without its witness: CPU time, wake-ups and memory at 1,000 adverts a second, time
+            to findings, forwarding of a captured link, state files, and the end of the process
 
 Options:
   --quick      Repeat less often and use fewer instances; the results are too inexact to be quoted
   --json FILE  Write the results to FILE as JSON too
 
 The results are printed as a Markdown table. docs/reference/bench-NAME.md explains every row.
-The environment variable VIPWATCH_NAMESPACES=N measures `node` at N namespaces only.
+The environment variable VIPWATCH_NAMESPACES=N measures `node` and `witness` at N namespaces only.
 Neutron is installed from PyPI below target/peers, once. Close other programs first: they change the results.
 
 Examples:
@@ -32,7 +34,7 @@ Examples:
   VIPWATCH_NAMESPACES=1000 cargo xtask bench node --json node.json
 ";
 
-const NAMES: [&str; 4] = ["dropin", "announce", "node", "receiver"];
+const NAMES: [&str; 5] = ["dropin", "announce", "node", "receiver", "witness"];
 
 /// A parsed command line.
 struct BenchOptions<'a> {
@@ -80,6 +82,9 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         add("--subject", build::vipwatch("release")?);
         provision::programs(&[provision::PEERS])?;
         add("--neutron-29", provision::neutron("29.0.0")?);
+    } else if options.name == "witness" {
+        add("--subject", build::vipwatch("release")?);
+        provision::programs(&[provision::KEEPALIVED, provision::IPERF3])?;
     } else if options.name == "dropin" {
         add("--subject", build::dropin()?);
         provision::programs(&[provision::PEERS, provision::C_COMPILER])?;

@@ -14,6 +14,8 @@ pub const BASIC: &[Need] = &[("ip", "iproute2"), ("unshare", "util-linux"), ("mo
 pub const KEEPALIVED: &[Need] = &[("keepalived", "keepalived")];
 /// Records the frames of a link.
 pub const TCPDUMP: &[Need] = &[("tcpdump", "tcpdump")];
+/// Measures the throughput of a link.
+pub const IPERF3: &[Need] = &[("iperf3", "iperf3")];
 /// The program with which older releases of Neutron announced addresses.
 pub const ARPING: &[Need] = &[("arping", "iputils-arping")];
 /// Reads the history's database in tests; makes the certificates for tests of webhooks.

@@ -9,6 +9,7 @@ pub enum Bench {
     Dropin,
     Node,
     Receiver,
+    Witness,
 }
 
 /// A parsed command line.
@@ -70,6 +71,7 @@ pub fn parse(words: &[String]) -> Result<BenchArgs, String> {
             "dropin" => bench = Some(Bench::Dropin),
             "node" => bench = Some(Bench::Node),
             "receiver" => bench = Some(Bench::Receiver),
+            "witness" => bench = Some(Bench::Witness),
             other => return Err(format!("unknown argument {other:?}")),
         }
     }

@@ -10,6 +10,7 @@ mod measure;
 mod node;
 mod receiver;
 mod report;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,7 @@ fn measure(args: &BenchArgs) -> Result<BenchReport, String> {
     match args.bench {
         Bench::Announce => Ok(announce::run(&subject, is_quick)),
         Bench::Node => Ok(node::NodeBench { subject, script: args.neutron_29()?, is_quick }.run()),
+        Bench::Witness => Ok(witness::WitnessBench { subject, is_quick }.run()),
         Bench::Receiver => {
             let neutron = args.neutron_29()?;
             Ok(receiver::ReceiverBench { subject, neutron, is_quick }.run())

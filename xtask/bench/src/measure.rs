@@ -112,6 +112,17 @@ pub fn thread_cpu(pid: i32) -> f64 {
     each.sum()
 }
 
+/// How often all threads of `pid` have waited for something since their start: the voluntary context switches.
+pub fn wakeups(pid: i32) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let each = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<f64>().ok()
+    });
+    each.sum()
+}
+
 /// Number of open files of `pid`.
 pub fn fds(pid: i32) -> f64 {
     let count = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().count();

@@ -1,6 +1,6 @@
 //! Measures one `vipwatch node` for all namespaces, and one script of Neutron 29.0.0 for each namespace.
 
-mod streams;
+pub mod streams;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +21,7 @@ use crate::measure::{Samples, cpu, families, fds, machine, memory, ms, slab, thr
 use crate::report::{BenchReport, BenchTarget, Row};
 
 /// Maximum time for a start: enough for 1,000 scripts.
-const START_TIMEOUT: Duration = Duration::from_mins(10);
+pub const START_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Maximum number of scripts, and of routers that change at once.
 const MAX_SCRIPTS: usize = 1000;
@@ -247,7 +247,7 @@ impl Drop for Scripts {
 }
 
 /// Repeats `probe` every 200 µs until it returns a value; `None` after `limit`.
-fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;
     while Instant::now() < end {
         if let Some(answer) = probe() {
@@ -264,7 +264,7 @@ fn holds(directory: &Path, id: &str, word: &str) -> bool {
 }
 
 /// Waits until every state file has the state `word`; false after `START_TIMEOUT`.
-fn wait_for_all(directory: &Path, routers: &Routers, word: &str) -> bool {
+pub fn wait_for_all(directory: &Path, routers: &Routers, word: &str) -> bool {
     let mut left: Vec<&str> = routers.each.iter().map(|router| router.id.as_str()).collect();
     let all = until(START_TIMEOUT, || {
         left.retain(|id| !holds(directory, id, word));
@@ -274,7 +274,7 @@ fn wait_for_all(directory: &Path, routers: &Routers, word: &str) -> bool {
 }
 
 /// Adds the virtual address for `primary`, removes it otherwise.
-fn change(router: &HaRouter, word: &str) {
+pub fn change(router: &HaRouter, word: &str) {
     let (editor, link) = router.editor();
     match word {
         "primary" => editor.add(link, vip()),
@@ -289,7 +289,7 @@ fn changes(routers: &Routers, count: usize) -> impl Iterator<Item = (&HaRouter, 
 }
 
 /// Measures single changes, from the netlink request to the state file; `None` if one takes more than 20 s.
-fn event_to_file(directory: &Path, routers: &Routers, count: usize) -> Option<Samples> {
+pub fn event_to_file(directory: &Path, routers: &Routers, count: usize) -> Option<Samples> {
     let mut samples = Vec::new();
     for (router, word) in changes(routers, count) {
         let began = Instant::now();

@@ -26,6 +26,12 @@ pub enum BenchTarget {
     /// The value is at most `times` the value `measured` in the same run, which `of` names; or at most
     /// `at_least`, if that is more.
     Multiple { times: f64, of: &'static str, measured: f64, at_least: f64 },
+    /// The value is at most this much more than that of the first peer.
+    MoreThanPeer(f64),
+    /// The value is at most this many times that of the first peer.
+    AtMostTimesPeer(f64),
+    /// The value is at least this many times that of the first peer.
+    AtLeastTimesPeer(f64),
 }
 
 impl Row {
@@ -61,7 +67,17 @@ impl Row {
                 (Some(_), None) => true,
                 (None, _) => false,
             },
+            BenchTarget::MoreThanPeer(more) => self.compared(|ours, peer| ours <= peer + more),
+            BenchTarget::AtMostTimesPeer(times) => self.compared(|ours, peer| ours <= peer * times),
+            BenchTarget::AtLeastTimesPeer(times) => {
+                self.compared(|ours, peer| ours >= peer * times)
+            }
         })
+    }
+
+    /// Whether both values were measured and the condition holds.
+    fn compared(&self, is_met: impl Fn(f64, f64) -> bool) -> bool {
+        self.ours.zip(self.first_peer()).is_some_and(|(ours, peer)| is_met(ours, peer))
     }
 
     fn target_text(&self) -> String {
@@ -72,6 +88,9 @@ impl Row {
                 let limit = number((times * measured).max(at_least));
                 format!("≤ {limit} ({times:.0}× {of}, or {})", number(at_least))
             }
+            Some(BenchTarget::MoreThanPeer(more)) => format!("≤ + {}", number(more)),
+            Some(BenchTarget::AtMostTimesPeer(times)) => format!("≤ {times}× of the peer"),
+            Some(BenchTarget::AtLeastTimesPeer(times)) => format!("≥ {times}× of the peer"),
             None => String::new(),
         }
     }

@@ -24,7 +24,8 @@ const SLOW_BYTES: usize = 1024;
 /// Maximum time of one failover of all routers.
 const FAILOVER_TIMEOUT: Duration = Duration::from_mins(2);
 
-fn open_stream(fixture: &NodeFixture) -> Option<UnixStream> {
+/// Connects a client to the event stream of the node; `None` if that fails.
+pub fn open_stream(fixture: &NodeFixture) -> Option<UnixStream> {
     let mut stream = UnixStream::connect(fixture.socket()).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").ok()?;

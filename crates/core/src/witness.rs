@@ -296,15 +296,18 @@ impl LinkWitness {
     }
 
     /// A number that is different, with near certainty, if a source of a followed virtual router has appeared, changed its
-    /// settings, or begun or ceased to advertise; if the own priority has changed; or if adverts have begun or ceased to
-    /// be missing.
+    /// settings, or begun or ceased to advertise; if the own priority has changed; if adverts have begun or ceased to be
+    /// missing; or if an own advert is late.
     pub fn signature(&self, now: Moment) -> u64 {
         self.routers.iter().fold(0, |sum: u64, router| {
             // There are few sources: no part of the sum reaches the next one.
             let advertising = router.advertising(now).map(|record| {
                 let disturbed = u64::from(record.is_disturbed(now)) << 26;
                 match record.origin {
-                    AdvertOrigin::Own => disturbed | u64::from(record.priority) << 8 | 1,
+                    AdvertOrigin::Own => {
+                        let late = u64::from(record.is_late(now)) << 28;
+                        disturbed | late | u64::from(record.priority) << 8 | 1
+                    }
                     AdvertOrigin::Foreign => disturbed | 1 << 20,
                 }
             });
@@ -337,6 +340,12 @@ impl RouterWitness {
     /// The newest advert of this host; `None` if there was none, or if sent adverts are not captured.
     pub fn last_own(&self, now: Moment) -> Option<PeerAdvert<'_>> {
         self.newest(now, |record| record.origin == AdvertOrigin::Own)
+    }
+
+    /// Whether this host advertises, and its next advert is late: its keepalived may be stopped or frozen.
+    pub fn is_own_late(&self, now: Moment) -> bool {
+        let own = self.advertising(now).filter(|record| record.origin == AdvertOrigin::Own);
+        own.max_by_key(|record| record.at).is_some_and(|record| record.is_late(now))
     }
 
     /// The newest advert with this source address; `None` if there was none.

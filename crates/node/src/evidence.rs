@@ -20,10 +20,12 @@ pub(crate) enum EvidenceUpdate {
     ProcessesChanged,
     /// Another host has advertised the addresses of this primary instance too, and advertises them no more.
     SplitEnded(InstanceId),
+    /// This host holds the addresses of the instance, and its next advert is late.
+    OwnAdvertLate(InstanceId),
 }
 
 /// The updates for the main loop.
 ///
-/// BOUND: one entry for each request of the main loop, for each scan that finds a changed process, and for each end of a
-/// split. The main loop empties the queue in every turn.
+/// BOUND: one entry for each request of the main loop, for each scan that finds a changed process, for each end of a split,
+/// and for each late advert. The main loop empties the queue in every turn.
 pub(crate) type EvidenceUpdates = WakeQueue<EvidenceUpdate>;

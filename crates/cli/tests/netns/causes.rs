@@ -10,7 +10,7 @@ use serde_json::Value;
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns, script, wait_for, wait_showing};
 
-use crate::support::{PROGRAM, query_json, transitions, wait_for_role, write_hook};
+use crate::support::{PROGRAM, query_json, transitions, wait_for_role, write, write_hook};
 
 const VIP: &str = "192.0.2.100/24";
 
@@ -199,7 +199,7 @@ fn a_failed_track_script_is_a_dropped_priority_on_both_nodes() {
     let pair = Pair::new("");
     let [first, second] = &pair.hosts;
     let good = first.directory.join("good");
-    std::fs::write(&good, "").unwrap();
+    write(&good, "");
     let check = first.directory.join("check.sh");
     script(&check, &format!("#!/bin/sh\ntest -e {}\n", good.display()));
     let statements =
@@ -233,7 +233,7 @@ fn a_reload_of_a_changed_configuration_is_named() {
     let (_other, _other_node) = second.start(100);
     second.wait_for_role("backup");
     let conf = first.directory.join("keepalived.conf");
-    std::fs::write(&conf, first.conf(50, "")).unwrap();
+    write(&conf, &first.conf(50, ""));
     kill_process(first.pid("keepalived.pid"), Signal::HUP).unwrap();
     first.wait_for_role("backup");
     first.expect_cause("backup", "configuration-changed");

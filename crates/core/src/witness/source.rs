@@ -13,6 +13,9 @@ use crate::vrrp::{
 /// The weight of one deviation in [`SourceRecord::jitter`] is 1 to this number (RFC 3550, section 6.4.1).
 const JITTER_WEIGHT: u32 = 16;
 
+/// An advert that is late by more than this is missing. Timers of a busy host may be late by some milliseconds.
+const LATE_MARGIN: Duration = Duration::from_millis(50);
+
 /// Which host sent an advert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdvertOrigin {
@@ -155,6 +158,11 @@ impl SourceRecord {
     /// source itself.
     pub fn down_interval(&self) -> Duration {
         master_down_interval(self.version, self.interval, self.priority)
+    }
+
+    /// Whether the next advert of the source is late by more than [`LATE_MARGIN`].
+    pub fn is_late(&self, now: Moment) -> bool {
+        now.since(self.at) > self.interval + LATE_MARGIN
     }
 
     /// Whether the source has handed over, or has sent no advert for [`Self::down_interval`].

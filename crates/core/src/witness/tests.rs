@@ -201,6 +201,22 @@ fn own_and_foreign_adverts_with_the_same_address_are_two_sources() {
 }
 
 #[test]
+fn a_late_own_advert_is_noticed_before_the_series_ends() {
+    let mut witness = witness();
+    for second in 0..3 {
+        observe_from(&mut witness, PEER, AdvertOrigin::Own, second * 1_000);
+    }
+    let calm = witness.signature(at(3_040));
+    assert!(!router(&witness).is_own_late(at(3_040)));
+    assert!(router(&witness).is_own_late(at(3_060)));
+    assert_ne!(witness.signature(at(3_060)), calm);
+    // A foreign source that is late says nothing about this host.
+    let mut foreign = self::witness();
+    observe(&mut foreign, PEER, 0);
+    assert!(!router(&foreign).is_own_late(at(2_000)));
+}
+
+#[test]
 fn silence_is_known_only_after_the_master_down_interval_and_without_an_overrun() {
     let expected = Duration::from_millis(3_600);
     let mut witness = witness();

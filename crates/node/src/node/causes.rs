@@ -125,6 +125,7 @@ impl Node {
         for update in self.evidence_updates.take_all() {
             match update {
                 EvidenceUpdate::SplitEnded(id) => self.outlets.announce_again(&id),
+                EvidenceUpdate::OwnAdvertLate(id) => self.check_processes(&id),
                 update => self.pending_causes.take(update, &mut touched),
             }
         }
@@ -142,6 +143,13 @@ impl Node {
             if let Some(cause) = self.cause_of(&pending.transition, &pending.evidence) {
                 self.conclude_cause(&id, &cause);
             }
+        }
+    }
+
+    /// Has the processes of an instance's keepalived checked: the kernel does not report that one was stopped or frozen.
+    pub(super) fn check_processes(&self, id: &InstanceId) {
+        if let Some(worker) = &self.process_worker {
+            worker.check_requests().check_now(id, None);
         }
     }
 
@@ -260,7 +268,7 @@ impl PendingCauses {
                 }
             }
             EvidenceUpdate::ProcessesChanged => touched.extend(self.0.keys().cloned()),
-            EvidenceUpdate::SplitEnded(_) => {}
+            EvidenceUpdate::SplitEnded(_) | EvidenceUpdate::OwnAdvertLate(_) => {}
         }
     }
 }

@@ -192,10 +192,7 @@ impl Node {
         if !is_first {
             self.witness.drain(&transition.instance);
         }
-        // The kernel does not report a process that was stopped or frozen.
-        if let Some(worker) = &self.process_worker {
-            worker.check_requests().check_now(&transition.instance.id, None);
-        }
+        self.check_processes(&transition.instance.id);
     }
 
     /// Publishes an instance with the role that it had in the last run. There is no new transition: state file and

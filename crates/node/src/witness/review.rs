@@ -33,6 +33,8 @@ struct Reviewed {
     /// Whether only another signature or another role can lead to a finding.
     is_calm: bool,
     split: SplitWatch,
+    /// Whether the own adverts of a primary were late at the last look.
+    is_own_late: bool,
 }
 
 /// Requests an audit of each instance with other findings than before, and reports each instance with a split that has
@@ -67,6 +69,9 @@ impl Reviewer {
             let Some(reviewed) = self.known.get_mut(&instance.id) else { continue };
             let Some(entry) = store.entry(&instance.id) else { continue };
             let seen = store.witness.read(instance, |evidence| {
+                if is_newly_late(reviewed, &entry, evidence, now) {
+                    self.evidence.push(EvidenceUpdate::OwnAdvertLate(instance.id.clone()));
+                }
                 let has_ended = has_split_ended(reviewed, &entry, evidence, now);
                 (kinds(reviewed, &entry, evidence, now), has_ended)
             });
@@ -81,6 +86,20 @@ impl Reviewer {
         }
         is_unsettled
     }
+}
+
+/// Whether the own adverts of a primary have become late since the last look.
+fn is_newly_late(
+    reviewed: &mut Reviewed,
+    entry: &InstanceEntry,
+    evidence: InstanceEvidence<'_>,
+    now: Moment,
+) -> bool {
+    let is_holding = matches!(entry.role, Role::Primary | Role::Partial { .. });
+    let router = evidence.witness.router(evidence.key);
+    let is_late = is_holding && router.is_some_and(|router| router.is_own_late(now));
+    let was_late = std::mem::replace(&mut reviewed.is_own_late, is_late);
+    is_late && !was_late
 }
 
 /// Whether another host has advertised the addresses of a primary, and has stopped.

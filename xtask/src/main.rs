@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod check;
 mod demo;
+mod faults;
 mod fuzz;
 mod openapi;
 mod provision;
@@ -42,6 +43,7 @@ Commands:
   test    Run all tests, or one suite
   check   Check format, lints, naming rules, documentation and dependencies
   bench   Measure vipwatch and the programs it replaces in one run
+  faults  Inject faults into labs with real keepalived, and judge the answers of vipwatch
   fuzz    Run the parsers on random input, or compare discovery with real keepalived
   openapi Write the OpenAPI document of the HTTP API
   sample  Print random lines of code, or random comments, log lines and errors
@@ -87,6 +89,7 @@ fn run(args: &[&str]) -> TaskResult {
         "test" => test::prepare(rest),
         "check" => check::run(rest),
         "bench" => bench::prepare(rest),
+        "faults" => faults::run(rest),
         "fuzz" => fuzz::run(rest),
         "openapi" => openapi::run(rest),
         "sample" => sample::run(rest),
@@ -110,6 +113,7 @@ fn help(command: &str, rest: &[&str]) -> Option<&'static str> {
         "test" => test::HELP,
         "check" => check::HELP,
         "bench" => bench::HELP,
+        "faults" => faults::HELP,
         "fuzz" => fuzz::HELP,
         "openapi" => openapi::HELP,
         "sample" => sample::HELP,
@@ -135,7 +139,7 @@ mod tests {
 
     #[test]
     fn every_command_prints_its_own_help() {
-        for command in ["demo", "test", "check", "bench", "fuzz", "openapi", "sample"] {
+        for command in ["demo", "test", "check", "bench", "faults", "fuzz", "openapi", "sample"] {
             let usage = format!("Usage: cargo xtask {command}");
             assert!(help(command, &["--help"]).unwrap().contains(&usage), "{command}");
             assert!(help("help", &[command]).unwrap().contains(&usage), "{command}");

@@ -7,21 +7,23 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::build::{self, TestProgram};
-use crate::{TaskError, TaskResult, check, fuzz, provision, sandbox};
+use crate::{TaskError, TaskResult, check, faults, fuzz, provision, sandbox};
 
 pub const HELP: &str = "\
 Run all checks and tests, or one suite. This command must succeed before a change is merged.
 
-Usage: cargo xtask test [SUITE] [FILTER] [--subject PATH] [--table FILE]
+Usage: cargo xtask test [SUITE] [FILTER] [--full] [--subject PATH] [--table FILE]
 
 Suites:
   unit      Unit and property tests, which need nothing
   netns     Tests in network namespaces, with real keepalived
   contract  Tests of the drop-in with the exact command lines of each Neutron release
   neutron   Tests with Neutron's own code, releases 28 and 29, as the agent
+  faults    Short schedules of faults with real keepalived, judged by an independent checker
   fuzz      20,000 inputs for each fuzz target
 
   FILTER          Run only tests with this text in their name
+  --full          Run 200 schedules of faults and judge their deadlines too; this takes more than half an hour
   --subject PATH  Run the contract suite on another executable, for example on Neutron's script
   --table FILE    Write the results to FILE as a Markdown table
 
@@ -74,6 +76,8 @@ struct TestOptions<'a> {
     /// `None` runs all suites.
     suite: Option<Suite>,
     filter: Option<&'a str>,
+    /// 200 schedules of faults instead of the short selection.
+    is_full: bool,
     subject: Option<PathBuf>,
     table: Option<PathBuf>,
 }
@@ -84,6 +88,7 @@ fn parse<'a>(args: &[&'a str]) -> Result<TestOptions<'a>, TaskError> {
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| TaskError(format!("{arg} needs a value")));
         match arg {
+            "--full" => options.is_full = true,
             "--subject" => options.subject = Some(std::path::absolute(value()?)?),
             "--table" => options.table = Some(std::path::absolute(value()?)?),
             arg if arg.starts_with('-') => return Err(TaskError(format!("unknown option {arg}"))),
@@ -104,6 +109,11 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     if args == ["fuzz"] {
         return fuzz::briefly();
     }
+    match args {
+        ["faults"] => return faults::briefly(),
+        ["faults", "--full"] => return faults::fully(),
+        _ => {}
+    }
     let options = parse(args)?;
     provision::disk_space()?;
     provision::programs(&[provision::BASIC])?;
@@ -112,6 +122,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     if is_all {
         check::quick()?;
         fuzz::briefly()?;
+        if options.is_full { faults::fully()? } else { faults::briefly()? }
     }
     let wants = |suite| options.suite.is_none_or(|chosen| chosen == suite);
     if wants(Suite::Netns) || wants(Suite::Contract) {

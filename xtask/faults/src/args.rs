@@ -1,0 +1,108 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use crate::FaultsError;
+
+/// The seeds of `--quick`: each of them is short, and together they have the most important faults.
+pub const QUICK_SEEDS: [u64; 4] = [1, 2, 3, 4];
+
+/// The options of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunOptions {
+    /// The `vipwatch` that is judged.
+    pub vipwatch: PathBuf,
+    pub seeds: Vec<u64>,
+    /// The words of the faults, separated by commas; `None` for those of the seed.
+    pub faults: Option<String>,
+    /// Few short schedules; times are not judged.
+    pub is_quick: bool,
+    pub json: Option<PathBuf>,
+    /// The directory in which the recordings are kept; `None` keeps those of failed seeds only.
+    pub keep: Option<PathBuf>,
+    pub jobs: usize,
+}
+
+/// A parsed command line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum FaultsCommand {
+    Run(RunOptions),
+    /// Judges a recorded run again.
+    Judge(PathBuf),
+    Mutations(RunOptions),
+}
+
+pub fn parse(args: &[&str]) -> Result<FaultsCommand, FaultsError> {
+    let mut options = RunOptions {
+        vipwatch: PathBuf::new(),
+        seeds: (0..200).collect(),
+        faults: None,
+        is_quick: false,
+        json: None,
+        keep: None,
+        jobs: 8,
+    };
+    let mut is_mutations = false;
+    let mut are_seeds_given = false;
+    let mut args = args.iter().copied();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| FaultsError(format!("{arg} needs a value")));
+        match arg {
+            "--vipwatch" => options.vipwatch = std::path::absolute(value()?)?,
+            "--seeds" => options.seeds = seeds(value()?)?,
+            "--seed" => options.seeds = vec![value()?.parse()?],
+            "--faults" => options.faults = Some(value()?.to_owned()),
+            "--quick" => options.is_quick = true,
+            "--json" => options.json = Some(std::path::absolute(value()?)?),
+            "--keep" => options.keep = Some(std::path::absolute(value()?)?),
+            "--jobs" => options.jobs = value()?.parse::<usize>()?.max(1),
+            "--judge" => return Ok(FaultsCommand::Judge(std::path::absolute(value()?)?)),
+            "--mutations" => is_mutations = true,
+            other => return Err(FaultsError(format!("unknown option {other}"))),
+        }
+        are_seeds_given |= matches!(arg, "--seeds" | "--seed");
+    }
+    if options.is_quick && !are_seeds_given {
+        options.seeds = QUICK_SEEDS.to_vec();
+    }
+    Ok(if is_mutations { FaultsCommand::Mutations(options) } else { FaultsCommand::Run(options) })
+}
+
+/// Parses `A..B`, without B.
+fn seeds(text: &str) -> Result<Vec<u64>, FaultsError> {
+    let (first, end) = text
+        .split_once("..")
+        .ok_or_else(|| FaultsError(format!("seeds {text:?} are not of the form A..B")))?;
+    let seeds: Vec<u64> = (first.parse()?..end.parse()?).collect();
+    if seeds.is_empty() {
+        return Err(FaultsError(format!("seeds {text:?}: the range is empty")));
+    }
+    Ok(seeds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_single_seeds_are_parsed() {
+        let FaultsCommand::Run(options) = parse(&["--seeds", "5..8", "--jobs", "3"]).ok().unwrap()
+        else {
+            panic!("a run")
+        };
+        assert_eq!((options.seeds, options.jobs), (vec![5, 6, 7], 3));
+        assert!(parse(&["--seeds", "8..5"]).is_err());
+        assert!(parse(&["--seeds"]).is_err());
+        assert!(parse(&["--unknown"]).is_err());
+    }
+
+    #[test]
+    fn a_quick_run_has_its_own_seeds_unless_others_are_given() {
+        let seeds = |args: &[&str]| match parse(args).ok().unwrap() {
+            FaultsCommand::Run(options) => options.seeds,
+            FaultsCommand::Judge(_) | FaultsCommand::Mutations(_) => Vec::new(),
+        };
+        assert_eq!(seeds(&["--quick"]), QUICK_SEEDS);
+        assert_eq!(seeds(&["--seed", "9", "--quick"]), [9]);
+    }
+}

@@ -1,0 +1,47 @@
+//! The checker: judges the recordings of one run. It reads the log of the injector, the capture of the switch, the
+//! recordings of `ip monitor` and the answers of the nodes. It shares no code with the product.
+//!
+//! ```text
+//!   injector.jsonl ──▶ processes ─┐
+//!   monitor.log ─────▶ roles ─────┼──▶ conditions ──▶ findings that must open and close ──┐
+//!   wire.pcap ───────▶ wire ──────┘──▶ causes ──────▶ words that are right ───────────────┼──▶ verdict
+//!   history.json, events.jsonl ──────▶ answers ───────────────────────────────────────────┘
+//! ```
+
+mod answers;
+mod causes;
+mod conditions;
+mod findings;
+mod processes;
+mod roles;
+mod run_record;
+mod transitions;
+pub mod verdict;
+mod wire;
+
+use std::path::Path;
+
+use self::run_record::RunRecord;
+use self::verdict::{RunVerdict, Strictness};
+use crate::FaultsError;
+
+/// Judges the recordings in a directory.
+pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
+    let record = RunRecord::read(directory)?;
+    let mut verdict = RunVerdict {
+        seed: record.seed,
+        label: record.label.clone(),
+        faults: record.faults(),
+        ..RunVerdict::default()
+    };
+    for (node, facts) in record.nodes.iter().enumerate() {
+        for problem in &facts.answers.problems {
+            verdict.fail("answers", format!("node {node}: {problem}"));
+        }
+        transitions::judge(&record, node, &mut verdict);
+        causes::judge(&record, node, &mut verdict);
+        let conditions = conditions::of_node(&record, node);
+        findings::judge(&record, node, &conditions, strictness, &mut verdict);
+    }
+    Ok(verdict)
+}

@@ -1,0 +1,264 @@
+//! The words that are right for one transition, from facts that the node does not provide.
+//!
+//! Where several words are right, the first one is the most specific. The reference (docs/reference/faults.md) gives
+//! the reason for each such set.
+
+use crate::check::answers::HistoryRow;
+use crate::check::run_record::RunRecord;
+use crate::check::wire::WireAdvert;
+use crate::moment::{Micros, SECOND};
+
+/// keepalived acts on a signal, a script or a lost link within this time.
+const REACTION: Micros = 2 * SECOND + SECOND / 2;
+/// Recordings of one moment differ by less than this.
+const CLOCK_MARGIN: Micros = SECOND / 10;
+
+/// One transition and the recordings around it.
+pub struct Situation<'a> {
+    pub record: &'a RunRecord,
+    pub node: usize,
+    pub instance: usize,
+    pub row: &'a HistoryRow,
+}
+
+impl Situation<'_> {
+    /// The right words; never empty.
+    pub fn expected(&self) -> Vec<&'static str> {
+        if self.row.from.is_empty() {
+            return vec!["start", "while-stopped"];
+        }
+        if let Some(words) = self.by_hand() {
+            return words;
+        }
+        if let Some(words) = self.by_processes() {
+            return words;
+        }
+        if let Some(words) = self.by_link() {
+            return words;
+        }
+        match self.row.to.as_str() {
+            "primary" => self.gained(),
+            "partial" if self.row.from != "primary" => self.gained(),
+            _ => self.lost(),
+        }
+    }
+
+    /// The time since the newest entry of the log with one of these acts on the node, if it is shorter than `within`.
+    fn since(&self, acts: &[&str], within: Micros) -> Option<Micros> {
+        let mut entries = self.record.journal.iter().rev();
+        let entry = entries.find(|entry| {
+            entry.node == Some(self.node)
+                && acts.contains(&entry.act.as_str())
+                && entry.at <= self.row.at + CLOCK_MARGIN
+        })?;
+        let age = self.row.at - entry.at;
+        (age < within).then_some(age)
+    }
+
+    /// The fault that began, or whose recovery began, last on the node within a time.
+    fn fault(&self, act: &str, within: Micros) -> Option<&str> {
+        let mut entries = self.record.journal.iter().rev();
+        let entry = entries.find(|entry| {
+            entry.node == Some(self.node)
+                && entry.act == act
+                && entry.at <= self.row.at + CLOCK_MARGIN
+        })?;
+        (self.row.at - entry.at < within).then_some(entry.fault.as_str())
+    }
+
+    fn is_loss(&self) -> bool {
+        !matches!(self.row.to.as_str(), "primary")
+            && matches!(self.row.from.as_str(), "primary" | "partial")
+    }
+
+    /// The injector has added or removed an address. keepalived then removes or adds it again, or gives up its role:
+    /// that is a consequence of the same act.
+    fn by_hand(&self) -> Option<Vec<&'static str>> {
+        self.since(&["address"], REACTION)?;
+        Some(match (self.fault("recover-begin", REACTION), self.fault("fault-begin", REACTION)) {
+            (Some("address-removed"), _) | (None, Some("address-added")) => {
+                vec!["address-added", "address-removed"]
+            }
+            _ => vec!["address-removed", "address-added"],
+        })
+    }
+
+    fn by_processes(&self) -> Option<Vec<&'static str>> {
+        let down = self.record.down_interval(1) + 2 * REACTION;
+        let begun = self.fault("fault-begin", REACTION + SECOND);
+        // keepalived sends the priority 0 when it stops, and removes its addresses.
+        let ended = match begun {
+            Some("stop") => Some(vec!["keepalived-stopped"]),
+            // The injector stops all nodes one after the other; the entry names the first one.
+            Some("kill-parent") => Some(vec!["keepalived-killed", "keepalived-stopped"]),
+            Some("kill-both") => Some(vec!["keepalived-killed"]),
+            // The next VRRP child removes the addresses that the killed one left.
+            Some("kill-child" | "crash-loop") if self.is_loss() => {
+                Some(vec!["keepalived-killed", "keepalived-started"])
+            }
+            _ => None,
+        };
+        if ended.is_some() && self.row.to != "primary" {
+            return ended;
+        }
+        if self.is_loss() && self.since(&["keepalived-ended"], REACTION).is_some() {
+            return Some(vec!["keepalived-stopped"]);
+        }
+        if self.is_loss() && self.since(&["signal"], REACTION).is_some() && self.is_stop_all() {
+            return Some(vec!["keepalived-stopped"]);
+        }
+        if self.since(&["keepalived-start", "child-started"], down).is_some()
+            && !self.is_settled_since_start()
+        {
+            return Some(match self.row.to.as_str() {
+                "primary" | "partial" => {
+                    vec!["keepalived-started", "preempted-peer", "peer-silent", "peer-handed-over"]
+                }
+                // A new keepalived removes addresses that an earlier one left.
+                _ => vec!["keepalived-started", "preempted", "keepalived-killed"],
+            });
+        }
+        let reload = self.record.nodes[self.node]
+            .processes
+            .reloads
+            .iter()
+            .rev()
+            .find(|at| **at <= self.row.at);
+        if reload.is_some_and(|at| self.row.at - at < down) {
+            return Some(vec![
+                "configuration-changed",
+                "priority-dropped",
+                "preempted",
+                "preempted-peer",
+            ]);
+        }
+        if self.is_configured_just_now() {
+            return Some(vec!["configuration-changed"]);
+        }
+        None
+    }
+
+    fn is_stop_all(&self) -> bool {
+        let mut entries = self.record.journal.iter().rev();
+        let entry = entries.find(|entry| entry.act == "fault-begin" && entry.at <= self.row.at);
+        entry.is_some_and(|entry| entry.fault == "stop-all")
+    }
+
+    /// Whether the instance has had another lasting role since keepalived's start: then the start is no cause.
+    fn is_settled_since_start(&self) -> bool {
+        let age = self.since(&["keepalived-start", "child-started"], Micros::MAX).unwrap_or(0);
+        let start = self.row.at - age;
+        let rows = &self.record.nodes[self.node].answers.rows;
+        rows.iter().any(|row| {
+            row.instance == self.row.instance
+                && row.to == "primary"
+                && row.at > start + CLOCK_MARGIN
+                && row.at < self.row.at
+        })
+    }
+
+    fn is_configured_just_now(&self) -> bool {
+        self.since(&["configure"], REACTION).is_some()
+    }
+
+    fn by_link(&self) -> Option<Vec<&'static str>> {
+        if self.row.to == "fault" {
+            return Some(vec!["link-lost"]);
+        }
+        // keepalived removes its addresses when the link is lost; the kernel may show the link a little later.
+        if self.is_loss() && self.is_link_changed(REACTION, false) {
+            return Some(vec!["link-lost", "keepalived-fault"]);
+        }
+        let down = self.record.down_interval(1) + REACTION;
+        if self.row.from == "fault" {
+            return Some(vec!["link-restored"]);
+        }
+        if self.row.to == "primary" && self.is_link_changed(down, true) {
+            return Some(vec!["link-restored", "preempted-peer", "peer-silent"]);
+        }
+        None
+    }
+
+    /// Whether the node's link got this state within a time before the transition, or a moment after it.
+    fn is_link_changed(&self, within: Micros, is_up: bool) -> bool {
+        let spans = &self.record.nodes[self.node].timeline.link;
+        spans.iter().skip(1).any(|span| {
+            span.value == is_up
+                && span.start <= self.row.at + CLOCK_MARGIN
+                && self.row.at - span.start < within
+        })
+    }
+
+    /// The newest advert that the node received before the transition.
+    fn newest_delivered(&self) -> Option<&WireAdvert> {
+        let vrid = self.record.instances[self.instance].vrid;
+        let foreign = self.foreign_source();
+        let before = self.record.delivered(self.node, vrid);
+        before
+            .take_while(|advert| advert.at <= self.row.at + CLOCK_MARGIN / 10)
+            .filter(|advert| Some(advert.source) != foreign)
+            .last()
+    }
+
+    /// The source of the foreign host's adverts, which decide nothing.
+    fn foreign_source(&self) -> Option<std::net::IpAddr> {
+        let vrid = self.record.instances[self.instance].vrid;
+        self.record.sent(self.record.nodes.len(), vrid).next().map(|advert| advert.source)
+    }
+
+    /// The priorities of a host's last two different adverts before the transition, the newer one first.
+    fn own_priorities(&self) -> (Option<u8>, Option<u8>) {
+        let vrid = self.record.instances[self.instance].vrid;
+        let sent: Vec<u8> = self
+            .record
+            .sent(self.node, vrid)
+            .take_while(|advert| advert.at <= self.row.at)
+            .filter(|advert| advert.priority != 0 && self.row.at - advert.at < 10 * SECOND)
+            .map(|advert| advert.priority)
+            .collect();
+        let last = sent.last().copied();
+        (last, sent.iter().rev().copied().find(|priority| Some(*priority) != last))
+    }
+
+    fn lost(&self) -> Vec<&'static str> {
+        let has_failed_script = self.fault("fault-begin", 2 * REACTION) == Some("priority-drop");
+        let (last, earlier) = self.own_priorities();
+        if has_failed_script
+            || matches!((last, earlier), (Some(last), Some(earlier)) if last < earlier)
+        {
+            return vec!["priority-dropped", "preempted"];
+        }
+        if self.fault("recover-begin", REACTION) == Some("freeze-child") {
+            return vec!["preempted", "keepalived-frozen"];
+        }
+        vec!["preempted"]
+    }
+
+    fn gained(&self) -> Vec<&'static str> {
+        let Some(newest) = self.newest_delivered() else { return vec!["peer-silent"] };
+        let age = self.row.at - newest.at;
+        if newest.priority == 0 {
+            return vec!["peer-handed-over"];
+        }
+        if age < self.record.interval * 3 / 2 + CLOCK_MARGIN {
+            let dropped = self.peer_dropped(newest);
+            return if dropped {
+                vec!["peer-priority-dropped", "preempted-peer"]
+            } else {
+                vec!["preempted-peer"]
+            };
+        }
+        vec!["peer-silent"]
+    }
+
+    /// Whether the sender of an advert had a higher priority shortly before.
+    fn peer_dropped(&self, newest: &WireAdvert) -> bool {
+        let vrid = self.record.instances[self.instance].vrid;
+        self.record.delivered(self.node, vrid).any(|advert| {
+            advert.source == newest.source
+                && advert.at < newest.at
+                && newest.at - advert.at < 10 * SECOND
+                && advert.priority > newest.priority
+        })
+    }
+}

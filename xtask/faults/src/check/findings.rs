@@ -1,0 +1,114 @@
+//! Compares the findings of a node with the conditions under which they are right.
+
+use super::answers::FindingSpan;
+use super::conditions::Condition;
+use super::run_record::RunRecord;
+use super::verdict::{RunVerdict, Strictness};
+use crate::moment::{Micros, SECOND};
+
+/// Recordings of one moment differ by less than this.
+const CLOCK_MARGIN: Micros = SECOND / 5;
+
+/// A finding may open so long after its fact has ended: the node publishes findings at most once a second.
+const OPEN_LAG: Micros = 3 * SECOND / 2;
+
+pub fn judge(
+    record: &RunRecord,
+    node: usize,
+    conditions: &[Condition],
+    strictness: Strictness,
+    verdict: &mut RunVerdict,
+) {
+    let findings = &record.nodes[node].answers.findings;
+    for finding in findings {
+        judge_finding(record, node, finding, conditions, strictness, verdict);
+    }
+    for condition in conditions {
+        judge_condition(record, node, condition, findings, strictness, verdict);
+    }
+}
+
+/// A finding is right if a condition was true when it opened, and if it closes soon after the last one.
+fn judge_finding(
+    record: &RunRecord,
+    node: usize,
+    finding: &FindingSpan,
+    conditions: &[Condition],
+    strictness: Strictness,
+    verdict: &mut RunVerdict,
+) {
+    let FindingSpan { instance, name, open, close, text } = finding;
+    let same: Vec<&Condition> = conditions
+        .iter()
+        .filter(|condition| {
+            condition.name == name && record.instances[condition.instance].name == *instance
+        })
+        .collect();
+    let is_right = |condition: &&&Condition| {
+        condition.start - CLOCK_MARGIN <= *open && *open <= condition.end + OPEN_LAG
+    };
+    let place = format!("node {node} {instance}: {name} at {} s", record.clock(*open));
+    if !same.iter().any(|condition| is_right(&condition)) {
+        verdict.finding(name).false_positive += 1;
+        verdict
+            .fail("finding-without-fault", format!("{place} ({text}); {}", record.context(*open)));
+        return;
+    }
+    verdict.finding(name).true_positive += 1;
+    if strictness == Strictness::Presence {
+        return;
+    }
+    let closed = close.unwrap_or(record.end);
+    // Conditions that began while the finding was open keep it open.
+    let last = same
+        .iter()
+        .filter(|condition| condition.start - CLOCK_MARGIN <= closed)
+        .max_by_key(|condition| condition.close_by.unwrap_or(Micros::MAX));
+    let Some(last) = last else { return };
+    let Some(limit) = last.close_by else { return };
+    if closed > limit {
+        verdict.finding(name).late += 1;
+        let (ended, closed) = (record.clock(last.end), record.clock(closed));
+        verdict.fail(
+            "finding-not-closed",
+            format!("{place}: the fact ended at {ended} s, the finding at {closed} s or later"),
+        );
+    }
+}
+
+/// A condition that lasted until its deadline has a finding.
+fn judge_condition(
+    record: &RunRecord,
+    node: usize,
+    condition: &Condition,
+    findings: &[FindingSpan],
+    strictness: Strictness,
+    verdict: &mut RunVerdict,
+) {
+    let Some(deadline) = condition.deadline else { return };
+    let instance = &record.instances[condition.instance].name;
+    let is_seen = |finding: &&FindingSpan| {
+        finding.name == condition.name
+            && finding.instance == *instance
+            && finding.open <= condition.end
+            && finding.close.is_none_or(|close| close > condition.start)
+    };
+    let place = format!(
+        "node {node} {instance}: {} since {} s",
+        condition.name,
+        record.clock(condition.start)
+    );
+    let Some(finding) = findings.iter().find(is_seen) else {
+        verdict.finding(condition.name).false_negative += 1;
+        verdict.fail("finding-missing", format!("{place}; {}", record.context(condition.start)));
+        return;
+    };
+    if strictness == Strictness::Deadlines && finding.open > deadline {
+        verdict.finding(condition.name).late += 1;
+        let (open, deadline) = (record.clock(finding.open), record.clock(deadline));
+        verdict.fail(
+            "finding-late",
+            format!("{place}: opened at {open} s, the deadline was {deadline} s"),
+        );
+    }
+}

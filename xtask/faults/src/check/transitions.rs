@@ -1,0 +1,86 @@
+//! Compares the history of a node with the roles that the kernel showed.
+
+use super::answers::HistoryRow;
+use super::roles::Span;
+use super::run_record::RunRecord;
+use super::verdict::RunVerdict;
+use crate::moment::{Micros, SECOND};
+
+/// A role must be in the history within this time.
+const HISTORY_LAG: Micros = SECOND / 2;
+/// `ip monitor` may print a change later than the node reads it, on a busy machine.
+const CLOCK_MARGIN: Micros = SECOND / 2;
+/// The node reads a changed configuration within this time; until then it uses the earlier addresses.
+const CONFIGURATION_LAG: Micros = 2 * SECOND;
+
+pub fn judge(record: &RunRecord, node: usize, verdict: &mut RunVerdict) {
+    for (index, instance) in record.instances.iter().enumerate() {
+        let rows: Vec<&HistoryRow> = record.nodes[node]
+            .answers
+            .rows
+            .iter()
+            .filter(|row| row.instance == instance.name)
+            .collect();
+        let spans = &record.nodes[node].timeline.roles[index];
+        verdict.transitions += u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        judge_rows(record, node, &rows, spans, verdict);
+        judge_spans(record, node, &instance.name, &rows, spans, verdict);
+    }
+}
+
+/// Each row has a role that the kernel showed at that time.
+fn judge_rows(
+    record: &RunRecord,
+    node: usize,
+    rows: &[&HistoryRow],
+    spans: &[Span<&'static str>],
+    verdict: &mut RunVerdict,
+) {
+    for row in rows {
+        let is_shown = |span: &Span<&'static str>| {
+            span.value == row.to && span.overlaps(row.at - HISTORY_LAG, row.at + CLOCK_MARGIN)
+        };
+        let configured = &record.nodes[node].configured;
+        let is_configured_just_now = configured.iter().skip(1).any(|(at, _)| {
+            (0..CONFIGURATION_LAG).contains(&(row.at - at))
+                && matches!(row.to.as_str(), "primary" | "partial")
+        });
+        if !spans.iter().any(is_shown) && !is_configured_just_now {
+            let (at, context) = (record.clock(row.at), record.context(row.at));
+            let HistoryRow { instance, from, to, .. } = row;
+            verdict.fail(
+                "transition-wrong",
+                format!("node {node} {instance} at {at} s: {from} → {to}, which the kernel did not show; {context}"),
+            );
+        }
+    }
+}
+
+/// Each role that lasted is in the history.
+fn judge_spans(
+    record: &RunRecord,
+    node: usize,
+    instance: &str,
+    rows: &[&HistoryRow],
+    spans: &[Span<&'static str>],
+    verdict: &mut RunVerdict,
+) {
+    let lasting = spans.iter().filter(|span| {
+        span.end > record.start && span.end - span.start.max(record.start) > 2 * HISTORY_LAG
+    });
+    for span in lasting {
+        let due = span.start.max(record.start) + HISTORY_LAG;
+        let known = rows.iter().rev().find(|row| row.at <= due);
+        if known.is_none_or(|row| row.to != span.value) {
+            let (at, context) = (record.clock(span.start), record.context(span.start));
+            let known = known.map_or("none", |row| &row.to);
+            verdict.fail(
+                "transition-missing",
+                format!(
+                    "node {node} {instance}: the kernel showed {} at {at} s, the history {known}; {context}",
+                    span.value
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `vipwatch-faults`, started by `cargo xtask faults`: runs schedules of faults in labs with real keepalived, and judges
+//! the answers of `vipwatch` with a checker that shares no code with the product.
+
+mod args;
+mod check;
+mod inject;
+mod journal;
+mod lab;
+mod moment;
+mod mutations;
+mod random;
+mod runner;
+mod schedule;
+mod setup;
+mod summary;
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use args::FaultsCommand;
+use inject::Pace;
+use setup::LabSetup;
+
+/// Why a command failed.
+pub struct FaultsError(pub String);
+
+impl<E: std::fmt::Display> From<E> for FaultsError {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args.as_slice() {
+        ["init"] => init(),
+        ["inside", seed, faults, pace, directory, vipwatch] => {
+            inside(seed, faults, pace, Path::new(directory), Path::new(vipwatch))
+        }
+        args => args::parse(args).and_then(|command| match command {
+            FaultsCommand::Run(options) => runner::run(&options),
+            FaultsCommand::Judge(directory) => runner::judge_again(&directory),
+            FaultsCommand::Mutations(options) => mutations::run(&options),
+        }),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(FaultsError(message)) => {
+            eprintln!("vipwatch-faults: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The first process of a host: collects the exit codes of orphans, as an init does.
+fn init() -> Result<(), FaultsError> {
+    // Without a child of its own, the wait would end at once.
+    let mut forever = Command::new("sleep").arg("infinity").spawn()?;
+    while forever.try_wait()?.is_none() {
+        let options = rustix::process::WaitOptions::empty();
+        let _ = rustix::process::wait(options);
+    }
+    Ok(())
+}
+
+/// One run, in its sandbox.
+fn inside(
+    seed: &str,
+    faults: &str,
+    pace: &str,
+    directory: &Path,
+    vipwatch: &Path,
+) -> Result<(), FaultsError> {
+    let setup = LabSetup::of(seed.parse()?);
+    let mut steps = schedule::schedule(&setup);
+    if !faults.is_empty() {
+        steps = schedule::chosen(faults)?;
+    }
+    let pace = if pace == "patient" { Pace::Patient } else { Pace::Exact };
+    if pace == Pace::Patient {
+        steps.truncate(2);
+    }
+    let mut lab = lab::FaultLab::start(setup, directory, vipwatch)?;
+    inject::inject(&mut lab, &steps, pace)
+}

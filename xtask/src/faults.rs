@@ -1,0 +1,69 @@
+//! `cargo xtask faults`: builds `vipwatch` and starts `vipwatch-faults`, the crate `xtask/faults`. Each of its runs
+//! creates namespaces of its own.
+
+use std::process::Command;
+
+use crate::{TaskError, TaskResult, build, provision, sandbox};
+
+pub const HELP: &str = "\
+Inject faults into labs with real keepalived, and judge the findings and causes of vipwatch with an independent checker.
+
+Usage: cargo xtask faults [--seeds A..B | --seed N] [--faults LIST] [--quick] [--json FILE] [--keep DIR] [--jobs N]
+       cargo xtask faults --judge DIR
+       cargo xtask faults --mutations [--jobs N]
+
+Options:
+  --seeds A..B  Run the seeds from A to B, without B; 0..200 by default
+  --seed N      Run one seed
+  --faults LIST Inject these faults on the primary instead of those of the seed, for example stop,partition
+  --quick       Run a few short schedules, and judge presence and order but no deadlines
+  --json FILE   Write the results to FILE as JSON too
+  --keep DIR    Keep all recordings in DIR; without it, only those of failed seeds are kept, below /tmp
+  --jobs N      Run N seeds at the same time; 8 by default
+  --judge DIR   Judge the recordings in DIR again, without a new run
+  --mutations   Build ten deliberately broken versions of vipwatch, and check that each is found
+
+One seed takes two to three minutes. docs/reference/faults.md lists the faults and explains how they are judged.
+
+Examples:
+  cargo xtask faults --seed 7 --keep /tmp/seed7
+  cargo xtask faults --seeds 1000..1200 --jobs 12 --json faults.json
+";
+
+/// The seeds of `cargo xtask test --full`.
+const FULL_SEEDS: &str = "0..200";
+
+/// Builds everything and runs the seeds.
+pub fn run(args: &[&str]) -> TaskResult {
+    provision::programs(&[provision::BASIC, provision::KEEPALIVED, provision::TCPDUMP])?;
+    sandbox::check_namespaces()?;
+    build::run_cargo(&[
+        "build",
+        "--quiet",
+        "--package",
+        "vipwatch-faults",
+        "--package",
+        "vipwatch-cli",
+    ])?;
+    let directory = build::target_directory().join("debug");
+    let mut command = Command::new(directory.join("vipwatch-faults"));
+    command.arg("--vipwatch").arg(directory.join("vipwatch")).args(args);
+    command.env("VIPWATCH_SOURCE", build::root());
+    command.env("VIPWATCH_MUTATIONS", build::target_directory().join("mutations"));
+    if command.status()?.success() {
+        return Ok(());
+    }
+    Err(TaskError("`faults` failed; see above".to_owned()))
+}
+
+/// The short selection of `cargo xtask test`.
+pub fn briefly() -> TaskResult {
+    println!("── faults · short selection");
+    run(&["--quick"])
+}
+
+/// The run of `cargo xtask test --full`, which judges deadlines.
+pub fn fully() -> TaskResult {
+    println!("── faults · seeds {FULL_SEEDS}");
+    run(&["--seeds", FULL_SEEDS])
+}

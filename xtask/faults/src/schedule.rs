@@ -127,6 +127,16 @@ impl FaultKind {
         })
     }
 
+    /// The node on which the fault happens: some faults have an effect only on one role.
+    fn victim(self, prefers_primary: bool) -> FaultVictim {
+        match self {
+            Self::AddressRemoved | Self::PriorityDrop => FaultVictim::Primary,
+            Self::AddressAdded | Self::OneWayLoss => FaultVictim::Backup,
+            _ if prefers_primary => FaultVictim::Primary,
+            _ => FaultVictim::Backup,
+        }
+    }
+
     /// Whether the fault is possible in this lab.
     fn is_possible(self, setup: &LabSetup) -> bool {
         match self {
@@ -148,18 +158,18 @@ pub fn schedule(setup: &LabSetup) -> Vec<FaultStep> {
     let count = 3 + random.below(4);
     let steps = kinds.into_iter().take(count).map(|kind| FaultStep {
         kind,
-        victim: if random.chance(65) { FaultVictim::Primary } else { FaultVictim::Backup },
+        victim: kind.victim(random.chance(65)),
         rest: Duration::from_millis(3000 + 500 * u64::try_from(random.below(10)).unwrap_or(0)),
     });
     steps.collect()
 }
 
-/// A schedule of these faults on the primary, in this order.
+/// A schedule of these faults, in this order; on the primary where that makes sense.
 pub fn chosen(words: &str) -> Result<Vec<FaultStep>, FaultsError> {
     let step = |word: &str| {
         let kind = FaultKind::ALL.into_iter().find(|kind| kind.word() == word);
         let kind = kind.ok_or_else(|| FaultsError(format!("unknown fault {word:?}")))?;
-        Ok(FaultStep { kind, victim: FaultVictim::Primary, rest: Duration::from_secs(5) })
+        Ok(FaultStep { kind, victim: kind.victim(true), rest: Duration::from_secs(5) })
     };
     words.split(',').map(step).collect()
 }

@@ -45,7 +45,8 @@ fn judge_finding(
         })
         .collect();
     let is_right = |condition: &&&Condition| {
-        condition.start - CLOCK_MARGIN <= *open && *open <= condition.end + OPEN_LAG
+        condition.start - CLOCK_MARGIN <= *open
+            && *open <= condition.end + strictness.limit(OPEN_LAG)
     };
     let place = format!("node {node} {instance}: {name} at {} s", record.clock(*open));
     if !same.iter().any(|condition| is_right(&condition)) {

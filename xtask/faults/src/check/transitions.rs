@@ -3,7 +3,7 @@
 use super::answers::HistoryRow;
 use super::roles::Span;
 use super::run_record::RunRecord;
-use super::verdict::RunVerdict;
+use super::verdict::{RunVerdict, Strictness};
 use crate::moment::{Micros, SECOND};
 
 /// A role must be in the history within this time.
@@ -13,7 +13,8 @@ const CLOCK_MARGIN: Micros = SECOND / 2;
 /// The node reads a changed configuration within this time; until then it uses the earlier addresses.
 const CONFIGURATION_LAG: Micros = 2 * SECOND;
 
-pub fn judge(record: &RunRecord, node: usize, verdict: &mut RunVerdict) {
+pub fn judge(record: &RunRecord, node: usize, strictness: Strictness, verdict: &mut RunVerdict) {
+    let lag = strictness.limit(HISTORY_LAG);
     for (index, instance) in record.instances.iter().enumerate() {
         let rows: Vec<&HistoryRow> = record.nodes[node]
             .answers
@@ -23,8 +24,8 @@ pub fn judge(record: &RunRecord, node: usize, verdict: &mut RunVerdict) {
             .collect();
         let spans = &record.nodes[node].timeline.roles[index];
         verdict.transitions += u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        judge_rows(record, node, &rows, spans, verdict);
-        judge_spans(record, node, &instance.name, &rows, spans, verdict);
+        judge_rows(record, node, &rows, spans, lag, verdict);
+        judge_spans(record, node, &instance.name, &rows, spans, lag, verdict);
     }
 }
 
@@ -34,11 +35,12 @@ fn judge_rows(
     node: usize,
     rows: &[&HistoryRow],
     spans: &[Span<&'static str>],
+    lag: Micros,
     verdict: &mut RunVerdict,
 ) {
     for row in rows {
         let is_shown = |span: &Span<&'static str>| {
-            span.value == row.to && span.overlaps(row.at - HISTORY_LAG, row.at + CLOCK_MARGIN)
+            span.value == row.to && span.overlaps(row.at - lag, row.at + CLOCK_MARGIN)
         };
         let configured = &record.nodes[node].configured;
         let is_configured_just_now = configured.iter().skip(1).any(|(at, _)| {
@@ -63,13 +65,14 @@ fn judge_spans(
     instance: &str,
     rows: &[&HistoryRow],
     spans: &[Span<&'static str>],
+    lag: Micros,
     verdict: &mut RunVerdict,
 ) {
     let lasting = spans.iter().filter(|span| {
-        span.end > record.start && span.end - span.start.max(record.start) > 2 * HISTORY_LAG
+        span.end > record.start && span.end - span.start.max(record.start) > 2 * lag
     });
     for span in lasting {
-        let due = span.start.max(record.start) + HISTORY_LAG;
+        let due = span.start.max(record.start) + lag;
         let known = rows.iter().rev().find(|row| row.at <= due);
         if known.is_none_or(|row| row.to != span.value) {
             let (at, context) = (record.clock(span.start), record.context(span.start));

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::moment::Micros;
+
 /// What is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
@@ -11,6 +13,16 @@ pub enum Strictness {
     Presence,
     /// Deadlines too.
     Deadlines,
+}
+
+impl Strictness {
+    /// A limit for a machine of known or of unknown speed.
+    pub fn limit(self, exact: Micros) -> Micros {
+        match self {
+            Self::Presence => exact * 10,
+            Self::Deadlines => exact,
+        }
+    }
 }
 
 /// Counts of one kind of finding, or of one cause.

@@ -15,6 +15,9 @@ const SETTLE: Micros = SECOND;
 /// The time from the end of the evidence to the end of the finding.
 const CLOSE: Micros = DRAIN + GRACE + COMPARISON + MARGIN;
 
+/// The time from a change of the role to findings that depend on it.
+const ROLE_DELAY: Micros = GRACE + COMPARISON + MARGIN;
+
 /// Adverts of one host, without a longer pause, as the switch delivered them to a node.
 struct DeliveredSeries<'a> {
     adverts: Vec<&'a WireAdvert>,
@@ -117,7 +120,7 @@ fn second_primary(
             instance,
             start: first,
             end: end.min(series.end),
-            deadline: required(first + delay(record.interval), last),
+            deadline: required((first + delay(record.interval)).max(start + ROLE_DELAY), last),
             close_by: Some(end.min(series.end) + CLOSE),
         });
     }
@@ -155,7 +158,8 @@ fn no_primary(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<C
                 let is_certain = !facts.timeline.link.iter().any(|link| {
                     (silent_since - down..at).contains(&link.start) && link.start > record.start
                 });
-                let deadline = silent_since + down + SETTLE + DRAIN + COMPARISON + MARGIN;
+                let settled = silent_since + down + SETTLE + DRAIN + COMPARISON + MARGIN;
+                let deadline = settled.max(role.start + ROLE_DELAY);
                 into.push(Condition {
                     name: "no-primary",
                     instance,

@@ -39,7 +39,7 @@ pub fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, Fau
             verdict.fail("answers", format!("node {node}: {problem}"));
         }
         transitions::judge(&record, node, strictness, &mut verdict);
-        causes::judge(&record, node, &mut verdict);
+        causes::judge(&record, node, strictness, &mut verdict);
         let conditions = conditions::of_node(&record, node);
         findings::judge(&record, node, &conditions, strictness, &mut verdict);
     }

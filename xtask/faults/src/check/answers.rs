@@ -18,6 +18,17 @@ pub struct HistoryRow {
     pub to: String,
     /// Empty if the row has none.
     pub cause: String,
+    /// The facts behind the cause; null if there are none.
+    pub evidence: Value,
+}
+
+/// A cause that the node published in its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedCause {
+    /// The sequence number of the transition.
+    pub transition: i64,
+    pub at: Micros,
+    pub word: String,
 }
 
 /// A finding, from its appearance to its end.
@@ -37,8 +48,8 @@ pub struct FindingSpan {
 pub struct NodeAnswers {
     pub rows: Vec<HistoryRow>,
     pub findings: Vec<FindingSpan>,
-    /// The sequence numbers of transitions that an event `cause` followed, with its word.
-    pub cause_events: Vec<(i64, String)>,
+    /// Causes in events `transition` and `cause`, in their order.
+    pub causes: Vec<PublishedCause>,
     /// Defects of the answers themselves, for example an end without a beginning.
     pub problems: Vec<String>,
 }
@@ -69,6 +80,7 @@ pub fn read(directory: &Path) -> Result<NodeAnswers, FaultsError> {
             from: text(&item["from"]),
             to: text(&item["to"]),
             cause: text(&item["cause"]),
+            evidence: item["evidence"].clone(),
         });
     }
     answers.rows.sort_by_key(|row| row.seq);
@@ -84,9 +96,14 @@ pub fn read(directory: &Path) -> Result<NodeAnswers, FaultsError> {
 impl NodeAnswers {
     fn add_event(&mut self, event: &Value) -> Result<(), FaultsError> {
         let schema = event["schema"].as_str().unwrap_or_default();
-        if schema.starts_with("vipwatch.cause/") {
-            let seq = event["transition"].as_i64().unwrap_or_default();
-            self.cause_events.push((seq, text(&event["cause"])));
+        let transition = match schema.split('/').next() {
+            Some("vipwatch.transition") => event["seq"].as_i64(),
+            Some("vipwatch.cause") => event["transition"].as_i64(),
+            _ => None,
+        };
+        if let (Some(transition), Some(word)) = (transition, event["cause"].as_str()) {
+            let (at, word) = (time(&event["at"])?, word.to_owned());
+            self.causes.push(PublishedCause { transition, at, word });
         }
         if !schema.starts_with("vipwatch.finding/") {
             return Ok(());

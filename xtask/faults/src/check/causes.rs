@@ -1,12 +1,13 @@
 //! Judges the cause of each transition. The right words follow from the log of the injector and from the adverts.
 
+mod evidence;
 mod expected;
 
 use self::expected::Situation;
 use super::answers::HistoryRow;
 use super::run_record::RunRecord;
-use super::verdict::RunVerdict;
-use crate::moment::SECOND;
+use super::verdict::{RunVerdict, Strictness};
+use crate::moment::{Micros, SECOND};
 
 /// The words that a transition may have.
 const WORDS: [&str; 22] = [
@@ -35,9 +36,11 @@ const WORDS: [&str; 22] = [
 ];
 
 /// A transition so short before the end of the run may still wait for its final cause.
-const CAUSE_DELAY: i64 = 3 * SECOND;
+const CAUSE_DELAY: Micros = 3 * SECOND;
+/// The event stream has the cause so long after the transition.
+const EVENT_LIMIT: Micros = 5 * SECOND / 2;
 
-pub fn judge(record: &RunRecord, node: usize, verdict: &mut RunVerdict) {
+pub fn judge(record: &RunRecord, node: usize, strictness: Strictness, verdict: &mut RunVerdict) {
     for row in &record.nodes[node].answers.rows {
         let index = record.instances.iter().position(|instance| instance.name == row.instance);
         let Some(instance) = index else { continue };
@@ -45,30 +48,61 @@ pub fn judge(record: &RunRecord, node: usize, verdict: &mut RunVerdict) {
             continue;
         }
         let situation = Situation { record, node, instance, row };
-        judge_row(record, node, row, &situation.expected(), verdict);
+        let HistoryRow { instance, from, to, .. } = row;
+        let place = format!("node {node} {instance} at {} s, {from} → {to}", record.clock(row.at));
+        if judge_word(&situation, &place, verdict) {
+            judge_event(&situation, &place, strictness, verdict);
+        }
     }
 }
 
-fn judge_row(
-    record: &RunRecord,
-    node: usize,
-    row: &HistoryRow,
-    expected: &[&'static str],
-    verdict: &mut RunVerdict,
-) {
-    let HistoryRow { instance, from, to, cause, .. } = row;
-    let place = format!("node {node} {instance} at {} s, {from} → {to}", record.clock(row.at));
+/// Compares the word with the right ones. Returns whether there is a word.
+fn judge_word(situation: &Situation<'_>, place: &str, verdict: &mut RunVerdict) -> bool {
+    let cause = &situation.row.cause;
+    let expected = situation.expected();
     if !WORDS.contains(&cause.as_str()) {
         verdict.cause(expected[0]).false_negative += 1;
         verdict.fail("cause-missing", format!("{place}: {cause:?} is no cause"));
-        return;
+        return false;
     }
-    if expected.contains(&cause.as_str()) {
+    let evidence = &situation.row.evidence;
+    if expected.contains(&cause.as_str()) || situation.is_rightly_unknown() {
         verdict.cause(cause).true_positive += 1;
-        return;
+        if let Some(problem) = evidence::problem(situation) {
+            verdict.fail("evidence-wrong", format!("{place}: {cause}, {problem}; {evidence}"));
+        }
+        return true;
     }
     verdict.cause(cause).false_positive += 1;
     verdict.cause(expected[0]).false_negative += 1;
-    let (expected, context) = (expected.join(" or "), record.context(row.at));
-    verdict.fail("cause-wrong", format!("{place}: {cause}, expected {expected}; {context}"));
+    let (expected, context) = (expected.join(" or "), situation.record.context(situation.row.at));
+    verdict.fail(
+        "cause-wrong",
+        format!("{place}: {cause}, expected {expected}; {context}; {evidence}"),
+    );
+    true
+}
+
+/// The event stream has the same cause as the history.
+fn judge_event(
+    situation: &Situation<'_>,
+    place: &str,
+    strictness: Strictness,
+    verdict: &mut RunVerdict,
+) {
+    let Situation { record, node, row, .. } = situation;
+    let causes = &record.nodes[*node].answers.causes;
+    let published = causes.iter().rev().find(|published| published.transition == row.seq);
+    match published {
+        Some(published) if published.word != row.cause => verdict.fail(
+            "cause-event-wrong",
+            format!("{place}: the event has {}, the history {}", published.word, row.cause),
+        ),
+        Some(published) if published.at > row.at + strictness.limit(EVENT_LIMIT) => {
+            let late = record.clock(published.at);
+            verdict.fail("cause-event-late", format!("{place}: published at {late} s"));
+        }
+        Some(_) => {}
+        None => verdict.fail("cause-event-missing", format!("{place}: {}", row.cause)),
+    }
 }

@@ -60,7 +60,7 @@ impl JudgedCount {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFailure {
     /// `finding-missing`, `finding-late`, `finding-not-closed`, `finding-without-fault`, `cause-wrong`,
-    /// `cause-missing`, `cause-event-missing`, `transition-missing`, `transition-wrong`, `lab`.
+    /// `cause-missing`, `cause-event-missing`, `cause-event-wrong`, `cause-event-late`, `evidence-wrong`, `transition-missing`, `transition-wrong`, `lab`.
     pub kind: &'static str,
     pub text: String,
 }

@@ -66,6 +66,31 @@ impl Situation<'_> {
         (self.row.at - entry.at < within).then_some(entry.fault.as_str())
     }
 
+    /// Whether the node rightly says that it cannot know: the reason that it gives is a recorded fact.
+    pub fn is_rightly_unknown(&self) -> bool {
+        if self.row.cause != "unknown" {
+            return false;
+        }
+        let rows = &self.record.nodes[self.node].answers.rows;
+        match self.row.evidence["unknown"].as_str() {
+            // Another transition followed before the facts were complete.
+            Some("superseded") => rows.iter().any(|row| {
+                row.instance == self.row.instance
+                    && row.at >= self.row.at
+                    && row.seq > self.row.seq
+                    && row.at - self.row.at < REACTION
+            }),
+            // The capture began, or the link changed, less than a master-down interval ago.
+            Some("capture-incomplete") => {
+                let window = self.record.down_interval(1) + REACTION;
+                self.row.at - self.record.start < window
+                    || self.is_link_changed(window, true)
+                    || self.is_link_changed(window, false)
+            }
+            _ => false,
+        }
+    }
+
     fn is_loss(&self) -> bool {
         !matches!(self.row.to.as_str(), "primary")
             && matches!(self.row.from.as_str(), "primary" | "partial")

@@ -1,0 +1,49 @@
+//! Compares the evidence of a cause with the recorded adverts.
+
+use std::net::IpAddr;
+
+use super::expected::Situation;
+use crate::moment::{Micros, SECOND};
+
+/// The times of the node and of the capture differ by less than this.
+const TIME_MARGIN: Micros = SECOND / 4;
+/// The priority in the evidence was in an advert so short before the transition.
+const PRIORITY_AGE: Micros = 10 * SECOND;
+const SIGKILL: u64 = 9;
+
+/// What is wrong with the evidence; `None` if it is right. Facts that are absent are not judged.
+pub fn problem(situation: &Situation<'_>) -> Option<String> {
+    let evidence = &situation.row.evidence;
+    let signal = evidence["signal"].as_u64();
+    if situation.row.cause == "keepalived-killed" && signal.is_some_and(|signal| signal != SIGKILL)
+    {
+        return Some(format!("the signal was {SIGKILL}"));
+    }
+    let peer: Option<IpAddr> = evidence["peer"].as_str().and_then(|peer| peer.parse().ok());
+    peer_problem(situation, peer?)
+}
+
+/// Compares the priority and the age of the peer's newest advert.
+fn peer_problem(situation: &Situation<'_>, peer: IpAddr) -> Option<String> {
+    let (evidence, at) = (&situation.row.evidence, situation.row.at);
+    let vrid = situation.record.instances[situation.instance].vrid;
+    let before: Vec<_> = situation
+        .record
+        .delivered(situation.node, vrid)
+        .filter(|advert| {
+            advert.source == peer && (0..PRIORITY_AGE).contains(&(at + TIME_MARGIN - advert.at))
+        })
+        .collect();
+    let Some(newest) = before.iter().rev().find(|advert| advert.at <= at + TIME_MARGIN / 5) else {
+        return Some(format!("the switch delivered no advert of {peer}"));
+    };
+    let priority = evidence["peer_priority"].as_u64();
+    let is_seen =
+        |priority: u64| before.iter().any(|advert| u64::from(advert.priority) == priority);
+    if priority.is_some_and(|priority| !is_seen(priority)) {
+        return Some(format!("the newest advert of {peer} had the priority {}", newest.priority));
+    }
+    let silent = evidence["silent_ms"].as_i64().map(|millis| millis * 1000)?;
+    let age = at - newest.at;
+    ((silent - age).abs() > TIME_MARGIN).then(|| format!("{peer} was silent for {} ms", age / 1000))
+}

@@ -10,7 +10,7 @@ use super::verdict::{RunVerdict, Strictness};
 use crate::moment::{Micros, SECOND};
 
 /// The words that a transition may have.
-const WORDS: [&str; 22] = [
+const WORDS: [&str; 23] = [
     "start",
     "while-stopped",
     "keepalived-started",
@@ -25,6 +25,7 @@ const WORDS: [&str; 22] = [
     "priority-dropped",
     "peer-priority-dropped",
     "keepalived-fault",
+    "fault-ended",
     "link-lost",
     "link-restored",
     "namespace-removed",

@@ -145,7 +145,7 @@ impl LabHost {
         self.directory.join("keepalived.conf")
     }
 
-    /// The file whose existence makes the track script fail.
+    /// The track script fails while this file exists.
     pub fn script_file(&self) -> PathBuf {
         self.directory.join("script-fails")
     }

@@ -27,11 +27,13 @@ pub fn problem(situation: &Situation<'_>) -> Option<String> {
 fn peer_problem(situation: &Situation<'_>, peer: IpAddr) -> Option<String> {
     let (evidence, at) = (&situation.row.evidence, situation.row.at);
     let vrid = situation.record.instances[situation.instance].vrid;
+    let silent = evidence["silent_ms"].as_i64().map(|millis| millis * 1000);
+    let span = PRIORITY_AGE.max(silent.unwrap_or(0) + SECOND);
     let before: Vec<_> = situation
         .record
         .delivered(situation.node, vrid)
         .filter(|advert| {
-            advert.source == peer && (0..PRIORITY_AGE).contains(&(at + TIME_MARGIN - advert.at))
+            advert.source == peer && (0..span).contains(&(at + TIME_MARGIN - advert.at))
         })
         .collect();
     let Some(newest) = before.iter().rev().find(|advert| advert.at <= at + TIME_MARGIN / 5) else {
@@ -43,7 +45,7 @@ fn peer_problem(situation: &Situation<'_>, peer: IpAddr) -> Option<String> {
     if priority.is_some_and(|priority| !is_seen(priority)) {
         return Some(format!("the newest advert of {peer} had the priority {}", newest.priority));
     }
-    let silent = evidence["silent_ms"].as_i64().map(|millis| millis * 1000)?;
+    let silent = silent?;
     let age = at - newest.at;
     ((silent - age).abs() > TIME_MARGIN).then(|| format!("{peer} was silent for {} ms", age / 1000))
 }

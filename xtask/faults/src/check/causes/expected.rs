@@ -30,7 +30,16 @@ impl Situation<'_> {
         if let Some(words) = self.by_hand() {
             return words;
         }
-        if let Some(words) = self.by_processes() {
+        if self.row.to == "fault" && self.is_link_changed(REACTION, false) {
+            return vec!["link-lost"];
+        }
+        if let Some(mut words) = self.by_processes() {
+            // keepalived removes and creates the link of a VMAC.
+            if self.row.to == "fault" {
+                words.push("link-lost");
+            } else if self.row.from == "fault" {
+                words.push("link-restored");
+            }
             return words;
         }
         if let Some(words) = self.by_link() {
@@ -55,7 +64,7 @@ impl Situation<'_> {
         (age < within).then_some(age)
     }
 
-    /// The fault that began, or whose recovery began, last on the node within a time.
+    /// The fault of the newest entry with this act on the node, if it is younger than `within`.
     fn fault(&self, act: &str, within: Micros) -> Option<&str> {
         let mut entries = self.record.journal.iter().rev();
         let entry = entries.find(|entry| {
@@ -100,6 +109,10 @@ impl Situation<'_> {
     /// that is a consequence of the same act.
     fn by_hand(&self) -> Option<Vec<&'static str>> {
         self.since(&["address"], REACTION)?;
+        if self.row.to == "primary" {
+            // keepalived gives up its role when an address disappears, and takes it back if no other node has it.
+            return Some(vec!["address-added", "address-removed", "fault-ended", "peer-silent"]);
+        }
         Some(match (self.fault("recover-begin", REACTION), self.fault("fault-begin", REACTION)) {
             (Some("address-removed"), _) | (None, Some("address-added")) => {
                 vec!["address-added", "address-removed"]
@@ -149,7 +162,8 @@ impl Situation<'_> {
             .iter()
             .rev()
             .find(|at| **at <= self.row.at);
-        if reload.is_some_and(|at| self.row.at - at < down) {
+        let is_handed_over = self.row.to != "backup" && self.is_just_handed_over();
+        if reload.is_some_and(|at| self.row.at - at < down) && !is_handed_over {
             return Some(vec![
                 "configuration-changed",
                 "priority-dropped",
@@ -161,6 +175,13 @@ impl Situation<'_> {
             return Some(vec!["configuration-changed"]);
         }
         None
+    }
+
+    /// Whether the newest advert that the node received has the priority 0 and is not older than an election.
+    fn is_just_handed_over(&self) -> bool {
+        self.newest_delivered().is_some_and(|newest| {
+            newest.priority == 0 && self.row.at - newest.at < 2 * self.record.interval
+        })
     }
 
     fn is_stop_all(&self) -> bool {
@@ -183,7 +204,11 @@ impl Situation<'_> {
     }
 
     fn is_configured_just_now(&self) -> bool {
-        self.since(&["configure"], REACTION).is_some()
+        let configured = &self.record.nodes[self.node].configured;
+        configured
+            .iter()
+            .skip(1)
+            .any(|(at, _)| (-CLOCK_MARGIN..REACTION).contains(&(self.row.at - at)))
     }
 
     fn by_link(&self) -> Option<Vec<&'static str>> {
@@ -199,7 +224,7 @@ impl Situation<'_> {
             return Some(vec!["link-restored"]);
         }
         if self.row.to == "primary" && self.is_link_changed(down, true) {
-            return Some(vec!["link-restored", "preempted-peer", "peer-silent"]);
+            return Some(vec!["link-restored", "preempted-peer", "peer-silent", "fault-ended"]);
         }
         None
     }
@@ -260,7 +285,9 @@ impl Situation<'_> {
     }
 
     fn gained(&self) -> Vec<&'static str> {
-        let Some(newest) = self.newest_delivered() else { return vec!["peer-silent"] };
+        let Some(newest) = self.newest_delivered() else {
+            return vec!["peer-silent", "fault-ended"];
+        };
         let age = self.row.at - newest.at;
         if newest.priority == 0 {
             return vec!["peer-handed-over"];
@@ -272,6 +299,10 @@ impl Situation<'_> {
             } else {
                 vec!["preempted-peer"]
             };
+        }
+        if age > 2 * self.record.down_interval(1) {
+            // The node itself could not be primary until now: no other node was there to be silent.
+            return vec!["fault-ended", "peer-silent"];
         }
         vec!["peer-silent"]
     }

@@ -24,10 +24,26 @@ impl<T> Span<T> {
 /// One line of the recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum KernelEvent {
-    Link { name: String, is_up: bool },
-    LinkGone { name: String },
-    Address { link: String, cidr: String },
-    AddressGone { link: String, cidr: String },
+    Link {
+        name: String,
+        is_up: bool,
+    },
+    LinkGone {
+        name: String,
+    },
+    Address {
+        link: String,
+        cidr: String,
+    },
+    AddressGone {
+        link: String,
+        cidr: String,
+    },
+    /// The address exists, but duplicate address detection has not ended or has failed.
+    AddressUnusable {
+        link: String,
+        cidr: String,
+    },
 }
 
 /// The links and addresses of one node.
@@ -76,21 +92,37 @@ pub fn read(
     events.sort_by_key(|(at, _)| *at);
     let mut timeline = NodeTimeline { roles: vec![Vec::new(); instances.len()], link: Vec::new() };
     for (at, event) in events {
+        if state.add_unreported(event.as_ref()) {
+            timeline.push(at - 1, &state, instances, configured);
+        }
         if let Some(event) = event {
             state.apply(event);
         }
+        timeline.push(at, &state, instances, configured);
+    }
+    timeline.roles.iter_mut().for_each(|spans| close(spans, end));
+    close(&mut timeline.link, end);
+    Ok(timeline)
+}
+
+impl NodeTimeline {
+    /// Adds the state of a moment.
+    fn push(
+        &mut self,
+        at: Micros,
+        state: &KernelState,
+        instances: &[InstanceFacts],
+        configured: &ConfiguredAddresses,
+    ) {
         for (index, instance) in instances.iter().enumerate() {
             let addresses = match configured.iter().rev().find(|(since, _)| *since <= at) {
                 Some((_, addresses)) if index == 0 => addresses,
                 _ => &instance.addresses,
             };
-            push(&mut timeline.roles[index], at, state.role(instance, addresses));
+            push(&mut self.roles[index], at, state.role(instance, addresses));
         }
-        push(&mut timeline.link, at, state.is_up(crate::setup::LINK));
+        push(&mut self.link, at, state.is_up(crate::setup::LINK));
     }
-    timeline.roles.iter_mut().for_each(|spans| close(spans, end));
-    close(&mut timeline.link, end);
-    Ok(timeline)
 }
 
 fn push<T: PartialEq>(spans: &mut Vec<Span<T>>, at: Micros, value: T) {
@@ -123,10 +155,18 @@ impl KernelState {
             KernelEvent::Address { link, cidr } => {
                 self.addresses.insert((link, cidr));
             }
-            KernelEvent::AddressGone { link, cidr } => {
+            KernelEvent::AddressGone { link, cidr }
+            | KernelEvent::AddressUnusable { link, cidr } => {
                 self.addresses.remove(&(link, cidr));
             }
         }
+    }
+
+    /// Adds an address that the kernel reports as removed, and has not reported as added: it reports a new IPv6 address
+    /// a little later, and not at all if the address is removed before. Returns whether there was such an address.
+    fn add_unreported(&mut self, event: Option<&KernelEvent>) -> bool {
+        let Some(KernelEvent::AddressGone { link, cidr }) = event else { return false };
+        self.links.contains_key(link) && self.addresses.insert((link.clone(), cidr.clone()))
     }
 
     fn is_up(&self, link: &str) -> bool {
@@ -171,10 +211,10 @@ fn event(line: &str) -> Option<KernelEvent> {
         return None;
     }
     let is_usable = !line.split_whitespace().any(|word| matches!(word, "tentative" | "dadfailed"));
-    Some(if is_gone || !is_usable {
-        KernelEvent::AddressGone { link: device, cidr }
-    } else {
-        KernelEvent::Address { link: device, cidr }
+    Some(match (is_gone, is_usable) {
+        (true, _) => KernelEvent::AddressGone { link: device, cidr },
+        (false, false) => KernelEvent::AddressUnusable { link: device, cidr },
+        (false, true) => KernelEvent::Address { link: device, cidr },
     })
 }
 
@@ -196,7 +236,7 @@ mod tests {
         assert_eq!(gone, Some(KernelEvent::AddressGone { link, cidr }));
         assert_eq!(
             event("2: eth0    inet6 fd09::1/64 scope global tentative")
-                .map(|event| { matches!(event, KernelEvent::AddressGone { .. }) }),
+                .map(|event| { matches!(event, KernelEvent::AddressUnusable { .. }) }),
             Some(true)
         );
     }

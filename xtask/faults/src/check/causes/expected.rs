@@ -96,6 +96,13 @@ impl Situation<'_> {
                     || self.is_link_changed(window, true)
                     || self.is_link_changed(window, false)
             }
+            // keepalived drops adverts with other addresses than its own.
+            Some("adverts-ignored") => self.newest_delivered().is_some_and(|newest| {
+                let configured = &self.record.nodes[self.node].configured;
+                let own = configured.iter().rev().find(|(at, _)| *at <= self.row.at);
+                own.is_some_and(|(_, own)| own.len() != newest.addresses.len())
+                    && self.instance == 0
+            }),
             _ => false,
         }
     }
@@ -109,15 +116,15 @@ impl Situation<'_> {
     /// that is a consequence of the same act.
     fn by_hand(&self) -> Option<Vec<&'static str>> {
         self.since(&["address"], REACTION)?;
-        if self.row.to == "primary" {
-            // keepalived gives up its role when an address disappears, and takes it back if no other node has it.
-            return Some(vec!["address-added", "address-removed", "fault-ended", "peer-silent"]);
+        if self.is_loss() {
+            return Some(vec!["address-removed"]);
         }
-        Some(match (self.fault("recover-begin", REACTION), self.fault("fault-begin", REACTION)) {
-            (Some("address-removed"), _) | (None, Some("address-added")) => {
-                vec!["address-added", "address-removed"]
+        Some(match self.fault("fault-begin", REACTION) {
+            // keepalived gives up its role when an address disappears, and takes it back if no other node has it.
+            Some("address-removed") => {
+                vec!["address-added", "address-removed", "fault-ended", "peer-silent"]
             }
-            _ => vec!["address-removed", "address-added"],
+            _ => vec!["address-added"],
         })
     }
 

@@ -120,7 +120,7 @@ impl FaultKind {
     pub fn hold(self) -> Duration {
         Duration::from_secs(match self {
             Self::FreezeChild | Self::FreezeParent | Self::EditOnly => 20,
-            Self::CrashLoop | Self::LoseChild => 18,
+            Self::CrashLoop | Self::LoseChild | Self::EditAddresses => 18,
             Self::OneWayLoss | Self::StopAll | Self::VridClash => 16,
             Self::KillChild => 2,
             _ => 11,

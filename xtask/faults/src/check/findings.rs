@@ -113,3 +113,63 @@ fn judge_condition(
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::run_record::examples::record;
+
+    fn condition() -> Condition {
+        Condition {
+            name: "no-primary",
+            instance: 0,
+            start: 10 * SECOND,
+            end: 40 * SECOND,
+            deadline: Some(18 * SECOND),
+            close_by: Some(48 * SECOND),
+        }
+    }
+
+    /// The kinds of failure for findings that are open in these periods, in seconds.
+    fn failures(periods: &[(i64, Option<i64>)], strictness: Strictness) -> Vec<&'static str> {
+        let mut record = record();
+        record.nodes[1].answers.findings = periods
+            .iter()
+            .map(|(open, close)| FindingSpan {
+                instance: "VI_1".to_owned(),
+                name: "no-primary".to_owned(),
+                open: open * SECOND,
+                close: close.map(|close| close * SECOND),
+                text: String::new(),
+            })
+            .collect();
+        let mut verdict = RunVerdict::default();
+        judge(&record, 1, &[condition()], strictness, &mut verdict);
+        verdict.failures.iter().map(|failure| failure.kind).collect()
+    }
+
+    #[test]
+    fn a_finding_in_time_is_right() {
+        assert_eq!(failures(&[(15, Some(45))], Strictness::Deadlines), [""; 0]);
+    }
+
+    #[test]
+    fn a_missing_finding_is_a_failure_in_every_run() {
+        assert_eq!(failures(&[], Strictness::Deadlines), ["finding-missing"]);
+        assert_eq!(failures(&[], Strictness::Presence), ["finding-missing"]);
+    }
+
+    #[test]
+    fn a_late_finding_is_a_failure_only_where_deadlines_are_judged() {
+        assert_eq!(failures(&[(25, Some(45))], Strictness::Deadlines), ["finding-late"]);
+        assert_eq!(failures(&[(25, Some(45))], Strictness::Presence), [""; 0]);
+        assert_eq!(failures(&[(15, Some(60))], Strictness::Deadlines), ["finding-not-closed"]);
+        assert_eq!(failures(&[(15, None)], Strictness::Deadlines), ["finding-not-closed"]);
+    }
+
+    #[test]
+    fn a_finding_before_its_fact_is_a_failure() {
+        let kinds = failures(&[(5, Some(8)), (15, Some(45))], Strictness::Deadlines);
+        assert_eq!(kinds, ["finding-without-fault"]);
+    }
+}

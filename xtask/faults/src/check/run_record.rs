@@ -167,3 +167,59 @@ fn read_node(
         configured,
     })
 }
+
+#[cfg(test)]
+pub mod examples {
+    //! A record without faults, for tests of the rules.
+
+    use super::*;
+    use crate::check::roles::Span;
+
+    /// Two nodes with one instance, for 200 seconds; node 0 is primary and node 1 is backup.
+    pub fn record() -> RunRecord {
+        let end = 200 * SECOND;
+        let node = |role: &'static str| NodeFacts {
+            answers: NodeAnswers::default(),
+            timeline: NodeTimeline {
+                roles: vec![vec![Span { start: 0, end, value: role }]],
+                link: vec![Span { start: 0, end, value: true }],
+            },
+            processes: ProcessTimeline::default(),
+            configured: Vec::new(),
+        };
+        RunRecord {
+            seed: 0,
+            label: String::new(),
+            priorities: vec![150, 100],
+            version: 2,
+            interval: SECOND,
+            instances: vec![InstanceFacts {
+                name: "VI_1".to_owned(),
+                vrid: 51,
+                addresses: vec!["10.9.0.101/24".to_owned()],
+                address_link: "eth0".to_owned(),
+            }],
+            ports: vec![3, 4, 5],
+            journal: Vec::new(),
+            nodes: vec![node("primary"), node("backup")],
+            adverts: Vec::new(),
+            start: 0,
+            end,
+        }
+    }
+
+    /// An advert of node `from` that the switch delivers to node `to`.
+    pub fn delivered(at: Micros, from: u8, to: u32, priority: u8) -> WireAdvert {
+        WireAdvert {
+            at,
+            port: 3 + to,
+            direction: PortDirection::ToHost,
+            source: std::net::Ipv4Addr::new(10, 9, 0, from + 1).into(),
+            version: 2,
+            vrid: 51,
+            priority,
+            interval_millis: 1000,
+            addresses: vec![std::net::Ipv4Addr::new(10, 9, 0, 101).into()],
+        }
+    }
+}

@@ -325,3 +325,61 @@ impl Situation<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::run_record::examples::{delivered, record};
+    use crate::journal::JournalEntry;
+
+    fn row(from: &str, to: &str) -> HistoryRow {
+        HistoryRow {
+            seq: 2,
+            at: 100 * SECOND,
+            instance: "VI_1".to_owned(),
+            from: from.to_owned(),
+            to: to.to_owned(),
+            cause: String::new(),
+            evidence: serde_json::Value::Null,
+        }
+    }
+
+    fn expected(record: &RunRecord, from: &str, to: &str) -> &'static str {
+        let row = row(from, to);
+        Situation { record, node: 1, instance: 0, row: &row }.expected()[0]
+    }
+
+    /// The first word for node 1 if the switch delivered an advert of node 0 so many milliseconds before.
+    fn gained_after(millis: i64, priority: u8) -> &'static str {
+        let mut record = record();
+        record.adverts = vec![delivered(100 * SECOND - millis * 1000, 0, 1, priority)];
+        expected(&record, "backup", "primary")
+    }
+
+    #[test]
+    fn the_last_advert_of_the_peer_decides_why_a_role_was_gained() {
+        assert_eq!(gained_after(300, 0), "peer-handed-over");
+        assert_eq!(gained_after(300, 90), "preempted-peer");
+        assert_eq!(gained_after(3600, 150), "peer-silent");
+    }
+
+    #[test]
+    fn acts_of_the_injector_decide_before_adverts() {
+        let entry = |at: i64, act: &str, fault: &str| JournalEntry {
+            at: at * SECOND,
+            act: act.to_owned(),
+            node: Some(1),
+            fault: fault.to_owned(),
+            details: serde_json::Value::Null,
+        };
+        let mut record = record();
+        assert_eq!(expected(&record, "primary", "backup"), "preempted");
+        record.journal = vec![entry(99, "fault-begin", "stop")];
+        assert_eq!(expected(&record, "primary", "backup"), "keepalived-stopped");
+        record.journal =
+            vec![entry(99, "fault-begin", "address-removed"), entry(99, "address", "")];
+        assert_eq!(expected(&record, "primary", "backup"), "address-removed");
+        record.journal = vec![entry(50, "fault-begin", "stop")];
+        assert_eq!(expected(&record, "primary", "backup"), "preempted", "long ago");
+    }
+}

@@ -224,3 +224,57 @@ fn difference(
         close_by: Some(end + CLOSE),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::run_record::examples::{delivered, record};
+
+    fn found(record: &RunRecord, node: usize) -> Vec<(&'static str, bool)> {
+        let mut all = Vec::new();
+        conditions(record, node, 0, &mut all);
+        all.iter().map(|condition| (condition.name, condition.deadline.is_some())).collect()
+    }
+
+    /// Adverts of a node to another one, once a second from second `first` to `last`.
+    fn adverts(first: i64, last: i64, from: u8, to: u32) -> Vec<WireAdvert> {
+        (first..=last).map(|second| delivered(second * SECOND, from, to, 100)).collect()
+    }
+
+    #[test]
+    fn a_backup_with_adverts_has_no_condition() {
+        let mut record = record();
+        record.adverts = adverts(0, 200, 0, 1);
+        assert_eq!(found(&record, 1), []);
+    }
+
+    #[test]
+    fn a_backup_without_adverts_has_no_primary() {
+        let mut record = record();
+        record.adverts = [adverts(0, 100, 0, 1), adverts(130, 200, 0, 1)].concat();
+        assert_eq!(found(&record, 1), [("no-primary", true)]);
+        record.adverts = [adverts(0, 100, 0, 1), adverts(104, 200, 0, 1)].concat();
+        assert_eq!(found(&record, 1), [("no-primary", false)], "shorter than the deadline");
+    }
+
+    #[test]
+    fn a_primary_that_receives_adverts_is_not_alone() {
+        let mut record = record();
+        record.adverts = adverts(100, 120, 1, 0);
+        assert_eq!(found(&record, 0), [("two-primaries", true)]);
+        record.adverts = adverts(100, 102, 1, 0);
+        assert_eq!(found(&record, 0), [("two-primaries", false)], "shorter than the deadline");
+        record.adverts = adverts(100, 100, 1, 0);
+        assert_eq!(found(&record, 0), [], "an election");
+    }
+
+    #[test]
+    fn adverts_without_a_common_address_are_a_clash() {
+        let mut record = record();
+        record.adverts = adverts(100, 120, 2, 0);
+        for advert in &mut record.adverts {
+            advert.addresses = vec![std::net::Ipv4Addr::new(10, 9, 0, 177).into()];
+        }
+        assert_eq!(found(&record, 0), [("vrid-clash-on-link", true)]);
+    }
+}

@@ -37,6 +37,7 @@ const FULL_SEEDS: &str = "0..200";
 pub fn run(args: &[&str]) -> TaskResult {
     provision::programs(&[provision::BASIC, provision::KEEPALIVED, provision::TCPDUMP])?;
     sandbox::check_namespaces()?;
+    sandbox::check_users()?;
     build::run_cargo(&[
         "build",
         "--quiet",

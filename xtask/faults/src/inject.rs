@@ -123,14 +123,7 @@ fn begin(lab: &mut FaultLab, kind: FaultKind, node: usize) -> Result<(), FaultsE
             pause(CHILD_LIFE);
             Ok(())
         }),
-        FaultKind::LoseChild => {
-            let KeepalivedPids { parent, child } = pids(lab, node)?;
-            signal(lab, node, &[("STOP", parent), ("KILL", child)])?;
-            wait_for(
-                "the end of the child",
-                || Ok((!lab.hosts[node].is_alive(child)).then_some(())),
-            )
-        }
+        FaultKind::LoseChild => lose_child(lab, node),
         FaultKind::FreezeChild => signal(lab, node, &[("STOP", pids(lab, node)?.child)]),
         FaultKind::FreezeParent => signal(lab, node, &[("STOP", pids(lab, node)?.parent)]),
         FaultKind::LinkDown => host.run(&format!("ip link set {LINK} down")).map(drop),
@@ -141,15 +134,15 @@ fn begin(lab: &mut FaultLab, kind: FaultKind, node: usize) -> Result<(), FaultsE
         FaultKind::AddressRemoved => address(lab, node, "del"),
         FaultKind::AddressAdded => address(lab, node, "add"),
         FaultKind::EditPriority => {
-            edit(lab, node, ConfigEdit { priority: Some(60), has_extra_address: false })?;
+            lab.configure(node, ConfigEdit { priority: Some(60), has_extra_address: false })?;
             reload(lab, node)
         }
         FaultKind::EditAddresses => {
-            edit(lab, node, ConfigEdit { priority: None, has_extra_address: true })?;
+            lab.configure(node, ConfigEdit { priority: None, has_extra_address: true })?;
             reload(lab, node)
         }
         FaultKind::EditOnly => {
-            edit(lab, node, ConfigEdit { priority: Some(61), has_extra_address: false })
+            lab.configure(node, ConfigEdit { priority: Some(61), has_extra_address: false })
         }
         FaultKind::VridClash => lab.start_foreign(),
     }
@@ -172,10 +165,10 @@ fn recover(lab: &mut FaultLab, kind: FaultKind, node: usize) -> Result<(), Fault
         FaultKind::AddressRemoved => restore_address(lab, node, "add"),
         FaultKind::AddressAdded => restore_address(lab, node, "del"),
         FaultKind::EditPriority | FaultKind::EditAddresses => {
-            edit(lab, node, ConfigEdit::default())?;
+            lab.configure(node, ConfigEdit::default())?;
             reload(lab, node)
         }
-        FaultKind::EditOnly => edit(lab, node, ConfigEdit::default()),
+        FaultKind::EditOnly => lab.configure(node, ConfigEdit::default()),
         FaultKind::VridClash => {
             let foreign = &lab.foreign;
             let pids = foreign.keepalived_pids();
@@ -219,6 +212,13 @@ fn kill_child(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {
     lab.journal.write("child-started", &json!({ "node": node }))
 }
 
+/// Stops the parent and kills the VRRP child.
+fn lose_child(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {
+    let KeepalivedPids { parent, child } = pids(lab, node)?;
+    signal(lab, node, &[("STOP", parent), ("KILL", child)])?;
+    wait_for("the end of the child", || Ok((!lab.hosts[node].is_alive(child)).then_some(())))
+}
+
 /// Continues a parent without a VRRP child, and waits for its next child.
 fn resume_parent(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {
     let host = &lab.hosts[node];
@@ -226,10 +226,6 @@ fn resume_parent(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {
     signal(lab, node, &[("CONT", text.trim().parse()?)])?;
     wait_for("another VRRP child", || Ok(host.keepalived_pids().map(drop)))?;
     lab.journal.write("child-started", &json!({ "node": node }))
-}
-
-fn edit(lab: &mut FaultLab, node: usize, edit: ConfigEdit) -> Result<(), FaultsError> {
-    lab.configure(node, edit)
 }
 
 fn reload(lab: &FaultLab, node: usize) -> Result<(), FaultsError> {

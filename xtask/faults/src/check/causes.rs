@@ -1,5 +1,6 @@
 //! Judges the cause of each transition. The right words follow from the log of the injector and from the adverts.
 
+mod election;
 mod evidence;
 mod expected;
 

@@ -1,6 +1,7 @@
 //! The periods in which a finding is right, computed from recorded facts, with the deadlines of the reference.
 
 mod adverts;
+mod members;
 
 use super::processes::UncertainSpan;
 use super::roles::Span;
@@ -73,6 +74,7 @@ pub fn of_node(record: &RunRecord, node: usize) -> Vec<Condition> {
         role_conditions(timeline, instance, &mut conditions);
         flapping(record, node, instance, &mut conditions);
         adverts::conditions(record, node, instance, &mut conditions);
+        members::conditions(record, node, instance, &mut conditions);
         for condition in &mut conditions[first..] {
             condition.put_off(&changes);
         }
@@ -104,23 +106,27 @@ struct Holding {
     close_within: Micros,
 }
 
+/// The finding of a keepalived that has ended, by the role.
+const GONE: Holding = Holding {
+    with_address: "keepalived-gone-address-left",
+    without_address: "keepalived-gone",
+    delay: PROCESS_NOTICE + GRACE + COMPARISON + MARGIN,
+    close_within: PROCESS_NOTICE + GRACE + COMPARISON + MARGIN,
+};
+
+/// The finding of a stopped VRRP child, by the role.
+const FROZEN: Holding = Holding {
+    with_address: "keepalived-frozen-address-left",
+    without_address: "keepalived-frozen",
+    delay: FREEZE_NOTICE + GRACE + COMPARISON + MARGIN,
+    close_within: FREEZE_NOTICE + GRACE + COMPARISON + MARGIN,
+};
+
 fn process_conditions(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Condition>) {
     let processes = &record.nodes[node].processes;
     let roles = &record.nodes[node].timeline.roles[instance];
-    let gone = Holding {
-        with_address: "keepalived-gone-address-left",
-        without_address: "keepalived-gone",
-        delay: PROCESS_NOTICE + GRACE + COMPARISON + MARGIN,
-        close_within: PROCESS_NOTICE + GRACE + COMPARISON + MARGIN,
-    };
-    processes.gone.iter().for_each(|span| by_holding(span, roles, instance, &gone, into));
-    let frozen = Holding {
-        with_address: "keepalived-frozen-address-left",
-        without_address: "keepalived-frozen",
-        delay: FREEZE_NOTICE + GRACE + COMPARISON + MARGIN,
-        close_within: FREEZE_NOTICE + GRACE + COMPARISON + MARGIN,
-    };
-    processes.child_frozen.iter().for_each(|span| by_holding(span, roles, instance, &frozen, into));
+    processes.gone.iter().for_each(|span| by_holding(span, roles, instance, &GONE, into));
+    processes.child_frozen.iter().for_each(|span| by_holding(span, roles, instance, &FROZEN, into));
     let mut whole = |name: &'static str, spans: &[UncertainSpan], delay: Micros, close: Micros| {
         into.extend(spans.iter().map(|span| Condition {
             name,
@@ -131,30 +137,35 @@ fn process_conditions(record: &RunRecord, node: usize, instance: usize, into: &m
             close_by: Some(span.end_max + close),
         }));
     };
-    whole("keepalived-parent-frozen", &processes.parent_frozen, frozen.delay, frozen.close_within);
-    whole("keepalived-vrrp-child-missing", &processes.child_missing, gone.delay, gone.close_within);
+    whole("keepalived-parent-frozen", &processes.parent_frozen, FROZEN.delay, FROZEN.close_within);
+    whole("keepalived-vrrp-child-missing", &processes.child_missing, GONE.delay, GONE.close_within);
     let reload_close = RECHECK + COMPARISON + MARGIN;
-    whole("keepalived-reload-pending", &processes.reload_pending, frozen.delay, reload_close);
-    let edits = processes.reloads.iter().map(|at| Condition {
-        name: "keepalived-reload-pending",
-        instance,
-        // The file is written before the signal.
-        start: at - SECOND,
-        end: at + PROCESS_NOTICE,
-        deadline: None,
-        close_by: Some(at + PROCESS_NOTICE + reload_close),
-    });
-    into.extend(edits);
+    whole("keepalived-reload-pending", &processes.reload_pending, FROZEN.delay, reload_close);
+    // The file is written before the signal.
+    let edits = processes.reloads.iter().map(|at| (at - SECOND, at + PROCESS_NOTICE));
+    short("keepalived-reload-pending", edits, reload_close, instance, into);
     // keepalived waits longer and longer before it starts another child.
-    into.extend(processes.child_pauses.iter().map(|(start, end)| Condition {
-        name: "keepalived-vrrp-child-missing",
-        instance,
-        start: *start,
-        end: end + PROCESS_NOTICE,
-        deadline: None,
-        close_by: Some(end + gone.close_within),
-    }));
+    let pauses = processes.child_pauses.iter().map(|(start, end)| (*start, end + PROCESS_NOTICE));
+    short("keepalived-vrrp-child-missing", pauses, GONE.close_within, instance, into);
     into.extend(crash_loop(record, node, instance));
+}
+
+/// Adds periods in which a finding may open but need not.
+fn short(
+    name: &'static str,
+    periods: impl Iterator<Item = (Micros, Micros)>,
+    close_within: Micros,
+    instance: usize,
+    into: &mut Vec<Condition>,
+) {
+    into.extend(periods.map(|(start, end)| Condition {
+        name,
+        instance,
+        start,
+        end,
+        deadline: None,
+        close_by: Some(end + close_within),
+    }));
 }
 
 /// A deadline, if the condition lasts until then.

@@ -37,7 +37,7 @@ fn judge_finding(
     strictness: Strictness,
     verdict: &mut RunVerdict,
 ) {
-    let FindingSpan { instance, name, open, close, text } = finding;
+    let FindingSpan { instance, name, open, text, .. } = finding;
     let same: Vec<&Condition> = conditions
         .iter()
         .filter(|condition| {
@@ -56,19 +56,28 @@ fn judge_finding(
         return;
     }
     verdict.finding(name).true_positive += 1;
-    if strictness == Strictness::Presence {
-        return;
+    if strictness == Strictness::Deadlines {
+        judge_end(record, finding, &place, &same, verdict);
     }
-    let closed = close.unwrap_or(record.end);
+}
+
+/// A finding closes soon after the end of its last condition.
+fn judge_end(
+    record: &RunRecord,
+    finding: &FindingSpan,
+    place: &str,
+    same: &[&Condition],
+    verdict: &mut RunVerdict,
+) {
+    let closed = finding.close.unwrap_or(record.end);
     // Conditions that began while the finding was open keep it open.
     let last = same
         .iter()
         .filter(|condition| condition.start - CLOCK_MARGIN <= closed)
         .max_by_key(|condition| condition.close_by.unwrap_or(Micros::MAX));
     let Some(last) = last else { return };
-    let Some(limit) = last.close_by else { return };
-    if closed > limit {
-        verdict.finding(name).late += 1;
+    if last.close_by.is_some_and(|limit| closed > limit) {
+        verdict.finding(&finding.name).late += 1;
         let (ended, closed) = (record.clock(last.end), record.clock(closed));
         verdict.fail(
             "finding-not-closed",

@@ -5,13 +5,12 @@
 
 use crate::check::answers::HistoryRow;
 use crate::check::run_record::RunRecord;
-use crate::check::wire::WireAdvert;
 use crate::moment::{Micros, SECOND};
 
 /// keepalived acts on a signal, a script or a lost link within this time.
-const REACTION: Micros = 2 * SECOND + SECOND / 2;
+pub const REACTION: Micros = 2 * SECOND + SECOND / 2;
 /// Recordings of one moment differ by less than this.
-const CLOCK_MARGIN: Micros = SECOND / 10;
+pub const CLOCK_MARGIN: Micros = SECOND / 10;
 
 /// One transition and the recordings around it.
 pub struct Situation<'a> {
@@ -65,7 +64,7 @@ impl Situation<'_> {
     }
 
     /// The fault of the newest entry with this act on the node, if it is younger than `within`.
-    fn fault(&self, act: &str, within: Micros) -> Option<&str> {
+    pub fn fault(&self, act: &str, within: Micros) -> Option<&str> {
         let mut entries = self.record.journal.iter().rev();
         let entry = entries.find(|entry| {
             entry.node == Some(self.node)
@@ -129,68 +128,62 @@ impl Situation<'_> {
     }
 
     fn by_processes(&self) -> Option<Vec<&'static str>> {
-        let down = self.record.down_interval(1) + 2 * REACTION;
-        let begun = self.fault("fault-begin", REACTION + SECOND);
-        // keepalived sends the priority 0 when it stops, and removes its addresses.
-        let ended = match begun {
-            Some("stop") => Some(vec!["keepalived-stopped"]),
-            // The injector stops all nodes one after the other; the entry names the first one.
-            Some("kill-parent") => Some(vec!["keepalived-killed", "keepalived-stopped"]),
-            Some("kill-both") => Some(vec!["keepalived-killed"]),
-            // The next VRRP child removes the addresses that the killed one left.
-            Some("kill-child" | "crash-loop") if self.is_loss() => {
-                Some(vec!["keepalived-killed", "keepalived-started"])
-            }
-            _ => None,
-        };
-        if ended.is_some() && self.row.to != "primary" {
-            return ended;
-        }
-        if self.is_loss() && self.since(&["keepalived-ended"], REACTION).is_some() {
-            return Some(vec!["keepalived-stopped"]);
-        }
-        if self.is_loss() && self.since(&["signal"], REACTION).is_some() && self.is_stop_all() {
-            return Some(vec!["keepalived-stopped"]);
-        }
-        if self.since(&["keepalived-start", "child-started"], down).is_some()
-            && !self.is_settled_since_start()
-        {
-            return Some(match self.row.to.as_str() {
-                "primary" | "partial" => {
-                    vec!["keepalived-started", "preempted-peer", "peer-silent", "peer-handed-over"]
-                }
-                // A new keepalived removes addresses that an earlier one left.
-                _ => vec!["keepalived-started", "preempted", "keepalived-killed"],
-            });
-        }
-        let reload = self.record.nodes[self.node]
-            .processes
-            .reloads
-            .iter()
-            .rev()
-            .find(|at| **at <= self.row.at);
-        let is_handed_over = self.row.to != "backup" && self.is_just_handed_over();
-        if reload.is_some_and(|at| self.row.at - at < down) && !is_handed_over {
-            return Some(vec![
-                "configuration-changed",
-                "priority-dropped",
-                "preempted",
-                "preempted-peer",
-            ]);
-        }
-        if self.is_configured_just_now() {
-            return Some(vec!["configuration-changed"]);
-        }
-        None
+        self.by_end().or_else(|| self.by_start()).or_else(|| self.by_configuration())
     }
 
-    /// Whether the newest advert that the node received has the priority 0 and is not older than an election.
-    fn is_just_handed_over(&self) -> bool {
-        self.newest_delivered().is_some_and(|newest| {
-            newest.priority == 0 && self.row.at - newest.at < 2 * self.record.interval
+    /// keepalived ended: it sends the priority 0 when it stops, and removes its addresses.
+    fn by_end(&self) -> Option<Vec<&'static str>> {
+        if self.row.to == "primary" {
+            return None;
+        }
+        match self.fault("fault-begin", REACTION + SECOND) {
+            Some("stop") => return Some(vec!["keepalived-stopped"]),
+            Some("kill-parent") => return Some(vec!["keepalived-killed", "keepalived-stopped"]),
+            Some("kill-both") => return Some(vec!["keepalived-killed"]),
+            // The next VRRP child removes the addresses that the killed one left.
+            Some("kill-child" | "crash-loop") if self.is_loss() => {
+                return Some(vec!["keepalived-killed", "keepalived-started"]);
+            }
+            _ => {}
+        }
+        let is_ended = self.since(&["keepalived-ended"], REACTION).is_some();
+        let is_stopped = self.is_stop_all() && self.since(&["signal"], REACTION).is_some();
+        (self.is_loss() && (is_ended || is_stopped)).then(|| vec!["keepalived-stopped"])
+    }
+
+    /// keepalived, or its VRRP child, started.
+    fn by_start(&self) -> Option<Vec<&'static str>> {
+        self.since(&["keepalived-start", "child-started"], self.election())?;
+        if self.is_settled_since_start() {
+            return None;
+        }
+        Some(match self.row.to.as_str() {
+            "primary" | "partial" => {
+                vec!["keepalived-started", "preempted-peer", "peer-silent", "peer-handed-over"]
+            }
+            // A new keepalived removes addresses that an earlier one left.
+            _ => vec!["keepalived-started", "preempted", "keepalived-killed"],
         })
     }
 
+    /// The injector changed the file of keepalived.
+    fn by_configuration(&self) -> Option<Vec<&'static str>> {
+        let reloads = &self.record.nodes[self.node].processes.reloads;
+        let reload = reloads.iter().rev().find(|at| **at <= self.row.at);
+        let is_handed_over = self.row.to != "backup" && self.is_just_handed_over();
+        if reload.is_some_and(|at| self.row.at - at < self.election()) && !is_handed_over {
+            let by_priority = ["priority-dropped", "preempted", "preempted-peer"];
+            return Some([&["configuration-changed"], &by_priority[..]].concat());
+        }
+        self.is_configured_just_now().then(|| vec!["configuration-changed"])
+    }
+
+    /// The longest time from an act to the end of the election that it causes.
+    fn election(&self) -> Micros {
+        self.record.down_interval(1) + 2 * REACTION
+    }
+
+    /// Whether the injector stops all nodes, one after the other; the entry names the first one.
     fn is_stop_all(&self) -> bool {
         let mut entries = self.record.journal.iter().rev();
         let entry = entries.find(|entry| entry.act == "fault-begin" && entry.at <= self.row.at);
@@ -243,85 +236,6 @@ impl Situation<'_> {
             span.value == is_up
                 && span.start <= self.row.at + CLOCK_MARGIN
                 && self.row.at - span.start < within
-        })
-    }
-
-    /// The newest advert that the node received before the transition.
-    fn newest_delivered(&self) -> Option<&WireAdvert> {
-        let vrid = self.record.instances[self.instance].vrid;
-        let foreign = self.foreign_source();
-        let before = self.record.delivered(self.node, vrid);
-        before
-            .take_while(|advert| advert.at <= self.row.at + CLOCK_MARGIN / 10)
-            .filter(|advert| Some(advert.source) != foreign)
-            .last()
-    }
-
-    /// The source of the foreign host's adverts, which decide nothing.
-    fn foreign_source(&self) -> Option<std::net::IpAddr> {
-        let vrid = self.record.instances[self.instance].vrid;
-        self.record.sent(self.record.nodes.len(), vrid).next().map(|advert| advert.source)
-    }
-
-    /// The priorities of a host's last two different adverts before the transition, the newer one first.
-    fn own_priorities(&self) -> (Option<u8>, Option<u8>) {
-        let vrid = self.record.instances[self.instance].vrid;
-        let sent: Vec<u8> = self
-            .record
-            .sent(self.node, vrid)
-            .take_while(|advert| advert.at <= self.row.at)
-            .filter(|advert| advert.priority != 0 && self.row.at - advert.at < 10 * SECOND)
-            .map(|advert| advert.priority)
-            .collect();
-        let last = sent.last().copied();
-        (last, sent.iter().rev().copied().find(|priority| Some(*priority) != last))
-    }
-
-    fn lost(&self) -> Vec<&'static str> {
-        let has_failed_script = self.fault("fault-begin", 2 * REACTION) == Some("priority-drop");
-        let (last, earlier) = self.own_priorities();
-        if has_failed_script
-            || matches!((last, earlier), (Some(last), Some(earlier)) if last < earlier)
-        {
-            return vec!["priority-dropped", "preempted"];
-        }
-        if self.fault("recover-begin", REACTION) == Some("freeze-child") {
-            return vec!["preempted", "keepalived-frozen"];
-        }
-        vec!["preempted"]
-    }
-
-    fn gained(&self) -> Vec<&'static str> {
-        let Some(newest) = self.newest_delivered() else {
-            return vec!["peer-silent", "fault-ended"];
-        };
-        let age = self.row.at - newest.at;
-        if newest.priority == 0 {
-            return vec!["peer-handed-over"];
-        }
-        if age < self.record.interval * 3 / 2 + CLOCK_MARGIN {
-            let dropped = self.peer_dropped(newest);
-            return if dropped {
-                vec!["peer-priority-dropped", "preempted-peer"]
-            } else {
-                vec!["preempted-peer"]
-            };
-        }
-        if age > 2 * self.record.down_interval(1) {
-            // The node itself could not be primary until now: no other node was there to be silent.
-            return vec!["fault-ended", "peer-silent"];
-        }
-        vec!["peer-silent"]
-    }
-
-    /// Whether the sender of an advert had a higher priority shortly before.
-    fn peer_dropped(&self, newest: &WireAdvert) -> bool {
-        let vrid = self.record.instances[self.instance].vrid;
-        self.record.delivered(self.node, vrid).any(|advert| {
-            advert.source == newest.source
-                && advert.at < newest.at
-                && newest.at - advert.at < 10 * SECOND
-                && advert.priority > newest.priority
         })
     }
 }

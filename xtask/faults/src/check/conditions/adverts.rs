@@ -144,32 +144,32 @@ fn no_primary(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<C
     let down = record.down_interval(record.priorities[node]);
     let facts = &record.nodes[node];
     for role in facts.timeline.roles[instance].iter().filter(|role| role.value == "backup") {
-        let mut times: Vec<Micros> = record
-            .delivered(node, vrid)
-            .map(|advert| advert.at)
-            .filter(|at| (role.start..role.end).contains(at))
-            .collect();
-        times.push(role.end);
+        let times = record.delivered(node, vrid).map(|advert| advert.at);
+        let times = times.filter(|at| (role.start..role.end).contains(at)).chain([role.end]);
         let mut silent_since = role.start.max(record.start);
-        for at in times {
-            let silence = at - silent_since;
-            if silence >= down {
+        for end in times {
+            let start = silent_since + down;
+            if start <= end {
                 // After a change of the link, the absence of adverts is unknown for a while.
                 let is_certain = !facts.timeline.link.iter().any(|link| {
-                    (silent_since - down..at).contains(&link.start) && link.start > record.start
+                    (silent_since - down..end).contains(&link.start) && link.start > record.start
                 });
-                let settled = silent_since + down + SETTLE + DRAIN + COMPARISON + MARGIN;
-                let deadline = settled.max(role.start + ROLE_DELAY);
-                into.push(Condition {
-                    name: "no-primary",
+                let settled = start + SETTLE + DRAIN + COMPARISON + MARGIN;
+                let deadline = required(settled.max(role.start + ROLE_DELAY), end);
+                let deadline = deadline.filter(|_| is_certain);
+                let close_by = Some(end + CLOSE);
+                // Where keepalived runs and does not take over, it is in fault.
+                let fault = Condition {
+                    name: "keepalived-fault",
                     instance,
-                    start: silent_since + down,
-                    end: at,
-                    deadline: required(deadline, at).filter(|_| is_certain),
-                    close_by: Some(at + CLOSE),
-                });
+                    start,
+                    end,
+                    deadline: None,
+                    close_by,
+                };
+                into.extend([Condition { name: "no-primary", deadline, ..fault.clone() }, fault]);
             }
-            silent_since = at;
+            silent_since = end;
         }
     }
 }
@@ -252,9 +252,10 @@ mod tests {
     fn a_backup_without_adverts_has_no_primary() {
         let mut record = record();
         record.adverts = [adverts(0, 100, 0, 1), adverts(130, 200, 0, 1)].concat();
-        assert_eq!(found(&record, 1), [("no-primary", true)]);
+        let fault = ("keepalived-fault", false);
+        assert_eq!(found(&record, 1), [("no-primary", true), fault]);
         record.adverts = [adverts(0, 100, 0, 1), adverts(104, 200, 0, 1)].concat();
-        assert_eq!(found(&record, 1), [("no-primary", false)], "shorter than the deadline");
+        assert_eq!(found(&record, 1), [("no-primary", false), fault], "shorter than the deadline");
     }
 
     #[test]

@@ -1,0 +1,93 @@
+//! The words that are right for a transition by an election, from the adverts that the switch delivered.
+
+use super::expected::{CLOCK_MARGIN, REACTION, Situation};
+use crate::check::wire::WireAdvert;
+use crate::moment::SECOND;
+
+impl Situation<'_> {
+    /// The newest advert that the node received before the transition.
+    pub fn newest_delivered(&self) -> Option<&WireAdvert> {
+        let vrid = self.record.instances[self.instance].vrid;
+        let foreign = self.foreign_source();
+        let before = self.record.delivered(self.node, vrid);
+        before
+            .take_while(|advert| advert.at <= self.row.at + CLOCK_MARGIN / 10)
+            .filter(|advert| Some(advert.source) != foreign)
+            .last()
+    }
+
+    /// The source of the foreign host's adverts, which decide nothing.
+    fn foreign_source(&self) -> Option<std::net::IpAddr> {
+        let vrid = self.record.instances[self.instance].vrid;
+        self.record.sent(self.record.nodes.len(), vrid).next().map(|advert| advert.source)
+    }
+
+    /// The priorities of a host's last two different adverts before the transition, the newer one first.
+    fn own_priorities(&self) -> (Option<u8>, Option<u8>) {
+        let vrid = self.record.instances[self.instance].vrid;
+        let sent: Vec<u8> = self
+            .record
+            .sent(self.node, vrid)
+            .take_while(|advert| advert.at <= self.row.at)
+            .filter(|advert| advert.priority != 0 && self.row.at - advert.at < 10 * SECOND)
+            .map(|advert| advert.priority)
+            .collect();
+        let last = sent.last().copied();
+        (last, sent.iter().rev().copied().find(|priority| Some(*priority) != last))
+    }
+
+    pub fn lost(&self) -> Vec<&'static str> {
+        let has_failed_script = self.fault("fault-begin", 2 * REACTION) == Some("priority-drop");
+        let (last, earlier) = self.own_priorities();
+        if has_failed_script
+            || matches!((last, earlier), (Some(last), Some(earlier)) if last < earlier)
+        {
+            return vec!["priority-dropped", "preempted"];
+        }
+        if self.fault("recover-begin", REACTION) == Some("freeze-child") {
+            return vec!["preempted", "keepalived-frozen"];
+        }
+        vec!["preempted"]
+    }
+
+    pub fn gained(&self) -> Vec<&'static str> {
+        let Some(newest) = self.newest_delivered() else {
+            return vec!["peer-silent", "fault-ended"];
+        };
+        let age = self.row.at - newest.at;
+        if newest.priority == 0 {
+            return vec!["peer-handed-over"];
+        }
+        if age < self.record.interval * 3 / 2 + CLOCK_MARGIN {
+            let dropped = self.peer_dropped(newest);
+            return if dropped {
+                vec!["peer-priority-dropped", "preempted-peer"]
+            } else {
+                vec!["preempted-peer"]
+            };
+        }
+        if age > 2 * self.record.down_interval(1) {
+            // The node itself could not be primary until now: no other node was there to be silent.
+            return vec!["fault-ended", "peer-silent"];
+        }
+        vec!["peer-silent"]
+    }
+
+    /// Whether the sender of an advert had a higher priority shortly before.
+    fn peer_dropped(&self, newest: &WireAdvert) -> bool {
+        let vrid = self.record.instances[self.instance].vrid;
+        self.record.delivered(self.node, vrid).any(|advert| {
+            advert.source == newest.source
+                && advert.at < newest.at
+                && newest.at - advert.at < 10 * SECOND
+                && advert.priority > newest.priority
+        })
+    }
+
+    /// Whether the newest advert that the node received has the priority 0 and is not older than an election.
+    pub fn is_just_handed_over(&self) -> bool {
+        self.newest_delivered().is_some_and(|newest| {
+            newest.priority == 0 && self.row.at - newest.at < 2 * self.record.interval
+        })
+    }
+}

@@ -12,12 +12,12 @@ use crate::FaultsError;
 use crate::moment::{Micros, now};
 
 /// Writes the log.
-pub struct Journal {
+pub struct InjectorLog {
     file: Mutex<File>,
     began: Instant,
 }
 
-impl Journal {
+impl InjectorLog {
     pub fn create(path: &Path) -> Result<Self, FaultsError> {
         Ok(Self { file: Mutex::new(File::create(path)?), began: Instant::now() })
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use self::host::LabHost;
 use crate::FaultsError;
-use crate::journal::Journal;
+use crate::journal::InjectorLog;
 use crate::moment::pause;
 use crate::setup::{ConfigEdit, LINK, LabSetup, foreign_conf};
 
@@ -23,7 +23,7 @@ const WAIT_LIMIT: Duration = Duration::from_mins(1);
 /// A running lab.
 pub struct FaultLab {
     pub setup: LabSetup,
-    pub journal: Journal,
+    pub journal: InjectorLog,
     pub hosts: Vec<LabHost>,
     /// The host with the foreign keepalived of a VRID clash.
     pub foreign: LabHost,
@@ -35,7 +35,7 @@ pub struct FaultLab {
 impl FaultLab {
     /// Creates the hosts and starts keepalived and `vipwatch` on each of them.
     pub fn start(setup: LabSetup, directory: &Path, vipwatch: &Path) -> Result<Self, FaultsError> {
-        let journal = Journal::create(&directory.join("injector.jsonl"))?;
+        let journal = InjectorLog::create(&directory.join("injector.jsonl"))?;
         prepare_switch()?;
         let mut hosts = Vec::new();
         for index in 0..=setup.nodes() {

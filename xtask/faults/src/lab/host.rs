@@ -180,9 +180,15 @@ impl LabHost {
         Some(KeepalivedPids { parent: read("parent")?, child: read("child")? })
     }
 
+    /// A file in `/proc` of the host, with the host's own pids.
+    fn proc_file(&self, pid: u32, name: &str) -> PathBuf {
+        let host = Path::new("/proc").join(self.init.to_string()).join("root");
+        host.join("proc").join(pid.to_string()).join(name)
+    }
+
     /// Whether a process of the host exists and is not a zombie.
     pub fn is_alive(&self, pid: u32) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/root/proc/{pid}/stat", self.init));
+        let stat = std::fs::read_to_string(self.proc_file(pid, "stat"));
         stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z')))
     }
 

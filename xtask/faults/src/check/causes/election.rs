@@ -51,6 +51,42 @@ impl Situation<'_> {
     }
 
     pub fn gained(&self) -> Vec<&'static str> {
+        let mut words = self.gained_from_peer();
+        if self.is_stranger_lower() {
+            words.insert(0, "preempted-peer");
+        }
+        words
+    }
+
+    /// Whether a foreign host with a lower priority advertises: keepalived preempts it as if it were a peer.
+    fn is_stranger_lower(&self) -> bool {
+        let vrid = self.record.instances[self.instance].vrid;
+        let foreign = self.foreign_source();
+        let limit = self.record.interval * 3 / 2 + CLOCK_MARGIN;
+        self.record.delivered(self.node, vrid).any(|advert| {
+            Some(advert.source) == foreign && (0..limit).contains(&(self.row.at - advert.at))
+        })
+    }
+
+    /// Whether the peers were silent for three intervals.
+    pub fn is_silent(&self) -> bool {
+        let newest = self.newest_delivered();
+        newest.is_some_and(|newest| self.row.at - newest.at >= 3 * self.record.interval)
+    }
+
+    /// Whether the node received adverts with another number of addresses than its own, which keepalived drops.
+    pub fn has_other_addresses(&self) -> bool {
+        let vrid = self.record.instances[self.instance].vrid;
+        let configured = &self.record.nodes[self.node].configured;
+        let own = configured.iter().rev().find(|(at, _)| *at <= self.row.at);
+        let Some((_, own)) = own.filter(|_| self.instance == 0) else { return false };
+        self.record.delivered(self.node, vrid).any(|advert| {
+            (0..10 * SECOND).contains(&(self.row.at - advert.at))
+                && advert.addresses.len() != own.len()
+        })
+    }
+
+    fn gained_from_peer(&self) -> Vec<&'static str> {
         let Some(newest) = self.newest_delivered() else {
             return vec!["peer-silent", "fault-ended"];
         };

@@ -95,13 +95,7 @@ impl Situation<'_> {
                     || self.is_link_changed(window, true)
                     || self.is_link_changed(window, false)
             }
-            // keepalived drops adverts with other addresses than its own.
-            Some("adverts-ignored") => self.newest_delivered().is_some_and(|newest| {
-                let configured = &self.record.nodes[self.node].configured;
-                let own = configured.iter().rev().find(|(at, _)| *at <= self.row.at);
-                own.is_some_and(|(_, own)| own.len() != newest.addresses.len())
-                    && self.instance == 0
-            }),
+            Some("adverts-ignored") => self.has_other_addresses(),
             _ => false,
         }
     }
@@ -170,8 +164,9 @@ impl Situation<'_> {
     fn by_configuration(&self) -> Option<Vec<&'static str>> {
         let reloads = &self.record.nodes[self.node].processes.reloads;
         let reload = reloads.iter().rev().find(|at| **at <= self.row.at);
-        let is_handed_over = self.row.to != "backup" && self.is_just_handed_over();
-        if reload.is_some_and(|at| self.row.at - at < self.election()) && !is_handed_over {
+        let is_by_peer =
+            self.row.to != "backup" && (self.is_just_handed_over() || self.is_silent());
+        if reload.is_some_and(|at| self.row.at - at < self.election()) && !is_by_peer {
             let by_priority = ["priority-dropped", "preempted", "preempted-peer"];
             return Some([&["configuration-changed"], &by_priority[..]].concat());
         }

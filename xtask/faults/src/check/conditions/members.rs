@@ -62,7 +62,8 @@ fn lower_priority(record: &RunRecord, node: usize, instance: usize, into: &mut V
 /// Adverts are missing or come irregularly, on a busy machine also without a fault.
 fn irregular(record: &RunRecord, node: usize, instance: usize, into: &mut Vec<Condition>) {
     let vrid = record.instances[instance].vrid;
-    let adverts: Vec<_> = record.delivered(node, vrid).collect();
+    // Where sent adverts are captured, the own ones count too.
+    let adverts: Vec<_> = record.delivered(node, vrid).chain(record.sent(node, vrid)).collect();
     let limit = (record.interval / 4).max(SECOND / 10);
     for (index, advert) in adverts.iter().enumerate() {
         let Some(before) =

@@ -265,6 +265,14 @@ impl LinkWitness {
         self.routers.iter().find(|router| router.key == key)
     }
 
+    /// A copy with the adverts of one virtual router only: the evidence at this moment.
+    #[must_use]
+    pub fn only(&self, key: RouterKey) -> Self {
+        let is_wanted = |router: &&RouterWitness| router.key == key;
+        let routers = self.routers.iter().filter(is_wanted).cloned().collect();
+        Self { routers, ..*self }
+    }
+
     /// Since when adverts are captured.
     pub fn since(&self) -> Moment {
         self.since

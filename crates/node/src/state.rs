@@ -37,6 +37,8 @@ pub struct InstanceEntry {
     pub addresses: Arc<[AddressState]>,
     /// When the instance took this role; the Unix epoch if that is not known.
     pub since: SystemTime,
+    /// Since when the instance holds at least one of its addresses; `None` if it holds none, or that is not known.
+    pub held_since: Option<SystemTime>,
     /// The sequence number of the instance's last transition; 0 in the answer of a command that runs without a node process.
     pub seq: i64,
     /// The trigger of the last transition.
@@ -72,6 +74,7 @@ impl InstanceEntry {
             role,
             addresses,
             since: SystemTime::UNIX_EPOCH,
+            held_since: None,
             seq: 0,
             trigger: Trigger::Start,
             cause: None,

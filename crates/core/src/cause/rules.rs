@@ -73,7 +73,7 @@ pub struct CauseQuestion<'a> {
     pub trigger: Trigger,
     /// When the node read the role.
     pub at: Moment,
-    /// When the instance took the role before.
+    /// When the instance took the role before, or its first address if it held some.
     pub from_since: Moment,
     /// The process that changed the address; `None` if it is not known.
     pub changer: Option<&'a AddressChanger>,
@@ -196,8 +196,10 @@ impl CauseQuestion<'_> {
     /// A keepalived that was seen stopped or frozen has continued.
     fn by_known_freeze(&self) -> Option<Cause> {
         let resumed = self.events()?.resumed?;
+        // Without a node that took over meanwhile, the pause is no reason to give up the addresses.
+        let peer = self.strongest_foreign()?;
         let is_recent = self.is_recent(resumed, PROCESS_SPAN);
-        is_recent.then(|| self.with_peer(CauseKind::KeepalivedFrozen, self.strongest_foreign()))
+        is_recent.then(|| self.with_peer(CauseKind::KeepalivedFrozen, Some(peer)))
     }
 
     fn by_reload(&self) -> Option<Cause> {
@@ -355,6 +357,16 @@ impl CauseQuestion<'_> {
         let own = router.last_own(self.at).map(|own| own.record.priority).filter(|own| *own > 0);
         let own = own.or(self.configured_priority);
         if own.is_some_and(|own| own < peer.priority) {
+            // Keepalived begins an election when it receives a weaker advert, also beside a stronger one.
+            let is_recent = |record: &&SourceRecord| {
+                record.origin == AdvertOrigin::Foreign
+                    && self.at.since(record.at) <= record.interval * 3 / 2
+            };
+            let others = router.sources().iter().filter(is_recent);
+            let weakest = others.min_by_key(|record| record.priority);
+            if let Some(weaker) = weakest.filter(|one| own.is_some_and(|own| one.priority < own)) {
+                return self.with_peer(CauseKind::PreemptedPeer, Some(weaker));
+            }
             let mut cause = self.with_peer(CauseKind::Unknown, Some(peer));
             cause.evidence.unknown = Some(UnknownReason::AdvertsIgnored);
             return cause;

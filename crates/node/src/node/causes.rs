@@ -17,7 +17,8 @@ use std::time::Duration;
 use vipwatch_core::cause::{
     AddressChanger, AdvertSight, CauseQuestion, ProcessSight, UnknownReason,
 };
-use vipwatch_core::{Cause, InstanceId, Moment};
+use vipwatch_core::witness::{LinkWitness, RouterKey};
+use vipwatch_core::{Cause, CauseKind, InstanceId, Moment, NetnsName};
 use vipwatch_linux::clock;
 
 use super::Node;
@@ -48,10 +49,11 @@ struct PendingCause {
 /// The evidence that was read since a transition.
 #[derive(Debug)]
 struct ReadEvidence {
-    /// When the instance took the role before the transition.
+    /// When the instance took the role before the transition, or its first address if it held some.
     from_since: Moment,
     changer: Option<AddressChanger>,
-    has_adverts: bool,
+    /// The adverts shortly after the transition; `None` until they are read. Later ones may be its consequence.
+    adverts: Option<AdvertCopy>,
     has_processes: bool,
     /// No more evidence will come, or the deadline has passed.
     is_final: bool,
@@ -60,14 +62,15 @@ struct ReadEvidence {
 impl ReadEvidence {
     /// Nothing was read yet.
     fn none(from_since: Moment) -> Self {
-        Self {
-            from_since,
-            changer: None,
-            has_adverts: false,
-            has_processes: false,
-            is_final: false,
-        }
+        Self { from_since, changer: None, adverts: None, has_processes: false, is_final: false }
     }
+}
+
+/// A copy of the adverts of one virtual router.
+#[derive(Debug)]
+struct AdvertCopy {
+    witness: LinkWitness,
+    key: RouterKey,
 }
 
 /// The transitions without a cause, by instance.
@@ -108,7 +111,9 @@ impl Node {
             self.witness.drain(instance);
         }
         let now = clock::now();
-        let age = known.map(|known| known.since.elapsed().unwrap_or_default());
+        // An instance that loses its addresses one after the other is `partial` for a moment.
+        let since = known.map(|known| known.held_since.unwrap_or(known.since));
+        let age = since.map(|since| since.elapsed().unwrap_or_default());
         let pending = PendingCause {
             transition: Arc::clone(transition),
             reason,
@@ -123,11 +128,7 @@ impl Node {
     pub(super) fn take_evidence(&mut self) {
         let mut touched: Vec<InstanceId> = Vec::new();
         for update in self.evidence_updates.take_all() {
-            match update {
-                EvidenceUpdate::SplitEnded(id) => self.outlets.announce_again(&id),
-                EvidenceUpdate::OwnAdvertLate(id) => self.check_processes(&id),
-                update => self.pending_causes.take(update, &mut touched),
-            }
+            self.take_update(update, &mut touched);
         }
         let now = clock::now();
         for (id, pending) in &mut self.pending_causes.0 {
@@ -199,27 +200,61 @@ impl Node {
             from_since: evidence.from_since,
             changer: evidence.changer.as_ref(),
             processes: self.process_sight(instance, evidence),
-            adverts: AdvertSight::NotCaptured,
+            adverts: self.advert_sight(instance, evidence),
             configured_priority: instance.vrrp.priority,
             interval: advert_interval(instance),
             down_interval: expected_down_interval(instance),
             is_final: evidence.is_final,
         };
-        let answer = self.store.witness.read(instance, |found| {
-            let adverts = match found.status {
-                CaptureStatus::Running if evidence.has_adverts || evidence.is_final => {
-                    AdvertSight::Read { witness: found.witness, key: found.key }
-                }
-                CaptureStatus::Running => AdvertSight::NotRead,
-                _ => AdvertSight::NotCaptured,
-            };
-            CauseQuestion { adverts, ..question }.answer()
-        });
-        let answer = match answer {
-            Some(answer) => answer,
-            None => question.answer(),
+        let cause = Arc::new(question.answer()?);
+        let is_certain = cause.kind != CauseKind::Unknown && !cause.evidence.is_inferred;
+        Some(if is_certain { cause } else { self.cause_of_group(transition).unwrap_or(cause) })
+    }
+
+    /// The cause of another member of the instance's sync group, which has changed its role at the same time: keepalived
+    /// moves all members of a group together.
+    fn cause_of_group(&self, transition: &Transition) -> Option<Arc<Cause>> {
+        let instance = &transition.instance;
+        let group = instance.vrrp.sync_group.as_ref()?;
+        let is_certain =
+            |cause: &Arc<Cause>| cause.kind != CauseKind::Unknown && !cause.evidence.is_inferred;
+        let is_member = |entry: &InstanceEntry| {
+            let other = &entry.instance;
+            let is_other = other.id != instance.id && other.file == instance.file;
+            is_other && other.vrrp.sync_group.as_ref() == Some(group)
         };
-        answer.map(Arc::new)
+        let is_same_change = |entry: &InstanceEntry| {
+            let between = entry.since.duration_since(transition.at);
+            let between = between.unwrap_or_else(|earlier| earlier.duration());
+            entry.role.kind() == transition.to.kind() && between <= CAUSE_TIMEOUT
+        };
+        let view = self.store.view();
+        let mut members = view.entries.values().filter(|entry| is_member(entry));
+        members.find_map(|entry| {
+            entry.cause.clone().filter(|cause| is_same_change(entry) && is_certain(cause))
+        })
+    }
+
+    fn advert_sight<'a>(
+        &self,
+        instance: &InstanceConfig,
+        evidence: &'a ReadEvidence,
+    ) -> AdvertSight<'a> {
+        match &evidence.adverts {
+            Some(AdvertCopy { witness, key }) => AdvertSight::Read { witness, key: *key },
+            None if self.has_adverts(instance) => AdvertSight::NotRead,
+            None => AdvertSight::NotCaptured,
+        }
+    }
+
+    /// The adverts of an instance at this moment; `None` if they are not captured.
+    fn copy_adverts(&self, instance: &InstanceConfig) -> Option<AdvertCopy> {
+        let copy = self.store.witness.read(instance, |found| {
+            let is_running = *found.status == CaptureStatus::Running;
+            is_running
+                .then(|| AdvertCopy { witness: found.witness.only(found.key), key: found.key })
+        });
+        copy.flatten()
     }
 
     fn process_sight(&self, instance: &InstanceConfig, evidence: &ReadEvidence) -> ProcessSight {
@@ -247,28 +282,46 @@ impl Node {
     }
 }
 
-impl PendingCauses {
-    /// Takes over an update, and adds the instances that it concerns to `touched`.
-    fn take(&mut self, update: EvidenceUpdate, touched: &mut Vec<InstanceId>) {
+impl Node {
+    /// Takes over an update about pending causes, and adds the instances that it concerns to `touched`.
+    fn take_update(&mut self, update: EvidenceUpdate, touched: &mut Vec<InstanceId>) {
         match update {
             EvidenceUpdate::ProcessesRead { id, changer } => {
-                if let Some(pending) = self.0.get_mut(&id) {
+                if let Some(pending) = self.pending_causes.0.get_mut(&id) {
                     pending.evidence.has_processes = true;
                     pending.evidence.changer = changer;
                     touched.push(id);
                 }
             }
             EvidenceUpdate::AdvertsRead(netns) => {
-                let members = self.0.iter_mut();
-                for (id, pending) in
-                    members.filter(|(_, pending)| pending.transition.instance.netns == netns)
-                {
-                    pending.evidence.has_adverts = true;
-                    touched.push(id.clone());
+                for id in self.pending_causes.without_adverts(netns.as_ref()) {
+                    let Some(entry) = self.store.entry(&id) else { continue };
+                    let copy = self.copy_adverts(&entry.instance);
+                    if let Some(pending) = self.pending_causes.0.get_mut(&id) {
+                        // The read may have been requested by an earlier transition.
+                        let read_at = pending.transition.read_at;
+                        pending.evidence.adverts =
+                            copy.filter(|copy| copy.witness.drained_at() >= read_at);
+                        touched.push(id);
+                    }
                 }
             }
-            EvidenceUpdate::ProcessesChanged => touched.extend(self.0.keys().cloned()),
-            EvidenceUpdate::SplitEnded(_) | EvidenceUpdate::OwnAdvertLate(_) => {}
+            EvidenceUpdate::ProcessesChanged => {
+                touched.extend(self.pending_causes.0.keys().cloned());
+            }
+            EvidenceUpdate::SplitEnded(id) => self.outlets.announce_again(&id),
+            EvidenceUpdate::OwnAdvertLate(id) => self.check_processes(&id),
         }
+    }
+}
+
+impl PendingCauses {
+    /// The instances in this namespace that have no adverts yet.
+    fn without_adverts(&self, netns: Option<&NetnsName>) -> Vec<InstanceId> {
+        let is_wanted = |(_, pending): &(&InstanceId, &PendingCause)| {
+            let is_there = pending.transition.instance.netns.as_ref() == netns;
+            is_there && pending.evidence.adverts.is_none()
+        };
+        self.0.iter().filter(is_wanted).map(|(id, _)| id.clone()).collect()
     }
 }

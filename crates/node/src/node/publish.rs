@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::cause::UnknownReason;
 use vipwatch_core::reconcile::{ObservedRole, Reconciled, StoredRole, reconcile};
-use vipwatch_core::{InstanceId, Moment, Trigger};
+use vipwatch_core::{InstanceId, Moment, Role, Trigger};
 use vipwatch_history::Stage;
 use vipwatch_linux::clock;
 
@@ -233,7 +233,10 @@ impl Node {
         let stages = self.outlets.stages(&transition.instance.id);
         let agent = known.and_then(|known| known.agent.clone());
         let instance = Arc::clone(&transition.instance);
+        let is_holding = matches!(transition.to, Role::Primary | Role::Partial { .. });
+        let held_since = known.and_then(|known| known.held_since).unwrap_or(transition.at);
         InstanceEntry {
+            held_since: is_holding.then_some(held_since),
             seq: transition.seq,
             trigger: transition.trigger,
             cause: transition.cause.clone(),

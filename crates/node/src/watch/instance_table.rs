@@ -223,11 +223,15 @@ impl InstanceTable {
         concerns: impl Fn(&Interest) -> bool,
     ) {
         for name in self.names.get(&netns).into_iter().flatten() {
-            if self.entries.get(name).is_some_and(|entry| concerns(&entry.interest)) {
-                match self.pending.get_mut(name) {
-                    Some(known) => known.join(read),
-                    None => drop(self.pending.insert(name.clone(), read.clone())),
-                }
+            let Some(entry) = self.entries.get_mut(name) else { continue };
+            if !concerns(&entry.interest) {
+                continue;
+            }
+            let mut read = read.clone();
+            read.resolve_ports(&mut entry.last_ports);
+            match self.pending.get_mut(name) {
+                Some(known) => known.join(&read),
+                None => drop(self.pending.insert(name.clone(), read)),
             }
         }
     }

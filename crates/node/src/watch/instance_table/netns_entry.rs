@@ -1,5 +1,6 @@
 //! One namespace of the instance table, and the instances in it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub(super) struct NetnsEntry {
     pub(super) members: Vec<FollowedInstance>,
     /// Which events concern the members.
     pub(super) interest: Interest,
+    /// The netlink port of the process that last changed each watched address. The kernel itself reports the end of
+    /// IPv6 duplicate address detection, later and without a port.
+    pub(super) last_ports: Vec<(IpAddr, u32)>,
     /// Enforces [`SNAPSHOT_RATE`].
     rate_limiter: RateLimiter,
     /// The end of the pause after a slow snapshot.
@@ -37,6 +41,7 @@ impl NetnsEntry {
             // Most namespaces have one instance, and there are thousands of namespaces.
             members: Vec::with_capacity(1),
             interest: Interest::default(),
+            last_ports: Vec::new(),
             rate_limiter: RateLimiter::new(SNAPSHOT_RATE),
             paused_until: Moment::new(Duration::ZERO),
         }

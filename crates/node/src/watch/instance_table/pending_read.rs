@@ -21,8 +21,22 @@ impl PendingRead {
 
     /// After an event about an address.
     pub(super) fn of_address(event: AddressEvent) -> Self {
-        let port = event.ip.filter(|_| event.port != 0).map(|ip| (ip, event.port));
+        let port = event.ip.map(|ip| (ip, event.port));
         Self { trigger: Trigger::Address, ports: port.into_iter().collect() }
+    }
+
+    /// Gives an event of the kernel itself the port of the process that changed the address before, which `last` has; and
+    /// adds the ports of other events to `last`.
+    pub(super) fn resolve_ports(&mut self, last: &mut Vec<(IpAddr, u32)>) {
+        for (ip, port) in &mut self.ports {
+            match last.iter_mut().find(|(known, _)| known == ip) {
+                Some((_, known)) if *port == 0 => *port = *known,
+                Some((_, known)) => *known = *port,
+                None if *port != 0 => last.push((*ip, *port)),
+                None => {}
+            }
+        }
+        self.ports.retain(|(_, port)| *port != 0);
     }
 
     /// Adds another event. An address explains more than the link that came with it: [`Trigger`] has that order.
@@ -52,8 +66,12 @@ mod tests {
 
     #[test]
     fn the_port_is_that_of_the_last_change_of_the_addresses_of_the_instance() {
-        let event = |ip: &str, port| {
-            PendingRead::of_address(AddressEvent { ip: Some(ip.parse().unwrap()), port })
+        let mut last = Vec::new();
+        let mut event = |ip: &str, port| {
+            let ip = Some(ip.parse().unwrap());
+            let mut read = PendingRead::of_address(AddressEvent { ip, port });
+            read.resolve_ports(&mut last);
+            read
         };
         let link: LinkName = "eth0".parse().unwrap();
         let watched = |cidrs: &[&str]| -> Vec<(LinkName, IpNet)> {
@@ -70,5 +88,10 @@ mod tests {
         assert_eq!(read.port_of(&watched(&["192.0.2.2/24"])), Some(9));
         assert_eq!(read.port_of(&watched(&["192.0.2.1/32", "192.0.2.2/32"])), None, "two");
         assert_eq!(read.port_of(&watched(&["192.0.2.3/32"])), None);
+        // A later event of the kernel itself belongs to the last change by a process.
+        let read = event("192.0.2.1", 0);
+        assert_eq!(read.port_of(&watched(&["192.0.2.1/32"])), Some(8));
+        let read = event("192.0.2.4", 0);
+        assert_eq!(read.port_of(&watched(&["192.0.2.4/32"])), None);
     }
 }

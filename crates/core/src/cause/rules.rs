@@ -33,6 +33,10 @@ const DEFAULT_PRIORITY: u8 = 100;
 /// than the kernel gives the advert: both clocks are read on different processors.
 const CLOCK_SLACK: Duration = Duration::from_millis(5);
 
+/// Keepalived may receive an advert while it takes the addresses, and step back at once: the advert is older than the
+/// addresses by less than this.
+const TAKEOVER_SPAN: Duration = Duration::from_millis(100);
+
 /// The adverts of an instance, as far as they can be seen.
 #[derive(Debug, Clone, Copy)]
 pub enum AdvertSight<'a> {
@@ -46,6 +50,8 @@ pub enum AdvertSight<'a> {
         witness: &'a LinkWitness,
         /// The virtual router of the instance.
         key: RouterKey,
+        /// The adverts of the link at the deadline; `None` before it.
+        later: Option<&'a LinkWitness>,
     },
 }
 
@@ -75,7 +81,9 @@ pub struct CauseQuestion<'a> {
     pub at: Moment,
     /// When the instance took the role before, or its first address if it held some.
     pub from_since: Moment,
-    /// The process that changed the address; `None` if it is not known.
+    /// The cause of the transition before; `None` if it is not known.
+    pub previous: Option<CauseKind>,
+    /// The process that changed the address; `None` if it is not known. The kernel does not name it for IPv6 addresses.
     pub changer: Option<&'a AddressChanger>,
     /// The processes of keepalived.
     pub processes: ProcessSight,
@@ -155,7 +163,7 @@ impl CauseQuestion<'_> {
 
     fn router(&self) -> Option<(&LinkWitness, &RouterWitness)> {
         match self.adverts {
-            AdvertSight::Read { witness, key } => Some((witness, witness.router(key)?)),
+            AdvertSight::Read { witness, key, .. } => Some((witness, witness.router(key)?)),
             AdvertSight::NotCaptured | AdvertSight::NotRead => None,
         }
     }
@@ -169,6 +177,7 @@ impl CauseQuestion<'_> {
 
     fn lost(&self) -> Option<Cause> {
         self.by_end_of_keepalived()
+            .or_else(|| self.by_removal_of_added_address())
             .or_else(|| self.by_known_freeze())
             .or_else(|| self.by_reload())
             .or_else(|| self.by_start_after_loss())
@@ -189,8 +198,17 @@ impl CauseQuestion<'_> {
     }
 
     fn by_end_of_keepalived(&self) -> Option<Cause> {
-        let ended = self.events()?.ended.filter(|end| self.is_recent(end.at, PROCESS_SPAN))?;
+        // A process that ended before the addresses were taken did not hold them.
+        let is_holder = |end: &ProcessEnd| end.at + CLOCK_SLACK >= self.from_since;
+        let is_recent = |end: &ProcessEnd| self.is_recent(end.at, PROCESS_SPAN);
+        let ended = self.events()?.ended.filter(|end| is_recent(end) && is_holder(end))?;
         Some(end_of_process(&ended))
+    }
+
+    /// An address that another process had added is gone again, and keepalived had nothing to do with it.
+    fn by_removal_of_added_address(&self) -> Option<Cause> {
+        let is_added = self.previous == Some(CauseKind::AddressAdded) && self.changer.is_none();
+        (is_added && !self.awaits_processes()).then(|| inferred(CauseKind::AddressRemoved))
     }
 
     /// A keepalived that was seen stopped or frozen has continued.
@@ -256,13 +274,17 @@ impl CauseQuestion<'_> {
     /// The strongest other node that advertised before the loss.
     fn strongest_foreign(&self) -> Option<&SourceRecord> {
         let (_, router) = self.router()?;
+        let slack = |record: &SourceRecord| {
+            let is_short = self.at.since(self.from_since) < record.interval;
+            if is_short { TAKEOVER_SPAN } else { CLOCK_SLACK }
+        };
         let is_candidate = |record: &&SourceRecord| {
             record.origin == AdvertOrigin::Foreign
                 && record.priority > 0
                 // Adverts that began after the loss are its consequence.
                 && record.steady_since <= self.at + CLOCK_SLACK
                 // A former primary that this node has replaced is no reason to step back.
-                && record.at + CLOCK_SLACK >= self.from_since
+                && record.at + slack(record) >= self.from_since
                 && self.at.since(record.at) <= record.interval * 2
         };
         let candidates = router.sources().iter().filter(is_candidate);
@@ -341,7 +363,26 @@ impl CauseQuestion<'_> {
             }
             return Some(self.with_peer(CauseKind::PeerSilent, Some(peer)));
         }
+        // A peer that was preempted stops. One that goes on was not: another process has added the address.
+        if self.changer.is_none() {
+            let goes_on = self.is_later_advertising(peer)?;
+            if goes_on {
+                return Some(inferred(CauseKind::AddressAdded));
+            }
+        }
         Some(self.over_advertising_peer(router, peer))
+    }
+
+    /// Whether another node still advertises at the deadline; `None` before it.
+    fn is_later_advertising(&self, peer: &SourceRecord) -> Option<bool> {
+        let AdvertSight::Read { key, later: Some(later), .. } = self.adverts else { return None };
+        let records = later.router(key)?.sources().iter();
+        let mut same = records.filter(|one| one.source == peer.source && one.origin == peer.origin);
+        let is_going_on = |record: &SourceRecord| {
+            let end = self.at + record.interval;
+            record.priority > 0 && record.at > end && record.steady_since <= self.at
+        };
+        Some(same.any(is_going_on))
     }
 
     /// The cause where the peer still advertises.
@@ -396,6 +437,10 @@ impl CauseQuestion<'_> {
             AdvertSight::NotCaptured => false,
             AdvertSight::NotRead | AdvertSight::Read { .. } => true,
         };
+        let begin = self.at.before(self.interval * 2);
+        if self.router().is_some_and(|(witness, _)| witness.is_incomplete_since(begin)) {
+            return Cause::unknown(UnknownReason::CaptureIncomplete);
+        }
         let reason = match (&self.processes, direction) {
             (ProcessSight::NotFound, Direction::Gained) => {
                 return inferred(CauseKind::AddressAdded);

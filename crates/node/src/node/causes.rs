@@ -54,6 +54,10 @@ struct ReadEvidence {
     changer: Option<AddressChanger>,
     /// The adverts shortly after the transition; `None` until they are read. Later ones may be its consequence.
     adverts: Option<AdvertCopy>,
+    /// The adverts at the deadline; `None` before it.
+    later: Option<AdvertCopy>,
+    /// The cause of the transition before; `None` if it is not known.
+    previous: Option<CauseKind>,
     has_processes: bool,
     /// No more evidence will come, or the deadline has passed.
     is_final: bool,
@@ -62,7 +66,15 @@ struct ReadEvidence {
 impl ReadEvidence {
     /// Nothing was read yet.
     fn none(from_since: Moment) -> Self {
-        Self { from_since, changer: None, adverts: None, has_processes: false, is_final: false }
+        Self {
+            from_since,
+            changer: None,
+            adverts: None,
+            later: None,
+            previous: None,
+            has_processes: false,
+            is_final: false,
+        }
     }
 }
 
@@ -117,7 +129,10 @@ impl Node {
         let pending = PendingCause {
             transition: Arc::clone(transition),
             reason,
-            evidence: ReadEvidence::none(now.before(age.unwrap_or_default())),
+            evidence: ReadEvidence {
+                previous: known.and_then(|known| Some(known.cause.as_ref()?.kind)),
+                ..ReadEvidence::none(now.before(age.unwrap_or_default()))
+            },
             deadline: now + CAUSE_TIMEOUT,
         };
         self.pending_causes.0.insert(instance.id.clone(), pending);
@@ -130,11 +145,12 @@ impl Node {
         for update in self.evidence_updates.take_all() {
             self.take_update(update, &mut touched);
         }
-        let now = clock::now();
-        for (id, pending) in &mut self.pending_causes.0 {
-            if pending.deadline <= now {
+        for id in self.pending_causes.due_at(clock::now()) {
+            let later = self.store.entry(&id).and_then(|entry| self.copy_adverts(&entry.instance));
+            if let Some(pending) = self.pending_causes.0.get_mut(&id) {
+                pending.evidence.later = later;
                 pending.evidence.is_final = true;
-                touched.push(id.clone());
+                touched.push(id);
             }
         }
         touched.sort_unstable();
@@ -198,6 +214,7 @@ impl Node {
             trigger: transition.trigger,
             at: transition.read_at,
             from_since: evidence.from_since,
+            previous: evidence.previous,
             changer: evidence.changer.as_ref(),
             processes: self.process_sight(instance, evidence),
             adverts: self.advert_sight(instance, evidence),
@@ -241,7 +258,10 @@ impl Node {
         evidence: &'a ReadEvidence,
     ) -> AdvertSight<'a> {
         match &evidence.adverts {
-            Some(AdvertCopy { witness, key }) => AdvertSight::Read { witness, key: *key },
+            Some(AdvertCopy { witness, key }) => {
+                let later = evidence.later.as_ref().map(|later| &later.witness);
+                AdvertSight::Read { witness, key: *key, later }
+            }
             None if self.has_adverts(instance) => AdvertSight::NotRead,
             None => AdvertSight::NotCaptured,
         }
@@ -316,6 +336,12 @@ impl Node {
 }
 
 impl PendingCauses {
+    /// The instances with a deadline that has passed.
+    fn due_at(&self, now: Moment) -> Vec<InstanceId> {
+        let due = self.0.iter().filter(|(_, pending)| pending.deadline <= now);
+        due.map(|(id, _)| id.clone()).collect()
+    }
+
     /// The instances in this namespace that have no adverts yet.
     fn without_adverts(&self, netns: Option<&NetnsName>) -> Vec<InstanceId> {
         let is_wanted = |(_, pending): &(&InstanceId, &PendingCause)| {

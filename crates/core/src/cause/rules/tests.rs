@@ -55,9 +55,12 @@ struct Facts {
     from: RoleKind,
     to: Role,
     trigger: Trigger,
+    previous: Option<CauseKind>,
     changer: Option<AddressChanger>,
     processes: ProcessSight,
     witness: Option<LinkWitness>,
+    /// At the deadline.
+    later: Option<LinkWitness>,
     priority: u8,
     from_since: u64,
     is_final: bool,
@@ -69,9 +72,11 @@ impl Facts {
             from: RoleKind::Primary,
             to: Role::Backup,
             trigger: Trigger::Address,
+            previous: None,
             changer: Some(AddressChanger::Keepalived),
             processes: ProcessSight::Read(running()),
             witness: Some(witness),
+            later: None,
             priority: 100,
             from_since: AT - 60_000,
             is_final: false,
@@ -90,11 +95,13 @@ impl Facts {
             trigger: self.trigger,
             at: at(AT),
             from_since: at(self.from_since),
+            previous: self.previous,
             changer: self.changer.as_ref(),
             processes: self.processes,
             adverts: adverts.map_or(AdvertSight::NotCaptured, |witness| AdvertSight::Read {
                 witness,
                 key: KEY,
+                later: self.later.as_ref(),
             }),
             configured_priority: Some(self.priority),
             interval: Duration::from_secs(1),
@@ -245,6 +252,52 @@ fn a_start_explains_no_takeover_from_a_stronger_peer() {
     advertise(&mut silent, AdvertOrigin::Foreign, 150, AT - 23_600, AT - 3_600);
     let facts = Facts { processes, ..Facts::gained(silent) };
     assert_eq!(facts.kind(), Some(CauseKind::PeerSilent));
+}
+
+#[test]
+fn an_ipv6_address_that_was_added_by_hand_is_known_by_a_peer_that_goes_on() {
+    let mut peer = witness();
+    advertise(&mut peer, AdvertOrigin::Foreign, 50, AT - 20_500, AT - 500);
+    let mut later = peer.clone();
+    let facts = Facts { changer: None, ..Facts::gained(peer.clone()) };
+    assert_eq!(facts.kind(), None, "the peer may stop");
+    let stopped = Facts { later: Some(later.clone()), ..facts };
+    assert_eq!(stopped.kind(), Some(CauseKind::PreemptedPeer));
+    advertise(&mut later, AdvertOrigin::Foreign, 50, AT + 500, AT + 1_500);
+    let goes_on = Facts { later: Some(later), ..stopped };
+    assert_eq!(goes_on.kind(), Some(CauseKind::AddressAdded));
+    // Its removal has nothing to do with the stronger peer that has advertised all the time.
+    let mut stronger = witness();
+    advertise(&mut stronger, AdvertOrigin::Foreign, 150, AT - 20_500, AT - 500);
+    let previous = Some(CauseKind::AddressAdded);
+    let removed = Facts { changer: None, previous, ..Facts::lost(stronger) };
+    assert_eq!(removed.kind(), Some(CauseKind::AddressRemoved));
+}
+
+#[test]
+fn an_advert_that_arrives_while_the_addresses_are_taken_ends_the_role_at_once() {
+    let mut witness = witness();
+    advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 9_030, AT - 30);
+    let facts = Facts { from_since: AT - 15, ..Facts::lost(witness) };
+    assert_eq!(facts.kind(), Some(CauseKind::Preempted));
+}
+
+#[test]
+fn the_end_of_an_earlier_process_explains_no_later_loss() {
+    let end = ProcessEnd { pid: 9, at: at(AT - 4_000), exit: ProcessExit::Code(0) };
+    let events = KeepalivedEvents { ended: Some(end), ..running() };
+    let processes = ProcessSight::Read(events);
+    let facts = Facts { processes, from_since: AT - 1_000, ..Facts::lost(witness()) };
+    assert_eq!(facts.kind(), None);
+}
+
+#[test]
+fn a_loss_shortly_after_the_capture_began_is_not_known() {
+    let mut witness = LinkWitness::new(at(AT - 100));
+    witness.follow([(KEY, RoutedAdverts::Refused)]);
+    let facts = Facts { is_final: true, ..Facts::lost(witness) };
+    let unknown = facts.answer().unwrap().evidence.unknown;
+    assert_eq!(unknown, Some(UnknownReason::CaptureIncomplete));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::expected::Situation;
+use crate::check::wire::WireAdvert;
 use crate::moment::{Micros, SECOND};
 
 /// The times of the node and of the capture differ by less than this.
@@ -26,17 +27,33 @@ pub fn problem(situation: &Situation<'_>) -> Option<String> {
 /// Compares the priority and the age of the peer's newest advert.
 fn peer_problem(situation: &Situation<'_>, peer: IpAddr) -> Option<String> {
     let (evidence, at) = (&situation.row.evidence, situation.row.at);
-    let vrid = situation.record.instances[situation.instance].vrid;
+    // The members of a sync group change together: the adverts of one member explain the change of all.
+    let vrids = situation.record.instances.iter().map(|instance| instance.vrid);
     let silent = evidence["silent_ms"].as_i64().map(|millis| millis * 1000);
     let span = PRIORITY_AGE.max(silent.unwrap_or(0) + SECOND);
-    let before: Vec<_> = situation
-        .record
-        .delivered(situation.node, vrid)
-        .filter(|advert| {
+    let delivered = vrids.map(|vrid| {
+        let all = situation.record.delivered(situation.node, vrid);
+        all.filter(|advert| {
             advert.source == peer && (0..span).contains(&(at + TIME_MARGIN - advert.at))
         })
-        .collect();
-    let Some(newest) = before.iter().rev().find(|advert| advert.at <= at + TIME_MARGIN / 5) else {
+        .collect::<Vec<_>>()
+    });
+    let problems: Vec<String> = delivered
+        .map(|before| adverts_problem(situation, peer, &before, silent))
+        .collect::<Option<_>>()?;
+    problems.into_iter().next()
+}
+
+/// Compares the evidence with the adverts of one virtual router.
+fn adverts_problem(
+    situation: &Situation<'_>,
+    peer: IpAddr,
+    before: &[&WireAdvert],
+    silent: Option<Micros>,
+) -> Option<String> {
+    let (evidence, at) = (&situation.row.evidence, situation.row.at);
+    let newest_until = |end| before.iter().rev().find(|advert| advert.at <= end);
+    let Some(newest) = newest_until(at + TIME_MARGIN / 5) else {
         return Some(format!("the switch delivered no advert of {peer}"));
     };
     let priority = evidence["peer_priority"].as_u64();
@@ -46,6 +63,10 @@ fn peer_problem(situation: &Situation<'_>, peer: IpAddr) -> Option<String> {
         return Some(format!("the newest advert of {peer} had the priority {}", newest.priority));
     }
     let silent = silent?;
-    let age = at - newest.at;
-    ((silent - age).abs() > TIME_MARGIN).then(|| format!("{peer} was silent for {} ms", age / 1000))
+    // An advert of the same moment as the transition may be read before or after it.
+    let ages = [Some(newest), newest_until(at - TIME_MARGIN / 5)];
+    let mut ages = ages.into_iter().flatten().map(|advert| at - advert.at);
+    let is_right = ages.any(|age| (silent - age).abs() <= TIME_MARGIN);
+    let age = (at - newest.at) / 1000;
+    (!is_right).then(|| format!("{peer} was silent for {age} ms"))
 }

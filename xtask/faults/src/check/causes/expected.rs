@@ -100,6 +100,11 @@ impl Situation<'_> {
         }
     }
 
+    fn is_ipv6(&self) -> bool {
+        let addresses = &self.record.instances[self.instance].addresses;
+        addresses.iter().any(|address| address.contains(':'))
+    }
+
     fn is_loss(&self) -> bool {
         !matches!(self.row.to.as_str(), "primary")
             && matches!(self.row.from.as_str(), "primary" | "partial")
@@ -110,7 +115,10 @@ impl Situation<'_> {
     fn by_hand(&self) -> Option<Vec<&'static str>> {
         self.since(&["address"], REACTION)?;
         if self.is_loss() {
-            return Some(vec!["address-removed"]);
+            // The kernel does not name the process that changes an IPv6 address; the node sees the reaction of keepalived.
+            let reaction =
+                if self.is_ipv6() { &["handed-over", "keepalived-fault"][..] } else { &[] };
+            return Some([&["address-removed"], reaction].concat());
         }
         Some(match self.fault("fault-begin", REACTION) {
             // keepalived gives up its role when an address disappears, and takes it back if no other node has it.
@@ -152,7 +160,7 @@ impl Situation<'_> {
             return None;
         }
         Some(match self.row.to.as_str() {
-            "primary" | "partial" => {
+            "primary" | "partial" if !self.is_loss() => {
                 vec!["keepalived-started", "preempted-peer", "peer-silent", "peer-handed-over"]
             }
             // A new keepalived removes addresses that an earlier one left.

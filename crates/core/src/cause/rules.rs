@@ -14,7 +14,9 @@ use super::{
     AddressChanger, Cause, CauseKind, Evidence, KeepalivedEvents, ProcessEnd, ProcessExit,
     UnknownReason, millis,
 };
-use crate::witness::{AdvertOrigin, LinkWitness, RouterKey, RouterWitness, SourceRecord};
+use crate::witness::{
+    AdvertOrigin, LinkWitness, OwnSettings, RouterKey, RouterWitness, SourceRecord, differences,
+};
 use crate::{Fault, Moment, Role, RoleKind, Trigger};
 
 /// An event of keepalived's processes explains a transition that follows within this time.
@@ -89,6 +91,8 @@ pub struct CauseQuestion<'a> {
     pub processes: ProcessSight,
     /// The adverts.
     pub adverts: AdvertSight<'a>,
+    /// The settings of the instance, as far as adverts show them.
+    pub own: &'a OwnSettings,
     /// The priority in the configuration; `None` if it is not set.
     pub configured_priority: Option<u8>,
     /// The advert interval of the configuration.
@@ -253,7 +257,9 @@ impl CauseQuestion<'_> {
         }
         // A node that receives a stronger advert steps back at once. Adverts that went on for longer were not received
         // by keepalived: it was stopped or frozen.
-        let overlap = self.at.since(foreign.steady_since.max(self.from_since));
+        // Adverts with other settings than the own ones are ignored, until the settings are the same again.
+        let heard_since = foreign.steady_since.max(foreign.settings_since);
+        let overlap = self.at.since(heard_since.max(self.from_since));
         if overlap > foreign.interval * 3 / 2 && foreign.adverts > 1 {
             let mut cause = self.with_peer(CauseKind::KeepalivedFrozen, Some(foreign));
             cause.evidence.is_inferred = true;
@@ -311,7 +317,10 @@ impl CauseQuestion<'_> {
         let peer = self.newest_foreign();
         // A keepalived that starts takes over from weaker nodes only. A stronger one must have left.
         let is_weaker = peer.is_none_or(|peer| !self.was_stronger(peer, start.at));
-        (self.is_recent(start.at, span) && is_weaker).then(|| self.start_of_keepalived(peer))
+        // A role that has changed since the start has another reason to change again.
+        let is_first = self.from_since <= start.at + FIRST_LOAD_SPAN;
+        let is_start = self.is_recent(start.at, span) && is_first && is_weaker;
+        is_start.then(|| self.start_of_keepalived(peer))
     }
 
     /// Whether another node advertised after `since` with a priority that keeps this node from taking over.
@@ -366,7 +375,7 @@ impl CauseQuestion<'_> {
         // A peer that was preempted stops. One that goes on was not: another process has added the address.
         if self.changer.is_none() {
             let goes_on = self.is_later_advertising(peer)?;
-            if goes_on {
+            if goes_on && differences(self.own, peer).is_empty() {
                 return Some(inferred(CauseKind::AddressAdded));
             }
         }
@@ -379,7 +388,7 @@ impl CauseQuestion<'_> {
         let records = later.router(key)?.sources().iter();
         let mut same = records.filter(|one| one.source == peer.source && one.origin == peer.origin);
         let is_going_on = |record: &SourceRecord| {
-            let end = self.at + record.interval;
+            let end = self.at + record.interval / 2;
             record.priority > 0 && record.at > end && record.steady_since <= self.at
         };
         Some(same.any(is_going_on))
@@ -438,7 +447,12 @@ impl CauseQuestion<'_> {
             AdvertSight::NotRead | AdvertSight::Read { .. } => true,
         };
         let begin = self.at.before(self.interval * 2);
-        if self.router().is_some_and(|(witness, _)| witness.is_incomplete_since(begin)) {
+        let is_incomplete = match self.adverts {
+            AdvertSight::NotCaptured => false,
+            AdvertSight::NotRead => true,
+            AdvertSight::Read { witness, .. } => witness.is_incomplete_since(begin),
+        };
+        if is_incomplete {
             return Cause::unknown(UnknownReason::CaptureIncomplete);
         }
         let reason = match (&self.processes, direction) {

@@ -49,6 +49,8 @@ pub struct SourceRecord {
     pub since: Moment,
     /// The time since which adverts follow each other without a pause of more than two intervals.
     pub steady_since: Moment,
+    /// The time since which the adverts have the same settings: interval, version, authentication and addresses.
+    pub settings_since: Moment,
     /// The priority before it last changed within the series, and when it changed; `None` if it has not changed.
     pub previous_priority: Option<(u8, Moment)>,
     /// Number of adverts, since the source is known.
@@ -75,6 +77,7 @@ impl SourceRecord {
             at,
             since: at,
             steady_since: at,
+            settings_since: at,
             previous_priority: None,
             adverts: 1,
             lost: 0,
@@ -112,11 +115,14 @@ impl SourceRecord {
             }
         }
         self.window.add(at, self.lost - lost_before);
-        let is_changed = is_new_series
-            || self.interval != advert.interval
+        let is_other = self.interval != advert.interval
             || self.version != advert.version
             || self.authentication != advert.authentication
             || *self.address_bytes != *advert.address_bytes;
+        if is_other {
+            self.settings_since = at;
+        }
+        let is_changed = is_new_series || is_other;
         self.adverts = self.adverts.saturating_add(1);
         self.at = at;
         self.priority = advert.priority;

@@ -18,7 +18,7 @@ use vipwatch_core::cause::{
     AddressChanger, AdvertSight, CauseQuestion, ProcessSight, UnknownReason,
 };
 use vipwatch_core::witness::{LinkWitness, RouterKey};
-use vipwatch_core::{Cause, CauseKind, InstanceId, Moment, NetnsName};
+use vipwatch_core::{Cause, CauseKind, InstanceId, Moment, NetnsName, Role};
 use vipwatch_linux::clock;
 
 use super::Node;
@@ -30,7 +30,7 @@ use crate::notify::instance_outlets::DeliveryReason;
 use crate::processes::process_sight;
 use crate::state::InstanceEntry;
 use crate::transition::Transition;
-use crate::witness::{CaptureStatus, advert_interval, expected_down_interval};
+use crate::witness::{CaptureStatus, advert_interval, configured_settings, expected_down_interval};
 
 /// The longest time between a transition and its cause. Keepalived needs about a second to end after it has given up its
 /// addresses.
@@ -43,6 +43,8 @@ struct PendingCause {
     /// Why it is delivered to hooks and webhooks.
     reason: DeliveryReason,
     evidence: ReadEvidence,
+    /// The netlink port of the process that changed the addresses; `None` if it is not known.
+    changer_port: Option<u32>,
     deadline: Moment,
 }
 
@@ -90,6 +92,14 @@ struct AdvertCopy {
 pub(super) struct PendingCauses(BTreeMap<InstanceId, PendingCause>);
 
 impl PendingCauses {
+    /// The process that changed the addresses at the last transition of an instance, if its cause is pending and the role
+    /// is `partial`: the next transition continues the same change.
+    pub(super) fn changer_port(&self, id: &InstanceId) -> Option<u32> {
+        let pending = self.0.get(id)?;
+        let is_partial = matches!(pending.transition.to, Role::Partial { .. });
+        pending.changer_port.filter(|_| is_partial)
+    }
+
     /// When the next deadline passes; `None` without pending causes.
     pub(super) fn due(&self) -> Option<Moment> {
         self.0.values().map(|pending| pending.deadline).min()
@@ -133,6 +143,7 @@ impl Node {
                 previous: known.and_then(|known| Some(known.cause.as_ref()?.kind)),
                 ..ReadEvidence::none(now.before(age.unwrap_or_default()))
             },
+            changer_port,
             deadline: now + CAUSE_TIMEOUT,
         };
         self.pending_causes.0.insert(instance.id.clone(), pending);
@@ -208,7 +219,9 @@ impl Node {
     /// The cause that follows from the evidence; `None` if more may come.
     fn cause_of(&self, transition: &Transition, evidence: &ReadEvidence) -> Option<Arc<Cause>> {
         let instance = &transition.instance;
+        let own = configured_settings(instance);
         let question = CauseQuestion {
+            own: &own,
             from: transition.from,
             to: &transition.to,
             trigger: transition.trigger,

@@ -135,7 +135,8 @@ impl Node {
 
     /// Takes one role change to all targets, to the history and to the published state.
     fn publish_change(&mut self, change: RoleChange, at: SystemTime, read_at: Moment) {
-        let (id, changer_port) = (change.instance.id.clone(), change.changer_port);
+        let id = change.instance.id.clone();
+        let changer_port = self.pending_causes.changer_port(&id).or(change.changer_port);
         self.conclude_pending_cause(&id, UnknownReason::Superseded);
         let known = self.store.entry(&id);
         let observed = ObservedRole { from: change.from.as_ref(), to: &change.to, at };

@@ -64,8 +64,7 @@ pub struct RoleChange {
     pub addresses: Arc<[AddressState]>,
     /// The reason why the role was read.
     pub trigger: Trigger,
-    /// The netlink port of the process that changed the addresses; `None` if there were several, or the kernel itself
-    /// changed them.
+    /// The netlink port of the first process that changed the addresses; `None` if it is not known.
     pub changer_port: Option<u32>,
 }
 

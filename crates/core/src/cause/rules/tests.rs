@@ -103,6 +103,12 @@ impl Facts {
                 key: KEY,
                 later: self.later.as_ref(),
             }),
+            own: &OwnSettings {
+                version: None,
+                interval: None,
+                authentication: None,
+                addresses: Some(["192.0.2.50".parse().unwrap()].into()),
+            },
             configured_priority: Some(self.priority),
             interval: Duration::from_secs(1),
             down_interval: Duration::from_millis(3_600),
@@ -280,6 +286,42 @@ fn an_advert_that_arrives_while_the_addresses_are_taken_ends_the_role_at_once() 
     advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 9_030, AT - 30);
     let facts = Facts { from_since: AT - 15, ..Facts::lost(witness) };
     assert_eq!(facts.kind(), Some(CauseKind::Preempted));
+}
+
+#[test]
+fn a_start_explains_no_second_takeover() {
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 6_000) });
+    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let facts = Facts { processes, from_since: AT - 200, ..Facts::gained(witness()) };
+    assert_eq!(facts.kind(), Some(CauseKind::FaultEnded));
+}
+
+#[test]
+fn adverts_that_were_not_read_until_the_deadline_prove_nothing() {
+    let facts = Facts::lost(witness());
+    let question = |adverts| {
+        let own =
+            OwnSettings { version: None, interval: None, authentication: None, addresses: None };
+        let question = CauseQuestion {
+            from: Some(facts.from),
+            to: &facts.to,
+            trigger: facts.trigger,
+            at: at(AT),
+            from_since: at(0),
+            previous: None,
+            changer: facts.changer.as_ref(),
+            processes: facts.processes,
+            adverts,
+            own: &own,
+            configured_priority: None,
+            interval: Duration::from_secs(1),
+            down_interval: Duration::from_secs(4),
+            is_final: true,
+        };
+        question.answer().unwrap().evidence.unknown
+    };
+    assert_eq!(question(AdvertSight::NotRead), Some(UnknownReason::CaptureIncomplete));
+    assert_eq!(question(AdvertSight::NotCaptured), Some(UnknownReason::NotCaptured));
 }
 
 #[test]

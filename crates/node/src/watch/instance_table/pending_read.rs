@@ -10,7 +10,7 @@ use vipwatch_linux::netns_watcher::AddressEvent;
 #[derive(Debug, Clone)]
 pub(super) struct PendingRead {
     pub(super) trigger: Trigger,
-    /// The netlink port of the last change of each address. Only watched addresses are here, so their number is limited.
+    /// The netlink port of the first change of each address, in order. Only watched addresses are here, so their number is limited.
     ports: Vec<(IpAddr, u32)>,
 }
 
@@ -43,20 +43,18 @@ impl PendingRead {
     pub(super) fn join(&mut self, other: &Self) {
         self.trigger = self.trigger.min(other.trigger);
         for (ip, port) in &other.ports {
-            match self.ports.iter_mut().find(|(known, _)| known == ip) {
-                Some((_, known)) => *known = *port,
-                None => self.ports.push((*ip, *port)),
+            if self.ports.iter().all(|(known, _)| known != ip) {
+                self.ports.push((*ip, *port));
             }
         }
     }
 
-    /// The port of the process that changed these addresses; `None` if none of them was changed by a process, or
-    /// several processes changed them.
+    /// The port of the process that changed the first of these addresses; `None` if no process did. Changes by other
+    /// processes are reactions to the first one.
     pub(super) fn port_of(&self, watched: &[(LinkName, IpNet)]) -> Option<u32> {
         let is_watched = |ip: &IpAddr| watched.iter().any(|(_, cidr)| cidr.addr() == *ip);
-        let mut ports = self.ports.iter().filter(|(ip, _)| is_watched(ip)).map(|(_, port)| *port);
-        let first = ports.next()?;
-        ports.all(|port| port == first).then_some(first)
+        let first = self.ports.iter().find(|(ip, _)| is_watched(ip));
+        first.map(|(_, port)| *port)
     }
 }
 
@@ -65,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_is_that_of_the_last_change_of_the_addresses_of_the_instance() {
+    fn the_port_is_that_of_the_first_change_of_the_addresses_of_the_instance() {
         let mut last = Vec::new();
         let mut event = |ip: &str, port| {
             let ip = Some(ip.parse().unwrap());
@@ -84,9 +82,9 @@ mod tests {
         read.join(&event("192.0.2.1", 0));
         read.join(&event("192.0.2.2", 9));
         assert_eq!(read.trigger, Trigger::Address);
-        assert_eq!(read.port_of(&watched(&["192.0.2.1/32"])), Some(8));
+        assert_eq!(read.port_of(&watched(&["192.0.2.1/32"])), Some(7));
         assert_eq!(read.port_of(&watched(&["192.0.2.2/24"])), Some(9));
-        assert_eq!(read.port_of(&watched(&["192.0.2.1/32", "192.0.2.2/32"])), None, "two");
+        assert_eq!(read.port_of(&watched(&["192.0.2.2/32", "192.0.2.1/32"])), Some(7), "the first");
         assert_eq!(read.port_of(&watched(&["192.0.2.3/32"])), None);
         // A later event of the kernel itself belongs to the last change by a process.
         let read = event("192.0.2.1", 0);

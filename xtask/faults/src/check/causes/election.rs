@@ -53,7 +53,8 @@ impl Situation<'_> {
     pub fn gained(&self) -> Vec<&'static str> {
         let mut words = self.gained_from_peer();
         if self.is_stranger_lower() {
-            words.insert(0, "preempted-peer");
+            // keepalived also follows the priority 0 that the foreign host sends at its end.
+            words.splice(0..0, ["preempted-peer", "peer-handed-over"]);
         }
         words
     }

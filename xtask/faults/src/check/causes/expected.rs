@@ -172,8 +172,7 @@ impl Situation<'_> {
     fn by_configuration(&self) -> Option<Vec<&'static str>> {
         let reloads = &self.record.nodes[self.node].processes.reloads;
         let reload = reloads.iter().rev().find(|at| **at <= self.row.at);
-        let is_by_peer =
-            self.row.to != "backup" && (self.is_just_handed_over() || self.is_silent());
+        let is_by_peer = !self.is_loss() && (self.is_just_handed_over() || self.is_silent());
         if reload.is_some_and(|at| self.row.at - at < self.election()) && !is_by_peer {
             let by_priority = ["priority-dropped", "preempted", "preempted-peer"];
             return Some([&["configuration-changed"], &by_priority[..]].concat());

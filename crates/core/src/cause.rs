@@ -20,7 +20,7 @@ mod text;
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub use self::rules::{AdvertSight, CauseQuestion, ProcessSight};
+pub use self::rules::{AdvertSight, CauseQuestion, PreviousCause, ProcessSight};
 use crate::Moment;
 
 /// The kind of a cause.

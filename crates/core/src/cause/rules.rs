@@ -35,6 +35,9 @@ const DEFAULT_PRIORITY: u8 = 100;
 /// than the kernel gives the advert: both clocks are read on different processors.
 const CLOCK_SLACK: Duration = Duration::from_millis(5);
 
+/// Keepalived reacts to an address that another process has removed within this time.
+const REACTION_SPAN: Duration = Duration::from_millis(2_500);
+
 /// Keepalived may receive an advert while it takes the addresses, and step back at once: the advert is older than the
 /// addresses by less than this.
 const TAKEOVER_SPAN: Duration = Duration::from_millis(100);
@@ -70,6 +73,15 @@ pub enum ProcessSight {
     Read(KeepalivedEvents),
 }
 
+/// The cause of the transition before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PreviousCause {
+    /// Its kind.
+    pub kind: CauseKind,
+    /// When that transition was.
+    pub at: Moment,
+}
+
 /// The facts around one transition.
 #[derive(Debug)]
 pub struct CauseQuestion<'a> {
@@ -83,8 +95,8 @@ pub struct CauseQuestion<'a> {
     pub at: Moment,
     /// When the instance took the role before, or its first address if it held some.
     pub from_since: Moment,
-    /// The cause of the transition before; `None` if it is not known.
-    pub previous: Option<CauseKind>,
+    /// The transition before; `None` if its cause is not known.
+    pub previous: Option<PreviousCause>,
     /// The process that changed the address; `None` if it is not known. The kernel does not name it for IPv6 addresses.
     pub changer: Option<&'a AddressChanger>,
     /// The processes of keepalived.
@@ -209,10 +221,16 @@ impl CauseQuestion<'_> {
         Some(end_of_process(&ended))
     }
 
-    /// An address that another process had added is gone again, and keepalived had nothing to do with it.
+    /// An address that another process had added is gone again, and keepalived had nothing to do with it; or another
+    /// process has removed one address, and keepalived gives up the others because of that.
     fn by_removal_of_added_address(&self) -> Option<Cause> {
-        let is_added = self.previous == Some(CauseKind::AddressAdded) && self.changer.is_none();
-        (is_added && !self.awaits_processes()).then(|| inferred(CauseKind::AddressRemoved))
+        let previous = self.previous?;
+        let is_reaction = self.from == Some(RoleKind::Partial)
+            && previous.kind == CauseKind::AddressRemoved
+            && self.is_recent(previous.at, REACTION_SPAN);
+        let is_added = previous.kind == CauseKind::AddressAdded && self.changer.is_none();
+        let is_removed = (is_added || is_reaction) && !self.awaits_processes();
+        is_removed.then(|| inferred(CauseKind::AddressRemoved))
     }
 
     /// A keepalived that was seen stopped or frozen has continued.
@@ -287,6 +305,7 @@ impl CauseQuestion<'_> {
         let is_candidate = |record: &&SourceRecord| {
             record.origin == AdvertOrigin::Foreign
                 && record.priority > 0
+                && !self.is_stranger(record)
                 // Adverts that began after the loss are its consequence.
                 && record.steady_since <= self.at + CLOCK_SLACK
                 // A former primary that this node has replaced is no reason to step back.
@@ -295,6 +314,14 @@ impl CauseQuestion<'_> {
         };
         let candidates = router.sources().iter().filter(is_candidate);
         candidates.max_by_key(|record| (record.priority, record.source))
+    }
+
+    /// Whether a host advertises entirely other addresses under the same virtual router id. Keepalived drops its adverts.
+    fn is_stranger(&self, record: &SourceRecord) -> bool {
+        let own = self.own.addresses.as_ref().filter(|own| !own.is_empty());
+        own.is_some_and(|own| {
+            record.addresses().next().is_some() && !record.addresses().any(|ip| own.contains(&ip))
+        })
     }
 
     fn by_own_hand_over(&self) -> Option<Cause> {
@@ -318,7 +345,9 @@ impl CauseQuestion<'_> {
         // A keepalived that starts takes over from weaker nodes only. A stronger one must have left.
         let is_weaker = peer.is_none_or(|peer| !self.was_stronger(peer, start.at));
         // A role that has changed since the start has another reason to change again.
-        let is_first = self.from_since <= start.at + FIRST_LOAD_SPAN;
+        let is_first = self.from_since <= start.at + FIRST_LOAD_SPAN
+            || self.from == Some(RoleKind::Partial)
+                && self.at.since(self.from_since) < FIRST_LOAD_SPAN;
         let is_start = self.is_recent(start.at, span) && is_first && is_weaker;
         is_start.then(|| self.start_of_keepalived(peer))
     }
@@ -394,6 +423,15 @@ impl CauseQuestion<'_> {
         Some(same.any(is_going_on))
     }
 
+    /// The other node that advertised last, of those that are silent.
+    fn last_silent<'r>(&self, router: &'r RouterWitness) -> Option<&'r SourceRecord> {
+        let is_silent = |record: &&SourceRecord| {
+            let silent = self.at.since(record.at);
+            record.origin == AdvertOrigin::Foreign && silent > record.interval * 3 / 2
+        };
+        router.sources().iter().filter(is_silent).max_by_key(|record| record.at)
+    }
+
     /// The cause where the peer still advertises.
     fn over_advertising_peer(&self, router: &RouterWitness, peer: &SourceRecord) -> Cause {
         if let Some((before, at)) = peer.previous_priority
@@ -416,6 +454,10 @@ impl CauseQuestion<'_> {
             let weakest = others.min_by_key(|record| record.priority);
             if let Some(weaker) = weakest.filter(|one| own.is_some_and(|own| one.priority < own)) {
                 return self.with_peer(CauseKind::PreemptedPeer, Some(weaker));
+            }
+            // Two backups take over from a silent node at the same moment: the stronger one has just begun.
+            if self.at.since(peer.steady_since) < TAKEOVER_SPAN {
+                return self.with_peer(CauseKind::PeerSilent, self.last_silent(router));
             }
             let mut cause = self.with_peer(CauseKind::Unknown, Some(peer));
             cause.evidence.unknown = Some(UnknownReason::AdvertsIgnored);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vipwatch_core::cause::{
-    AddressChanger, AdvertSight, CauseQuestion, ProcessSight, UnknownReason,
+    AddressChanger, AdvertSight, CauseQuestion, PreviousCause, ProcessSight, UnknownReason,
 };
 use vipwatch_core::witness::{LinkWitness, RouterKey};
 use vipwatch_core::{Cause, CauseKind, InstanceId, Moment, NetnsName, Role};
@@ -58,8 +58,8 @@ struct ReadEvidence {
     adverts: Option<AdvertCopy>,
     /// The adverts at the deadline; `None` before it.
     later: Option<AdvertCopy>,
-    /// The cause of the transition before; `None` if it is not known.
-    previous: Option<CauseKind>,
+    /// The transition before; `None` if its cause is not known.
+    previous: Option<PreviousCause>,
     has_processes: bool,
     /// No more evidence will come, or the deadline has passed.
     is_final: bool,
@@ -140,7 +140,10 @@ impl Node {
             transition: Arc::clone(transition),
             reason,
             evidence: ReadEvidence {
-                previous: known.and_then(|known| Some(known.cause.as_ref()?.kind)),
+                previous: known.and_then(|known| {
+                    let at = now.before(known.since.elapsed().unwrap_or_default());
+                    Some(PreviousCause { kind: known.cause.as_ref()?.kind, at })
+                }),
                 ..ReadEvidence::none(now.before(age.unwrap_or_default()))
             },
             changer_port,

@@ -55,7 +55,7 @@ struct Facts {
     from: RoleKind,
     to: Role,
     trigger: Trigger,
-    previous: Option<CauseKind>,
+    previous: Option<PreviousCause>,
     changer: Option<AddressChanger>,
     processes: ProcessSight,
     witness: Option<LinkWitness>,
@@ -63,6 +63,7 @@ struct Facts {
     later: Option<LinkWitness>,
     priority: u8,
     from_since: u64,
+    own_address: &'static str,
     is_final: bool,
 }
 
@@ -79,6 +80,7 @@ impl Facts {
             later: None,
             priority: 100,
             from_since: AT - 60_000,
+            own_address: "192.0.2.50",
             is_final: false,
         }
     }
@@ -107,7 +109,7 @@ impl Facts {
                 version: None,
                 interval: None,
                 authentication: None,
-                addresses: Some(["192.0.2.50".parse().unwrap()].into()),
+                addresses: Some([self.own_address.parse().unwrap()].into()),
             },
             configured_priority: Some(self.priority),
             interval: Duration::from_secs(1),
@@ -275,7 +277,8 @@ fn an_ipv6_address_that_was_added_by_hand_is_known_by_a_peer_that_goes_on() {
     // Its removal has nothing to do with the stronger peer that has advertised all the time.
     let mut stronger = witness();
     advertise(&mut stronger, AdvertOrigin::Foreign, 150, AT - 20_500, AT - 500);
-    let previous = Some(CauseKind::AddressAdded);
+    let previous = PreviousCause { kind: CauseKind::AddressAdded, at: at(AT - 9_000) };
+    let previous = Some(previous);
     let removed = Facts { changer: None, previous, ..Facts::lost(stronger) };
     assert_eq!(removed.kind(), Some(CauseKind::AddressRemoved));
 }
@@ -286,6 +289,27 @@ fn an_advert_that_arrives_while_the_addresses_are_taken_ends_the_role_at_once() 
     advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 9_030, AT - 30);
     let facts = Facts { from_since: AT - 15, ..Facts::lost(witness) };
     assert_eq!(facts.kind(), Some(CauseKind::Preempted));
+}
+
+#[test]
+fn keepalived_that_gives_up_the_rest_after_one_address_was_removed_by_hand_reacts() {
+    let kind = |millis: u64| {
+        let previous = PreviousCause { kind: CauseKind::AddressRemoved, at: at(AT - millis) };
+        let from = RoleKind::Partial;
+        Facts { from, previous: Some(previous), ..Facts::lost(witness()) }.kind()
+    };
+    assert_eq!(kind(1_000), Some(CauseKind::AddressRemoved));
+    assert_eq!(kind(60_000), None);
+}
+
+#[test]
+fn a_stranger_with_the_same_virtual_router_id_preempts_no_node() {
+    let mut witness = witness();
+    advertise(&mut witness, AdvertOrigin::Foreign, 1, AT - 900, AT - 900);
+    let mut facts = Facts::lost(witness);
+    assert_eq!(facts.kind(), Some(CauseKind::PriorityDropped), "a peer");
+    facts.own_address = "192.0.2.77";
+    assert_eq!(facts.kind(), None, "a stranger");
 }
 
 #[test]

@@ -95,6 +95,10 @@ impl Situation<'_> {
         if newest.priority == 0 {
             return vec!["peer-handed-over"];
         }
+        if age < CLOCK_MARGIN && self.is_silent_before(newest) {
+            // Two backups took over from a silent node at the same moment.
+            return vec!["peer-silent", "preempted-peer"];
+        }
         if age < self.record.interval * 3 / 2 + CLOCK_MARGIN {
             let dropped = self.peer_dropped(newest);
             return if dropped {
@@ -108,6 +112,16 @@ impl Situation<'_> {
             return vec!["fault-ended", "peer-silent"];
         }
         vec!["peer-silent"]
+    }
+
+    /// Whether no node had advertised for three intervals before this advert.
+    fn is_silent_before(&self, newest: &WireAdvert) -> bool {
+        let vrid = self.record.instances[self.instance].vrid;
+        let span = 3 * self.record.interval - CLOCK_MARGIN;
+        let foreign = self.foreign_source();
+        !self.record.delivered(self.node, vrid).any(|advert| {
+            Some(advert.source) != foreign && advert.at < newest.at && newest.at - advert.at < span
+        })
     }
 
     /// Whether the sender of an advert had a higher priority shortly before.

@@ -226,7 +226,11 @@ impl Situation<'_> {
             return Some(vec!["link-restored"]);
         }
         if self.row.to == "primary" && self.is_link_changed(down, true) {
-            return Some(vec!["link-restored", "preempted-peer", "peer-silent", "fault-ended"]);
+            let mut words = vec!["link-restored", "preempted-peer", "peer-silent", "fault-ended"];
+            if self.is_just_handed_over() {
+                words.push("peer-handed-over");
+            }
+            return Some(words);
         }
         None
     }

@@ -235,6 +235,12 @@ impl Reader {
         Ok(rows.collect::<Result<Vec<_>, _>>()?)
     }
 
+    /// The highest sequence number of a transition; 0 if there is none.
+    pub fn last_seq(&self) -> Result<i64, HistoryError> {
+        let sql = "SELECT coalesce(max(seq), 0) FROM transition";
+        Ok(self.connection.query_row(sql, [], |row| row.get(0))?)
+    }
+
     /// The last known role of each instance.
     pub fn last_roles(&self) -> Result<BTreeMap<String, LastRole>, HistoryError> {
         last_roles(&self.connection)
@@ -410,6 +416,7 @@ mod tests {
         let expected =
             FlapCount { instance: "a".to_owned(), transitions: 2, primary: 1, first: 20, last: 30 };
         assert_eq!(flaps, [expected]);
+        assert_eq!(reader.last_seq().unwrap(), 4);
         let roles = reader.last_roles().unwrap();
         assert_eq!((roles["a"].role.as_str(), roles["a"].since), ("backup", 30));
         assert_eq!((roles["b"].role.as_str(), roles["b"].since), ("primary", 40));

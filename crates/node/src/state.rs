@@ -210,7 +210,9 @@ impl StateStore {
         if !is_wanted(entry, &result) {
             return;
         }
-        let is_known = entry.audit.as_ref().is_some_and(|known| known.findings == result.findings);
+        // Findings of a result that is not current are not published: the same ones are news again.
+        let current = entry.current_audit();
+        let is_known = current.is_some_and(|known| known.findings == result.findings);
         if let Some(entry) = Arc::make_mut(&mut view).entries.get_mut(id) {
             Arc::make_mut(entry).audit = Some(Arc::new(result));
         }

@@ -134,6 +134,7 @@ impl OpenFindings {
         let is_unchanged = self.compared == version
             && !self.has_young
             && !self.current.is_flapping()
+            && self.current.has_read_flapping(&self.sources)
             && !self.sources.has_receiver();
         if is_unchanged {
             return;

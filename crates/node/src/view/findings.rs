@@ -124,6 +124,11 @@ impl FindingSources {
         items
     }
 
+    /// The number of transitions since the start.
+    fn transitions(&self) -> u64 {
+        self.store.counters.transitions.load(Ordering::Relaxed)
+    }
+
     /// Whether this process runs a receiver.
     pub(crate) fn has_receiver(&self) -> bool {
         self.receiver_handle.status().is_some()
@@ -131,9 +136,19 @@ impl FindingSources {
 
     /// Instances that change their role too often. Reads the history.
     fn flapping(&self) -> Vec<FindingItem> {
-        let since = SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
-        let read = |reader: Reader| reader.flaps(millis(since));
+        let read = |reader: Reader| reader.flaps(millis(flap_start()));
         flapping(read_history_of(&self.store, &self.state_dir, read).unwrap_or_default())
+    }
+
+    /// Whether the history has the last transition that can count for flapping. The writer is a thread of its own.
+    fn is_history_current(&self) -> bool {
+        let start = flap_start();
+        let view = self.store.view();
+        let recent = view.entries.values().filter(|entry| entry.since >= start);
+        let Some(published) = recent.map(|entry| entry.seq).max() else { return true };
+        drop(view);
+        let recorded = read_history_of(&self.store, &self.state_dir, |reader| reader.last_seq());
+        recorded.is_ok_and(|recorded| recorded >= published)
     }
 
     /// The findings that the last run has published as open. Reads the history.
@@ -154,7 +169,8 @@ pub(crate) struct CurrentFindings {
     /// Identifies the configurations of which the clashes are known.
     configurations: u64,
     flapping: Vec<FindingItem>,
-    /// The number of transitions at which the flapping instances were read; `None` before the first time.
+    /// The number of transitions at which the flapping instances were read; `None` before the first time, and if the
+    /// history did not have the last transition.
     transitions: Option<u64>,
 }
 
@@ -164,14 +180,22 @@ impl CurrentFindings {
         !self.flapping.is_empty()
     }
 
+    /// Whether the flapping instances were read after the last transition.
+    pub(crate) fn has_read_flapping(&self, sources: &FindingSources) -> bool {
+        self.transitions == Some(sources.transitions())
+    }
+
     /// Finds the instances that flap. Reads the history, if there were transitions.
     pub(crate) fn update_flapping(&mut self, sources: &FindingSources) {
-        let transitions = Some(sources.store.counters.transitions.load(Ordering::Relaxed));
         // An instance that flaps stops to do so without a transition.
-        if self.transitions != transitions || !self.flapping.is_empty() {
-            self.transitions = transitions;
-            self.flapping = sources.flapping();
+        if self.has_read_flapping(sources) && !self.is_flapping() {
+            return;
         }
+        // ORDER: a transition or a row that comes after the check is read again, or is read now.
+        let transitions = sources.transitions();
+        let is_current = sources.is_history_current();
+        self.flapping = sources.flapping();
+        self.transitions = is_current.then_some(transitions);
     }
 
     /// All findings except those of the audit.
@@ -339,6 +363,11 @@ fn clashes(view: &PublishedState) -> Vec<FindingItem> {
         }
     }
     items
+}
+
+/// Transitions since this time count for flapping.
+fn flap_start() -> SystemTime {
+    SystemTime::now().checked_sub(FLAP_SPAN).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn flapping(flaps: Vec<FlapCount>) -> Vec<FindingItem> {

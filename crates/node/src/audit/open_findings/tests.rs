@@ -8,6 +8,7 @@ use vipwatch_core::Role;
 use vipwatch_history::{EventRecord, Retention, Writer};
 
 use super::*;
+use crate::audit::AuditResult;
 use crate::discovery::ConfigProblem;
 use crate::event::NodeIdentity;
 use crate::receiver::ReceiverHandle;
@@ -197,4 +198,75 @@ fn a_failed_delivery_of_the_last_run_that_does_not_fail_again_is_closed_later() 
     assert!(open.changes.take_all().is_empty());
     open.update(start + RESTORED_HOLD);
     assert_eq!(open.changes.take_all().len(), 1);
+}
+
+fn audit_of(entry: &InstanceEntry, findings: &[&DatedFinding]) -> AuditResult {
+    AuditResult {
+        at: SystemTime::now(),
+        taken: Instant::now(),
+        seq: entry.seq,
+        instance: Arc::clone(&entry.instance),
+        addresses: Box::default(),
+        findings: findings.iter().map(|dated| (*dated).clone()).collect(),
+        is_unsettled: false,
+    }
+}
+
+#[test]
+fn a_finding_that_was_first_found_just_before_a_role_change_opens_after_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut open = open_findings(directory.path());
+    let store = Arc::clone(&open.sources.store);
+    let mut entry =
+        InstanceEntry::new(Arc::new(crate::discovery::example()), Role::Backup, [].into());
+    (entry.seq, entry.since) = (1, UNIX_EPOCH);
+    let id = entry.instance.id.clone();
+    let finding = vipwatch_core::audit::Finding {
+        name: "vrid-clash-on-link",
+        severity: vipwatch_core::audit::Severity::Broken,
+        text: String::new(),
+        hint: "",
+    };
+    let dated = DatedFinding { finding, since: UNIX_EPOCH };
+    store.insert(entry.clone());
+    store.set_audit(&id, audit_of(&entry, &[&dated]), |_, _| true);
+    // The role changes before the findings are compared.
+    entry.audit = store.entry(&id).and_then(|entry| entry.audit.clone());
+    entry.seq = 2;
+    store.insert(entry.clone());
+    assert_eq!(changes(&mut open), [""; 0], "no audit has examined the new role");
+    store.set_audit(&id, audit_of(&entry, &[&dated]), |_, _| true);
+    assert_eq!(changes(&mut open), ["open vrid-clash-on-link"]);
+}
+
+#[test]
+fn flapping_opens_although_the_history_had_no_row_of_the_last_transition_at_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(directory.path(), Retention::default()).unwrap();
+    let mut open = open_findings(directory.path());
+    let store = Arc::clone(&open.sources.store);
+    let mut entry =
+        InstanceEntry::new(Arc::new(crate::discovery::example()), Role::Backup, [].into());
+    (entry.seq, entry.since) = (6, SystemTime::now());
+    let instance = entry.instance.id.to_string();
+    store.insert(entry);
+    store.counters.transitions.fetch_add(6, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(changes(&mut open), [""; 0], "no row is written");
+    for seq in 1..=6 {
+        let (from, to) = if seq % 2 == 0 { ("primary", "backup") } else { ("backup", "primary") };
+        let record = vipwatch_history::Record {
+            seq,
+            at: vipwatch_linux::clock::unix_millis_now(),
+            instance: instance.clone(),
+            netns: None,
+            from: Some(from.to_owned()),
+            to: to.to_owned(),
+            trigger: "address".to_owned(),
+            reason: None,
+            cause: None,
+        };
+        writer.record(record, vipwatch_history::Latencies::default());
+    }
+    drop(writer);
+    assert_eq!(changes(&mut open), ["open flapping"], "the published state is unchanged");
 }

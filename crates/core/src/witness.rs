@@ -28,6 +28,9 @@ use crate::vrrp::{Advert, AdvertError, VrrpFamily, decode};
 /// Maximum number of sources of one virtual router. A further source replaces the one with the oldest advert.
 pub const MAX_SOURCES: usize = 8;
 
+/// A queue that was not read for this time says nothing about the sources.
+const MAX_DRAIN_AGE: Duration = Duration::from_secs(5);
+
 /// A followed virtual router of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouterKey {
@@ -283,6 +286,12 @@ impl LinkWitness {
         self.drained_at
     }
 
+    /// The time as of which it is known at `now` which sources advertise: the last time at which the queue was read.
+    /// Later adverts are not known yet, so that a source with a short interval would seem to have ended between two reads.
+    pub fn judged_at(&self, now: Moment) -> Moment {
+        self.drained_at.max(now.before(MAX_DRAIN_AGE)).min(now)
+    }
+
     /// The last overrun; `None` if there was none.
     pub fn overrun(&self) -> Option<Overrun> {
         self.overrun
@@ -307,6 +316,7 @@ impl LinkWitness {
     /// settings, or begun or ceased to advertise; if the own priority has changed; if adverts have begun or ceased to be
     /// missing; or if an own advert is late.
     pub fn signature(&self, now: Moment) -> u64 {
+        let now = self.judged_at(now);
         self.routers.iter().fold(0, |sum: u64, router| {
             // There are few sources: no part of the sum reaches the next one.
             let advertising = router.advertising(now).map(|record| {

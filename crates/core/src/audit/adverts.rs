@@ -89,7 +89,7 @@ impl AdvertFacts {
             record.origin == AdvertOrigin::Foreign
                 && record.at.since(record.since) >= record.interval + SETTLE
         };
-        for record in router.advertising(question.now).filter(is_lasting) {
+        for record in router.advertising(question.judged_at()).filter(is_lasting) {
             let host = question.host(record);
             if question.is_stranger(record) {
                 facts.stranger.get_or_insert(host);
@@ -198,6 +198,11 @@ fn list(differences: &[Difference]) -> String {
 }
 
 impl AdvertQuestion<'_> {
+    /// The time as of which the sources are judged.
+    pub(super) fn judged_at(&self) -> Moment {
+        self.witness.judged_at(self.now)
+    }
+
     fn host(&self, record: &SourceRecord) -> OtherHost {
         let age = self.now.since(record.at);
         OtherHost { source: record.source, priority: record.priority, age }
@@ -222,19 +227,20 @@ impl AdvertQuestion<'_> {
         if self.witness.overrun().is_some_and(|overrun| overrun.to > self.now.before(LOSS_SPAN)) {
             return None;
         }
-        let sources = router.advertising(self.now).filter(|record| !self.is_stranger(record));
+        let judged_at = self.judged_at();
+        let sources = router.advertising(judged_at).filter(|record| !self.is_stranger(record));
         let record = sources.max_by_key(|record| (record.priority, record.source))?;
-        record.is_disturbed(self.now).then(|| AdvertDisturbance {
+        record.is_disturbed(judged_at).then(|| AdvertDisturbance {
             host: self.host(record),
             is_own: record.origin == AdvertOrigin::Own,
-            loss: record.recent_loss(self.now),
+            loss: record.recent_loss(judged_at),
             jitter: (record.jitter, record.interval),
         })
     }
 
     fn lowered(&self, router: &RouterWitness) -> Option<LoweredPriority> {
         let own = router.last_own(self.now)?.record;
-        if own.is_ended(self.now) {
+        if own.is_ended(self.judged_at()) {
             return None;
         }
         let since = own.previous_priority.map_or(own.since, |(_, at)| at);

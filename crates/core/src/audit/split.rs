@@ -35,7 +35,7 @@ impl SplitWatch {
         };
         let is_after_election =
             |record: &SourceRecord| record.at >= question.role_since + record.interval + SETTLE;
-        let mut rivals = router.advertising(question.now).filter(is_rival).peekable();
+        let mut rivals = router.advertising(question.judged_at()).filter(is_rival).peekable();
         if rivals.peek().is_some() {
             self.has_rival |= rivals.any(is_after_election);
             return false;

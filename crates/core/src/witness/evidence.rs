@@ -33,7 +33,8 @@ pub struct Rivalry<'a> {
 }
 
 impl RouterWitness {
-    /// The sources that advertise now: not handed over, and with an advert within their own master-down interval.
+    /// The sources that advertise at `now`: not handed over, and with an advert within their own master-down interval. For
+    /// this moment, the caller passes [`LinkWitness::judged_at`].
     pub fn advertising(&self, now: Moment) -> impl Iterator<Item = &SourceRecord> {
         self.sources().iter().filter(move |record| !record.is_ended(now))
     }
@@ -58,7 +59,7 @@ impl LinkWitness {
     /// instance; it is used until an advert has told the real interval.
     pub fn silence(&self, key: RouterKey, expected: Duration, now: Moment) -> Silence {
         let Some(router) = self.router(key) else { return Silence::Unknown };
-        if router.advertising(now).next().is_some() {
+        if router.advertising(self.judged_at(now)).next().is_some() {
             return Silence::Advertised;
         }
         // Up to the last time at which the queue was read, everything is known.

@@ -65,7 +65,7 @@ fn item(instance: &InstanceConfig, evidence: InstanceEvidence<'_>, now: &Now) ->
         since: now.timestamp(witness.since()),
         presence,
         silent_ms: silent.map(millis),
-        sources: records.into_iter().map(|record| source(record, &own, now)).collect(),
+        sources: records.into_iter().map(|record| source(record, &own, witness, now)).collect(),
         bad: bad_counts(witness),
         last_bad_at: witness.bad().last.map(|last| now.timestamp(last.at)),
         dropped: witness.overrun().map_or(0, |overrun| overrun.total_dropped),
@@ -84,13 +84,18 @@ fn capture_state(status: &CaptureStatus) -> (CaptureState, Option<String>) {
     }
 }
 
-fn source(record: &SourceRecord, own: &OwnSettings, now: &Now) -> AdvertSourceItem {
+fn source(
+    record: &SourceRecord,
+    own: &OwnSettings,
+    witness: &LinkWitness,
+    now: &Now,
+) -> AdvertSourceItem {
     let is_own = record.origin == AdvertOrigin::Own;
     let differing = if is_own { Vec::new() } else { differences(own, record) };
     AdvertSourceItem {
         source: record.source.to_string(),
         own: is_own,
-        advertising: !record.is_ended(now.monotonic),
+        advertising: !record.is_ended(witness.judged_at(now.monotonic)),
         priority: record.priority,
         previous_priority: record.previous_priority.map(|(priority, _)| priority),
         interval_ms: millis(record.interval),

@@ -97,7 +97,8 @@ fn is_newly_late(
 ) -> bool {
     let is_holding = matches!(entry.role, Role::Primary | Role::Partial { .. });
     let router = evidence.witness.router(evidence.key);
-    let is_late = is_holding && router.is_some_and(|router| router.is_own_late(now));
+    let judged_at = evidence.witness.judged_at(now);
+    let is_late = is_holding && router.is_some_and(|router| router.is_own_late(judged_at));
     let was_late = std::mem::replace(&mut reviewed.is_own_late, is_late);
     is_late && !was_late
 }
@@ -133,7 +134,8 @@ fn kinds(
         reviewed.unsettled_until = Some(now + span);
     }
     let is_settled = reviewed.unsettled_until.is_none_or(|until| until < now);
-    let mut advertising = router.advertising(now);
+    let judged_at = evidence.witness.judged_at(now);
+    let mut advertising = router.advertising(judged_at);
     let is_expected = match entry.role {
         Role::Primary | Role::Partial { .. } => {
             !advertising.any(|record| record.origin == AdvertOrigin::Foreign)
@@ -141,7 +143,7 @@ fn kinds(
         Role::Backup => advertising.next().is_some(),
         Role::Fault(_) | Role::Unknown(_) => true,
     };
-    let is_usual = is_expected && !is_unusual(router, &entry.instance, now);
+    let is_usual = is_expected && !is_unusual(router, &entry.instance, judged_at);
     reviewed.is_calm = is_settled && is_usual && reviewed.kinds == 0 && !reviewed.split.has_rival();
     if reviewed.is_calm {
         return 0;

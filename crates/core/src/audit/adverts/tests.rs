@@ -74,7 +74,7 @@ fn a_backup_with_an_advertising_primary_has_no_finding() {
 
 #[test]
 fn two_primaries_are_found_only_after_an_election() {
-    let witness = witness(1, 20, 50, 20_500);
+    let mut witness = witness(1, 20, 50, 20_500);
     assert_eq!(names(&witness, &Role::Primary, 0, 20_500), ["two-primaries"]);
     assert_eq!(
         names(&witness, &Role::Partial { held: 1, total: 2 }, 0, 20_500)[1],
@@ -83,7 +83,19 @@ fn two_primaries_are_found_only_after_an_election() {
     // This node became primary 1.5 s before the last advert of the other one.
     assert_eq!(names(&witness, &Role::Primary, 18_500, 20_500), [""; 0]);
     // The other host has stopped.
+    witness.drained(at(25_000), 0);
     assert_eq!(names(&witness, &Role::Primary, 0, 25_000), [""; 0]);
+}
+
+#[test]
+fn a_source_with_a_short_interval_does_not_end_between_two_reads_of_the_queue() {
+    // The master-down interval of 3.6 s has passed now, but not when the queue was read.
+    let witness = witness(1, 20, 77, 23_500);
+    assert_eq!(names(&witness, &Role::Primary, 0, 24_400), ["vrid-clash-on-link"]);
+    let silence = witness.silence(KEY, Duration::from_millis(3_600), at(24_400));
+    assert_eq!(silence, Silence::Advertised);
+    // The queue was not read for long.
+    assert_eq!(names(&witness, &Role::Primary, 0, 60_000), [""; 0]);
 }
 
 #[test]

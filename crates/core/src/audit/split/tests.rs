@@ -49,6 +49,7 @@ impl Case {
     }
 
     fn has_ended(&mut self, role: &Role, role_number: i64, millis: u64) -> bool {
+        self.witness.drained(at(millis), 0);
         let addresses = Some(BTreeSet::from(["192.0.2.50".parse().unwrap()]));
         let own = OwnSettings { version: None, interval: None, authentication: None, addresses };
         let question = AdvertQuestion {

@@ -88,14 +88,20 @@ impl DatedFinding {
     /// Whether the finding and the role of its instance are younger than [`GRACE`].
     ///
     /// A finding about processes does not follow a change of role. It is young until an audit has found it when the
-    /// processes had been like that for [`GRACE`]; a restart is over by then. A finding that needs a second audit is
-    /// young until that.
+    /// processes had been like that for [`GRACE`]; a restart is over by then. A crash loop is never young: its processes
+    /// do not stay as they are. A finding that needs a second audit is young until that.
     pub(crate) fn is_young(&self, entry: &InstanceEntry) -> bool {
+        if self.finding.name == "keepalived-crash-loop" {
+            return false;
+        }
         // A command without a node audits once: nothing confirms its findings.
         let is_confirmed_later = needs_confirmation(self.finding.name) && entry.seq != 0;
         if is_process_finding(self.finding.name) || is_confirmed_later {
             let audited = entry.audit.as_ref().map_or_else(SystemTime::now, |audit| audit.at);
-            return audited.duration_since(self.since).is_ok_and(|age| age < GRACE);
+            // The fact may have begun while the audit read it; a clock that was set is no reason to wait.
+            let distance =
+                audited.duration_since(self.since).unwrap_or_else(|error| error.duration());
+            return distance < GRACE;
         }
         self.since.elapsed().is_ok_and(|age| age < GRACE)
             && entry.since.elapsed().is_ok_and(|age| age < GRACE)
@@ -196,11 +202,14 @@ impl Audit {
         SyncGroupIndex::of(&self.store, ids).add_representatives(&self.store, ids);
     }
 
-    /// Whether an instance must be audited again soon: a finding needs a second audit, or roles change.
+    /// Whether an instance must be audited again soon: a finding needs a second audit, or is about processes that have just
+    /// changed, or roles change.
     pub(crate) fn is_unconfirmed(&self, id: &InstanceId) -> bool {
         let Some(entry) = self.store.entry(id) else { return false };
-        let is_unconfirmed =
-            |dated: &DatedFinding| needs_confirmation(dated.finding.name) && dated.is_young(&entry);
+        let is_unconfirmed = |dated: &DatedFinding| {
+            let name = dated.finding.name;
+            (needs_confirmation(name) || is_process_finding(name)) && dated.is_young(&entry)
+        };
         entry
             .current_audit()
             .is_some_and(|audit| audit.is_unsettled || audit.findings.iter().any(is_unconfirmed))
@@ -401,5 +410,35 @@ mod tests {
         assert_eq!(dated(findings(), Some(&last), late, |_| None)[0].since, late);
         let fact = early + Duration::from_secs(5);
         assert_eq!(dated(findings(), Some(&last), late, |_| Some(fact))[0].since, fact);
+    }
+
+    #[test]
+    fn a_crash_loop_needs_no_settle_time_and_a_missing_child_is_audited_again_after_it() {
+        let store = Arc::new(StateStore::default());
+        let audit = Audit::new(Arc::clone(&store), ReceiverHandle::default(), None);
+        let entry =
+            InstanceEntry::new(Arc::new(crate::discovery::example()), Role::Backup, [].into());
+        let id = entry.instance.id.clone();
+        let (seq, instance) = (entry.seq, Arc::clone(&entry.instance));
+        store.insert(entry);
+        let young = |name| {
+            let severity = vipwatch_core::audit::Severity::Broken;
+            let finding = Finding { name, severity, text: String::new(), hint: "" };
+            let result = AuditResult {
+                at: SystemTime::now(),
+                taken: Instant::now(),
+                seq,
+                instance: Arc::clone(&instance),
+                addresses: Box::default(),
+                findings: [DatedFinding { finding, since: SystemTime::now() }].into(),
+                is_unsettled: false,
+            };
+            store.set_audit(&id, result, |_, _| true);
+            let entry = store.entry(&id).unwrap();
+            let found = &entry.current_audit().unwrap().findings[0];
+            (found.is_young(&entry), audit.is_unconfirmed(&id))
+        };
+        assert_eq!(young("keepalived-crash-loop"), (false, false));
+        assert_eq!(young("keepalived-vrrp-child-missing"), (true, true));
     }
 }

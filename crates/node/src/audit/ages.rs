@@ -43,10 +43,9 @@ impl FactTimes<'_> {
 
     /// When the fact behind the finding with this name began; `None` if that is not known.
     fn since(&self, name: &str) -> Option<SystemTime> {
-        if is_process_finding(name) {
-            return self.known.processes;
-        }
         match name {
+            "keepalived-pid-file-wrong" => self.known.processes.max(self.pid_file_written()),
+            _ if is_process_finding(name) => self.known.processes,
             "sync-group-split" => self.known.sync_group,
             "namespace-missing" | "link-fault" | "partly-held" | "kernel-not-read"
             | "agent-behind" | "report-missing" => self.role_since(),
@@ -77,6 +76,12 @@ impl FactTimes<'_> {
     fn state_file_written(&self) -> Option<SystemTime> {
         let file = self.entry.instance.file.with_file_name("state");
         std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
+    }
+
+    /// When the pid file was written: a process that has just started may not be known yet.
+    fn pid_file_written(&self) -> Option<SystemTime> {
+        let stranger = self.facts.keepalived.as_ref()?.stranger.as_ref()?;
+        std::fs::metadata(&stranger.file).and_then(|metadata| metadata.modified()).ok()
     }
 
     fn reported_at(&self) -> Option<SystemTime> {
@@ -115,5 +120,41 @@ impl FactTimes<'_> {
         });
         let age: Duration = clock::now().since(moment.flatten()?);
         SystemTime::now().checked_sub(age)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vipwatch_core::Role;
+    use vipwatch_core::keepalived_process::{KeepalivedFacts, KeepalivedPresence, PidFileStranger};
+
+    use super::*;
+
+    #[test]
+    fn a_pid_file_that_a_starting_keepalived_has_just_written_is_as_old_as_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().display().to_string();
+        let stranger = PidFileStranger { file: path, pid: 7, program: "keepalived".to_owned() };
+        let mut facts = AuditFacts::new(Role::Backup);
+        facts.keepalived = Some(KeepalivedFacts {
+            config: None,
+            presence: KeepalivedPresence::NotFound,
+            recent_starts: 0,
+            stranger: Some(stranger),
+        });
+        let instance = Arc::new(crate::discovery::example());
+        let entry = InstanceEntry::new(instance, Role::Backup, Arc::from([]));
+        let written = file.as_file().metadata().unwrap().modified().unwrap();
+        let since = |processes: SystemTime| {
+            let known = KnownTimes { processes: Some(processes), sync_group: None };
+            let (witness, receiver_handle) = (&WitnessTable::default(), &ReceiverHandle::default());
+            let times = FactTimes { entry: &entry, facts: &facts, known, witness, receiver_handle };
+            times.since("keepalived-pid-file-wrong").unwrap()
+        };
+        assert_eq!(since(UNIX_EPOCH), written);
+        let later = written + Duration::from_secs(60);
+        assert_eq!(since(later), later, "the processes have changed since");
     }
 }

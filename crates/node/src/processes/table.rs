@@ -227,6 +227,8 @@ impl KeepalivedTable {
         let by_pid: HashMap<u32, ProcessId> = self.members.keys().map(|id| (id.pid, *id)).collect();
         for (id, parent) in &self.members {
             match by_pid.get(parent) {
+                // A child of a child exists for a moment: keepalived becomes a daemon, or starts a script.
+                Some(parent) if self.is_child(*parent, &by_pid) => {}
                 Some(parent) => groups.entry(*parent).or_default().push(*id),
                 None => drop(groups.entry(*id).or_default()),
             }
@@ -235,6 +237,7 @@ impl KeepalivedTable {
         let before = std::mem::take(&mut self.keepaliveds);
         let mut names = None;
         for (id, children) in groups {
+            let is_orphan = !before.contains_key(&id) && was_child(id, &before);
             let process = match before.get(&id) {
                 Some(known) if known.children == children && known.vrrp_child_id().is_some() => {
                     Arc::clone(known)
@@ -250,13 +253,19 @@ impl KeepalivedTable {
                     let Ok(Some(mut process)) = KeepalivedProcess::read(id, children, names) else {
                         continue;
                     };
+                    if is_orphan {
+                        // It ends soon, or another process becomes its parent.
+                        process.state_since = SystemTime::now();
+                    }
                     self.set_unique_file(&mut process);
                     process.last_end = self.last_end_of(&process.file, &before);
                     self.remember(&process);
                     Arc::new(process)
                 }
             };
-            self.record_start(before.get(&id), &process, now);
+            if !is_orphan {
+                self.record_start(before.get(&id), &process, now);
+            }
             if before.get(&id) != Some(&process) {
                 changed.insert(process.file.clone());
             }
@@ -264,6 +273,11 @@ impl KeepalivedTable {
         }
         self.record_ends(before, &mut changed);
         changed
+    }
+
+    /// Whether the parent of this process is a keepalived too.
+    fn is_child(&self, id: ProcessId, by_pid: &HashMap<u32, ProcessId>) -> bool {
+        self.members.get(&id).is_some_and(|parent| by_pid.contains_key(parent))
     }
 
     /// The last end of a process that used this configuration.
@@ -457,6 +471,11 @@ impl AsFd for KeepalivedTable {
     }
 }
 
+/// Whether this process was a child of a keepalived before.
+fn was_child(id: ProcessId, before: &BTreeMap<ProcessId, Arc<KeepalivedProcess>>) -> bool {
+    before.values().any(|process| process.children.contains(&id))
+}
+
 /// Whether the file contains `needle`. It is read in parts: an executable may be large.
 fn contains(file: &Path, needle: &[u8]) -> io::Result<bool> {
     use std::io::Read;
@@ -479,31 +498,4 @@ fn contains(file: &Path, needle: &[u8]) -> io::Result<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-
-    #[test]
-    fn a_keyword_across_two_parts_of_a_file_is_found() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(&vec![b'x'; (64 << 10) - 5]).unwrap();
-        file.write_all(KEYWORD).unwrap();
-        assert!(contains(file.path(), KEYWORD).unwrap());
-        assert!(!contains(file.path(), b"virtual_server").unwrap());
-    }
-
-    #[test]
-    fn a_program_with_the_name_of_keepalived_is_not_keepalived() {
-        let directory = tempfile::tempdir().unwrap();
-        let copy = directory.path().join(PROGRAM);
-        fs::copy("/bin/sleep", &copy).unwrap();
-        let mut child = std::process::Command::new(&copy).arg("60").spawn().unwrap();
-        let mut table = KeepalivedTable::new(None).unwrap();
-        let kind = table.program_of(child.id());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(kind, ProgramKind::Other);
-        assert_eq!(table.program_of(std::process::id()), ProgramKind::Other);
-    }
-}
+mod tests;

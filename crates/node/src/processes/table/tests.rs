@@ -1,0 +1,127 @@
+//! Tests of the table with processes that this test starts.
+
+use std::io::Write;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use vipwatch_core::keepalived_process::VrrpChild;
+
+use super::*;
+
+#[test]
+fn a_keyword_across_two_parts_of_a_file_is_found() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&vec![b'x'; (64 << 10) - 5]).unwrap();
+    file.write_all(KEYWORD).unwrap();
+    assert!(contains(file.path(), KEYWORD).unwrap());
+    assert!(!contains(file.path(), b"virtual_server").unwrap());
+}
+
+#[test]
+fn a_program_with_the_name_of_keepalived_is_not_keepalived() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join(PROGRAM);
+    fs::copy("/bin/sleep", &copy).unwrap();
+    let mut child = Command::new(&copy).arg("60").spawn().unwrap();
+    let mut table = KeepalivedTable::new(None).unwrap();
+    let kind = table.program_of(child.id());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(kind, ProgramKind::Other);
+    assert_eq!(table.program_of(std::process::id()), ProgramKind::Other);
+}
+
+/// Processes with the executable and the command line of a keepalived: a shell that runs its "configuration". They wait
+/// for a line from a pipe.
+struct ShellFamily {
+    directory: tempfile::TempDir,
+    parent: Child,
+}
+
+impl ShellFamily {
+    /// `script` can read from the pipe `$pipe`.
+    fn start(script: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join(PROGRAM);
+        fs::copy("/bin/bash", &program).unwrap();
+        fs::OpenOptions::new().append(true).open(&program).unwrap().write_all(KEYWORD).unwrap();
+        let pipe = directory.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        fs::write(directory.path().join("conf"), script).unwrap();
+        let parent = Command::new(&program)
+            .arg("-f")
+            .arg(directory.path().join("conf"))
+            .env("pipe", &pipe)
+            .spawn()
+            .unwrap();
+        Self { directory, parent }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("conf")
+    }
+
+    /// Scans until the table has so many of these processes.
+    fn scan_until(&self, table: &mut KeepalivedTable, count: usize) {
+        let end = Instant::now() + Duration::from_secs(30);
+        let program = self.directory.path().join(PROGRAM);
+        let is_own = |id: &&ProcessId| processes::executable(id.pid).is_ok_and(|it| it == program);
+        loop {
+            table.scan(Instant::now());
+            if table.members.keys().filter(is_own).count() == count {
+                return;
+            }
+            assert!(Instant::now() < end, "there are not {count} processes");
+            std::thread::yield_now();
+        }
+    }
+
+    fn keepaliveds<'a>(&self, table: &'a KeepalivedTable) -> Vec<&'a Arc<KeepalivedProcess>> {
+        table.keepaliveds.values().filter(|process| process.file == self.file()).collect()
+    }
+
+    fn starts(&self, table: &KeepalivedTable) -> usize {
+        table.starts.get(&self.file()).map_or(0, |starts| starts.parents.len())
+    }
+}
+
+impl Drop for ShellFamily {
+    fn drop(&mut self) {
+        let _ = self.parent.kill();
+        let _ = self.parent.wait();
+        // The children that read from the pipe end.
+        let pipe = self.directory.path().join("pipe");
+        drop(fs::OpenOptions::new().read(true).write(true).open(pipe).map(|mut pipe| {
+            let _ = pipe.write_all(b"\n\n\n");
+        }));
+    }
+}
+
+#[test]
+fn an_orphan_of_a_killed_parent_is_no_start_and_its_state_is_new() {
+    let mut table = KeepalivedTable::new(Some(SystemTime::now())).unwrap();
+    table.scan(Instant::now());
+    let mut family = ShellFamily::start("( read line < \"$pipe\"; : ) & wait");
+    family.scan_until(&mut table, 2);
+    let [before] = *family.keepaliveds(&table) else { panic!("one keepalived") };
+    let VrrpChild::Present { pid: child, .. } = before.vrrp_child else { panic!("a VRRP child") };
+    let killed_at = SystemTime::now();
+    family.parent.kill().unwrap();
+    family.parent.wait().unwrap();
+    family.scan_until(&mut table, 1);
+    let [orphan] = *family.keepaliveds(&table) else { panic!("one keepalived") };
+    assert_eq!((orphan.id.pid, orphan.vrrp_child), (child, VrrpChild::Missing));
+    assert!(orphan.state_since >= killed_at, "it has no child since the end of its parent");
+    assert_eq!(family.starts(&table), 1);
+}
+
+#[test]
+fn a_child_of_the_vrrp_child_is_no_start_of_another_keepalived() {
+    let mut table = KeepalivedTable::new(Some(SystemTime::now())).unwrap();
+    table.scan(Instant::now());
+    let family = ShellFamily::start("( ( read line < \"$pipe\"; : ); : ) & wait");
+    family.scan_until(&mut table, 3);
+    let [keepalived] = *family.keepaliveds(&table) else { panic!("one keepalived") };
+    assert_eq!((keepalived.id.pid, keepalived.children.len()), (family.parent.id(), 1));
+    assert_eq!(family.starts(&table), 1);
+}

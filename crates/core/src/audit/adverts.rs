@@ -99,7 +99,7 @@ impl AdvertFacts {
                 facts.second_primary.get_or_insert_with(|| host.clone());
             }
             let differing = differences(question.own, record);
-            if !differing.is_empty() {
+            if !differing.is_empty() && !question.has_yielded(record) {
                 facts.differing.get_or_insert((host, differing));
             }
         }
@@ -216,10 +216,19 @@ impl AdvertQuestion<'_> {
         record.addresses().next().is_some() && !record.addresses().any(|ip| own.contains(&ip))
     }
 
+    fn is_holding(&self) -> bool {
+        matches!(self.role, Role::Primary | Role::Partial { .. })
+    }
+
+    /// Whether the source has stopped because this node took over: all its adverts are older than the role, and the next
+    /// one is late. Its settings are those of an earlier time.
+    fn has_yielded(&self, record: &SourceRecord) -> bool {
+        self.is_holding() && record.at < self.role_since && record.is_late(self.judged_at())
+    }
+
     fn is_second_primary(&self, record: &SourceRecord) -> bool {
-        let is_holding = matches!(self.role, Role::Primary | Role::Partial { .. });
         let overlap = record.at.since(record.since.max(self.role_since));
-        is_holding && overlap >= record.interval + SETTLE
+        self.is_holding() && overlap >= record.interval + SETTLE
     }
 
     /// The disturbance of the source with the highest priority, which is the primary.

@@ -154,7 +154,7 @@ mod tests {
             times.since("keepalived-pid-file-wrong").unwrap()
         };
         assert_eq!(since(UNIX_EPOCH), written);
-        let later = written + Duration::from_secs(60);
+        let later = written + Duration::from_mins(1);
         assert_eq!(since(later), later, "the processes have changed since");
     }
 }

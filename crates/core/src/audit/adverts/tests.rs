@@ -99,6 +99,28 @@ fn a_source_with_a_short_interval_does_not_end_between_two_reads_of_the_queue() 
 }
 
 #[test]
+fn settings_of_a_source_that_yielded_to_this_node_are_not_compared() {
+    let witness = witness(1, 20, 50, 22_500);
+    let own = OwnSettings { interval: Some(Duration::from_secs(2)), ..own() };
+    let differs = |role: &Role, role_since| {
+        let question = AdvertQuestion {
+            witness: &witness,
+            key: KEY,
+            own: &own,
+            priority: Some(100),
+            down_interval: Duration::from_millis(3_600),
+            role,
+            role_since: at(role_since),
+            now: at(22_500),
+        };
+        AdvertFacts::of(&question).differing.is_some()
+    };
+    assert!(!differs(&Role::Primary, 20_500));
+    assert!(differs(&Role::Primary, 10_000), "it advertised beside this node");
+    assert!(differs(&Role::Backup, 20_500));
+}
+
+#[test]
 fn a_backup_without_adverts_has_no_primary() {
     let witness = witness(1, 5, 50, 9_000);
     assert_eq!(names(&witness, &Role::Backup, 0, 9_000), [""; 0], "4 s after the last advert");

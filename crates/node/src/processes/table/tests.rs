@@ -47,7 +47,8 @@ impl ShellFamily {
         fs::OpenOptions::new().append(true).open(&program).unwrap().write_all(KEYWORD).unwrap();
         let pipe = directory.path().join("pipe");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        fs::write(directory.path().join("conf"), script).unwrap();
+        let mut conf = fs::File::create(directory.path().join("conf")).unwrap();
+        conf.write_all(script.as_bytes()).unwrap();
         let parent = Command::new(&program)
             .arg("-f")
             .arg(directory.path().join("conf"))

@@ -395,7 +395,8 @@ impl CauseQuestion<'_> {
         if silent(peer) > (self.down_interval + START_MARGIN) * 2 {
             return Some(inferred(CauseKind::FaultEnded));
         }
-        if silent(peer) > peer.interval * 3 / 2 {
+        // A backup waits for more than three intervals. A node that is preempted may have lost an advert.
+        if silent(peer) > peer.interval * 5 / 2 {
             if witness.overrun().is_some_and(|overrun| overrun.to > peer.at) {
                 return Some(Cause::unknown(UnknownReason::CaptureIncomplete));
             }
@@ -427,7 +428,7 @@ impl CauseQuestion<'_> {
     fn last_silent<'r>(&self, router: &'r RouterWitness) -> Option<&'r SourceRecord> {
         let is_silent = |record: &&SourceRecord| {
             let silent = self.at.since(record.at);
-            record.origin == AdvertOrigin::Foreign && silent > record.interval * 3 / 2
+            record.origin == AdvertOrigin::Foreign && silent > record.interval * 5 / 2
         };
         router.sources().iter().filter(is_silent).max_by_key(|record| record.at)
     }

@@ -155,8 +155,11 @@ impl Situation<'_> {
 
     /// keepalived, or its VRRP child, started.
     fn by_start(&self) -> Option<Vec<&'static str>> {
-        self.since(&["keepalived-start", "child-started"], self.election())?;
-        if self.is_settled_since_start() {
+        let start =
+            self.row.at - self.since(&["keepalived-start", "child-started"], self.election())?;
+        let reloads = &self.record.nodes[self.node].processes.reloads;
+        let is_reloaded = reloads.iter().any(|at| *at > start + SECOND && *at <= self.row.at);
+        if self.is_settled_since_start() || is_reloaded {
             return None;
         }
         Some(match self.row.to.as_str() {

@@ -45,6 +45,12 @@ impl FactTimes<'_> {
     fn since(&self, name: &str) -> Option<SystemTime> {
         match name {
             "keepalived-pid-file-wrong" => self.known.processes.max(self.pid_file_written()),
+            // These depend on the role too. A keepalived that has just started or continued changes it before the process
+            // is known.
+            "keepalived-gone"
+            | "keepalived-gone-address-left"
+            | "keepalived-frozen"
+            | "keepalived-frozen-address-left" => self.known.processes.max(self.role_since()),
             _ if is_process_finding(name) => self.known.processes,
             "sync-group-split" => self.known.sync_group,
             "namespace-missing" | "link-fault" | "partly-held" | "kernel-not-read"
@@ -156,5 +162,24 @@ mod tests {
         assert_eq!(since(UNIX_EPOCH), written);
         let later = written + Duration::from_mins(1);
         assert_eq!(since(later), later, "the processes have changed since");
+    }
+
+    #[test]
+    fn a_role_that_a_starting_keepalived_has_changed_makes_its_absence_a_new_finding() {
+        let facts = AuditFacts::new(Role::Backup);
+        let instance = Arc::new(crate::discovery::example());
+        let mut entry = InstanceEntry::new(instance, Role::Backup, Arc::from([]));
+        let ended = UNIX_EPOCH + Duration::from_mins(1);
+        let known = KnownTimes { processes: Some(ended), sync_group: None };
+        let (witness, receiver_handle) = (&WitnessTable::default(), &ReceiverHandle::default());
+        let since = |entry: &InstanceEntry, name| {
+            FactTimes { entry, facts: &facts, known, witness, receiver_handle }.since(name).unwrap()
+        };
+        entry.since = ended - Duration::from_secs(5);
+        assert_eq!(since(&entry, "keepalived-gone"), ended);
+        entry.since = ended + Duration::from_secs(10);
+        assert_eq!(since(&entry, "keepalived-gone"), entry.since);
+        assert_eq!(since(&entry, "keepalived-frozen"), entry.since);
+        assert_eq!(since(&entry, "keepalived-parent-frozen"), ended);
     }
 }

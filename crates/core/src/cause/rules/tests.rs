@@ -1,3 +1,5 @@
+//! Tests of the rules with examples: adverts, processes and roles around one transition.
+
 use super::*;
 use crate::cause::ProcessStart;
 use crate::vrrp::VrrpFamily;

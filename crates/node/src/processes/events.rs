@@ -54,7 +54,7 @@ fn is_running(process: &KeepalivedProcess) -> bool {
     }
 }
 
-/// The process with this netlink port in the namespace of an instance; `None` if it cannot be told. `keepalived` is the
+/// The process with this netlink port in the namespace of an instance; `None` if it is not known. `keepalived` is the
 /// keepalived of the instance.
 pub(super) fn address_changer(
     port: u32,

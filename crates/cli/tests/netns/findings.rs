@@ -116,6 +116,8 @@ fn a_finding_opens_changes_and_closes_once_in_log_and_history() {
     netns.ip("address add 192.0.2.11/24 dev eth0");
     wait_for_states(&["open", "changed", "closed"]);
     for message in ["audit finding", "finding has changed", "finding is over"] {
+        // The log is written by a thread of its own, after the history.
+        wait_for(message, || (lines(&fixture, message, "partly-held") > 0).then_some(()));
         assert_eq!(lines(&fixture, message, "partly-held"), 1, "{message}: {}", fixture.log());
     }
 }

@@ -90,6 +90,14 @@ pub struct DemoNode {
     lab: Lab,
 }
 
+/// The place of one node.
+struct DemoSetup {
+    number: usize,
+    lab: Lab,
+    /// The configuration files of the other nodes' keepaliveds.
+    others: Vec<String>,
+}
+
 /// The number of a node and a line of its `vipwatch watch`.
 type Line = (usize, String);
 
@@ -110,8 +118,16 @@ pub fn run(args: &[&str]) -> TaskResult {
     let (sender, lines) = sync_channel(256);
     let lab = Lab::new();
     let switch = BridgeSwitch::new(&lab);
-    let nodes = (0..NAMES.len())
-        .map(|number| DemoNode::start(number, std::path::Path::new(program), &switch, &sender));
+    let labs: Vec<Lab> = NAMES.iter().map(|_| Lab::new()).collect();
+    let files: Vec<String> =
+        labs.iter().map(|lab| lab.path().join("keepalived.conf").display().to_string()).collect();
+    let nodes = labs.into_iter().enumerate().map(|(number, lab)| {
+        // All nodes of the demo share the processes of this machine. Each follows its own keepalived only.
+        let mut others = files.clone();
+        others.remove(number);
+        let setup = DemoSetup { number, lab, others };
+        DemoNode::start(setup, std::path::Path::new(program), &switch, &sender)
+    });
     let mut nodes: Vec<DemoNode> = nodes.collect::<Result<_, TaskError>>()?;
     let mut screen = Screen::new(is_terminal);
     show(&mut nodes, &switch, &mut screen, &lines, &signals, limit);
@@ -121,21 +137,23 @@ pub fn run(args: &[&str]) -> TaskResult {
 
 impl DemoNode {
     fn start(
-        number: usize,
+        setup: DemoSetup,
         program: &std::path::Path,
         switch: &BridgeSwitch,
         lines: &SyncSender<Line>,
     ) -> Result<Self, TaskError> {
-        let (lab, name) = (Lab::new(), NAMES[number]);
+        let DemoSetup { number, lab, others } = setup;
+        let name = NAMES[number];
         let netns = lab.netns(name);
         let port = format!("port-{number}");
         switch.plug(&netns, "eth0", &port);
         netns.ip(&format!("address add 192.0.2.{}/24 dev eth0", number + 1));
         let config = config(number);
-        let fixture = NodeFixture::new(program, lab.path()).on(&netns);
+        let fixture = NodeFixture::new(program, lab.path()).with_processes().on(&netns);
         let states = lab.path().join("states");
         fixture.configure(&format!(
-            "[[notify]]\nstate_file = \"{}/{{id}}\"\nannounce = {{ count = 1 }}\n",
+            "[find]\nexclude = {others:?}\n[witness]\nenabled = true\n[[notify]]\nstate_file = \"{}/{{id}}\"\n\
+             announce = {{ count = 1 }}\n",
             states.display()
         ));
         let keepalived = Some(Keepalived::start_with(&netns, lab.path(), &config));

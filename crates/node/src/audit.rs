@@ -10,7 +10,7 @@
 //! There is one audit with two triggers, and both run on the thread of the [`AuditWorker`] ([`worker`],
 //! [`schedule`]). [`facts`] gathers the facts, and [`vipwatch_core::audit`] decides what is wrong. The audit
 //! corrects nothing itself: if a published role differs from the kernel, it requests a snapshot of the
-//! namespace from the main loop, which then publishes the change with the cause `audit`.
+//! namespace from the main loop, which then publishes the change with the trigger `audit`.
 
 mod adverts;
 mod ages;
@@ -326,7 +326,7 @@ impl Audit {
     }
 }
 
-/// What was read for the audit of one namespace.
+/// The readings for the audit of one namespace.
 #[derive(Debug)]
 struct NetnsReading {
     /// The links and addresses, or the role for a namespace that cannot be read.

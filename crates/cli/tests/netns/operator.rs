@@ -64,7 +64,7 @@ fn both_nodes_show_that_a_killed_keepalived_has_left_its_address() {
             assert!(printed.contains(text), "{words:?} lacks {text:?}: {printed}");
         }
     };
-    // The node with the dead keepalived says what is wrong, that the other node has the address too, and what to do.
+    // The node with the dead keepalived names the fault, the other node with the same address, and the remedy.
     let dead =
         ["keepalived-gone-address-left", "start keepalived here", "192.0.2.11 (priority 100)"];
     assert_shows(&first, &["doctor"], &dead);

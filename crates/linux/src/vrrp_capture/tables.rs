@@ -17,7 +17,7 @@ const MANY_TABLES: usize = 32;
 const FEW_SOCKETS: usize = 8;
 const MAX_SOCKETS: usize = 32;
 
-/// What is captured on one link.
+/// The settings of the capture on one link.
 #[derive(Debug, Clone, Copy)]
 pub struct CaptureRequest {
     /// The link.

@@ -1,4 +1,4 @@
-//! The findings that clients know as open, and what has changed since: each finding is one event when it appears, one for
+//! The findings that clients know as open, and their changes: each finding is one event when it appears, one for
 //! each change of its severity or its fault, and one when it has gone.
 //!
 //! ```text

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::moment::Micros;
 
-/// What is judged.
+/// The properties of the answers that are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
     /// That each finding and each cause is there, in the right order.

@@ -6,7 +6,7 @@ use vipwatch_api::{InstanceFilter, InstanceItem, InstanceRole, NodeEvent};
 
 use crate::args::WatchArgs;
 
-/// The filters, and what is known about the instances.
+/// The filters of the command, and the namespace and origin of each instance.
 #[derive(Debug, Default)]
 pub(super) struct EventSelection {
     roles: Vec<InstanceRole>,

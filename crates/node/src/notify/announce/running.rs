@@ -111,7 +111,7 @@ impl Running {
         self.announcer.set_state(NeutronState::Primary, clock::now());
     }
 
-    /// Does what is due; returns the results.
+    /// Performs the actions that are due; returns their results.
     pub(super) fn advance(&mut self) -> Vec<AnnounceNote> {
         if self.next_snapshot().is_some_and(|at| at <= clock::now()) {
             self.snapshots_taken += 1;

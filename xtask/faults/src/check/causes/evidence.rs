@@ -12,7 +12,7 @@ const TIME_MARGIN: Micros = SECOND / 4;
 const PRIORITY_AGE: Micros = 10 * SECOND;
 const SIGKILL: u64 = 9;
 
-/// What is wrong with the evidence; `None` if it is right. Facts that are absent are not judged.
+/// The error in the evidence; `None` if it is right. Facts that are absent are not judged.
 pub fn problem(situation: &Situation<'_>) -> Option<String> {
     let evidence = &situation.row.evidence;
     let signal = evidence["signal"].as_u64();

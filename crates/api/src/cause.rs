@@ -46,7 +46,7 @@ pub struct EvidenceItem {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inferred: bool,
     /// Why the cause is not known: `not-captured`, `capture-incomplete`, `processes-not-read`, `adverts-ignored`,
-    /// `superseded`, `node-stopped` or `no-evidence`.
+    /// `process-not-named`, `superseded`, `node-stopped` or `no-evidence`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
 }

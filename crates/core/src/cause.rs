@@ -20,7 +20,7 @@ mod text;
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub use self::rules::{AdvertSight, CauseQuestion, PreviousCause, ProcessSight};
+pub use self::rules::{AdvertSight, CauseQuestion, ChangeDirection, PreviousCause, ProcessSight};
 use crate::Moment;
 
 /// The kind of a cause.
@@ -148,6 +148,8 @@ pub enum UnknownReason {
     ProcessesNotRead,
     /// Adverts of a higher priority arrive, and keepalived ignores them.
     AdvertsIgnored,
+    /// The kernel does not name the process that changed the address: keepalived, or another one.
+    ProcessNotNamed,
     /// Another transition followed before the evidence was complete.
     Superseded,
     /// The node stopped before the evidence was complete.
@@ -158,11 +160,12 @@ pub enum UnknownReason {
 
 impl UnknownReason {
     /// All reasons.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NotCaptured,
         Self::CaptureIncomplete,
         Self::ProcessesNotRead,
         Self::AdvertsIgnored,
+        Self::ProcessNotNamed,
         Self::Superseded,
         Self::NodeStopped,
         Self::NoEvidence,
@@ -175,6 +178,7 @@ impl UnknownReason {
             Self::CaptureIncomplete => "capture-incomplete",
             Self::ProcessesNotRead => "processes-not-read",
             Self::AdvertsIgnored => "adverts-ignored",
+            Self::ProcessNotNamed => "process-not-named",
             Self::Superseded => "superseded",
             Self::NodeStopped => "node-stopped",
             Self::NoEvidence => "no-evidence",
@@ -298,6 +302,8 @@ pub struct KeepalivedEvents {
     pub resumed: Option<Moment>,
     /// When keepalived last read its configuration again.
     pub reloaded: Option<Moment>,
+    /// Whether it uses an older configuration than its file has now.
+    pub is_outdated: bool,
 }
 
 /// Whole milliseconds; the largest number if there are more.

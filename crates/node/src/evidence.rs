@@ -9,10 +9,12 @@ use vipwatch_linux::wake_queue::WakeQueue;
 pub(crate) enum EvidenceUpdate {
     /// The adverts on the links of a namespace were read; `None` is the node's own namespace.
     AdvertsRead(Option<NetnsName>),
-    /// The processes of an instance's keepalived were read, as the main loop had requested.
+    /// The processes of an instance's keepalived were read after a transition, as the main loop had requested.
     ProcessesRead {
         /// The instance.
         id: InstanceId,
+        /// The sequence number of the transition.
+        transition: i64,
         /// The process that changed its address; `None` if it is not known.
         changer: Option<AddressChanger>,
     },

@@ -32,7 +32,7 @@ pub use self::keepalived::{KeepalivedProcess, ProcessNetns};
 pub(crate) use self::remembered::RememberedSources;
 pub use self::table::KeepalivedTable;
 pub use self::worker::ProcessCheckRequests;
-pub(crate) use self::worker::ProcessWorker;
+pub(crate) use self::worker::{ProcessCheckRequest, ProcessWorker};
 use crate::discovery::InstanceConfig;
 
 /// A configuration that a process of keepalived uses or has used, for discovery.

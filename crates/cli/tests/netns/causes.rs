@@ -174,7 +174,11 @@ fn an_address_that_is_removed_and_added_by_hand_names_the_program() {
     let (_keepalived, _node) = host.start(100);
     host.wait_for_role("primary");
     host.netns.ip(&format!("address del {VIP} dev eth0"));
-    let cause = host.cause("backup");
+    // Keepalived may have taken the address back already.
+    let is_removal = |row: &Value| row["from"] == "primary" && row["cause"].is_string();
+    let cause = wait_for("the cause of the removal", || {
+        transitions(&host.fixture, &[&host.name]).into_iter().find(is_removal)
+    });
     assert_eq!(cause["cause"], "address-removed", "{cause}");
     assert!(cause["evidence"]["pid"].is_u64(), "{cause}");
 }
@@ -264,4 +268,54 @@ fn a_hook_and_a_watch_have_the_cause_of_a_transition() {
     assert!(log.contains("cause of a transition"), "{log}");
     let text = host.fixture.run_text(&["show", &host.name]);
     assert!(text.contains("was stopped"), "{text}");
+}
+
+#[test]
+fn all_steps_of_one_change_have_its_cause_and_reach_hooks_in_their_order() {
+    let lab = Lab::new();
+    let out = lab.path().join("out");
+    let line = "echo \"$VIPWATCH_ID $VIPWATCH_FROM $VIPWATCH_TO $VIPWATCH_CAUSE\"";
+    let hook =
+        write_hook(&lab.path().join("hook"), &format!("{line} >> {out}\n", out = out.display()));
+    let rule = format!("[[notify]]\n[[notify.hook]]\nname = \"h\"\nprogram = {hook:?}\n");
+    let pair = Pair::new(&rule);
+    let [host, _] = &pair.hosts;
+    // Keepalived adds and removes the addresses one after the other: the role is `partial` for a moment.
+    let many: Vec<String> = (100..119).map(|last| format!("192.0.2.{last}/24")).collect();
+    let conf = host.conf(100, "").replace(VIP, &many.join("\n"));
+    let keepalived = Keepalived::start_with(&host.netns, &host.directory, &conf);
+    let _node = host.fixture.start();
+    host.wait_for_role("primary");
+    host.cause("primary");
+    keepalived.stop();
+    host.cause("backup");
+    let rows = transitions(&host.fixture, &[&host.name]);
+    let is_stop = |row: &&Value| row["from"] == "primary" || row["to"] == "backup";
+    let causes = rows.iter().skip(1).map(|row| (is_stop(&row), row["cause"].as_str().unwrap()));
+    for (is_stop, cause) in causes {
+        let expected = if is_stop { "keepalived-stopped" } else { "keepalived-started" };
+        assert_eq!(cause, expected, "{rows:?}");
+    }
+    let expected: Vec<String> = rows
+        .iter()
+        .skip(1)
+        .map(|row| {
+            let word = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+            format!("{} {} {} {}", host.name, word("from"), word("to"), word("cause"))
+        })
+        .collect();
+    // The node also finds the keepaliveds of other tests.
+    let called = || {
+        let text = std::fs::read_to_string(&out).unwrap_or_default();
+        let own = text.lines().filter(|line| line.starts_with(&host.name));
+        own.skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let show = || format!("{:?}\n{expected:?}", called());
+    wait_showing("the hook for the last step", show, || {
+        (called().last() == expected.last()).then_some(())
+    });
+    // A hook may skip a step that a newer one has replaced, but never reorders them.
+    let mut remaining = expected.iter();
+    let is_ordered = called().iter().all(|line| remaining.any(|one| one == line));
+    assert!(is_ordered, "{}", show());
 }

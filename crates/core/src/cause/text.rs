@@ -32,6 +32,9 @@ impl fmt::Display for Cause {
             }
             CauseKind::Preempted => write!(f, "{peer} preempted {own}"),
             CauseKind::PreemptedPeer => write!(f, "{own} preempted {peer}"),
+            CauseKind::PeerSilent if evidence.silent_ms.is_none() => {
+                write!(f, "{peer} sent no advert for a while")
+            }
             CauseKind::PeerSilent => {
                 write!(f, "{peer} sent no advert for {}", Seconds(evidence.silent_ms))
             }
@@ -81,6 +84,9 @@ fn unknown_text(evidence: &Evidence) -> String {
             "keepalived ignores the adverts of {}: check the firewall, authentication and unicast peers",
             Peer(evidence)
         ),
+        UnknownReason::ProcessNotNamed => {
+            "keepalived gave up the address, or another program removed it: the kernel does not name the process".to_owned()
+        }
         UnknownReason::Superseded => "another transition followed at once".to_owned(),
         UnknownReason::NodeStopped => {
             "the node stopped before the evidence was complete".to_owned()

@@ -9,25 +9,32 @@
 //!
 //! Hooks and webhooks wait for the cause, because their document contains it. Most causes are known within some
 //! milliseconds. A cause that needs no evidence, or for which no evidence can come, is known with the transition.
+//!
+//! Several transitions of one instance may wait at the same time. They are delivered in their order. Steps of one change,
+//! for example `primary → partial → backup`, have the same cause: an earlier step without evidence of its own takes the
+//! cause of a later one.
 
-use std::collections::BTreeMap;
+mod pending;
+mod sync_group;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use vipwatch_core::cause::{
-    AddressChanger, AdvertSight, CauseQuestion, PreviousCause, ProcessSight, UnknownReason,
+    AdvertSight, CauseQuestion, ChangeDirection, PreviousCause, ProcessSight, UnknownReason,
 };
-use vipwatch_core::witness::{LinkWitness, RouterKey};
-use vipwatch_core::{Cause, CauseKind, InstanceId, Moment, NetnsName, Role};
+use vipwatch_core::{Cause, CauseKind, Fault, InstanceId, Role};
 use vipwatch_linux::clock;
 
+pub(super) use self::pending::PendingCauses;
+use self::pending::{AdvertCopy, PendingCause, ReadEvidence};
 use super::Node;
 use super::transition_log::log_cause;
 use crate::cause::cause_record;
 use crate::discovery::{InstanceConfig, Origin};
 use crate::evidence::EvidenceUpdate;
 use crate::notify::instance_outlets::DeliveryReason;
-use crate::processes::process_sight;
+use crate::processes::{ProcessCheckRequest, process_sight};
 use crate::state::InstanceEntry;
 use crate::transition::Transition;
 use crate::witness::{CaptureStatus, advert_interval, configured_settings, expected_down_interval};
@@ -36,75 +43,8 @@ use crate::witness::{CaptureStatus, advert_interval, configured_settings, expect
 /// addresses.
 const CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A transition without a cause.
-#[derive(Debug)]
-struct PendingCause {
-    transition: Arc<Transition>,
-    /// Why it is delivered to hooks and webhooks.
-    reason: DeliveryReason,
-    evidence: ReadEvidence,
-    /// The netlink port of the process that changed the addresses; `None` if it is not known.
-    changer_port: Option<u32>,
-    deadline: Moment,
-}
-
-/// The evidence that was read since a transition.
-#[derive(Debug)]
-struct ReadEvidence {
-    /// When the instance took the role before the transition, or its first address if it held some.
-    from_since: Moment,
-    changer: Option<AddressChanger>,
-    /// The adverts shortly after the transition; `None` until they are read. Later ones may be its consequence.
-    adverts: Option<AdvertCopy>,
-    /// The adverts at the deadline; `None` before it.
-    later: Option<AdvertCopy>,
-    /// The transition before; `None` if its cause is not known.
-    previous: Option<PreviousCause>,
-    has_processes: bool,
-    /// No more evidence will come, or the deadline has passed.
-    is_final: bool,
-}
-
-impl ReadEvidence {
-    /// Nothing was read yet.
-    fn none(from_since: Moment) -> Self {
-        Self {
-            from_since,
-            changer: None,
-            adverts: None,
-            later: None,
-            previous: None,
-            has_processes: false,
-            is_final: false,
-        }
-    }
-}
-
-/// A copy of the adverts of one virtual router.
-#[derive(Debug)]
-struct AdvertCopy {
-    witness: LinkWitness,
-    key: RouterKey,
-}
-
-/// The transitions without a cause, by instance.
-#[derive(Debug, Default)]
-pub(super) struct PendingCauses(BTreeMap<InstanceId, PendingCause>);
-
-impl PendingCauses {
-    /// The process that changed the addresses at the last transition of an instance, if its cause is pending and the role
-    /// is `partial`: the next transition continues the same change.
-    pub(super) fn changer_port(&self, id: &InstanceId) -> Option<u32> {
-        let pending = self.0.get(id)?;
-        let is_partial = matches!(pending.transition.to, Role::Partial { .. });
-        pending.changer_port.filter(|_| is_partial)
-    }
-
-    /// When the next deadline passes; `None` without pending causes.
-    pub(super) fn due(&self) -> Option<Moment> {
-        self.0.values().map(|pending| pending.deadline).min()
-    }
-}
+/// The steps of one change follow each other within this time.
+const STEP_SPAN: Duration = Duration::from_secs(1);
 
 impl Node {
     /// The cause of a transition that has just been published, if it needs no evidence, or if none can come.
@@ -113,6 +53,11 @@ impl Node {
         let is_final = !self.has_processes(instance) && !self.has_adverts(instance);
         let none = ReadEvidence::none(transition.read_at);
         self.cause_of(transition, &ReadEvidence { is_final, ..none })
+    }
+
+    /// Whether an earlier transition of the instance waits for its cause.
+    fn awaits_cause(&self, id: &InstanceId) -> bool {
+        self.pending_causes.of_instance(id).next().is_some()
     }
 
     /// Requests the evidence about a transition. [`Self::take_evidence`] concludes its cause. `known` is the entry of the
@@ -125,9 +70,11 @@ impl Node {
         known: Option<&InstanceEntry>,
     ) {
         let instance = &transition.instance;
-        let has_processes = self.has_processes(instance);
-        if let Some(worker) = self.process_worker.as_ref().filter(|_| has_processes) {
-            worker.check_requests().check_now(&instance.id, changer_port);
+        if let Some(worker) = &self.process_worker
+            && self.has_processes(instance)
+        {
+            let request = ProcessCheckRequest::of_transition(transition, changer_port);
+            worker.check_requests().check_now(request);
         }
         if self.has_adverts(instance) {
             self.witness.drain(instance);
@@ -136,20 +83,59 @@ impl Node {
         // An instance that loses its addresses one after the other is `partial` for a moment.
         let since = known.map(|known| known.held_since.unwrap_or(known.since));
         let age = since.map(|since| since.elapsed().unwrap_or_default());
-        let pending = PendingCause {
+        let previous = known.and_then(|known| {
+            let at = now.before(known.since.elapsed().unwrap_or_default());
+            Some(PreviousCause { kind: known.cause.as_ref()?.kind, at })
+        });
+        let none = ReadEvidence::none(now.before(age.unwrap_or_default()));
+        let mut pending = PendingCause {
             transition: Arc::clone(transition),
             reason,
             evidence: ReadEvidence {
-                previous: known.and_then(|known| {
-                    let at = now.before(known.since.elapsed().unwrap_or_default());
-                    Some(PreviousCause { kind: known.cause.as_ref()?.kind, at })
-                }),
-                ..ReadEvidence::none(now.before(age.unwrap_or_default()))
+                previous,
+                of_partner: self.cause_of_partner(transition),
+                ..none
             },
             changer_port,
             deadline: now + CAUSE_TIMEOUT,
         };
-        self.pending_causes.0.insert(instance.id.clone(), pending);
+        // The first step of a change may need the cause of a later one at its deadline.
+        if let Some(last) = self.pending_causes.of_instance(&instance.id).last()
+            && is_same_change(last, &pending)
+        {
+            pending.deadline = last.deadline;
+        }
+        self.add_pending(pending);
+    }
+
+    /// Delivers a transition with a known cause to hooks and webhooks, after the earlier ones of its instance.
+    pub(super) fn deliver_in_order(
+        &mut self,
+        transition: &Arc<Transition>,
+        reason: DeliveryReason,
+    ) {
+        let id = &transition.instance.id;
+        if !self.awaits_cause(id) {
+            self.outlets.deliver_queued(transition, reason);
+            return;
+        }
+        let now = clock::now();
+        self.add_pending(PendingCause {
+            transition: Arc::clone(transition),
+            reason,
+            evidence: ReadEvidence::none(now),
+            changer_port: None,
+            deadline: now + CAUSE_TIMEOUT,
+        });
+        self.conclude_known_causes(id);
+    }
+
+    fn add_pending(&mut self, pending: PendingCause) {
+        let id = pending.transition.instance.id.clone();
+        while self.pending_causes.is_full(&id) {
+            self.conclude_first_cause(&id, UnknownReason::Superseded);
+        }
+        self.pending_causes.add(pending);
     }
 
     /// Takes over the evidence that workers have read, and concludes the causes that follow from it or are due. After the
@@ -159,54 +145,81 @@ impl Node {
         for update in self.evidence_updates.take_all() {
             self.take_update(update, &mut touched);
         }
-        for id in self.pending_causes.due_at(clock::now()) {
+        for id in self.pending_causes.ids_due_at(clock::now()) {
             let later = self.store.entry(&id).and_then(|entry| self.copy_adverts(&entry.instance));
-            if let Some(pending) = self.pending_causes.0.get_mut(&id) {
-                pending.evidence.later = later;
-                pending.evidence.is_final = true;
-                touched.push(id);
-            }
+            self.pending_causes.set_due(&id, clock::now(), later.as_ref());
+            touched.push(id);
         }
         touched.sort_unstable();
         touched.dedup();
         for id in touched {
-            let Some(pending) = self.pending_causes.0.get(&id) else { continue };
-            if let Some(cause) = self.cause_of(&pending.transition, &pending.evidence) {
-                self.conclude_cause(&id, &cause);
-            }
+            self.conclude_known_causes(&id);
         }
     }
 
     /// Has the processes of an instance's keepalived checked: the kernel does not report that one was stopped or frozen.
     pub(super) fn check_processes(&self, id: &InstanceId) {
         if let Some(worker) = &self.process_worker {
-            worker.check_requests().check_now(id, None);
+            worker.check_requests().check_now(ProcessCheckRequest::of_instance(id));
         }
     }
 
-    /// Concludes the cause of the last transition of an instance now, because of `reason`, if it is pending.
-    pub(super) fn conclude_pending_cause(&mut self, id: &InstanceId, reason: UnknownReason) {
-        let Some(pending) = self.pending_causes.0.get(id) else { return };
-        let cause = self.cause_of(&pending.transition, &pending.evidence);
-        let cause = cause.unwrap_or_else(|| Arc::new(Cause::unknown(reason)));
-        self.conclude_cause(id, &cause);
+    /// Concludes the pending causes of an instance now, because of `reason`.
+    pub(super) fn conclude_pending_causes(&mut self, id: &InstanceId, reason: UnknownReason) {
+        while self.awaits_cause(id) {
+            self.conclude_first_cause(id, reason);
+        }
     }
 
     /// Concludes all pending causes now, because of `reason`.
     pub(super) fn conclude_all_causes(&mut self, reason: UnknownReason) {
-        let ids: Vec<InstanceId> = self.pending_causes.0.keys().cloned().collect();
-        for id in ids {
-            self.conclude_pending_cause(&id, reason);
+        for id in self.pending_causes.ids() {
+            self.conclude_pending_causes(&id, reason);
         }
+    }
+
+    /// Concludes the oldest pending cause of an instance now, because of `reason`.
+    fn conclude_first_cause(&mut self, id: &InstanceId, reason: UnknownReason) {
+        let cause = self.first_pending_cause(id);
+        let cause = cause.unwrap_or_else(|| Arc::new(Cause::unknown(reason)));
+        self.conclude_cause(id, &cause);
+    }
+
+    /// Concludes the pending causes of an instance that follow from the evidence, in the order of the transitions.
+    fn conclude_known_causes(&mut self, id: &InstanceId) {
+        while let Some(cause) = self.first_pending_cause(id) {
+            self.conclude_cause(id, &cause);
+        }
+    }
+
+    /// The cause of the oldest pending transition of an instance; `None` if it is not known yet.
+    fn first_pending_cause(&self, id: &InstanceId) -> Option<Arc<Cause>> {
+        let mut queue = self.pending_causes.of_instance(id);
+        let first = queue.next()?;
+        let own = self.cause_of(&first.transition, &first.evidence);
+        if own.as_deref().is_some_and(is_certain) {
+            return own;
+        }
+        let steps = queue.take_while(|later| is_same_change(first, later));
+        let mut causes =
+            steps.filter_map(|later| self.cause_of(&later.transition, &later.evidence));
+        causes.find(|cause| is_certain(cause)).or(own)
     }
 
     /// Publishes the cause of a transition, and notifies hooks and webhooks of the transition.
     fn conclude_cause(&mut self, id: &InstanceId, cause: &Arc<Cause>) {
-        let Some(PendingCause { transition, reason, .. }) = self.pending_causes.0.remove(id) else {
+        let Some(PendingCause { transition, reason, .. }) =
+            self.pending_causes.remove_first(id, cause.kind)
+        else {
             return;
         };
+        if transition.cause.is_some() {
+            self.outlets.deliver_queued(&transition, reason);
+            return;
+        }
         let transition = Transition { cause: Some(Arc::clone(cause)), ..(*transition).clone() };
         let transition = Arc::new(transition);
+        let partners = self.share_with_partners(&transition, cause);
         // ORDER: as for a transition, targets come first and the log comes last.
         self.outlets.deliver_queued(&transition, reason);
         self.history.set_cause(transition.seq, cause_record(cause));
@@ -217,10 +230,16 @@ impl Node {
         });
         self.publish_cause_event(&transition, cause);
         log_cause(&transition, cause);
+        for partner in partners {
+            self.conclude_known_causes(&partner);
+        }
     }
 
     /// The cause that follows from the evidence; `None` if more may come.
     fn cause_of(&self, transition: &Transition, evidence: &ReadEvidence) -> Option<Arc<Cause>> {
+        if let Some(known) = &transition.cause {
+            return Some(Arc::clone(known));
+        }
         let instance = &transition.instance;
         let own = configured_settings(instance);
         let question = CauseQuestion {
@@ -239,33 +258,16 @@ impl Node {
             down_interval: expected_down_interval(instance),
             is_final: evidence.is_final,
         };
-        let cause = Arc::new(question.answer()?);
-        let is_certain = cause.kind != CauseKind::Unknown && !cause.evidence.is_inferred;
-        Some(if is_certain { cause } else { self.cause_of_group(transition).unwrap_or(cause) })
-    }
-
-    /// The cause of another member of the instance's sync group, which has changed its role at the same time: keepalived
-    /// moves all members of a group together.
-    fn cause_of_group(&self, transition: &Transition) -> Option<Arc<Cause>> {
-        let instance = &transition.instance;
-        let group = instance.vrrp.sync_group.as_ref()?;
-        let is_certain =
-            |cause: &Arc<Cause>| cause.kind != CauseKind::Unknown && !cause.evidence.is_inferred;
-        let is_member = |entry: &InstanceEntry| {
-            let other = &entry.instance;
-            let is_other = other.id != instance.id && other.file == instance.file;
-            is_other && other.vrrp.sync_group.as_ref() == Some(group)
+        let Some(cause) = question.answer().map(Arc::new) else {
+            // All evidence of its own was read, and explains nothing.
+            let is_complete = evidence.has_processes && evidence.adverts.is_some();
+            return evidence.of_partner.clone().filter(|_| is_complete);
         };
-        let is_same_change = |entry: &InstanceEntry| {
-            let between = entry.since.duration_since(transition.at);
-            let between = between.unwrap_or_else(|earlier| earlier.duration());
-            entry.role.kind() == transition.to.kind() && between <= CAUSE_TIMEOUT
-        };
-        let view = self.store.view();
-        let mut members = view.entries.values().filter(|entry| is_member(entry));
-        members.find_map(|entry| {
-            entry.cause.clone().filter(|cause| is_same_change(entry) && is_certain(cause))
-        })
+        if is_certain(&cause) {
+            return Some(cause);
+        }
+        let shared = evidence.of_partner.clone().or_else(|| self.cause_of_partner(transition));
+        Some(shared.unwrap_or(cause))
     }
 
     fn advert_sight<'a>(
@@ -322,28 +324,22 @@ impl Node {
     /// Takes over an update about pending causes, and adds the instances that it concerns to `touched`.
     fn take_update(&mut self, update: EvidenceUpdate, touched: &mut Vec<InstanceId>) {
         match update {
-            EvidenceUpdate::ProcessesRead { id, changer } => {
-                if let Some(pending) = self.pending_causes.0.get_mut(&id) {
-                    pending.evidence.has_processes = true;
-                    pending.evidence.changer = changer;
-                    touched.push(id);
-                }
+            EvidenceUpdate::ProcessesRead { id, transition, changer } => {
+                self.pending_causes.set_processes(&id, transition, changer);
+                touched.push(id);
             }
             EvidenceUpdate::AdvertsRead(netns) => {
                 for id in self.pending_causes.without_adverts(netns.as_ref()) {
                     let Some(entry) = self.store.entry(&id) else { continue };
                     let copy = self.copy_adverts(&entry.instance);
-                    if let Some(pending) = self.pending_causes.0.get_mut(&id) {
-                        // The read may have been requested by an earlier transition.
-                        let read_at = pending.transition.read_at;
-                        pending.evidence.adverts =
-                            copy.filter(|copy| copy.witness.drained_at() >= read_at);
-                        touched.push(id);
+                    if let Some(copy) = copy {
+                        self.pending_causes.set_adverts(&id, &copy);
                     }
+                    touched.push(id);
                 }
             }
             EvidenceUpdate::ProcessesChanged => {
-                touched.extend(self.pending_causes.0.keys().cloned());
+                touched.extend(self.pending_causes.ids());
             }
             EvidenceUpdate::SplitEnded(id) => self.outlets.announce_again(&id),
             EvidenceUpdate::OwnAdvertLate(id) => self.check_processes(&id),
@@ -351,19 +347,33 @@ impl Node {
     }
 }
 
-impl PendingCauses {
-    /// The instances with a deadline that has passed.
-    fn due_at(&self, now: Moment) -> Vec<InstanceId> {
-        let due = self.0.iter().filter(|(_, pending)| pending.deadline <= now);
-        due.map(|(id, _)| id.clone()).collect()
-    }
+/// Whether a cause rests on facts, and not on their absence.
+fn is_certain(cause: &Cause) -> bool {
+    cause.kind != CauseKind::Unknown && !cause.evidence.is_inferred
+}
 
-    /// The instances in this namespace that have no adverts yet.
-    fn without_adverts(&self, netns: Option<&NetnsName>) -> Vec<InstanceId> {
-        let is_wanted = |(_, pending): &(&InstanceId, &PendingCause)| {
-            let is_there = pending.transition.instance.netns.as_ref() == netns;
-            is_there && pending.evidence.adverts.is_none()
-        };
-        self.0.iter().filter(is_wanted).map(|(id, _)| id.clone()).collect()
+/// Whether two transitions of one instance are steps of the same change.
+fn is_same_change(earlier: &PendingCause, later: &PendingCause) -> bool {
+    let direction = |pending: &PendingCause| {
+        ChangeDirection::of(pending.transition.from, &pending.transition.to)
+    };
+    let between = later.transition.read_at.since(earlier.transition.read_at);
+    let is_same = direction(earlier) == direction(later) && between <= STEP_SPAN;
+    // Keepalived removes a VMAC link when it ends: the lost link is a consequence, until the deadline shows no other cause.
+    is_same && (earlier.evidence.is_final || !may_be_removed_by_keepalived(&later.transition))
+}
+
+/// Whether a transition is the loss of a link that keepalived may have removed.
+fn may_be_removed_by_keepalived(transition: &Transition) -> bool {
+    let interface = transition.instance.vrrp.interface;
+    match &transition.to {
+        Role::Fault(Fault::NoLink(link) | Fault::LinkDown(link) | Fault::NoCarrier(link)) => {
+            *link != interface
+        }
+        Role::Fault(Fault::NoNetns)
+        | Role::Primary
+        | Role::Backup
+        | Role::Partial { .. }
+        | Role::Unknown(_) => false,
     }
 }

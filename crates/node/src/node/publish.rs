@@ -81,7 +81,7 @@ impl Node {
         };
         for id in removed {
             // ORDER: hooks and webhooks receive a transition before the removal.
-            self.conclude_pending_cause(&id, UnknownReason::Superseded);
+            self.conclude_pending_causes(&id, UnknownReason::Superseded);
             self.remove_instance(&id);
         }
         self.store.update(|view| {
@@ -104,7 +104,7 @@ impl Node {
     fn notify_current_roles(&mut self, reconfigured: &[InstanceId]) {
         for id in reconfigured {
             // ORDER: hooks and webhooks receive a transition before a reload repeats the role.
-            self.conclude_pending_cause(id, UnknownReason::Superseded);
+            self.conclude_pending_causes(id, UnknownReason::Superseded);
             let Some(entry) = self.store.entry(id) else { continue };
             let transition = Arc::new(Transition {
                 seq: entry.seq,
@@ -137,7 +137,6 @@ impl Node {
     fn publish_change(&mut self, change: RoleChange, at: SystemTime, read_at: Moment) {
         let id = change.instance.id.clone();
         let changer_port = self.pending_causes.changer_port(&id).or(change.changer_port);
-        self.conclude_pending_cause(&id, UnknownReason::Superseded);
         let known = self.store.entry(&id);
         let observed = ObservedRole { from: change.from.as_ref(), to: &change.to, at };
         let is_first = change.from.is_none();
@@ -165,11 +164,11 @@ impl Node {
         let PublishResult { latencies, reports } = self.outlets.deliver_inline(&transition, reason);
         let cause = self.immediate_cause(&transition);
         let transition = Arc::new(Transition { cause, ..(*transition).clone() });
-        if transition.cause.is_some() {
-            self.outlets.deliver_queued(&transition, reason);
-            self.request_checks(&transition, is_first);
-        } else {
+        if transition.cause.is_none() {
             self.await_cause(&transition, reason, changer_port, known.as_deref());
+        } else {
+            self.deliver_in_order(&transition, reason);
+            self.request_checks(&transition, is_first);
         }
         self.history.record(transition.record(), latencies);
         let entry = self.entry(&transition, known.as_deref());

@@ -35,6 +35,7 @@ pub(crate) fn process_sight(
                 ended: process.last_end.map(process_end),
                 resumed: process.resumed_at.map(moment),
                 reloaded: process.loaded_at.map(moment),
+                is_outdated: process.is_outdated,
             })
         }
         (None, Some(ended)) => ProcessSight::Read(KeepalivedEvents {

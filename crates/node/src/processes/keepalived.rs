@@ -72,6 +72,8 @@ pub struct KeepalivedProcess {
     pub(super) resumed_at: Option<SystemTime>,
     /// When keepalived read its configuration, as of the last check after a transition; `None` if it is not known.
     pub(super) loaded_at: Option<SystemTime>,
+    /// Whether its file had other lines than it has read, as of the last check after a transition.
+    pub(super) is_outdated: bool,
 }
 
 /// The end of a process.
@@ -154,6 +156,7 @@ impl KeepalivedProcess {
             last_end: None,
             resumed_at: None,
             loaded_at: None,
+            is_outdated: false,
         };
         process.state_since = process.started;
         process.set_vrrp_child();
@@ -240,10 +243,12 @@ impl KeepalivedProcess {
         }
     }
 
-    /// Reads when keepalived has read its configuration. This lists all open files of the process.
+    /// Reads when keepalived has read its configuration, and whether that is the current one. This lists all open files
+    /// of the process.
     pub(super) fn read_loaded_at(&mut self) {
         let copy = processes::open_file(self.id.pid, LOADED_CONFIG).ok().flatten();
         self.loaded_at = copy.map(|copy| copy.written);
+        self.is_outdated = self.outdated_since(&self.file).is_some();
     }
 
     /// The netlink ports of the process that changes addresses; empty if it has ended.

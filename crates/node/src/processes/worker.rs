@@ -19,6 +19,7 @@ use crate::audit::{AuditRequests, AuditWorker};
 use crate::config::Config;
 use crate::evidence::{EvidenceUpdate, EvidenceUpdates};
 use crate::state::StateStore;
+use crate::transition::Transition;
 
 /// Time between two looks for new processes.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,17 +43,31 @@ pub struct ProcessCheckRequests {
 
 /// A request to check the processes of an instance's keepalived.
 #[derive(Debug, Clone)]
-struct ProcessCheckRequest {
+pub(crate) struct ProcessCheckRequest {
     id: InstanceId,
+    /// The sequence number of the transition that waits for the result; `None` if none waits.
+    transition: Option<i64>,
     /// The netlink port of the process that changed an address of the instance; `None` if there is none.
     changer_port: Option<u32>,
 }
 
+impl ProcessCheckRequest {
+    /// A change of the processes has the instance audited.
+    pub(crate) fn of_instance(id: &InstanceId) -> Self {
+        Self { id: id.clone(), transition: None, changer_port: None }
+    }
+
+    /// The result is an [`EvidenceUpdate::ProcessesRead`] too.
+    pub(crate) fn of_transition(transition: &Transition, changer_port: Option<u32>) -> Self {
+        let id = transition.instance.id.clone();
+        Self { id, transition: Some(transition.seq), changer_port }
+    }
+}
+
 impl ProcessCheckRequests {
-    /// Has the processes of this instance checked at once; a change has the instance audited. The result is an
-    /// [`EvidenceUpdate::ProcessesRead`]. Does not wait.
-    pub(crate) fn check_now(&self, instance: &InstanceId, changer_port: Option<u32>) {
-        self.queue.push(ProcessCheckRequest { id: instance.clone(), changer_port });
+    /// Has the processes of an instance checked at once. Does not wait.
+    pub(crate) fn check_now(&self, request: ProcessCheckRequest) {
+        self.queue.push(request);
     }
 }
 
@@ -151,14 +166,22 @@ impl ProcessFollower {
                 let files = self.files_of(&requested);
                 changed.extend(self.table.check_running(Some(&files)));
             }
+            let mut others = HashSet::new();
             if self.next_check <= now {
                 self.next_check = now + CHECK_INTERVAL;
                 changed.extend(self.table.check_running(None));
-                changed.extend(self.table.expire_starts(now));
-                changed.extend(self.rewritten_files());
+                others.extend(self.rewritten_files());
+                others.extend(self.table.expire_starts(now));
             }
-            if !changed.is_empty() {
-                self.publish(version, &changed);
+            if !changed.is_empty() || !others.is_empty() {
+                self.publish(version);
+            }
+            for id in self.instances_with(&changed) {
+                self.audit.processes_changed(&id);
+            }
+            // Nothing has happened to the processes: an audit that is due for another reason is not put off.
+            for id in self.instances_with(&others) {
+                self.audit.facts_changed(&id);
             }
             // ORDER: the main loop reads the published processes after the update.
             for request in requested {
@@ -167,27 +190,27 @@ impl ProcessFollower {
         }
     }
 
-    /// Has the main loop look at the processes of an instance.
+    /// Has the main loop look at the processes of an instance, if a transition waits for them.
     fn report_check(&self, request: ProcessCheckRequest) {
-        let ProcessCheckRequest { id, changer_port } = request;
+        let ProcessCheckRequest { id, transition, changer_port } = request;
+        let Some(transition) = transition else { return };
         let view = self.store.processes();
         let changer = changer_port.and_then(|port| {
             let entry = self.store.entry(&id)?;
             let keepalived = view.as_ref().and_then(|view| view.of_instance(&entry.instance));
             address_changer(port, keepalived.map(|process| &**process))
         });
-        self.evidence.push(EvidenceUpdate::ProcessesRead { id, changer });
+        self.evidence.push(EvidenceUpdate::ProcessesRead { id, transition, changer });
     }
 
-    /// Publishes the processes after a change of those with these files. `version` is that of the sources before.
-    fn publish(&self, version: u64, changed: &HashSet<PathBuf>) {
+    /// Publishes the processes after a change. `version` is that of the sources before.
+    fn publish(&self, version: u64) {
         self.store.set_processes(Some(Arc::new(self.table.view())));
         if self.table.sources_version() != version {
             let sources = self.table.sources();
             self.remembered.store(&sources);
             self.sources.push(sources);
         }
-        self.audit_instances(changed);
         self.evidence.push(EvidenceUpdate::ProcessesChanged);
     }
 
@@ -217,15 +240,13 @@ impl ProcessFollower {
         self.written.iter().filter(is_rewritten).map(|(file, _)| file.clone()).collect()
     }
 
-    /// Has the instances with these configurations audited.
-    fn audit_instances(&self, files: &HashSet<PathBuf>) {
+    /// The instances with these configurations.
+    fn instances_with(&self, files: &HashSet<PathBuf>) -> Vec<InstanceId> {
+        if files.is_empty() {
+            return Vec::new();
+        }
         let view = self.store.view();
         let entries = view.entries.values().filter(|entry| files.contains(&*entry.instance.file));
-        let ids: Vec<InstanceId> = entries.map(|entry| entry.instance.id.clone()).collect();
-        // The main loop must copy a view that is held.
-        drop(view);
-        for id in &ids {
-            self.audit.processes_changed(id);
-        }
+        entries.map(|entry| entry.instance.id.clone()).collect()
     }
 }

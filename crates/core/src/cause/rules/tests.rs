@@ -1,9 +1,9 @@
 //! Tests of the rules with examples: adverts, processes and roles around one transition.
 
 use super::*;
-use crate::cause::ProcessStart;
+use crate::cause::{ProcessEnd, ProcessExit, ProcessStart};
 use crate::vrrp::VrrpFamily;
-use crate::witness::{RoutedAdverts, WitnessedPacket};
+use crate::witness::{AdvertOrigin, RoutedAdverts, WitnessedPacket};
 
 const KEY: RouterKey = RouterKey { vrid: 7, family: VrrpFamily::V4 };
 
@@ -93,6 +93,14 @@ impl Facts {
 
     fn answer(&self) -> Option<Cause> {
         let adverts = self.witness.as_ref();
+        self.answer_with(adverts.map_or(AdvertSight::NotCaptured, |witness| AdvertSight::Read {
+            witness,
+            key: KEY,
+            later: self.later.as_ref(),
+        }))
+    }
+
+    fn answer_with(&self, adverts: AdvertSight<'_>) -> Option<Cause> {
         CauseQuestion {
             from: Some(self.from),
             to: &self.to,
@@ -102,11 +110,7 @@ impl Facts {
             previous: self.previous,
             changer: self.changer.as_ref(),
             processes: self.processes,
-            adverts: adverts.map_or(AdvertSight::NotCaptured, |witness| AdvertSight::Read {
-                witness,
-                key: KEY,
-                later: self.later.as_ref(),
-            }),
+            adverts,
             own: &OwnSettings {
                 version: None,
                 interval: None,
@@ -187,7 +191,8 @@ fn a_node_that_ignored_stronger_adverts_for_long_was_frozen() {
 #[test]
 fn the_end_of_keepalived_is_a_stop_or_a_kill() {
     let ended = |exit| {
-        let end = ProcessEnd { pid: 10, at: at(AT + 900), exit };
+        let delay = if matches!(exit, ProcessExit::Signal(_)) { 100 } else { 900 };
+        let end = ProcessEnd { pid: 10, at: at(AT + delay), exit };
         let events = KeepalivedEvents { is_running: false, ended: Some(end), ..running() };
         Facts { processes: ProcessSight::Read(events), ..Facts::lost(witness()) }.text()
     };
@@ -393,6 +398,151 @@ fn a_start_or_a_reload_of_keepalived_comes_before_adverts() {
     let events = KeepalivedEvents { reloaded: Some(at(AT - 200)), ..running() };
     let facts = Facts { processes: ProcessSight::Read(events), ..Facts::gained(weaker) };
     assert_eq!(facts.text(), "the configuration was read again 0.2 s before");
+}
+
+#[test]
+fn a_reload_hides_no_ipv6_address_that_was_removed_by_hand() {
+    let events = KeepalivedEvents { reloaded: Some(at(AT - 3_500)), ..running() };
+    let processes = ProcessSight::Read(events);
+    let lost = || Facts { processes, changer: None, is_final: true, ..Facts::lost(witness()) };
+    assert_eq!(lost().answer().unwrap().evidence.unknown, Some(UnknownReason::ProcessNotNamed));
+    // Another node took over after the reload.
+    let mut stronger = witness();
+    advertise(&mut stronger, AdvertOrigin::Foreign, 150, AT - 100, AT - 100);
+    let facts = Facts { witness: Some(stronger), ..lost() };
+    assert_eq!(facts.kind(), Some(CauseKind::ConfigurationChanged));
+    // The kernel names the process that removes an IPv4 address.
+    let facts = Facts { changer: Some(AddressChanger::Keepalived), ..lost() };
+    assert_eq!(facts.kind(), Some(CauseKind::ConfigurationChanged));
+}
+
+#[test]
+fn a_reload_hides_no_stop_of_keepalived_that_follows() {
+    let events = KeepalivedEvents { reloaded: Some(at(AT - 3_000)), ..running() };
+    let facts = Facts { processes: ProcessSight::Read(events), ..Facts::lost(witness()) };
+    assert_eq!(facts.kind(), None, "keepalived needs a second to end");
+    let end = ProcessEnd { pid: 9, at: at(AT + 1_000), exit: ProcessExit::Code(0) };
+    let ended = KeepalivedEvents { ended: Some(end), ..events };
+    let stopped = Facts { processes: ProcessSight::Read(ended), ..Facts::lost(witness()) };
+    assert_eq!(stopped.kind(), Some(CauseKind::KeepalivedStopped));
+    let facts = Facts { is_final: true, ..facts };
+    assert_eq!(facts.kind(), Some(CauseKind::ConfigurationChanged));
+}
+
+#[test]
+fn a_weaker_host_beside_a_primary_that_goes_on_is_an_election_and_no_added_address() {
+    let mut both = witness();
+    advertise(&mut both, AdvertOrigin::Foreign, 150, AT - 20_100, AT - 100);
+    let weaker = packet(9, 1);
+    let origin = AdvertOrigin::Foreign;
+    both.observe(WitnessedPacket { bytes: &weaker, origin, at: at(AT - 500) });
+    let mut later = both.clone();
+    advertise(&mut later, AdvertOrigin::Foreign, 150, AT + 900, AT + 1_900);
+    let facts = Facts { changer: None, later: Some(later), is_final: true, ..Facts::gained(both) };
+    assert_eq!(facts.kind(), Some(CauseKind::PreemptedPeer));
+}
+
+#[test]
+fn a_peer_with_other_addresses_that_goes_on_is_ignored_and_no_sign_of_an_added_address() {
+    let mut peer = witness();
+    advertise(&mut peer, AdvertOrigin::Foreign, 150, AT - 20_100, AT - 100);
+    let mut later = peer.clone();
+    advertise(&mut later, AdvertOrigin::Foreign, 150, AT + 900, AT + 1_900);
+    let facts = Facts { changer: None, later: Some(later), is_final: true, ..Facts::gained(peer) };
+    assert_eq!(facts.kind(), Some(CauseKind::AddressAdded));
+    let facts = Facts { own_address: "192.0.2.77", ..facts };
+    assert_eq!(facts.answer().unwrap().evidence.unknown, Some(UnknownReason::AdvertsIgnored));
+}
+
+#[test]
+fn a_node_that_takes_its_addresses_back_has_preempted_no_peer() {
+    let mut weaker = witness();
+    advertise(&mut weaker, AdvertOrigin::Foreign, 50, AT - 20_200, AT - 2_200);
+    let back = Facts { from_since: AT - 400, ..Facts::gained(weaker.clone()) };
+    assert_eq!(back.kind(), Some(CauseKind::FaultEnded));
+    let mut advertising = weaker;
+    advertise(&mut advertising, AdvertOrigin::Foreign, 50, AT - 300, AT - 300);
+    let taken = Facts { from_since: AT - 400, ..Facts::gained(advertising) };
+    assert_eq!(taken.kind(), Some(CauseKind::PreemptedPeer));
+}
+
+#[test]
+fn a_priority_that_keepalived_has_not_read_yet_does_not_count() {
+    let mut weaker = witness();
+    advertise(&mut weaker, AdvertOrigin::Foreign, 120, AT - 20_000, AT - 700);
+    let written = Facts { priority: 61, ..Facts::gained(weaker.clone()) };
+    assert_eq!(written.kind(), Some(CauseKind::Unknown), "it ignores the stronger peer");
+    let events = KeepalivedEvents { is_outdated: true, ..running() };
+    let facts = Facts { processes: ProcessSight::Read(events), ..written };
+    let cause = facts.answer().unwrap();
+    assert_eq!((cause.kind, cause.evidence.own_priority), (CauseKind::PreemptedPeer, None));
+}
+
+#[test]
+fn a_kill_after_the_loss_is_not_its_cause() {
+    let mut stronger = witness();
+    advertise(&mut stronger, AdvertOrigin::Foreign, 150, AT - 2, AT - 2);
+    let end = ProcessEnd { pid: 9, at: at(AT + 1_500), exit: ProcessExit::Signal(9) };
+    let events = KeepalivedEvents { ended: Some(end), ..running() };
+    let facts = Facts { processes: ProcessSight::Read(events), ..Facts::lost(stronger) };
+    assert_eq!(facts.kind(), Some(CauseKind::Preempted));
+}
+
+#[test]
+fn a_reload_explains_the_first_change_of_the_role_only() {
+    let mut silent = witness();
+    advertise(&mut silent, AdvertOrigin::Foreign, 150, AT - 23_600, AT - 3_600);
+    let events = KeepalivedEvents { reloaded: Some(at(AT - 3_900)), ..running() };
+    let processes = ProcessSight::Read(events);
+    let gained = |from_since| Facts { processes, from_since, ..Facts::gained(silent.clone()) };
+    assert_eq!(gained(AT - 60_000).kind(), Some(CauseKind::ConfigurationChanged));
+    assert_eq!(gained(AT - 500).kind(), Some(CauseKind::PeerSilent));
+}
+
+#[test]
+fn two_nodes_that_start_and_take_over_at_the_same_moment_have_started() {
+    let mut stronger = witness();
+    advertise(&mut stronger, AdvertOrigin::Foreign, 150, AT - 20, AT - 20);
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 4_000) });
+    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let facts = Facts { processes, ..Facts::gained(stronger.clone()) };
+    assert_eq!(facts.kind(), Some(CauseKind::KeepalivedStarted));
+    let mut later = witness();
+    advertise(&mut later, AdvertOrigin::Foreign, 150, AT + 80, AT + 80);
+    let cause = Facts { processes, ..Facts::gained(later) }.answer().unwrap();
+    assert_eq!((cause.kind, cause.evidence.peer), (CauseKind::KeepalivedStarted, None));
+    // Without a start, both have become able to take over.
+    assert_eq!(Facts::gained(stronger).kind(), Some(CauseKind::FaultEnded));
+}
+
+#[test]
+fn a_peer_that_is_back_at_the_moment_of_the_takeover_was_silent() {
+    let mut back = witness();
+    advertise(&mut back, AdvertOrigin::Foreign, 150, AT - 30_000, AT - 4_000);
+    advertise(&mut back, AdvertOrigin::Foreign, 150, AT - 40, AT - 40);
+    let cause = Facts::gained(back).answer().unwrap();
+    assert_eq!((cause.kind, cause.evidence.silent_ms), (CauseKind::PeerSilent, None));
+    assert_eq!(cause.to_string(), "192.0.2.2 (priority 150) sent no advert for a while");
+}
+
+#[test]
+fn a_node_that_advertises_beside_a_stronger_one_was_not_frozen() {
+    let mut both = witness();
+    advertise(&mut both, AdvertOrigin::Own, 150, AT - 20_400, AT - 3_400);
+    advertise(&mut both, AdvertOrigin::Own, 80, AT - 2_400, AT - 400);
+    advertise(&mut both, AdvertOrigin::Foreign, 120, AT - 2_010, AT - 10);
+    let facts = Facts { priority: 150, ..Facts::lost(both) };
+    assert_eq!(facts.kind(), Some(CauseKind::PriorityDropped));
+}
+
+#[test]
+fn a_start_waits_for_the_adverts_which_may_show_that_the_peer_dropped() {
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 4_000) });
+    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let facts = Facts { processes, ..Facts::gained(witness()) };
+    assert_eq!(facts.answer_with(AdvertSight::NotRead), None);
+    let without = facts.answer_with(AdvertSight::NotCaptured).unwrap();
+    assert_eq!(without.kind, CauseKind::KeepalivedStarted);
 }
 
 #[test]

@@ -1,0 +1,190 @@
+//! The rules for transitions that give addresses to this node.
+
+use super::{
+    AdvertSight, CLOCK_SLACK, CauseQuestion, FIRST_LOAD_SPAN, START_MARGIN, TAKEOVER_SPAN, inferred,
+};
+use crate::cause::{Cause, CauseKind, UnknownReason};
+use crate::witness::{AdvertOrigin, RouterWitness, SourceRecord, differences};
+use crate::{Moment, RoleKind};
+
+/// The priority of a virtual router that does not set one.
+const DEFAULT_PRIORITY: u8 = 100;
+
+impl CauseQuestion<'_> {
+    pub(super) fn gained(&self) -> Option<Cause> {
+        self.by_reload().or_else(|| self.by_start()).or_else(|| self.by_adverts_of_peer())
+    }
+
+    fn by_start(&self) -> Option<Cause> {
+        // The adverts show whether a stronger node has left, which is the better answer.
+        if matches!(self.adverts, AdvertSight::NotRead) && !self.is_final {
+            return None;
+        }
+        let start = self.events()?.started?;
+        let span = self.down_interval + START_MARGIN;
+        let peer = self.newest_foreign();
+        // A keepalived that starts takes over from weaker nodes only. A stronger one must have left.
+        let is_weaker = peer.is_none_or(|peer| !self.was_stronger(peer, start.at));
+        // A role that has changed since the start has another reason to change again.
+        let is_first = self.from_since <= start.at + FIRST_LOAD_SPAN
+            || self.from == Some(RoleKind::Partial)
+                && self.at.since(self.from_since) < FIRST_LOAD_SPAN;
+        let is_start = self.is_recent(start.at, span) && is_first && is_weaker;
+        is_start.then(|| self.start_of_keepalived(peer))
+    }
+
+    /// Whether another node advertised after `since` with a priority that keeps this node from taking over.
+    fn was_stronger(&self, peer: &SourceRecord, since: Moment) -> bool {
+        if self.has_just_begun(peer) {
+            return false;
+        }
+        let before = peer.previous_priority.filter(|(_, changed)| *changed >= since);
+        let highest = before.map_or(peer.priority, |(before, _)| before.max(peer.priority));
+        peer.at >= since && highest >= self.known_priority().unwrap_or(DEFAULT_PRIORITY)
+    }
+
+    /// Whether another node took over at the same moment as this one. On a busy machine, keepalived takes the addresses
+    /// although it could have received an advert by then.
+    fn has_just_begun(&self, peer: &SourceRecord) -> bool {
+        self.at.since(peer.steady_since) < TAKEOVER_SPAN.max(peer.interval / 3)
+    }
+
+    fn newest_foreign(&self) -> Option<&SourceRecord> {
+        let (_, router) = self.router()?;
+        let foreign =
+            router.sources().iter().filter(|record| record.origin == AdvertOrigin::Foreign);
+        foreign.max_by_key(|record| record.at)
+    }
+
+    fn by_adverts_of_peer(&self) -> Option<Cause> {
+        let (witness, router) = self.router()?;
+        if self.awaits_processes() {
+            return None;
+        }
+        let silent = |record: &SourceRecord| self.at.since(record.at);
+        let Some(peer) = self.newest_foreign() else {
+            let since = self.at.before(self.down_interval);
+            let is_complete = !witness.is_incomplete_since(since);
+            return Some(if is_complete {
+                inferred(CauseKind::FaultEnded)
+            } else {
+                Cause::unknown(UnknownReason::CaptureIncomplete)
+            });
+        };
+        if peer.priority == 0 && silent(peer) <= self.down_interval + FIRST_LOAD_SPAN {
+            return Some(self.with_peer(CauseKind::PeerHandedOver, Some(peer)));
+        }
+        if silent(peer) > (self.down_interval + START_MARGIN) * 2 {
+            return Some(inferred(CauseKind::FaultEnded));
+        }
+        // A backup waits for more than three intervals. A node that is preempted may have lost an advert.
+        if silent(peer) > peer.interval * 5 / 2 {
+            if witness.overrun().is_some_and(|overrun| overrun.to > peer.at) {
+                return Some(Cause::unknown(UnknownReason::CaptureIncomplete));
+            }
+            return Some(self.with_peer(CauseKind::PeerSilent, Some(peer)));
+        }
+        // The peer has not advertised since this node gave up its addresses: no other node had taken them.
+        if self.from == Some(RoleKind::Backup) && peer.at + CLOCK_SLACK < self.from_since {
+            return Some(inferred(CauseKind::FaultEnded));
+        }
+        // A peer that was preempted stops. One that goes on was not: another process has added the address.
+        if self.changer.is_none() && !self.has_weaker(router) && !self.has_stranger(router) {
+            let goes_on = self.is_later_advertising(peer)?;
+            if goes_on {
+                return Some(inferred(CauseKind::AddressAdded));
+            }
+        }
+        Some(self.over_advertising_peer(router, peer))
+    }
+
+    /// The weakest other host that advertises, also one with other addresses.
+    fn weakest_foreign<'r>(&self, router: &'r RouterWitness) -> Option<&'r SourceRecord> {
+        let is_recent = |record: &&SourceRecord| {
+            record.origin == AdvertOrigin::Foreign
+                && self.at.since(record.at) <= record.interval * 3 / 2
+        };
+        router.sources().iter().filter(is_recent).min_by_key(|record| record.priority)
+    }
+
+    /// Whether one of several other hosts advertises with a lower priority than this node: keepalived begins an election
+    /// because of it, whatever the others do.
+    fn has_weaker(&self, router: &RouterWitness) -> bool {
+        let own = self.known_priority().unwrap_or(DEFAULT_PRIORITY);
+        let newest = self.newest_foreign().map(|newest| newest.source);
+        let weakest = self.weakest_foreign(router);
+        weakest.is_some_and(|one| one.priority < own && Some(one.source) != newest)
+    }
+
+    /// Whether another host advertises with settings for which keepalived drops its adverts.
+    fn has_stranger(&self, router: &RouterWitness) -> bool {
+        let is_recent = |record: &&SourceRecord| {
+            record.origin == AdvertOrigin::Foreign
+                && self.at.since(record.at) <= record.interval * 5 / 2
+        };
+        let mut recent = router.sources().iter().filter(is_recent);
+        recent.any(|record| !differences(self.own, record).is_empty())
+    }
+
+    /// Whether another node still advertises at the deadline; `None` before it.
+    fn is_later_advertising(&self, peer: &SourceRecord) -> Option<bool> {
+        let AdvertSight::Read { key, later: Some(later), .. } = self.adverts else { return None };
+        let records = later.router(key)?.sources().iter();
+        let mut same = records.filter(|one| one.source == peer.source && one.origin == peer.origin);
+        let is_going_on = |record: &SourceRecord| {
+            let end = self.at + record.interval / 2;
+            record.priority > 0 && record.at > end && record.steady_since <= self.at
+        };
+        Some(same.any(is_going_on))
+    }
+
+    /// The other node that advertised last, of those that have become silent just now.
+    fn last_silent<'r>(&self, router: &'r RouterWitness) -> Option<&'r SourceRecord> {
+        let is_silent = |record: &&SourceRecord| {
+            let silent = self.at.since(record.at);
+            let is_silent =
+                silent > record.interval * 5 / 2 && silent < self.down_interval + START_MARGIN;
+            record.origin == AdvertOrigin::Foreign && record.priority > 0 && is_silent
+        };
+        router.sources().iter().filter(is_silent).max_by_key(|record| record.at)
+    }
+
+    /// The cause where the peer still advertises.
+    fn over_advertising_peer(&self, router: &RouterWitness, peer: &SourceRecord) -> Cause {
+        if let Some((before, at)) = peer.previous_priority
+            && before > peer.priority
+            && self.is_recent(at, self.down_interval + START_MARGIN)
+        {
+            let mut cause = self.with_peer(CauseKind::PeerPriorityDropped, Some(peer));
+            cause.evidence.peer_priority_before = Some(before);
+            return cause;
+        }
+        let own = router.last_own(self.at).map(|own| own.record.priority).filter(|own| *own > 0);
+        let own = own.or(self.known_priority());
+        if own.is_some_and(|own| own < peer.priority) {
+            // Keepalived begins an election when it receives a weaker advert, also beside a stronger one.
+            let weakest = self.weakest_foreign(router);
+            if let Some(weaker) = weakest.filter(|one| own.is_some_and(|own| one.priority < own)) {
+                return self.with_peer(CauseKind::PreemptedPeer, Some(weaker));
+            }
+            // Two backups take over from a silent node at the same moment: the stronger one has just begun.
+            let is_new = self.has_just_begun(peer);
+            if let Some(silent) = self.last_silent(router).filter(|_| is_new) {
+                return self.with_peer(CauseKind::PeerSilent, Some(silent));
+            }
+            if is_new && peer.adverts > 1 {
+                // The peer was silent, and is back at this moment: how long it was silent is not known.
+                let mut cause = self.with_peer(CauseKind::PeerSilent, Some(peer));
+                cause.evidence.silent_ms = None;
+                return cause;
+            }
+            if is_new && !self.has_stranger(router) {
+                return inferred(CauseKind::FaultEnded);
+            }
+            let mut cause = self.with_peer(CauseKind::Unknown, Some(peer));
+            cause.evidence.unknown = Some(UnknownReason::AdvertsIgnored);
+            return cause;
+        }
+        self.with_peer(CauseKind::PreemptedPeer, Some(peer))
+    }
+}

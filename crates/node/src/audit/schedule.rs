@@ -22,9 +22,15 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Maximum number of instances with findings that one step examines again. The others follow in the next steps.
 const MAX_RECHECKS: usize = 100;
 
-/// Minimum time between two comparisons of the findings after audits: while many instances change, audits follow each
-/// other closely.
-const MIN_COMPARISON_INTERVAL: Duration = Duration::from_secs(1);
+/// While many instances change, audits follow each other closely. The pause after a comparison of the findings is this many
+/// times as long as the comparison took, so that comparisons use at most a twentieth of a processor.
+const PAUSE_FACTOR: u32 = 20;
+
+/// The longest pause after a comparison.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// The shortest pause before findings that were too young are compared again.
+const YOUNG_PAUSE: Duration = Duration::from_millis(30);
 
 /// When the findings are compared with those that clients know. A request that comes too soon after a comparison is kept.
 #[derive(Debug, Default)]
@@ -49,8 +55,11 @@ impl ComparisonSchedule {
         self.is_requested && self.earliest.is_none_or(|earliest| earliest <= now)
     }
 
-    pub(super) fn completed(&mut self, now: Instant) {
-        *self = Self { is_requested: false, earliest: Some(now + MIN_COMPARISON_INTERVAL) };
+    /// A comparison has ended after this time. `has_young`: some findings were too young, and must be compared again.
+    pub(super) fn completed(&mut self, now: Instant, took: Duration, has_young: bool) {
+        let pause = took.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE);
+        let pause = if has_young { pause.max(YOUNG_PAUSE) } else { pause };
+        *self = Self { is_requested: has_young, earliest: Some(now + pause) };
     }
 }
 
@@ -191,19 +200,27 @@ mod tests {
         assert_eq!(audit.take(&instances, interval, now + 4 * STEP), [], "no step is due");
     }
 
+    fn millis((one, other): (u64, u64)) -> (Duration, Duration) {
+        (Duration::from_millis(one), Duration::from_millis(other))
+    }
+
     #[test]
-    fn findings_of_an_audit_shortly_after_a_comparison_are_compared_a_second_later() {
+    fn findings_of_an_audit_shortly_after_a_comparison_are_compared_after_a_pause() {
         let start = Instant::now();
         let mut schedule = ComparisonSchedule::default();
         assert!(!schedule.is_due(start), "nothing was audited");
         schedule.request();
         assert!(schedule.is_due(start));
-        schedule.completed(start);
-        assert_eq!(schedule.next(), None, "there is nothing to wait for");
-        schedule.request();
-        assert!(!schedule.is_due(start));
-        let next = schedule.next().unwrap();
-        assert!(schedule.is_due(next) && next == start + MIN_COMPARISON_INTERVAL);
+        for (took, pause) in [(1, 20), (50, 1_000), (3_000, 1_000)].map(millis) {
+            schedule.completed(start, took, false);
+            assert_eq!(schedule.next(), None, "there is nothing to wait for");
+            schedule.request();
+            assert!(!schedule.is_due(start));
+            let next = schedule.next().unwrap();
+            assert!(schedule.is_due(next) && next == start + pause);
+        }
+        schedule.completed(start, Duration::ZERO, true);
+        assert_eq!(schedule.next(), Some(start + YOUNG_PAUSE));
     }
 
     #[test]

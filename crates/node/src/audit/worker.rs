@@ -50,6 +50,14 @@ impl AuditRequests {
         self.0.wakeup.notify_one();
     }
 
+    /// Has an instance audited some seconds from now, or earlier if it is due earlier.
+    pub(crate) fn facts_changed(&self, id: &InstanceId) {
+        if let Ok(mut due) = self.0.due.lock() {
+            due.add_confirmation(id, Instant::now());
+        }
+        self.0.wakeup.notify_one();
+    }
+
     /// Has an instance audited some seconds from now, because the processes of its keepalived have changed.
     pub(crate) fn processes_changed(&self, id: &InstanceId) {
         if let Ok(mut due) = self.0.due.lock() {
@@ -167,11 +175,9 @@ fn run(triggers: &Triggers, audit: &Audit, mut open: OpenFindings, heartbeat: &H
             comparisons.request();
         }
         if is_requested || comparisons.is_due(Instant::now()) {
-            open.update(Instant::now());
-            comparisons.completed(Instant::now());
-            if open.has_young() {
-                comparisons.request();
-            }
+            let began = Instant::now();
+            open.update(began);
+            comparisons.completed(Instant::now(), began.elapsed(), open.has_young());
         }
         for CompletionCallback(completed) in requests {
             completed();

@@ -10,7 +10,7 @@ Inject faults into labs with real keepalived, and judge the findings and causes 
 
 Usage: cargo xtask faults [--seeds A..B | --seed N] [--faults LIST] [--quick] [--json FILE] [--keep DIR] [--jobs N]
        cargo xtask faults --judge DIR
-       cargo xtask faults --mutations [--jobs N]
+       cargo xtask faults --mutations | --mutation NAME… [--jobs N]
 
 Options:
   --seeds A..B  Run the seeds from A to B, without B; 0..200 by default
@@ -21,13 +21,16 @@ Options:
   --keep DIR    Keep all recordings in DIR; without it, only those of failed seeds are kept, below /tmp
   --jobs N      Run N seeds at the same time; 8 by default
   --judge DIR   Judge the recordings in DIR again, without a new run
-  --mutations   Build ten deliberately broken versions of vipwatch, and check that each is found
+  --mutations   Build deliberately broken versions of vipwatch, and check that each is found
+  --mutation NAME
+                Build one of these versions only; repeat it for more. A wrong name lists all names
 
 One seed takes two to three minutes. docs/reference/faults.md lists the faults and explains how they are judged.
 
 Examples:
   cargo xtask faults --seed 7 --keep /tmp/seed7
   cargo xtask faults --seeds 1000..1200 --jobs 12 --json faults.json
+  cargo xtask faults --mutation carrier-ignored
 ";
 
 /// The seeds of `cargo xtask test --full`.

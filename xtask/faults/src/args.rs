@@ -29,7 +29,11 @@ pub enum FaultsCommand {
     Run(RunOptions),
     /// Judges a recorded run again.
     Judge(PathBuf),
-    Mutations(RunOptions),
+    /// Runs mutations of the product; all of them if `names` is empty.
+    Mutations {
+        options: RunOptions,
+        names: Vec<String>,
+    },
 }
 
 pub fn parse(args: &[&str]) -> Result<FaultsCommand, FaultsError> {
@@ -43,6 +47,7 @@ pub fn parse(args: &[&str]) -> Result<FaultsCommand, FaultsError> {
         jobs: 8,
     };
     let mut is_mutations = false;
+    let mut names = Vec::new();
     let mut are_seeds_given = false;
     let mut args = args.iter().copied();
     while let Some(arg) = args.next() {
@@ -58,6 +63,7 @@ pub fn parse(args: &[&str]) -> Result<FaultsCommand, FaultsError> {
             "--jobs" => options.jobs = value()?.parse::<usize>()?.max(1),
             "--judge" => return Ok(FaultsCommand::Judge(std::path::absolute(value()?)?)),
             "--mutations" => is_mutations = true,
+            "--mutation" => names.push(value()?.to_owned()),
             other => return Err(FaultsError(format!("unknown option {other}"))),
         }
         are_seeds_given |= matches!(arg, "--seeds" | "--seed");
@@ -65,7 +71,10 @@ pub fn parse(args: &[&str]) -> Result<FaultsCommand, FaultsError> {
     if options.is_quick && !are_seeds_given {
         options.seeds = QUICK_SEEDS.to_vec();
     }
-    Ok(if is_mutations { FaultsCommand::Mutations(options) } else { FaultsCommand::Run(options) })
+    if is_mutations || !names.is_empty() {
+        return Ok(FaultsCommand::Mutations { options, names });
+    }
+    Ok(FaultsCommand::Run(options))
 }
 
 /// Parses `A..B`, without B.
@@ -100,9 +109,20 @@ mod tests {
     fn a_quick_run_has_its_own_seeds_unless_others_are_given() {
         let seeds = |args: &[&str]| match parse(args).ok().unwrap() {
             FaultsCommand::Run(options) => options.seeds,
-            FaultsCommand::Judge(_) | FaultsCommand::Mutations(_) => Vec::new(),
+            FaultsCommand::Judge(_) | FaultsCommand::Mutations { .. } => Vec::new(),
         };
         assert_eq!(seeds(&["--quick"]), QUICK_SEEDS);
         assert_eq!(seeds(&["--seed", "9", "--quick"]), [9]);
+    }
+
+    #[test]
+    fn mutations_are_all_or_those_that_are_named() {
+        let named = |args: &[&str]| match parse(args).ok().unwrap() {
+            FaultsCommand::Mutations { names, .. } => Some(names.join(" ")),
+            FaultsCommand::Judge(_) | FaultsCommand::Run(_) => None,
+        };
+        assert_eq!(named(&["--mutations"]).as_deref(), Some(""));
+        assert_eq!(named(&["--mutation", "a", "--mutation", "b"]).as_deref(), Some("a b"));
+        assert_eq!(named(&["--quick"]), None);
     }
 }

@@ -30,9 +30,8 @@ pub const COOL_DOWN: Duration = Duration::from_secs(45);
 /// A VRRP child of a crash loop lives so long: the node notices a start within one second.
 const CHILD_LIFE: Duration = Duration::from_millis(1500);
 
-/// Runs a schedule.
+/// Runs a schedule in a lab that has settled.
 pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], pace: Pace) -> Result<(), FaultsError> {
-    settle(lab)?;
     pause(WARM_UP);
     for step in steps {
         let fault = step.kind.word();
@@ -58,7 +57,8 @@ pub fn inject(lab: &mut FaultLab, steps: &[FaultStep], pace: Pace) -> Result<(),
     lab.collect()
 }
 
-fn settle(lab: &FaultLab) -> Result<(), FaultsError> {
+/// Waits until the lab has settled, and writes the result to the log.
+pub fn settle(lab: &FaultLab) -> Result<(), FaultsError> {
     let is_settled = lab.wait_until_settled()?;
     lab.journal.write("settled", &json!({ "is_settled": is_settled }))
 }

@@ -2,6 +2,7 @@
 //! this process. The process runs in a sandbox of its own, which the kernel removes at its end.
 
 pub mod host;
+pub mod set_up_lock;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod inject;
+mod inotify;
 mod journal;
 mod lab;
 mod moment;
@@ -19,6 +20,7 @@ use std::process::{Command, ExitCode};
 
 use args::FaultsCommand;
 use inject::Pace;
+use lab::set_up_lock::SetUpLock;
 use setup::LabSetup;
 
 /// Why a command failed.
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
         args => args::parse(args).and_then(|command| match command {
             FaultsCommand::Run(options) => runner::run(&options),
             FaultsCommand::Judge(directory) => runner::judge_again(&directory),
-            FaultsCommand::Mutations(options) => mutations::run(&options),
+            FaultsCommand::Mutations { options, names } => mutations::run(&options, &names),
         }),
     };
     match result {
@@ -81,6 +83,10 @@ fn inside(
     if pace == Pace::Patient {
         steps.truncate(2);
     }
+    let base = directory.parent().unwrap_or(directory);
+    let lock = SetUpLock::wait(base)?;
     let mut lab = lab::FaultLab::start(setup, directory, vipwatch)?;
+    inject::settle(&lab)?;
+    drop(lock);
     inject::inject(&mut lab, &steps, pace)
 }

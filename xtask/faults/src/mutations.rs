@@ -1,4 +1,4 @@
-//! `--mutations`: builds deliberately broken versions of the product, and checks that the checker finds each of them.
+//! `--mutations` and `--mutation`: builds deliberately broken versions of the product, and checks that the checker finds each of them.
 //!
 //! A mutation replaces one text in a copy of the source. Its run must have the failure that the table names, and the run
 //! of the unchanged product with the same faults must not have it.
@@ -11,8 +11,9 @@ use std::process::Command;
 use self::table::{MUTATIONS, Mutation};
 use crate::FaultsError;
 use crate::args::RunOptions;
-use crate::check::verdict::RunVerdict;
-use crate::lab::write_file;
+use crate::check::verdict::{RunFailure, RunVerdict};
+use crate::inotify;
+use crate::lab::{set_up_lock, write_file};
 use crate::runner;
 
 /// The environment variable with the root directory of the repository.
@@ -27,14 +28,17 @@ fn directory(variable: &str) -> Result<PathBuf, FaultsError> {
     })
 }
 
-/// Builds and runs all mutations.
-pub fn run(options: &RunOptions) -> Result<(), FaultsError> {
+/// Builds and runs the mutations with these names; all of them if `names` is empty.
+pub fn run(options: &RunOptions, names: &[String]) -> Result<(), FaultsError> {
+    let mutations = chosen(names)?;
+    // Each mutation has two runs.
+    inotify::check_limit(options.jobs.min(2 * mutations.len()))?;
     let (source, work) = (directory(SOURCE_VARIABLE)?, directory(WORK_VARIABLE)?);
     let copy = work.join("source");
     std::fs::create_dir_all(&work)?;
     copy_source(&source, &copy)?;
     let mut runs = Vec::new();
-    for mutation in MUTATIONS {
+    for mutation in mutations {
         println!("building {}", mutation.name);
         let program = work.join(mutation.name);
         build(mutation, &copy, &work.join("target"), &program)?;
@@ -47,7 +51,28 @@ pub fn run(options: &RunOptions) -> Result<(), FaultsError> {
         println!("ran {} ({})", run.mutation.name, run.kind);
         verdict
     });
+    if options.keep.is_none() {
+        set_up_lock::remove_file(&work);
+    }
     report(&runs, &verdicts)
+}
+
+/// The mutations with these names; all of them if `names` is empty.
+fn chosen(names: &[String]) -> Result<Vec<&'static Mutation>, FaultsError> {
+    if names.is_empty() {
+        return Ok(MUTATIONS.iter().collect());
+    }
+    let mutation = |name: &String| {
+        let mut all = MUTATIONS.iter();
+        all.find(|mutation| mutation.name == name).ok_or_else(|| {
+            let known: Vec<&str> = MUTATIONS.iter().map(|mutation| mutation.name).collect();
+            FaultsError(format!(
+                "unknown mutation {name:?}\n  hint: use one of {}",
+                known.join(", ")
+            ))
+        })
+    };
+    names.iter().map(mutation).collect()
 }
 
 /// One run of a program with the faults of a mutation.
@@ -71,12 +96,12 @@ impl MutationRun {
 }
 
 impl Mutation {
-    /// Whether a run has the failure that proves the mutation.
-    fn is_seen(&self, verdict: &RunVerdict) -> bool {
+    /// The failure of a run that proves the mutation; `None` if the run does not have it.
+    fn proof<'a>(&self, verdict: &'a RunVerdict) -> Option<&'a RunFailure> {
         verdict
             .failures
             .iter()
-            .any(|failure| self.kinds.contains(&failure.kind) && failure.text.contains(self.text))
+            .find(|failure| self.kinds.contains(&failure.kind) && failure.text.contains(self.text))
     }
 }
 
@@ -85,11 +110,10 @@ fn report(runs: &[MutationRun], verdicts: &[RunVerdict]) -> Result<(), FaultsErr
     println!("\n| mutation | file | caught | evidence |\n|---|---|---|---|");
     for (runs, verdicts) in runs.chunks_exact(2).zip(verdicts.chunks_exact(2)) {
         let mutation = runs[0].mutation;
-        let is_caught = mutation.is_seen(&verdicts[1]) && !mutation.is_seen(&verdicts[0]);
+        let proof = mutation.proof(&verdicts[1]);
+        let is_caught = proof.is_some() && mutation.proof(&verdicts[0]).is_none();
         let evidence =
-            verdicts[1].failures.iter().find(|failure| mutation.kinds.contains(&failure.kind));
-        let evidence =
-            evidence.map_or(String::new(), |failure| format!("{}: {}", failure.kind, failure.text));
+            proof.map_or(String::new(), |failure| format!("{}: {}", failure.kind, failure.text));
         let caught = if is_caught { "yes" } else { "**no**" };
         println!("| {} | `{}` | {caught} | {evidence} |", mutation.name, mutation.file);
         if !is_caught {
@@ -147,4 +171,30 @@ fn build(
     }
     std::fs::copy(target.join("debug/vipwatch"), program)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_names() {
+        let names = |name: &str| chosen(&[name.to_owned()]).map(|all| all.len());
+        assert_eq!(names("carrier-ignored").ok(), Some(1));
+        let error = names("carrier").err().unwrap().0;
+        assert!(MUTATIONS.iter().all(|mutation| error.contains(mutation.name)), "{error}");
+        assert_eq!(chosen(&[]).ok().unwrap().len(), MUTATIONS.len());
+    }
+
+    #[test]
+    fn each_mutation_fits_the_source() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for Mutation { name, file, old, faults, .. } in MUTATIONS {
+            let text = std::fs::read_to_string(root.join(file)).unwrap();
+            assert_eq!(text.matches(old).count(), 1, "{name}: {old:?} in {file}");
+            assert!(crate::schedule::chosen(faults).is_ok(), "{name}: {faults}");
+            let same = MUTATIONS.iter().filter(|other| other.name == *name);
+            assert_eq!(same.count(), 1, "{name}");
+        }
+    }
 }

@@ -10,6 +10,8 @@ use crate::FaultsError;
 use crate::args::RunOptions;
 use crate::check::verdict::{RunVerdict, Strictness};
 use crate::check::{self};
+use crate::inotify;
+use crate::lab::set_up_lock;
 use crate::summary::Summary;
 
 /// Runs and judges all seeds; prints a line for each and a table at the end.
@@ -28,6 +30,7 @@ pub fn run(options: &RunOptions) -> Result<(), FaultsError> {
 
 /// Runs and judges all seeds.
 pub fn collect(options: &RunOptions) -> Result<Summary, FaultsError> {
+    inotify::check_limit(options.jobs.min(options.seeds.len()))?;
     let base = options.keep.clone().unwrap_or_else(|| {
         std::env::temp_dir().join(format!("vipwatch-faults-{}", std::process::id()))
     });
@@ -42,6 +45,7 @@ pub fn collect(options: &RunOptions) -> Result<Summary, FaultsError> {
         println!("[{done}/{all} {:.0} s] {}", began.elapsed().as_secs_f64(), summary.last_line());
     });
     if options.keep.is_none() {
+        set_up_lock::remove_file(&base);
         // Empty unless a seed has failed.
         let _ = std::fs::remove_dir(&base);
     }

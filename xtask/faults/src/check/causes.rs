@@ -70,6 +70,10 @@ fn judge_word(situation: &Situation<'_>, place: &str, verdict: &mut RunVerdict) 
     let evidence = &situation.row.evidence;
     if expected.contains(&cause.as_str()) || situation.is_rightly_unknown() {
         verdict.cause(cause).true_positive += 1;
+        if cause == "unknown" {
+            let reason = evidence["unknown"].as_str().unwrap_or_default().to_owned();
+            *verdict.unknown_reasons.entry(reason).or_default() += 1;
+        }
         if let Some(problem) = evidence::problem(situation) {
             verdict.fail("evidence-wrong", format!("{place}: {cause}, {problem}; {evidence}"));
         }
@@ -106,5 +110,33 @@ fn judge_event(
         }
         Some(_) => {}
         None => verdict.fail("cause-event-missing", format!("{place}: {}", row.cause)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::run_record::examples::record;
+
+    #[test]
+    fn only_a_right_unknown_is_counted_with_its_reason() {
+        let row = |seq: i64, reason: &str| HistoryRow {
+            seq,
+            at: (100 + seq) * SECOND,
+            instance: "VI_1".to_owned(),
+            from: "backup".to_owned(),
+            to: "primary".to_owned(),
+            cause: "unknown".to_owned(),
+            evidence: serde_json::json!({ "unknown": reason }),
+        };
+        let mut record = record();
+        // The capture of adverts has just begun.
+        record.start = 100 * SECOND;
+        record.nodes[1].answers.rows = vec![row(1, "capture-incomplete"), row(2, "superseded")];
+        let mut verdict = RunVerdict::default();
+        judge(&record, 1, Strictness::Deadlines, &mut verdict);
+        assert_eq!(verdict.unknown_reasons, [("capture-incomplete".to_owned(), 1)].into());
+        assert_eq!(verdict.causes["unknown"].true_positive, 1);
+        assert_eq!(verdict.causes["unknown"].false_positive, 1);
     }
 }

@@ -57,9 +57,13 @@ impl Changes {
     }
 
     /// The last change after `from` that followed the one before it within the grace period.
-    fn quiet_after(&self, from: Micros) -> Micros {
+    /// `notice` is the time within which the node notices what happened at `from`.
+    fn quiet_after(&self, from: Micros, notice: Micros) -> Micros {
         let later = self.0.iter().filter(|at| **at >= from);
-        later.fold(from, |quiet, at| if *at <= quiet + GRACE + COMPARISON { *at } else { quiet })
+        let quiet = later.fold(from + notice, |quiet, at| {
+            if *at <= quiet + GRACE + COMPARISON { quiet.max(*at) } else { quiet }
+        });
+        quiet - notice
     }
 }
 
@@ -86,8 +90,11 @@ pub fn of_node(record: &RunRecord, node: usize) -> Vec<Condition> {
 impl Condition {
     /// Changes put off the audit: the deadlines count from the last one of them.
     fn put_off(&mut self, changes: &Changes) {
-        let later = |from: Micros| changes.quiet_after(from) - from;
-        let (open, close) = (later(self.start), later(self.end));
+        let later = |from: Micros, limit: Option<Micros>| {
+            let notice = limit.map_or(0, |limit| limit - from - GRACE - COMPARISON - MARGIN);
+            changes.quiet_after(from, notice.max(0)) - from
+        };
+        let (open, close) = (later(self.start, self.deadline), later(self.end, self.close_by));
         self.deadline = self.deadline.and_then(|deadline| required(deadline + open, self.end));
         self.close_by = self.close_by.map(|close_by| close_by + close);
     }
@@ -293,8 +300,11 @@ mod tests {
     #[test]
     fn changes_shortly_after_each_other_put_off_the_deadline() {
         let changes = Changes(vec![SECOND, 5 * SECOND, 9 * SECOND, 30 * SECOND]);
-        assert_eq!(changes.quiet_after(SECOND), 9 * SECOND);
-        assert_eq!(changes.quiet_after(20 * SECOND), 20 * SECOND);
+        assert_eq!(changes.quiet_after(SECOND, 0), 9 * SECOND);
+        assert_eq!(changes.quiet_after(20 * SECOND, 0), 20 * SECOND);
+        // The node may notice the fact only when the next change has begun.
+        assert_eq!(changes.quiet_after(20 * SECOND, 10 * SECOND), 20 * SECOND);
+        assert_eq!(changes.quiet_after(22 * SECOND, 7 * SECOND), 23 * SECOND);
     }
 
     #[test]

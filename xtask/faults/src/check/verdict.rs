@@ -46,6 +46,16 @@ impl JudgedCount {
         self.late += other.late;
     }
 
+    /// The share of right answers among the reported ones; `None` without any.
+    pub fn precision(self) -> Option<f64> {
+        share(self.true_positive, self.true_positive + self.false_positive)
+    }
+
+    /// The share of right answers among the expected ones; `None` without any.
+    pub fn recall(self) -> Option<f64> {
+        share(self.true_positive, self.true_positive + self.false_negative)
+    }
+
     fn document(self) -> Value {
         json!({
             "true_positive": self.true_positive,
@@ -54,6 +64,11 @@ impl JudgedCount {
             "late": self.late,
         })
     }
+}
+
+/// The part that `part` is of `whole`, from 0 to 1; `None` if there is no whole.
+pub fn share(part: u32, whole: u32) -> Option<f64> {
+    (whole > 0).then(|| f64::from(part) / f64::from(whole))
 }
 
 /// One reason why a run failed.
@@ -74,6 +89,8 @@ pub struct RunVerdict {
     pub faults: Vec<String>,
     pub findings: BTreeMap<String, JudgedCount>,
     pub causes: BTreeMap<String, JudgedCount>,
+    /// How often `unknown` was right, by its reason.
+    pub unknown_reasons: BTreeMap<String, u32>,
     /// The number of transitions that were compared.
     pub transitions: u32,
     pub failures: Vec<RunFailure>,
@@ -111,6 +128,7 @@ impl RunVerdict {
             "transitions": self.transitions,
             "findings": counts(&self.findings),
             "causes": counts(&self.causes),
+            "unknown_reasons": self.unknown_reasons,
             "failures": failures
                 .map(|failure| json!({ "kind": failure.kind, "text": failure.text }))
                 .collect::<Vec<_>>(),

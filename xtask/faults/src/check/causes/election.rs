@@ -2,7 +2,7 @@
 
 use super::expected::{CLOCK_MARGIN, REACTION, Situation};
 use crate::check::wire::WireAdvert;
-use crate::moment::SECOND;
+use crate::moment::{Micros, SECOND};
 
 impl Situation<'_> {
     /// The newest advert that the node received before the transition.
@@ -39,9 +39,14 @@ impl Situation<'_> {
     pub fn lost(&self) -> Vec<&'static str> {
         let has_failed_script = self.fault("fault-begin", 2 * REACTION) == Some("priority-drop");
         let (last, earlier) = self.own_priorities();
-        if has_failed_script
-            || matches!((last, earlier), (Some(last), Some(earlier)) if last < earlier)
+        let earlier = earlier.filter(|earlier| last.is_some_and(|last| last < *earlier));
+        let newest = self.newest_delivered().map(|newest| newest.priority);
+        if let (Some(earlier), Some(newest)) = (earlier, newest)
+            && newest < earlier
         {
+            return vec!["priority-dropped"];
+        }
+        if has_failed_script || earlier.is_some() {
             return vec!["priority-dropped", "preempted"];
         }
         if self.fault("recover-begin", REACTION) == Some("freeze-child") {
@@ -95,13 +100,14 @@ impl Situation<'_> {
         if newest.priority == 0 {
             return vec!["peer-handed-over"];
         }
-        if age < CLOCK_MARGIN && self.is_silent_before(newest) {
+        if age < CLOCK_MARGIN.max(self.record.interval / 3) && self.is_silent_before(newest) {
             // Two backups took over from a silent node at the same moment.
             return vec!["peer-silent", "preempted-peer"];
         }
         if age < self.record.interval * 3 / 2 + CLOCK_MARGIN {
-            let dropped = self.peer_dropped(newest);
-            return if dropped {
+            return if self.peer_dropped(newest, 5 * SECOND) {
+                vec!["peer-priority-dropped"]
+            } else if self.peer_dropped(newest, 10 * SECOND) {
                 vec!["peer-priority-dropped", "preempted-peer"]
             } else {
                 vec!["preempted-peer"]
@@ -124,13 +130,18 @@ impl Situation<'_> {
         })
     }
 
-    /// Whether the sender of an advert had a higher priority shortly before.
-    fn peer_dropped(&self, newest: &WireAdvert) -> bool {
+    /// Whether the priority of the peer that advertised last has just sunk.
+    pub fn is_peer_dropped(&self) -> bool {
+        self.newest_delivered().is_some_and(|newest| self.peer_dropped(newest, 10 * SECOND))
+    }
+
+    /// Whether the sender of an advert had a higher priority within this time before.
+    fn peer_dropped(&self, newest: &WireAdvert, within: Micros) -> bool {
         let vrid = self.record.instances[self.instance].vrid;
         self.record.delivered(self.node, vrid).any(|advert| {
             advert.source == newest.source
                 && advert.at < newest.at
-                && newest.at - advert.at < 10 * SECOND
+                && newest.at - advert.at < within
                 && advert.priority > newest.priority
         })
     }

@@ -12,6 +12,9 @@ pub const REACTION: Micros = 2 * SECOND + SECOND / 2;
 /// Recordings of one moment differ by less than this.
 pub const CLOCK_MARGIN: Micros = SECOND / 10;
 
+/// The node writes times in whole milliseconds, the injector in microseconds.
+const JOURNAL_MARGIN: Micros = SECOND / 500;
+
 /// One transition and the recordings around it.
 pub struct Situation<'a> {
     pub record: &'a RunRecord,
@@ -79,15 +82,9 @@ impl Situation<'_> {
         if self.row.cause != "unknown" {
             return false;
         }
-        let rows = &self.record.nodes[self.node].answers.rows;
         match self.row.evidence["unknown"].as_str() {
-            // Another transition followed before the facts were complete.
-            Some("superseded") => rows.iter().any(|row| {
-                row.instance == self.row.instance
-                    && row.at >= self.row.at
-                    && row.seq > self.row.seq
-                    && row.at - self.row.at < REACTION
-            }),
+            // The configuration of the instance changed before the facts were complete.
+            Some("superseded") => self.is_configured_just_now(),
             // The capture began, or the link changed, less than a master-down interval ago.
             Some("capture-incomplete") => {
                 let window = self.record.down_interval(1) + REACTION;
@@ -96,6 +93,10 @@ impl Situation<'_> {
                     || self.is_link_changed(window, false)
             }
             Some("adverts-ignored") => self.has_other_addresses(),
+            // The kernel does not name the process that removes an IPv6 address.
+            Some("process-not-named") => {
+                self.is_ipv6() && self.is_loss() && self.is_changed_by_hand()
+            }
             _ => false,
         }
     }
@@ -110,10 +111,21 @@ impl Situation<'_> {
             && matches!(self.row.from.as_str(), "primary" | "partial")
     }
 
+    /// Whether the injector has just added or removed an address. It writes the entry before the act.
+    fn is_changed_by_hand(&self) -> bool {
+        let entries = &self.record.journal;
+        let acts =
+            entries.iter().filter(|entry| entry.node == Some(self.node) && entry.act == "address");
+        acts.map(|entry| self.row.at - entry.at)
+            .any(|age| (-JOURNAL_MARGIN..REACTION).contains(&age))
+    }
+
     /// The injector has added or removed an address. keepalived then removes or adds it again, or gives up its role:
     /// that is a consequence of the same act.
     fn by_hand(&self) -> Option<Vec<&'static str>> {
-        self.since(&["address"], REACTION)?;
+        if !self.is_changed_by_hand() {
+            return None;
+        }
         if self.is_loss() {
             // The kernel does not name the process that changes an IPv6 address; the node sees the reaction of keepalived.
             let reaction =
@@ -130,7 +142,25 @@ impl Situation<'_> {
     }
 
     fn by_processes(&self) -> Option<Vec<&'static str>> {
-        self.by_end().or_else(|| self.by_start()).or_else(|| self.by_configuration())
+        self.by_end()
+            .or_else(|| self.by_start())
+            .or_else(|| self.by_lost_link())
+            .or_else(|| self.by_configuration())
+    }
+
+    /// keepalived removes its addresses when the link is lost; the kernel may show the link a little later.
+    fn by_lost_link(&self) -> Option<Vec<&'static str>> {
+        if !self.is_loss() || !self.is_link_changed(REACTION, false) {
+            return None;
+        }
+        let mut words = vec!["link-lost", "keepalived-fault"];
+        // The link was lost a moment after the transition: an election may have come before.
+        let spans = self.record.nodes[self.node].timeline.link.iter();
+        let is_before = |at: Micros| (0..REACTION).contains(&(self.row.at - at));
+        if !spans.skip(1).any(|span| !span.value && is_before(span.start)) {
+            words.extend(self.lost());
+        }
+        Some(words)
     }
 
     /// keepalived ended: it sends the priority 0 when it stops, and removes its addresses.
@@ -164,7 +194,12 @@ impl Situation<'_> {
         }
         Some(match self.row.to.as_str() {
             "primary" | "partial" if !self.is_loss() => {
-                vec!["keepalived-started", "preempted-peer", "peer-silent", "peer-handed-over"]
+                let mut words =
+                    vec!["keepalived-started", "preempted-peer", "peer-silent", "peer-handed-over"];
+                if self.is_peer_dropped() {
+                    words.push("peer-priority-dropped");
+                }
+                words
             }
             // A new keepalived removes addresses that an earlier one left.
             _ => vec!["keepalived-started", "preempted", "keepalived-killed"],
@@ -177,8 +212,12 @@ impl Situation<'_> {
         let reload = reloads.iter().rev().find(|at| **at <= self.row.at);
         let is_by_peer = !self.is_loss() && (self.is_just_handed_over() || self.is_silent());
         if reload.is_some_and(|at| self.row.at - at < self.election()) && !is_by_peer {
-            let by_priority = ["priority-dropped", "preempted", "preempted-peer"];
-            return Some([&["configuration-changed"], &by_priority[..]].concat());
+            let mut words =
+                vec!["configuration-changed", "priority-dropped", "preempted", "preempted-peer"];
+            if !self.is_loss() && self.is_peer_dropped() {
+                words.push("peer-priority-dropped");
+            }
+            return Some(words);
         }
         self.is_configured_just_now().then(|| vec!["configuration-changed"])
     }
@@ -208,21 +247,18 @@ impl Situation<'_> {
         })
     }
 
+    /// Whether the file has had other addresses for a moment: the node follows them before keepalived does.
     fn is_configured_just_now(&self) -> bool {
         let configured = &self.record.nodes[self.node].configured;
-        configured
-            .iter()
-            .skip(1)
-            .any(|(at, _)| (-CLOCK_MARGIN..REACTION).contains(&(self.row.at - at)))
+        configured.windows(2).any(|pair| {
+            let is_changed = pair[0].1 != pair[1].1;
+            is_changed && (-CLOCK_MARGIN..REACTION).contains(&(self.row.at - pair[1].0))
+        })
     }
 
     fn by_link(&self) -> Option<Vec<&'static str>> {
         if self.row.to == "fault" {
             return Some(vec!["link-lost"]);
-        }
-        // keepalived removes its addresses when the link is lost; the kernel may show the link a little later.
-        if self.is_loss() && self.is_link_changed(REACTION, false) {
-            return Some(vec!["link-lost", "keepalived-fault"]);
         }
         let down = self.record.down_interval(1) + REACTION;
         if self.row.from == "fault" {
@@ -282,7 +318,7 @@ mod tests {
     #[test]
     fn the_last_advert_of_the_peer_decides_why_a_role_was_gained() {
         assert_eq!(gained_after(300, 0), "peer-handed-over");
-        assert_eq!(gained_after(300, 90), "preempted-peer");
+        assert_eq!(gained_after(400, 90), "preempted-peer");
         assert_eq!(gained_after(3600, 150), "peer-silent");
     }
 

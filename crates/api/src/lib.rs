@@ -13,6 +13,7 @@ mod cause;
 #[cfg(feature = "client")]
 pub mod client;
 mod config_check;
+mod drain;
 mod event;
 mod filter;
 mod finding;
@@ -36,6 +37,10 @@ pub use self::announcement::{
 };
 pub use self::cause::{CauseEvent, CauseItem, EvidenceItem};
 pub use self::config_check::{ConfigCheckDocument, ConfigErrorItem};
+pub use self::drain::{
+    DrainCheckDocument, DrainFacts, DrainFailover, DrainInstance, DrainPeer, DrainReason,
+    DrainVerdict, drain_check,
+};
 pub use self::event::{
     DeliveryEvent, DroppedEvent, EventId, FindingEvent, FindingState, InvalidEventId, NodeEvent,
     RemovedEvent, ResetEvent, ResetReason, TransitionEvent,

@@ -53,6 +53,8 @@ schemas! {
     ConfigCheck = "vipwatch.config-check/1",
     /// `vipwatch announce`
     Announce = "vipwatch.announce/1",
+    /// `vipwatch drain-check`
+    DrainCheck = "vipwatch.drain-check/1",
     /// `GET /v1/version`
     Version = "vipwatch.version/1",
     /// `GET /healthz` and `GET /readyz`

@@ -2,6 +2,7 @@
 
 mod announce;
 mod config;
+mod drain_check;
 mod output;
 mod query;
 mod simulate;
@@ -18,6 +19,7 @@ use vipwatch_receiver::simulate::Behaviour;
 
 pub(crate) use self::announce::{AnnounceArgs, AnnounceTarget};
 pub(crate) use self::config::ConfigCommand;
+pub(crate) use self::drain_check::DrainCheckArgs;
 pub(crate) use self::output::{Format, OutputOptions};
 pub(crate) use self::query::{
     DiscoverArgs, DoctorArgs, FailOn, FindingSelection, FindingsArgs, HistoryArgs,
@@ -43,8 +45,24 @@ Exit codes:
   2  wrong usage
   3  not permitted
   4  no answer: something is missing, no node is listening, or it does not answer in time
+  5  the node cannot know the answer (drain-check)
 
 `vipwatch help COMMAND` shows the options and examples of a command.";
+
+const DRAIN_CHECK_ABOUT: &str = "\
+Check whether this node can be taken down without a failover: no primary, nothing pending
+
+The node audits every instance, and the command prints which addresses are here, which deliveries are pending, \
+and the last failover of each instance.
+
+A VRRP backup sends nothing, so a node cannot know whether another node is ready to take over. The command lists \
+what the node cannot know. It never reports an uncertain role as safe.
+
+Exit codes:
+  0  safe: this node is primary of no instance, and nothing is pending
+  1  not safe: addresses are here, a delivery is pending, or no node is primary of an instance
+  4  no answer: no node is listening, or it does not answer in time
+  5  the node cannot know it: a role is unknown, or a finding makes it uncertain";
 
 impl CliArgs {
     /// The arguments of this process. If they are wrong, prints the reason and exits.
@@ -97,6 +115,15 @@ pub(crate) enum Command {
   vipwatch doctor
   vipwatch doctor -q --fail-on broken        # exit code 1 only if traffic is affected")]
     Doctor(DoctorArgs),
+    /// Check whether this node can be taken down without a failover: no primary, nothing pending
+    #[command(
+        long_about = DRAIN_CHECK_ABOUT,
+        after_help = "Examples:
+  vipwatch drain-check                       # exit code 0 only if it is safe
+  vipwatch drain-check --wait 5m             # wait until other nodes have taken over
+  vipwatch drain-check -o json | jq -r '.blocking[].text'"
+    )]
+    DrainCheck(DrainCheckArgs),
     /// List the findings of the last audit, without a new one
     #[command(after_help = "Examples:
   vipwatch findings

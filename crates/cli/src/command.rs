@@ -4,6 +4,7 @@ pub(crate) mod announce;
 pub(crate) mod config;
 pub(crate) mod discover;
 pub(crate) mod doctor;
+pub(crate) mod drain_check;
 pub(crate) mod history;
 pub(crate) mod node;
 pub(crate) mod receiver;

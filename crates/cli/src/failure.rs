@@ -20,6 +20,8 @@ pub(crate) enum ExitStatus {
     NotPermitted = 3,
     /// There is no answer: something is missing, no node is listening, or it does not answer.
     Missing = 4,
+    /// The node answers, but it cannot know the answer.
+    NotKnown = 5,
 }
 
 /// Prints a warning to standard error; the command continues.

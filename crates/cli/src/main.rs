@@ -9,6 +9,7 @@ mod complete;
 mod failure;
 mod kernel;
 mod output;
+mod reconnect;
 #[cfg(test)]
 mod samples;
 mod source;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let result = match &args.command {
         Command::Status(options) => command::status::run(options),
         Command::Show(options) => command::show::run(options),
+        Command::DrainCheck(options) => command::drain_check::run(options),
         Command::Doctor(options) => command::doctor::run(options),
         Command::Findings(options) => command::doctor::findings(options),
         Command::Targets(options) => command::targets::run(options),

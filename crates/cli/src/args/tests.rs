@@ -115,3 +115,58 @@ fn messages_of_wrong_usage() {
 fn the_command_line_is_consistent() {
     CliArgs::command().debug_assert();
 }
+
+/// The words of a command line of a shell; quotes are single ones.
+fn shell_words(line: &str) -> Vec<String> {
+    let parts = line.split('\'').enumerate();
+    // Every second part is quoted.
+    let words = parts.flat_map(|(number, part)| match number % 2 {
+        0 => part.split_whitespace().map(str::to_owned).collect(),
+        _ => vec![part.to_owned()],
+    });
+    words.collect()
+}
+
+/// The command lines of `vipwatch` in a document: after a prompt, in a task of Ansible, or in a unit of systemd.
+fn command_lines(text: &str) -> Vec<Vec<String>> {
+    let starts = ["# ", "$ ", "ansible.builtin.command: ", "ExecStart=", "ExecStop=-/usr/bin/"];
+    let of_line = |line: &str| {
+        let line = line.trim_start();
+        let command = starts.iter().find_map(|start| line.strip_prefix(start))?;
+        let command = command.split(['|', '>']).next()?;
+        command.starts_with("vipwatch ").then(|| shell_words(command))
+    };
+    text.lines().filter_map(of_line).collect()
+}
+
+#[test]
+fn the_command_lines_of_the_guides_are_valid() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let files = [
+        ("docs/guides/maintenance.md", 8),
+        ("docs/guides/with-keepalived.md", 5),
+        ("packaging/systemd/vipwatch-drain.service", 1),
+    ];
+    for (file, minimum) in files {
+        let text = std::fs::read_to_string(format!("{root}{file}")).unwrap();
+        let lines = command_lines(&text);
+        assert!(lines.len() >= minimum, "{file} has {} command lines", lines.len());
+        for line in lines {
+            let parsed = CliArgs::try_parse_from(&line);
+            assert!(parsed.is_ok(), "{file}: {line:?}: {}", parsed.unwrap_err());
+        }
+    }
+}
+
+#[test]
+fn systemd_waits_longer_than_the_drain_check_at_shutdown() {
+    let unit = include_str!("../../../../packaging/systemd/vipwatch-drain.service");
+    let lines = command_lines(unit);
+    let Command::DrainCheck(options) = CliArgs::try_parse_from(&lines[0]).unwrap().command else {
+        panic!("not drain-check")
+    };
+    let stop = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
+    assert!(options.wait.unwrap() < Duration::from_secs(stop.parse().unwrap()));
+    // systemd stops units in the reverse order of their start.
+    assert!(unit.contains("\nAfter=vipwatch-node.service\nBefore=keepalived.service\n"));
+}

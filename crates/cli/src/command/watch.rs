@@ -17,15 +17,13 @@ use self::printer::{Flow, Printer};
 use self::selection::EventSelection;
 use crate::args::{After, WatchArgs};
 use crate::failure::{CommandError, note, warn};
+use crate::reconnect::{RetryWaits, is_temporary};
 use crate::source::namespace_text;
 
 /// Maximum time that the command waits for an event before it looks for lines to print.
 const IDLE_WAIT: Duration = Duration::from_mins(1);
 /// Time between two attempts to read the roles after a reset.
 const ROLES_RETRY_WAIT: Duration = Duration::from_secs(1);
-/// The waits between two attempts to connect: doubled from the first value up to the second.
-const FIRST_RETRY_WAIT: Duration = Duration::from_millis(250);
-const MAX_RETRY_WAIT: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(options: &WatchArgs) -> Result<(), CommandError> {
     let output = options.query.output();
@@ -181,7 +179,7 @@ impl Session<'_> {
             return Err(error.into());
         }
         note(output, &format!("{error}; connecting again"));
-        let mut wait = FIRST_RETRY_WAIT;
+        let mut waits = RetryWaits::default();
         loop {
             match self.open(last.clone()) {
                 Ok(stream) => {
@@ -192,23 +190,8 @@ impl Session<'_> {
                 Err(error) if is_temporary(&error) => {}
                 Err(error) => return Err(error.into()),
             }
-            pause(wait);
-            wait = (wait * 2).min(MAX_RETRY_WAIT);
+            waits.pause();
         }
-    }
-}
-
-/// Whether the node may answer a later attempt.
-fn is_temporary(error: &ClientError) -> bool {
-    match error {
-        ClientError::NotListening(_)
-        | ClientError::TimedOut { .. }
-        | ClientError::Io { .. }
-        | ClientError::Closed(_) => true,
-        ClientError::Problem(problem) => {
-            matches!(problem.code, ErrorCode::NotReady | ErrorCode::TooManyConnections)
-        }
-        ClientError::NotPermitted(_) | ClientError::InvalidAnswer { .. } => false,
     }
 }
 
@@ -221,11 +204,4 @@ fn reset_text(reason: ResetReason) -> &'static str {
         ResetReason::Future => "the node has no event of this number yet",
         ResetReason::HistoryUnavailable => "the history cannot be read",
     }
-}
-
-/// Waits for a time.
-fn pause(time: Duration) {
-    let limit = rustix::event::Timespec::try_from(time).ok();
-    // A signal may end the wait early, which is harmless.
-    let _ = rustix::event::poll(&mut [], limit.as_ref());
 }

@@ -12,6 +12,7 @@ mod command_line;
 mod curl;
 mod deliveries;
 mod direct;
+mod drain_check;
 mod duplicates;
 mod events;
 mod finding_deliveries;

@@ -1,0 +1,141 @@
+//! The answer of `vipwatch drain-check`: whether this node can be taken down. No route has it: the command applies
+//! [`drain_check`] to documents of the node.
+
+mod rules;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use self::rules::drain_check;
+use crate::{CauseItem, FindingList, InstanceItem, InstanceRole, Schema, TargetItem};
+
+/// What a node knows when it is checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainFacts {
+    /// The name of the node.
+    pub node: String,
+    /// When the facts were read.
+    pub at: Timestamp,
+    /// All instances of the node.
+    pub instances: Vec<InstanceItem>,
+    /// The findings of an audit.
+    pub findings: FindingList,
+    /// All targets.
+    pub targets: Vec<TargetItem>,
+    /// Whether the node captures the adverts of other nodes.
+    pub captures_adverts: bool,
+    /// The newest advert of another node for instances with addresses here, by id.
+    pub peers: BTreeMap<String, DrainPeer>,
+    /// The last failover of each instance that has one in the history, by id.
+    pub failovers: BTreeMap<String, DrainFailover>,
+    /// Why the history could not be read; `None` if it could.
+    pub history_error: Option<String>,
+}
+
+/// Whether the node can be taken down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DrainVerdict {
+    /// No primary is here, and nothing is pending.
+    Safe,
+    /// The node cannot know it: a role is not certain.
+    Unknown,
+    /// The node holds addresses, a delivery is pending, or no other node is primary.
+    NotSafe,
+}
+
+impl DrainVerdict {
+    /// The verdict as it is written in documents.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Unknown => "unknown",
+            Self::NotSafe => "not-safe",
+        }
+    }
+}
+
+/// One fact that decides the verdict, or that the node cannot know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainReason {
+    /// The stable name, for example `primary-here`, or the name of a finding.
+    pub name: String,
+    /// The id of the instance; null if the reason is not about one.
+    pub id: Option<String>,
+    /// The name of the target; null if the reason is not about one.
+    pub target: Option<String>,
+    /// The reason as a sentence.
+    pub text: String,
+}
+
+/// The newest captured advert of another node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainPeer {
+    /// The source address.
+    pub source: String,
+    /// The time of the advert.
+    pub at: Timestamp,
+    /// Whether the other node advertises now.
+    pub advertising: bool,
+}
+
+/// The last transition of an instance from or to `primary`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainFailover {
+    /// When the node read the change.
+    pub at: Timestamp,
+    /// The role before.
+    pub from: String,
+    /// The role after.
+    pub to: String,
+    /// Why the role changed.
+    #[serde(flatten)]
+    pub cause: CauseItem,
+}
+
+/// One instance of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainInstance {
+    /// The id.
+    pub id: String,
+    /// The role.
+    pub role: InstanceRole,
+    /// When the instance took this role; null if that is not known.
+    pub since: Option<Timestamp>,
+    /// Whether the node holds addresses of the instance.
+    pub holds_addresses: bool,
+    /// Whether the instance loses a backup while this node is down: the role is `backup`, and no finding says that this
+    /// node cannot take over.
+    pub loses_backup: bool,
+    /// The names of its findings.
+    pub findings: Vec<String>,
+    /// The newest advert of another node, for an instance with addresses here; null if none was captured.
+    pub peer: Option<DrainPeer>,
+    /// The last failover; null if the history has none.
+    pub last_failover: Option<DrainFailover>,
+}
+
+/// The answer of `vipwatch drain-check`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainCheckDocument {
+    /// [`Schema::DrainCheck`]
+    pub schema: Schema,
+    /// The name of the node.
+    pub node: String,
+    /// When the facts were read.
+    pub at: Timestamp,
+    /// Whether the node can be taken down.
+    pub verdict: DrainVerdict,
+    /// Why it is not safe: each of these makes the verdict `not-safe`.
+    pub blocking: Vec<DrainReason>,
+    /// Uncertain facts: without `blocking`, each of these makes the verdict `unknown`.
+    pub uncertain: Vec<DrainReason>,
+    /// What one node cannot know. It has no effect on the verdict.
+    pub not_known: Vec<DrainReason>,
+    /// The targets with pending deliveries.
+    pub pending: Vec<TargetItem>,
+    /// All instances: first those that hold addresses, then in the order of their ids.
+    pub instances: Vec<DrainInstance>,
+}

@@ -1,0 +1,209 @@
+//! The rules of the check, without I/O.
+//!
+//! ```text
+//!   addresses here, something pending, or no primary anywhere ──▶ not safe
+//!   otherwise: a role or the list of instances is not certain ──▶ unknown
+//!   otherwise                                                 ──▶ safe
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::{
+    DrainCheckDocument, DrainFacts, DrainInstance, DrainReason, DrainVerdict, FindingList,
+};
+use crate::{FindingItem, InstanceItem, InstanceRole, Schema, TargetItem};
+
+/// Findings of an instance that is not primary: some of its addresses are here all the same.
+const ADDRESSES_LEFT: &[&str] = &["floating-left", "address-misplaced"];
+/// Findings that a consumer has not received the current role.
+const CONSUMER_BEHIND: &[&str] = &["agent-behind", "state-file-differs", "report-differs"];
+/// Findings that another role, or another list of instances, is possible.
+const ROLE_UNCERTAIN: &[&str] = &[
+    "published-role-wrong",
+    "kernel-not-read",
+    "flapping",
+    "configuration-problem",
+    "node-configuration",
+    "keepalived-not-readable",
+    "receiver-journal",
+];
+/// Findings that this node cannot take over, so that its absence changes nothing.
+const CANNOT_TAKE_OVER: &[&str] = &[
+    "keepalived-gone",
+    "keepalived-frozen",
+    "keepalived-vrrp-child-missing",
+    "keepalived-crash-loop",
+    "keepalived-fault",
+];
+
+/// Decides whether the node can be taken down.
+pub fn drain_check(facts: DrainFacts) -> DrainCheckDocument {
+    let instances = drain_instances(&facts);
+    let blocking = blocking(&facts);
+    let uncertain = uncertain(&facts);
+    let verdict = match (blocking.is_empty(), uncertain.is_empty()) {
+        (false, _) => DrainVerdict::NotSafe,
+        (true, false) => DrainVerdict::Unknown,
+        (true, true) => DrainVerdict::Safe,
+    };
+    DrainCheckDocument {
+        schema: Schema::DrainCheck,
+        verdict,
+        blocking,
+        uncertain,
+        not_known: not_known(&facts, &instances),
+        instances,
+        node: facts.node,
+        at: facts.at,
+        pending: facts.targets.into_iter().filter(|target| target.pending > 0).collect(),
+    }
+}
+
+impl DrainReason {
+    fn new(name: &str, id: Option<&str>, text: impl Into<String>) -> Self {
+        let (id, target) = (id.map(str::to_owned), None);
+        Self { name: name.to_owned(), id, target, text: text.into() }
+    }
+
+    fn of_finding(name: &str, finding: &FindingItem) -> Self {
+        Self::new(name, finding.id.as_deref(), finding.text.clone())
+    }
+}
+
+fn holds_addresses(instance: &InstanceItem) -> bool {
+    matches!(instance.role, InstanceRole::Primary | InstanceRole::Partial)
+}
+
+/// The findings with one of these names.
+fn named<'a>(
+    findings: &'a FindingList,
+    names: &'a [&str],
+) -> impl Iterator<Item = &'a FindingItem> {
+    findings.items.iter().filter(|finding| names.contains(&finding.name.as_str()))
+}
+
+fn blocking(facts: &DrainFacts) -> Vec<DrainReason> {
+    let mut reasons = Vec::new();
+    for instance in &facts.instances {
+        let id = Some(instance.id.as_str());
+        match instance.role {
+            InstanceRole::Primary => {
+                let text = "this node is primary: it holds the addresses";
+                reasons.push(DrainReason::new("primary-here", id, text));
+            }
+            InstanceRole::Partial => {
+                let details = instance.reason.as_deref().unwrap_or("holds some of the addresses");
+                let text = format!("this node {details}");
+                reasons.push(DrainReason::new("addresses-here", id, text));
+            }
+            InstanceRole::Backup | InstanceRole::Fault | InstanceRole::Unknown => {}
+        }
+        if instance.report.as_ref().is_some_and(|report| report.held) {
+            let text = "the receiver holds a report of its monitor back";
+            reasons.push(DrainReason::new("delivery-pending", id, text));
+        }
+    }
+    let holds = |id: Option<&str>| {
+        facts.instances.iter().any(|other| Some(other.id.as_str()) == id && holds_addresses(other))
+    };
+    let left = named(&facts.findings, ADDRESSES_LEFT);
+    let left = left.filter(|finding| !holds(finding.id.as_deref()));
+    reasons.extend(left.map(|finding| DrainReason::of_finding("addresses-here", finding)));
+    let nowhere = named(&facts.findings, &["no-primary"]);
+    reasons.extend(nowhere.map(|finding| DrainReason::of_finding("no-primary", finding)));
+    reasons.extend(facts.targets.iter().filter(|target| target.pending > 0).map(pending));
+    let behind = named(&facts.findings, CONSUMER_BEHIND);
+    reasons.extend(behind.map(|finding| DrainReason::of_finding("consumer-behind", finding)));
+    reasons
+}
+
+fn pending(target: &TargetItem) -> DrainReason {
+    let what = if target.pending == 1 { "delivery is" } else { "deliveries are" };
+    let text = format!("{} {what} pending", target.pending);
+    DrainReason {
+        target: Some(target.name.clone()),
+        ..DrainReason::new("delivery-pending", None, text)
+    }
+}
+
+fn uncertain(facts: &DrainFacts) -> Vec<DrainReason> {
+    let unknown = facts.instances.iter().filter(|one| one.role == InstanceRole::Unknown);
+    let unknown = unknown.map(|instance| {
+        let text = instance.reason.as_deref().unwrap_or("the kernel could not be read");
+        DrainReason::new("role-unknown", Some(&instance.id), text)
+    });
+    let findings = named(&facts.findings, ROLE_UNCERTAIN);
+    let findings = findings.map(|finding| DrainReason::of_finding(&finding.name, finding));
+    let mut reasons: Vec<DrainReason> = unknown.chain(findings).collect();
+    if facts.findings.too_young > 0 {
+        let text = format!(
+            "a failover may still be going on: findings younger than five seconds: {}",
+            facts.findings.too_young
+        );
+        reasons.push(DrainReason::new("findings-too-young", None, text));
+    }
+    reasons
+}
+
+fn drain_instances(facts: &DrainFacts) -> Vec<DrainInstance> {
+    let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for finding in &facts.findings.items {
+        names
+            .entry(finding.id.as_deref().unwrap_or_default())
+            .or_default()
+            .push(finding.name.clone());
+    }
+    let mut one = |instance: &InstanceItem| {
+        let findings = names.remove(instance.id.as_str()).unwrap_or_default();
+        let cannot_take_over =
+            findings.iter().any(|finding| CANNOT_TAKE_OVER.contains(&finding.as_str()));
+        let is_left = findings.iter().any(|finding| ADDRESSES_LEFT.contains(&finding.as_str()));
+        DrainInstance {
+            id: instance.id.clone(),
+            role: instance.role,
+            since: instance.since,
+            holds_addresses: holds_addresses(instance) || is_left,
+            loses_backup: instance.role == InstanceRole::Backup && !cannot_take_over,
+            findings,
+            peer: facts.peers.get(&instance.id).cloned(),
+            last_failover: facts.failovers.get(&instance.id).cloned(),
+        }
+    };
+    let mut instances: Vec<DrainInstance> = facts.instances.iter().map(&mut one).collect();
+    instances
+        .sort_by(|a, b| b.holds_addresses.cmp(&a.holds_addresses).then_with(|| a.id.cmp(&b.id)));
+    instances
+}
+
+/// What one node cannot know. A VRRP backup sends nothing, so no node sees the backups of another one.
+fn not_known(facts: &DrainFacts, instances: &[DrainInstance]) -> Vec<DrainReason> {
+    let count = |is: fn(&DrainInstance) -> bool| instances.iter().filter(|one| is(one)).count();
+    let mut reasons = Vec::new();
+    let mut add = |name, text: String| reasons.push(DrainReason::new(name, None, text));
+    let held = count(|one| one.holds_addresses);
+    if held > 0 {
+        let text = "whether another node is ready to take over: a VRRP backup sends no adverts";
+        add("peer-readiness", text.to_owned());
+    }
+    let lost = count(|one| one.loses_backup);
+    if lost > 0 {
+        let text = format!(
+            "whether instances have another backup while this node is down: {lost} lose the one here"
+        );
+        add("other-backups", text);
+    }
+    if !facts.captures_adverts && instances.len() > held {
+        let text = "whether another node is primary: this node does not capture adverts";
+        add("primary-elsewhere", text.to_owned());
+    }
+    if let Some(error) = &facts.history_error {
+        add("last-failover", format!("the last failover of each instance: {error}"));
+    }
+    if instances.is_empty() {
+        add("no-instances", "whether instances should be here: none is configured".to_owned());
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! Tests of the rules of the drain check.
+
+use super::*;
+use crate::{
+    AnswerSource, CauseItem, DrainFailover, DrainPeer, FindingSeverity, LatencyMap, ReportItem,
+    TargetKind, Timestamp, timestamp_from_millis,
+};
+
+fn at() -> Timestamp {
+    timestamp_from_millis(1_763_300_000_000)
+}
+
+fn instance(id: &str, role: InstanceRole) -> InstanceItem {
+    InstanceItem {
+        id: id.to_owned(),
+        name: id.to_owned(),
+        role,
+        reason: None,
+        since: Some(at()),
+        seq: 1,
+        trigger: "address".to_owned(),
+        cause: CauseItem::default(),
+        origin: "keepalived".to_owned(),
+        netns: None,
+        interface: "eth0".to_owned(),
+        vrid: Some(1),
+        priority: Some(100),
+        file: "/etc/keepalived/keepalived.conf".to_owned(),
+        line: 1,
+        addresses: Vec::new(),
+        stages: Vec::new(),
+        latencies: LatencyMap::new(),
+        failures: Vec::new(),
+        findings: Vec::new(),
+        agent: None,
+        report: None,
+        silenced_until: None,
+    }
+}
+
+fn finding(id: Option<&str>, name: &str) -> FindingItem {
+    FindingItem {
+        id: id.map(str::to_owned),
+        name: name.to_owned(),
+        severity: FindingSeverity::Broken,
+        text: format!("text of {name}"),
+        hint: String::new(),
+        since: None,
+        silenced_until: None,
+    }
+}
+
+fn target(pending: u64) -> TargetItem {
+    TargetItem {
+        name: "chat".to_owned(),
+        kind: TargetKind::Webhook,
+        source: "node".to_owned(),
+        pending,
+        oldest_pending: None,
+        delivered: 0,
+        failures: 0,
+        given_up: 0,
+        superseded: 0,
+        filtered: 0,
+        dropped: 0,
+        failing: Vec::new(),
+    }
+}
+
+/// A node with one backup, and no finding.
+fn facts() -> DrainFacts {
+    DrainFacts {
+        node: "node-1".to_owned(),
+        at: at(),
+        instances: vec![instance("a", InstanceRole::Backup)],
+        findings: FindingList {
+            schema: Schema::Findings,
+            node: "node-1".to_owned(),
+            source: AnswerSource::Node,
+            instances: 1,
+            items: Vec::new(),
+            too_young: 0,
+        },
+        targets: vec![target(0)],
+        captures_adverts: true,
+        peers: BTreeMap::new(),
+        failovers: BTreeMap::new(),
+        history_error: None,
+    }
+}
+
+fn names(reasons: &[DrainReason]) -> Vec<&str> {
+    reasons.iter().map(|reason| reason.name.as_str()).collect()
+}
+
+fn with_finding(name: &str) -> DrainCheckDocument {
+    let mut facts = facts();
+    facts.findings.items.push(finding(Some("a"), name));
+    drain_check(facts)
+}
+
+#[test]
+fn a_node_with_backups_only_is_safe_and_says_what_it_cannot_know() {
+    let check = drain_check(facts());
+    assert_eq!(check.verdict, DrainVerdict::Safe);
+    assert_eq!(names(&check.not_known), ["other-backups"]);
+    assert!(check.instances[0].loses_backup && !check.instances[0].holds_addresses);
+    let check = drain_check(DrainFacts { captures_adverts: false, ..facts() });
+    assert_eq!(check.verdict, DrainVerdict::Safe);
+    assert_eq!(names(&check.not_known), ["other-backups", "primary-elsewhere"]);
+}
+
+#[test]
+fn a_primary_or_a_part_of_its_addresses_is_not_safe() {
+    for (role, reason) in
+        [(InstanceRole::Primary, "primary-here"), (InstanceRole::Partial, "addresses-here")]
+    {
+        let mut facts = facts();
+        facts.instances.push(instance("0", InstanceRole::Backup));
+        facts.instances[0].role = role;
+        let check = drain_check(facts);
+        assert_eq!(check.verdict, DrainVerdict::NotSafe);
+        assert_eq!(names(&check.blocking), [reason]);
+        assert_eq!(names(&check.not_known)[0], "peer-readiness");
+        assert!(check.instances[0].id == "a" && check.instances[0].holds_addresses);
+    }
+}
+
+#[test]
+fn addresses_that_are_left_and_an_instance_without_a_primary_are_not_safe() {
+    for (name, reason) in [
+        ("floating-left", "addresses-here"),
+        ("address-misplaced", "addresses-here"),
+        ("no-primary", "no-primary"),
+    ] {
+        let check = with_finding(name);
+        assert_eq!((check.verdict, names(&check.blocking)), (DrainVerdict::NotSafe, vec![reason]));
+        assert_eq!(check.blocking[0].text, format!("text of {name}"));
+    }
+}
+
+#[test]
+fn a_pending_delivery_and_a_consumer_with_another_role_are_not_safe() {
+    let check = drain_check(DrainFacts { targets: vec![target(0), target(2)], ..facts() });
+    assert_eq!(check.verdict, DrainVerdict::NotSafe);
+    assert_eq!(check.blocking[0].target.as_deref(), Some("chat"));
+    assert_eq!(check.blocking[0].text, "2 deliveries are pending");
+    assert_eq!(check.pending, [target(2)]);
+    for name in CONSUMER_BEHIND {
+        assert_eq!(names(&with_finding(name).blocking), ["consumer-behind"], "{name}");
+    }
+    let mut facts = facts();
+    facts.instances[0].report = Some(ReportItem {
+        id: "a".to_owned(),
+        reported: "backup".to_owned(),
+        at: at(),
+        settled: None,
+        state: None,
+        held: true,
+        reports: 1,
+    });
+    assert_eq!(names(&drain_check(facts).blocking), ["delivery-pending"]);
+}
+
+#[test]
+fn a_role_that_is_not_certain_is_never_safe() {
+    let mut unknown = facts();
+    unknown.instances[0].role = InstanceRole::Unknown;
+    let check = drain_check(unknown);
+    let uncertain = (check.verdict, names(&check.uncertain));
+    assert_eq!(uncertain, (DrainVerdict::Unknown, vec!["role-unknown"]));
+    for name in ROLE_UNCERTAIN {
+        let check = with_finding(name);
+        assert_eq!((check.verdict, names(&check.uncertain)), (DrainVerdict::Unknown, vec![*name]));
+    }
+    let mut young = facts();
+    young.findings.too_young = 1;
+    assert_eq!(names(&drain_check(young).uncertain), ["findings-too-young"]);
+}
+
+#[test]
+fn an_address_here_outweighs_a_role_that_is_not_certain() {
+    let mut facts = facts();
+    facts.instances.push(instance("b", InstanceRole::Primary));
+    facts.findings.items.push(finding(None, "configuration-problem"));
+    let check = drain_check(facts);
+    assert_eq!(check.verdict, DrainVerdict::NotSafe);
+    assert_eq!(names(&check.uncertain), ["configuration-problem"]);
+}
+
+#[test]
+fn a_node_that_cannot_take_over_is_no_loss() {
+    for name in CANNOT_TAKE_OVER {
+        let check = with_finding(name);
+        assert_eq!(check.verdict, DrainVerdict::Safe, "{name}");
+        assert!(!check.instances[0].loses_backup && check.not_known.is_empty(), "{name}");
+    }
+    let mut fault = facts();
+    fault.instances[0].role = InstanceRole::Fault;
+    assert_eq!(drain_check(fault).verdict, DrainVerdict::Safe);
+}
+
+#[test]
+fn an_instance_has_the_last_advert_of_another_node_and_its_last_failover() {
+    let peer = DrainPeer { source: "192.0.2.3".to_owned(), at: at(), advertising: false };
+    let failover = DrainFailover {
+        at: at(),
+        from: "backup".to_owned(),
+        to: "primary".to_owned(),
+        cause: CauseItem::default(),
+    };
+    let facts = DrainFacts {
+        peers: [("a".to_owned(), peer.clone())].into(),
+        failovers: [("a".to_owned(), failover.clone())].into(),
+        ..facts()
+    };
+    let instance = drain_check(facts).instances.remove(0);
+    assert_eq!((instance.peer, instance.last_failover), (Some(peer), Some(failover)));
+}
+
+#[test]
+fn what_could_not_be_read_is_named() {
+    let facts = DrainFacts {
+        instances: Vec::new(),
+        history_error: Some("no history".to_owned()),
+        ..facts()
+    };
+    let check = drain_check(facts);
+    assert_eq!(check.verdict, DrainVerdict::Safe);
+    assert_eq!(names(&check.not_known), ["last-failover", "no-instances"]);
+}
+
+#[test]
+fn every_finding_in_the_rules_exists() {
+    // `cargo xtask check` compares the names in the documentation with those in the code.
+    let reference = include_str!("../../../../../docs/reference/cli.md");
+    for name in [ADDRESSES_LEFT, CONSUMER_BEHIND, ROLE_UNCERTAIN, CANNOT_TAKE_OVER].concat() {
+        assert!(reference.contains(&format!("`{name}`")), "{name}");
+    }
+}

@@ -1,0 +1,18 @@
+//! The arguments of `vipwatch drain-check`.
+
+use std::time::Duration;
+
+use clap::Args as Arguments;
+use vipwatch_node::config::span;
+
+use super::NodeOptions;
+
+/// `vipwatch drain-check`.
+#[derive(Debug, Arguments)]
+pub(crate) struct DrainCheckArgs {
+    /// Wait up to this time until it is safe: 90s, 5m or 2h; progress is printed to standard error
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) node: NodeOptions,
+}

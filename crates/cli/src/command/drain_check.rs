@@ -1,0 +1,60 @@
+//! `vipwatch drain-check`: prints whether this node can be taken down.
+//!
+//! The rules are [`vipwatch_api::drain_check`]. This module reads the facts from the node, waits with `--wait`, and
+//! prints the answer.
+
+mod facts;
+mod page;
+mod wait;
+
+use vipwatch_api::{DrainCheckDocument, DrainReason, DrainVerdict, drain_check};
+
+use self::facts::{AuditMode, read_facts};
+use crate::args::DrainCheckArgs;
+use crate::failure::{CommandError, ExitStatus};
+use crate::output;
+use crate::source::query_node;
+
+pub(crate) fn run(options: &DrainCheckArgs) -> Result<(), CommandError> {
+    let check = match options.wait {
+        None => drain_check(query_node(&options.node, |node| read_facts(node, AuditMode::Now))?),
+        Some(limit) => wait::until_safe(&options.node, limit)?,
+    };
+    output::show(&options.node.output, &check);
+    result(&check)
+}
+
+/// The exit code and the message on standard error.
+fn result(check: &DrainCheckDocument) -> Result<(), CommandError> {
+    let (code, reasons) = match check.verdict {
+        DrainVerdict::Safe => return Ok(()),
+        DrainVerdict::NotSafe => (ExitStatus::No, &check.blocking),
+        DrainVerdict::Unknown => (ExitStatus::NotKnown, &check.uncertain),
+    };
+    let text = format!("{}: {}", verdict_text(check.verdict), summary(reasons));
+    Err(CommandError::new(code, text))
+}
+
+fn verdict_text(verdict: DrainVerdict) -> &'static str {
+    match verdict {
+        DrainVerdict::Safe => "safe to take this node down",
+        DrainVerdict::NotSafe => "not safe to take this node down",
+        DrainVerdict::Unknown => "cannot know whether it is safe to take this node down",
+    }
+}
+
+/// The number of reasons with each name, in one line: `2 primary-here, 1 delivery-pending`.
+fn summary(reasons: &[DrainReason]) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for reason in reasons {
+        match counts.iter_mut().find(|(name, _)| *name == reason.name) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((&reason.name, 1)),
+        }
+    }
+    let texts = counts.iter().map(|(name, count)| format!("{count} {name}"));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

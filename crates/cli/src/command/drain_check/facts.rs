@@ -1,0 +1,109 @@
+//! Reads the facts of the check from the node.
+
+use std::collections::BTreeMap;
+
+use vipwatch_api::client::{Client, ClientError};
+use vipwatch_api::{
+    AdvertsItem, DrainFacts, DrainFailover, DrainPeer, ErrorCode, HistoryFilter, InstanceFilter,
+    InstanceItem, InstanceRole, TimelineItem, Timestamp,
+};
+
+/// Maximum number of instances with addresses here for which the adverts of other nodes are read: one request each.
+const MAX_PEERS: usize = 200;
+/// Maximum number of transitions that are searched for the last failovers, the newest ones.
+const MAX_TRANSITIONS: u64 = 20_000;
+
+/// Which findings are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AuditMode {
+    /// Those of a new audit, with everything that the answer shows.
+    Now,
+    /// Those of the last audit, and only what decides the verdict.
+    Last,
+}
+
+/// Reads the facts.
+pub(super) fn read_facts(node: &Client, mode: AuditMode) -> Result<DrainFacts, ClientError> {
+    // ORDER: the audit first, so that the roles are not older than the findings.
+    let findings = match mode {
+        AuditMode::Now => node.audit()?,
+        AuditMode::Last => node.findings()?,
+    };
+    let instances = node.instances(&InstanceFilter::default())?.items;
+    let mut facts = DrainFacts {
+        node: findings.node.clone(),
+        at: Timestamp::now(),
+        findings,
+        targets: node.targets()?.items,
+        captures_adverts: false,
+        peers: BTreeMap::new(),
+        failovers: BTreeMap::new(),
+        history_error: None,
+        instances,
+    };
+    if mode == AuditMode::Now {
+        facts.captures_adverts = captures_adverts(node)?;
+        facts.peers = read_peers(node, &facts.instances)?;
+        match read_failovers(node) {
+            Ok(failovers) => facts.failovers = failovers,
+            Err(ClientError::Problem(problem)) => facts.history_error = Some(problem.detail),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(facts)
+}
+
+/// Whether the witness of the node is on.
+fn captures_adverts(node: &Client) -> Result<bool, ClientError> {
+    let settings = node.config()?.settings;
+    let witness = settings.get("witness").and_then(|witness| witness.get("enabled"));
+    Ok(witness.and_then(serde_json::Value::as_bool).unwrap_or(false))
+}
+
+/// The newest advert of another node for each instance with addresses here.
+fn read_peers(
+    node: &Client,
+    instances: &[InstanceItem],
+) -> Result<BTreeMap<String, DrainPeer>, ClientError> {
+    let is_held = |instance: &&InstanceItem| {
+        matches!(instance.role, InstanceRole::Primary | InstanceRole::Partial)
+    };
+    let mut peers = BTreeMap::new();
+    for instance in instances.iter().filter(is_held).take(MAX_PEERS) {
+        let adverts = match node.instance(&instance.id) {
+            Ok(detail) => detail.adverts,
+            // The instance was removed in the meantime.
+            Err(ClientError::Problem(problem)) if problem.code == ErrorCode::UnknownInstance => {
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let peer = adverts.as_ref().and_then(newest_peer);
+        peers.extend(peer.map(|peer| (instance.id.clone(), peer)));
+    }
+    Ok(peers)
+}
+
+fn newest_peer(adverts: &AdvertsItem) -> Option<DrainPeer> {
+    let others = adverts.sources.iter().filter(|source| !source.own);
+    let newest = others.max_by_key(|source| source.at)?;
+    let advertising = newest.advertising;
+    Some(DrainPeer { source: newest.source.clone(), at: newest.at, advertising })
+}
+
+/// The last transition of each instance from or to `primary`.
+fn read_failovers(node: &Client) -> Result<BTreeMap<String, DrainFailover>, ClientError> {
+    let filter = HistoryFilter { limit: Some(MAX_TRANSITIONS), ..HistoryFilter::default() };
+    let mut failovers = BTreeMap::new();
+    for item in node.history(&filter)? {
+        let TimelineItem::Transition(transition) = item? else { continue };
+        let primary = InstanceRole::Primary.word();
+        // Without a role before, the node has just begun to follow the instance.
+        let Some(from) = transition.from else { continue };
+        if from == primary || transition.to == primary {
+            let (at, to, cause) = (transition.at, transition.to, transition.cause);
+            failovers.insert(transition.id, DrainFailover { at, from, to, cause });
+        }
+    }
+    Ok(failovers)
+}

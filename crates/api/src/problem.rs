@@ -89,6 +89,8 @@ codes! {
     InvalidRequest = "invalid-request", 400, "the request is not valid";
     /// The user of the client may not use the socket.
     NotPermitted = "not-permitted", 403, "not permitted";
+    /// A page of another server made the request.
+    ForeignOrigin = "foreign-origin", 403, "a page of another server made the request";
     /// There is no such route.
     UnknownRoute = "unknown-route", 404, "there is no such route";
     /// No instance has this id, and no id begins with it.
@@ -101,6 +103,8 @@ codes! {
     NoHistory = "no-history", 404, "there is no history";
     /// The route does not support the method.
     MethodNotAllowed = "method-not-allowed", 405, "the method is not allowed";
+    /// Over TCP, only requests that read are possible.
+    ReadOnly = "read-only", 405, "this address is read-only";
     /// Nothing in `Accept` fits.
     NotAcceptable = "not-acceptable", 406, "no acceptable content type";
     /// The client took too long to send the request.
@@ -111,6 +115,8 @@ codes! {
     TooLarge = "too-large", 413, "the request is too large";
     /// The content type of the body is not JSON.
     UnsupportedMediaType = "unsupported-media-type", 415, "the content type is not supported";
+    /// The header `Host` is not a name of this server.
+    UnknownHost = "unknown-host", 421, "this server has another name";
     /// A handler of the server failed.
     Internal = "internal", 500, "internal error";
     /// The node has not published all roles yet.

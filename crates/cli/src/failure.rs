@@ -152,13 +152,15 @@ fn exit_status(code: ErrorCode) -> ExitStatus {
         | ErrorCode::TooLarge
         | ErrorCode::UnsupportedMediaType
         | ErrorCode::NotAcceptable => ExitStatus::Usage,
-        ErrorCode::NotPermitted => ExitStatus::NotPermitted,
+        ErrorCode::NotPermitted | ErrorCode::ForeignOrigin => ExitStatus::NotPermitted,
         ErrorCode::UnknownRoute
         | ErrorCode::UnknownInstance
         | ErrorCode::UnknownSilence
         | ErrorCode::NoReceiver
         | ErrorCode::NoHistory
         | ErrorCode::MethodNotAllowed
+        | ErrorCode::ReadOnly
+        | ErrorCode::UnknownHost
         | ErrorCode::RequestTimeout
         | ErrorCode::AmbiguousId
         | ErrorCode::Internal
@@ -186,6 +188,7 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::NoHistory => {
             "`vipwatch node` records the history; --state-dir sets its directory"
         }
+        ErrorCode::ReadOnly => "use the unix socket of the node",
         ErrorCode::AmbiguousId => "give more characters of the id",
         ErrorCode::NotReady | ErrorCode::TooManyConnections => "try again in a few seconds",
         ErrorCode::HistoryOutdated => "start `vipwatch node`, which migrates the file",
@@ -193,6 +196,8 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::AuditTimeout => "`vipwatch findings` shows the result of the last audit",
         ErrorCode::Internal => "this is a defect: see the log of the node, and report it",
         ErrorCode::InvalidRequest
+        | ErrorCode::ForeignOrigin
+        | ErrorCode::UnknownHost
         | ErrorCode::NotAcceptable
         | ErrorCode::RequestTimeout
         | ErrorCode::TooLarge

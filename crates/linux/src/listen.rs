@@ -1,12 +1,14 @@
-//! Listening unix sockets. A socket file has its mode and owner before it is visible at its path.
+//! Listening sockets. A unix socket file has its mode and owner before it is visible at its path.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -138,6 +140,21 @@ pub fn listen_at(path: &Path, options: SocketOptions) -> Result<BoundSocket, Lis
         let _ = std::fs::remove_file(&staged);
     }
     bound.map_err(failed)
+}
+
+/// Listens on a TCP address. An IPv6 socket accepts no IPv4 connections, so that each address has a socket of its own.
+pub fn listen_on(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    // Connections of an earlier process that are not closed yet do not keep the address.
+    set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        set_ipv6_v6only(&socket, true)?;
+    }
+    bind(&socket, &address)?;
+    listen(&socket, backlog)?;
+    Ok(socket)
 }
 
 /// Checks that a socket can be created at `path`: the path is short enough, and no file of another type is there.

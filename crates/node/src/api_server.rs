@@ -1,11 +1,28 @@
 //! The node's view of the API server. The crate `web` implements it; the command line connects both.
 
 use std::io;
+use std::net::SocketAddr;
 
 use vipwatch_linux::listen::{ListenError, SocketFileLost};
 
 use crate::config::Config;
 use crate::view::ApiContext;
+
+/// Why the API server cannot open its sockets.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiServerError {
+    /// The unix socket.
+    #[error(transparent)]
+    Socket(#[from] ListenError),
+    /// An address of `web.listen`.
+    #[error("cannot listen on {address}")]
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+}
 
 /// The API server of this process. Dropping it removes the socket file.
 pub trait ApiServer {
@@ -16,6 +33,6 @@ pub trait ApiServer {
     fn check_socket(&self) -> Result<(), SocketFileLost>;
 }
 
-/// Opens the socket of the API server, as the configuration says.
+/// Opens the sockets of the API server, as the configuration says.
 pub type OpenApiServer =
-    Box<dyn FnOnce(&Config, ApiContext) -> Result<Box<dyn ApiServer>, ListenError>>;
+    Box<dyn FnOnce(&Config, ApiContext) -> Result<Box<dyn ApiServer>, ApiServerError>>;

@@ -16,6 +16,7 @@ mod renamed;
 mod sections;
 mod target_name;
 mod targets;
+mod web;
 mod witness;
 
 use std::io;
@@ -32,6 +33,7 @@ use vipwatch_linux::listen::{ListenError, check_path};
 pub use self::document::{SettingError, nearest, span};
 pub use self::notify::{AgentRule, BatchSettings, Hook, Rule, Target, Template, Webhook};
 pub use self::receiver::{AllowedAccounts, ReceiverConfig, UnknownAccount, Upstream, octal};
+pub use self::web::WebConfig;
 pub use self::witness::WitnessConfig;
 
 /// The default path of the configuration file, which need not exist.
@@ -106,6 +108,8 @@ pub struct Config {
     pub keep: Retention,
     /// Which adverts are captured.
     pub witness: WitnessConfig,
+    /// The TCP addresses of the API.
+    pub web: WebConfig,
     /// Maximum number of processes of one hook at the same time.
     pub hooks_at_once: usize,
     /// Instances that are configured in this file (`[[instance]]`) and not in a file of keepalived.
@@ -129,6 +133,7 @@ impl Default for Config {
             locations: ConfigLocations::default(),
             keep: Retention::default(),
             witness: WitnessConfig::default(),
+            web: WebConfig::default(),
             hooks_at_once: 8,
             instances: Vec::new(),
             rules: Vec::new(),
@@ -266,6 +271,7 @@ impl Config {
             log: self.log,
             hooks_at_once: self.hooks_at_once,
             keep: self.keep,
+            web: self.web.clone(),
             locations: ConfigLocations {
                 has_processes: self.locations.has_processes,
                 ..new.locations

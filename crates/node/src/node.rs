@@ -36,7 +36,6 @@ use vipwatch_core::Moment;
 use vipwatch_core::cause::UnknownReason;
 use vipwatch_history::{HistoryError, Writer};
 use vipwatch_linux::clock;
-use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::lock::FileLock;
 use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
 use vipwatch_linux::signal::{Signal, Signals};
@@ -46,7 +45,7 @@ use self::causes::PendingCauses;
 pub use self::config_changes::log_receiver_changes;
 use self::history::LastRunRole;
 use self::transition_log::TransitionLog;
-use crate::api_server::{ApiServer, OpenApiServer};
+use crate::api_server::{ApiServer, ApiServerError, OpenApiServer};
 use crate::audit::{Audit, AuditWorker, FindingChanges, SnapshotRequests};
 use crate::config::{Config, ConfigError};
 use crate::discovery::MISSING_FILE_HOLD;
@@ -95,9 +94,9 @@ pub enum NodeError {
     /// A later version of vipwatch has written the history.
     #[error(transparent)]
     History(#[from] HistoryError),
-    /// The socket of the API cannot be opened.
+    /// A socket of the API cannot be opened.
     #[error(transparent)]
-    ApiServer(#[from] ListenError),
+    ApiServer(#[from] ApiServerError),
     /// A worker thread or its queue cannot be created.
     #[error("cannot start a worker")]
     StartWorker(#[source] io::Error),

@@ -14,6 +14,7 @@ mod table;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -23,16 +24,16 @@ use hyper::service::service_fn;
 use hyper::{Request, body::Incoming};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tower_service::Service;
 use vipwatch_api::{ErrorCode, ProblemDocument};
-use vipwatch_node::view::ApiContext;
+use vipwatch_node::state::StateStore;
 
 use self::io::ConnectionIo;
 use self::table::{CloseReason, TrackedBody};
-pub(crate) use self::table::{ConnectionTable, Place, RequestPeer};
+pub(crate) use self::table::{ConnectionTable, Place, RequestPeer, TableKind};
 use crate::reply;
+use crate::socket::ClientSocket;
 use crate::work::CatchPanic;
 
 /// Maximum size of the head of a request in bytes; also the size of hyper's buffers.
@@ -45,13 +46,17 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// unread bytes, the kernel could report a reset to the client before it has read the answer.
 const MAX_DISCARDED_BYTES: usize = 1 << 20;
 
-/// Maximum time for [`MAX_DISCARDED_BYTES`].
+/// Maximum time for the rest of an answer and for [`MAX_DISCARDED_BYTES`].
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves the requests of one connection until it ends.
-pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, context: ApiContext) {
-    let io = ConnectionIo::new(stream, place.clone());
-    let store = context.store;
+pub(crate) async fn serve(
+    socket: ClientSocket,
+    place: Place,
+    router: Router,
+    store: Arc<StateStore>,
+) {
+    let io = ConnectionIo::new(socket, place.clone());
     let service = service_fn(|mut request: Request<Incoming>| {
         let (mut router, place, store) = (router.clone(), place.clone(), store.clone());
         Box::pin(async move {
@@ -86,16 +91,15 @@ pub(crate) async fn serve(stream: UnixStream, place: Place, router: Router, cont
                 ErrorCode::RequestTimeout,
                 "the request was not complete within 10 s",
             );
-            let _ = io.stream().try_write(&reply::raw_problem(&problem));
-            finish(io.stream()).await;
+            finish(io.stream(), &reply::raw_problem(&problem)).await;
         }
-        Some(CloseReason::ClientError) | None => finish(io.stream()).await,
+        Some(CloseReason::ClientError) | None => finish(io.stream(), &[]).await,
         Some(CloseReason::Idle | CloseReason::Stalled | CloseReason::Evicted) => {}
     }
 }
 
 /// Answers the first request with `problem`, and closes the connection.
-pub(crate) async fn refuse(mut stream: UnixStream, problem: ProblemDocument) {
+pub(crate) async fn refuse(mut stream: ClientSocket, problem: ProblemDocument) {
     // ORDER: the request is read first; see [`MAX_DISCARDED_BYTES`].
     let read_head = async {
         let mut head = Vec::new();
@@ -108,14 +112,14 @@ pub(crate) async fn refuse(mut stream: UnixStream, problem: ProblemDocument) {
         }
     };
     let _ = timeout(REFUSAL_TIMEOUT, read_head).await;
-    let _ = stream.try_write(&reply::raw_problem(&problem));
-    finish(&mut stream).await;
+    finish(&mut stream, &reply::raw_problem(&problem)).await;
 }
 
-/// Ends the answer, and ignores further bytes of the client.
-async fn finish(stream: &mut UnixStream) {
-    let _ = stream.shutdown().await;
+/// Sends the rest of the answer, and ignores further bytes of the client.
+async fn finish(stream: &mut ClientSocket, rest: &[u8]) {
     let discard = async {
+        let _ = stream.write_all(rest).await;
+        let _ = stream.shutdown().await;
         let mut buffer = [0; 4096];
         let mut left = MAX_DISCARDED_BYTES;
         while left > 0 {

@@ -1,9 +1,9 @@
-//! The HTTP server of a node or a receiver: the API on its unix socket.
+//! The HTTP server of a node or a receiver: the API on its unix socket, and read-only on TCP.
 //!
 //! ```text
-//!   unix socket ─▶ accept ─▶ credentials, limits ─▶ connection (hyper) ─▶ router (axum) ─▶ route ─▶ node::view
-//!                                                                                           │
-//!                                                  files and history: a few other threads ◀─┘
+//!   unix socket ─▶ accept ─▶ credentials, limits ─▶ connection (hyper) ──────────▶ router (axum) ─▶ route ─▶ node::view
+//!   TCP ─────────▶ accept ─▶ limits ──────────────▶ connection (hyper) ─▶ access ──▲                  │
+//!                                                            files and history: a few other threads ◀─┘
 //! ```
 //!
 //! One thread accepts and serves all connections. It reads only published state; a route that reads a file does so on
@@ -11,11 +11,13 @@
 //! delays only the routes that need it. The rules of a document are in `vipwatch_node::view`, not here.
 
 mod accept;
+mod access;
 mod connection;
 mod parameters;
 mod reply;
 mod routes;
 mod server;
+mod socket;
 mod work;
 
 pub use self::server::WebServer;

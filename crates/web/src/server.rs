@@ -1,20 +1,27 @@
-//! The server: its socket and its thread.
+//! The server: its sockets and its thread.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
+use tokio::task::JoinSet;
 use vipwatch_linux::listen::{
-    BoundSocket, ListenError, SocketFile, SocketFileLost, SocketOptions, listen_at,
+    BoundSocket, ListenError, SocketFile, SocketFileLost, SocketOptions, listen_at, listen_on,
 };
-use vipwatch_linux::worker::spawn_worker;
-use vipwatch_node::api_server::{ApiServer, OpenApiServer};
+use vipwatch_linux::worker::{Heartbeat, spawn_worker};
+use vipwatch_node::api_server::{ApiServer, ApiServerError, OpenApiServer};
+use vipwatch_node::config::WebConfig;
 use vipwatch_node::view::ApiContext;
 
-use crate::accept;
+use crate::accept::Endpoint;
+use crate::access::{self, AccessRules};
+use crate::connection::{ConnectionTable, TableKind};
+use crate::routes;
+use crate::socket::Listener;
 
 /// Maximum number of connections that wait to be accepted. The kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
@@ -31,14 +38,23 @@ const FILE_THREAD_IDLE: Duration = Duration::from_secs(5);
 /// Stack size in bytes of a thread that reads files.
 const FILE_THREAD_STACK: usize = 512 << 10;
 
-/// The API on a unix socket. Dropping it removes the socket file.
+/// The API on a unix socket, and on TCP if that is configured. Dropping it removes the socket file.
 #[derive(Debug)]
 pub struct WebServer {
     file: SocketFile,
     /// `None` after the thread has started.
-    listener: Option<OwnedFd>,
-    group: Option<u32>,
+    sockets: Option<Sockets>,
     context: ApiContext,
+}
+
+/// The listening sockets, and which clients may use them.
+#[derive(Debug)]
+struct Sockets {
+    unix: UnixListener,
+    /// The group of the unix socket, if its members may use it.
+    group: Option<u32>,
+    tcp: Vec<TcpListener>,
+    hosts: Vec<String>,
 }
 
 impl WebServer {
@@ -47,13 +63,17 @@ impl WebServer {
     pub fn open(path: &Path, group: Option<u32>, context: ApiContext) -> Result<Self, ListenError> {
         let options = SocketOptions { mode: 0o660, user: None, group, backlog: BACKLOG };
         let BoundSocket { listener, file } = listen_at(path, options)?;
-        Ok(Self { file, listener: Some(listener), group, context })
+        let (unix, tcp, hosts) = (UnixListener::from(listener), Vec::new(), Vec::new());
+        Ok(Self { file, sockets: Some(Sockets { unix, group, tcp, hosts }), context })
     }
 
     /// Opens the node's server where its configuration says.
     pub fn opener() -> OpenApiServer {
         Box::new(|config, context| {
-            let server = Self::open(&config.socket, config.group, context)?;
+            let mut server = Self::open(&config.socket, config.group, context)?;
+            if let Some(sockets) = &mut server.sockets {
+                sockets.open_tcp(&config.web)?;
+            }
             Ok(Box::new(server))
         })
     }
@@ -61,9 +81,7 @@ impl WebServer {
 
 impl ApiServer for WebServer {
     fn serve(&mut self) -> io::Result<()> {
-        let Some(listener) = self.listener.take() else { return Ok(()) };
-        let listener = UnixListener::from(listener);
-        listener.set_nonblocking(true)?;
+        let Some(sockets) = self.sockets.take() else { return Ok(()) };
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(MAX_FILE_THREADS)
@@ -71,16 +89,12 @@ impl ApiServer for WebServer {
             .thread_stack_size(FILE_THREAD_STACK)
             .thread_name("api-files")
             .build()?;
-        let (context, group) = (self.context.clone(), self.group);
+        let context = self.context.clone();
         spawn_worker("api", move |heartbeat| {
             // Hundreds of clients must not take CPU time from the main loop. On Linux this is the thread's own value,
             // which the threads that read files inherit. If it fails, the thread works on as before.
             let _ = rustix::process::nice(API_NICENESS);
-            // ORDER: a task of its own, which takes its turn among the connections. The runtime would poll the future of
-            // `block_on` itself before them.
-            let accept = accept::run(listener, group, context, heartbeat.clone());
-            // A panic in this task ends the process; the task does not end otherwise.
-            let _ = runtime.block_on(async { tokio::spawn(accept).await });
+            runtime.block_on(sockets.serve(&context, heartbeat));
         })?;
         Ok(())
     }
@@ -88,6 +102,55 @@ impl ApiServer for WebServer {
     fn check_socket(&self) -> Result<(), SocketFileLost> {
         self.file.check()
     }
+}
+
+impl Sockets {
+    fn open_tcp(&mut self, config: &WebConfig) -> Result<(), ApiServerError> {
+        for address in config.listen.iter().copied() {
+            let failed = |source| ApiServerError::Tcp { address, source };
+            let listener = TcpListener::from(listen_on(address, BACKLOG).map_err(failed)?);
+            let address = listener.local_addr().map_err(failed)?;
+            tracing::info!(%address, "web server listens");
+            self.tcp.push(listener);
+        }
+        self.hosts.clone_from(&config.hosts);
+        Ok(())
+    }
+
+    /// Accepts and serves connections; never returns.
+    async fn serve(self, context: &ApiContext, heartbeat: &Heartbeat) {
+        let router = routes::router(context);
+        let unix = tokio::net::UnixListener::from_std(self.unix).map(|listener| {
+            let table = start_table(TableKind::Unix, context);
+            let listener = Listener::Unix(listener, self.group);
+            Endpoint::new(listener, router.clone(), table, context)
+        });
+        let mut endpoints = vec![unix];
+        if !self.tcp.is_empty() {
+            let table = start_table(TableKind::Tcp, context);
+            let router = access::guarded(router, AccessRules { hosts: self.hosts });
+            endpoints.extend(self.tcp.into_iter().map(|listener| {
+                let listener = Listener::Tcp(tokio::net::TcpListener::from_std(listener)?);
+                Ok(Endpoint::new(listener, router.clone(), Arc::clone(&table), context))
+            }));
+        }
+        // ORDER: tasks of their own, which take their turns among the connections. The runtime would poll the future of
+        // `block_on` itself before them.
+        let mut tasks = JoinSet::new();
+        for endpoint in endpoints {
+            let endpoint = endpoint.expect("the runtime has an I/O driver");
+            tasks.spawn(endpoint.run(heartbeat.clone()));
+        }
+        // A panic in a task ends the process; the tasks do not end otherwise.
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+/// A table of connections, and the task that closes those that are overdue.
+fn start_table(kind: TableKind, context: &ApiContext) -> Arc<ConnectionTable> {
+    let table = Arc::new(ConnectionTable::new(kind, Arc::clone(&context.store)));
+    tokio::spawn(Arc::clone(&table).close_overdue());
+    table
 }
 
 impl Drop for WebServer {

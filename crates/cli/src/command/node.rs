@@ -1,11 +1,13 @@
 //! `vipwatch node`: runs the node, one process for all instances.
 
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use vipwatch_core::ErrorChain;
 use vipwatch_history::HistoryError;
 use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::share_heaps;
+use vipwatch_node::api_server::ApiServerError;
 use vipwatch_node::config::{ConfigError, LogFormat};
 use vipwatch_node::log::{self, LogLevel};
 use vipwatch_node::service::StartupFds;
@@ -82,15 +84,15 @@ impl Overrides {
 }
 
 fn failure(error: &NodeError) -> CommandError {
-    use std::io::ErrorKind::PermissionDenied;
     let message = ErrorChain(error);
     match error {
-        NodeError::StateDirInUse(_) | NodeError::ApiServer(ListenError::Taken(_)) => {
+        NodeError::StateDirInUse(_)
+        | NodeError::ApiServer(ApiServerError::Socket(ListenError::Taken(_))) => {
             CommandError::new(ExitStatus::No, message).hint("run one node process on a machine")
         }
         NodeError::StateDir { source, .. }
-        | NodeError::ApiServer(ListenError::Listen { source, .. })
-            if source.kind() == PermissionDenied =>
+        | NodeError::ApiServer(ApiServerError::Socket(ListenError::Listen { source, .. }))
+            if source.kind() == ErrorKind::PermissionDenied =>
         {
             CommandError::new(ExitStatus::NotPermitted, message)
                 .hint("run it as root, or set other paths with --state-dir and --socket")
@@ -100,18 +102,41 @@ fn failure(error: &NodeError) -> CommandError {
         NodeError::Listen(_) => {
             CommandError::new(ExitStatus::NotPermitted, message).hint("run it as root")
         }
-        NodeError::ApiServer(ListenError::NotASocket(_)) => {
+        NodeError::ApiServer(ApiServerError::Socket(ListenError::NotASocket(_))) => {
             CommandError::new(ExitStatus::Missing, message)
                 .hint("remove it, or set another path with --socket")
         }
+        NodeError::ApiServer(ApiServerError::Tcp { source, .. }) => tcp_failure(message, source),
         NodeError::History(HistoryError::TooNew { .. }) => {
             CommandError::new(ExitStatus::Missing, message)
                 .hint("use the program that wrote it, or another --state-dir")
         }
         NodeError::Signals(_)
         | NodeError::History(_)
-        | NodeError::ApiServer(ListenError::Listen { .. } | ListenError::Lost(_))
+        | NodeError::ApiServer(ApiServerError::Socket(
+            ListenError::Listen { .. } | ListenError::Lost(_),
+        ))
         | NodeError::StartWorker(_)
         | NodeError::Wait(_) => CommandError::new(ExitStatus::Missing, message),
     }
+}
+
+/// An address of `web.listen` that cannot be used.
+fn tcp_failure(message: ErrorChain<'_>, source: &io::Error) -> CommandError {
+    let (status, hint) = match source.kind() {
+        ErrorKind::AddrInUse => (
+            ExitStatus::No,
+            "another process uses the port, `ss -ltnp` shows which one; stop it, or set another port in web.listen",
+        ),
+        ErrorKind::PermissionDenied => (
+            ExitStatus::NotPermitted,
+            "a port below 1024 needs root or CAP_NET_BIND_SERVICE; set a higher port in web.listen",
+        ),
+        ErrorKind::AddrNotAvailable => (
+            ExitStatus::Missing,
+            "this machine does not have the address: correct web.listen, or start the node after the network",
+        ),
+        _ => (ExitStatus::Missing, "set another address in web.listen"),
+    };
+    CommandError::new(status, message).hint(hint)
 }

@@ -46,5 +46,6 @@ mod tls;
 mod untrusted;
 mod watch_command;
 mod watch_reconnect;
+mod web;
 mod webhooks;
 mod witness;

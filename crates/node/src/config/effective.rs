@@ -21,6 +21,7 @@ struct EffectiveSettings<'c> {
     find: FindSection<'c>,
     history: HistorySection,
     witness: WitnessSection<'c>,
+    web: WebSection<'c>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     instance: Vec<InstanceSection<'c>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -68,6 +69,12 @@ struct WitnessSection<'c> {
     enabled: bool,
     sent: Vec<&'c str>,
     exclude: Vec<&'c str>,
+}
+
+#[derive(Debug, Serialize)]
+struct WebSection<'c> {
+    listen: Vec<String>,
+    hosts: &'c [String],
 }
 
 #[derive(Debug, Serialize)]
@@ -233,6 +240,10 @@ impl Config {
                 enabled: self.witness.is_enabled,
                 sent: self.witness.sent.iter().map(glob::Pattern::as_str).collect(),
                 exclude: self.witness.excluded.iter().map(glob::Pattern::as_str).collect(),
+            },
+            web: WebSection {
+                listen: self.web.listen.iter().map(ToString::to_string).collect(),
+                hosts: &self.web.hosts,
             },
             instance: self.instances.iter().map(|instance| InstanceSection::of(instance)).collect(),
             notify: self.rules.iter().map(RuleSection::of).collect(),

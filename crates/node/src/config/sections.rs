@@ -1,6 +1,6 @@
 //! Reads the sections of the file: `[node]`, `[find]`, `[history]`, `[[instance]]`, and the order of all.
 //!
-//! `[[notify]]` and `[receiver]` have modules of their own.
+//! `[witness]`, `[web]`, `[[notify]]` and `[receiver]` have modules of their own.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use vipwatch_linux::account::{AccountKind, id};
 
 use super::document::{SettingError, SettingErrors, Table, span, syntax_message};
 use super::target_name::TargetNames;
-use super::{Config, Listen, LogFormat, ReceiverConfig, Rule, WitnessConfig};
+use super::{Config, Listen, LogFormat, ReceiverConfig, Rule, WebConfig, WitnessConfig};
 use crate::discovery::{InstanceConfig, Origin};
 
 impl Config {
@@ -46,6 +46,9 @@ impl Config {
         }
         if let Some(table) = root.table("witness", &mut errors) {
             config.witness = WitnessConfig::read(table, &mut errors);
+        }
+        if let Some(table) = root.table("web", &mut errors) {
+            config.web = WebConfig::read(table, &mut errors);
         }
         for table in root.table_array("instance", &mut errors) {
             config.read_instance(file, table, &mut errors);

@@ -10,7 +10,7 @@ use crate::config::{Config, ReceiverConfig};
 const MAX_LINES: usize = 20;
 
 /// The settings that a running node cannot change, by their key.
-const NEEDS_RESTART: [&str; 8] = [
+const NEEDS_RESTART: [&str; 9] = [
     "node.state_dir",
     "node.socket",
     "node.socket_group",
@@ -19,6 +19,7 @@ const NEEDS_RESTART: [&str; 8] = [
     "node.hooks_at_once",
     "find.processes",
     "history",
+    "web",
 ];
 
 /// The changes from one configuration to another.

@@ -25,19 +25,25 @@ pub struct Counters {
     pub history_up: AtomicU64,
     /// Events that slow clients of the event stream have missed.
     pub feed_missed: AtomicU64,
-    /// Open connections of the API, without event streams.
+    /// Open connections on the unix socket, without event streams.
     pub api_connections: AtomicU64,
-    /// Open event streams of the API.
+    /// Open event streams on the unix socket.
     pub api_streams: AtomicU64,
-    /// Connections that the API has refused: foreign users, and connections over the limit.
+    /// Connections that the unix socket has refused: foreign users, and connections over the limit.
     pub api_refused: AtomicU64,
+    /// Open connections on TCP, without event streams.
+    pub web_connections: AtomicU64,
+    /// Open event streams on TCP.
+    pub web_streams: AtomicU64,
+    /// Connections that were refused on TCP, because they were over the limit.
+    pub web_refused: AtomicU64,
     /// Handlers of the API that panicked.
     pub api_panics: AtomicU64,
 }
 
 impl Counters {
     /// The name and the value of every metric, except for those of the targets.
-    pub fn metrics(&self) -> [(&'static str, u64); 14] {
+    pub fn metrics(&self) -> [(&'static str, u64); 17] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("vipwatch_transitions_total", of(&self.transitions)),
@@ -53,6 +59,9 @@ impl Counters {
             ("vipwatch_api_connections", of(&self.api_connections)),
             ("vipwatch_api_streams", of(&self.api_streams)),
             ("vipwatch_api_refused_total", of(&self.api_refused)),
+            ("vipwatch_web_connections", of(&self.web_connections)),
+            ("vipwatch_web_streams", of(&self.web_streams)),
+            ("vipwatch_web_refused_total", of(&self.web_refused)),
             ("vipwatch_api_panics_total", of(&self.api_panics)),
         ]
     }

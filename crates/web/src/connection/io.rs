@@ -8,27 +8,27 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
 use vipwatch_api::{ErrorCode, ProblemDocument};
 
 use super::table::Place;
 use crate::reply;
+use crate::socket::ClientSocket;
 
 /// The socket and the state of its connection.
 #[derive(Debug)]
 pub(super) struct ConnectionIo {
-    stream: UnixStream,
+    stream: ClientSocket,
     place: Place,
     /// The part of a replaced answer that is not written yet.
     pending: Vec<u8>,
 }
 
 impl ConnectionIo {
-    pub(super) fn new(stream: UnixStream, place: Place) -> Self {
+    pub(super) fn new(stream: ClientSocket, place: Place) -> Self {
         Self { stream, place, pending: Vec::new() }
     }
 
-    pub(super) fn stream(&mut self) -> &mut UnixStream {
+    pub(super) fn stream(&mut self) -> &mut ClientSocket {
         &mut self.stream
     }
 

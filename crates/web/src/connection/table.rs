@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -13,16 +13,17 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::Notify;
 use vipwatch_node::state::StateStore;
 
+use crate::socket::WebClient;
 use crate::work::{catch, inject_panic};
 
-/// Maximum number of connections without an event stream.
+/// Maximum number of connections without an event stream, on the unix socket and on TCP each.
 const MAX_CONNECTIONS: usize = 64;
-/// So many of [`MAX_CONNECTIONS`] are for root only, so that an operator can always look.
+/// So many of [`MAX_CONNECTIONS`] on the unix socket are for root only, so that an operator can always look.
 const RESERVED_FOR_ROOT: usize = 4;
 
-/// Maximum number of event streams.
+/// Maximum number of event streams, on the unix socket and on TCP each.
 const MAX_STREAMS: usize = 512;
-/// So many of [`MAX_STREAMS`] are for root only.
+/// So many of [`MAX_STREAMS`] on the unix socket are for root only.
 const STREAMS_FOR_ROOT: usize = 8;
 
 /// A connection without a request is closed after this time.
@@ -34,6 +35,13 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client must read a part of its event stream within this time. Longer than [`WRITE_TIMEOUT`]: a client that reads
 /// again in time gets the number of events that it has missed.
 const STREAM_WRITE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A connection is closed in favour of another one only if it has been idle for this time: its request may have arrived
+/// and may not have been read yet, or its answer may not have been sent yet.
+const MIN_IDLE_TIME: Duration = Duration::from_millis(100);
+
+/// A new client waits for a place at most this time.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time between two checks of the deadlines, while connections are open.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,8 +86,7 @@ struct ConnectionState {
 #[derive(Debug)]
 struct ConnectionSlot {
     number: u64,
-    /// The user of the client.
-    user: u32,
+    client: WebClient,
     state: Mutex<ConnectionState>,
     close_requested: Notify,
     table: Arc<ConnectionTable>,
@@ -98,14 +105,13 @@ pub(crate) struct Place(Arc<ConnectionSlot>);
 /// The client of a request, for routes.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestPeer {
-    /// The user of the client.
-    pub(crate) user: u32,
+    pub(crate) client: WebClient,
     slot: std::sync::Weak<ConnectionSlot>,
 }
 
 impl RequestPeer {
     pub(super) fn of(place: &Place) -> Self {
-        Self { user: place.0.user, slot: Arc::downgrade(&place.0) }
+        Self { client: place.0.client, slot: Arc::downgrade(&place.0) }
     }
 
     /// Turns the connection into an event stream; false if there are too many.
@@ -114,12 +120,22 @@ impl RequestPeer {
     }
 }
 
-/// All open connections.
+/// Which connections a table has; each has counters of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TableKind {
+    Unix,
+    Tcp,
+}
+
+/// All open connections on the unix socket, or on TCP.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
+    kind: TableKind,
     slots: Mutex<TableContent>,
     /// A connection was added to the empty table.
     is_used: Notify,
+    /// A place is free again.
+    is_place_freed: Notify,
     store: Arc<StateStore>,
 }
 
@@ -130,25 +146,43 @@ struct TableContent {
 }
 
 impl ConnectionTable {
-    pub(crate) fn new(store: Arc<StateStore>) -> Self {
-        Self { slots: Mutex::default(), is_used: Notify::new(), store }
+    pub(crate) fn new(kind: TableKind, store: Arc<StateStore>) -> Self {
+        Self {
+            kind,
+            slots: Mutex::default(),
+            is_used: Notify::new(),
+            is_place_freed: Notify::new(),
+            store,
+        }
     }
 
-    /// Whether all places for connections of this user are taken.
-    pub(crate) fn is_full(&self, user: u32) -> bool {
-        let requests = self.open_slots().iter().filter(|slot| !slot.lock().is_stream).count();
-        requests >= request_limit(user)
+    /// A place for a connection of this client, as soon as there is one; `None` after [`PLACE_TIMEOUT`].
+    pub(crate) async fn wait_for_place(self: &Arc<Self>, client: WebClient) -> Option<Place> {
+        let deadline = tokio::time::Instant::now() + PLACE_TIMEOUT;
+        loop {
+            if let Some(place) = self.admit(client) {
+                return Some(place);
+            }
+            let now = tokio::time::Instant::now();
+            if now >= deadline {
+                return None;
+            }
+            // A connection that becomes idle long enough sends no notification.
+            let next_check = deadline.min(now + MIN_IDLE_TIME);
+            let _ = tokio::time::timeout_at(next_check, self.is_place_freed.notified()).await;
+        }
     }
 
-    /// A place for a connection of this user. If all are taken, the oldest idle connection is closed; `None` if none is
-    /// idle.
-    pub(crate) fn admit(self: &Arc<Self>, user: u32) -> Option<Place> {
+    /// A place for a connection of this client. If all are taken, the connection that is idle for the longest time is
+    /// closed; `None` if none has been idle for [`MIN_IDLE_TIME`].
+    pub(crate) fn admit(self: &Arc<Self>, client: WebClient) -> Option<Place> {
         let open = self.open_slots();
         let requests: Vec<_> = open.iter().filter(|slot| !slot.lock().is_stream).collect();
-        if requests.len() >= request_limit(user) {
+        if requests.len() >= request_limit(client) {
+            let now = Instant::now();
             // A connection of root makes room for root only.
             let can_evict = |slot: &&&Arc<ConnectionSlot>| {
-                (user == 0 || slot.user != 0) && slot.lock().phase == Phase::Idle
+                (client == ROOT || slot.client != ROOT) && slot.lock().can_be_evicted(now)
             };
             let oldest = requests.iter().filter(can_evict).min_by_key(|slot| slot.lock().since)?;
             oldest.close(CloseReason::Evicted);
@@ -158,7 +192,7 @@ impl ConnectionTable {
         slots.next_number += 1;
         let slot = Arc::new(ConnectionSlot {
             number,
-            user,
+            client,
             state: Mutex::new(ConnectionState {
                 phase: Phase::Idle,
                 since: Instant::now(),
@@ -179,10 +213,11 @@ impl ConnectionTable {
     fn become_stream(&self, slot: &ConnectionSlot) -> bool {
         let open = self.open_slots();
         let streams = open.iter().filter(|slot| slot.lock().is_stream).count();
-        if streams >= stream_limit(slot.user) {
+        if streams >= stream_limit(slot.client) {
             return false;
         }
         slot.lock().is_stream = true;
+        self.is_place_freed.notify_one();
         self.publish_counts();
         true
     }
@@ -223,15 +258,37 @@ impl ConnectionTable {
 
     fn remove(&self, number: u64) {
         self.lock().by_number.remove(&number);
+        self.is_place_freed.notify_one();
         self.publish_counts();
     }
 
     fn publish_counts(&self) {
         let open = self.open_slots();
         let streams = open.iter().filter(|slot| slot.lock().is_stream).count();
-        let counters = &self.store.counters;
-        counters.api_streams.store(streams as u64, Ordering::Relaxed);
-        counters.api_connections.store((open.len() - streams) as u64, Ordering::Relaxed);
+        let counters = self.counters();
+        counters.streams.store(streams as u64, Ordering::Relaxed);
+        counters.connections.store((open.len() - streams) as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a connection that was refused.
+    pub(crate) fn count_refused(&self) {
+        self.counters().refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn counters(&self) -> TableCounters<'_> {
+        let all = &self.store.counters;
+        match self.kind {
+            TableKind::Unix => TableCounters {
+                connections: &all.api_connections,
+                streams: &all.api_streams,
+                refused: &all.api_refused,
+            },
+            TableKind::Tcp => TableCounters {
+                connections: &all.web_connections,
+                streams: &all.web_streams,
+                refused: &all.web_refused,
+            },
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, TableContent> {
@@ -239,12 +296,27 @@ impl ConnectionTable {
     }
 }
 
-fn request_limit(user: u32) -> usize {
-    if user == 0 { MAX_CONNECTIONS } else { MAX_CONNECTIONS - RESERVED_FOR_ROOT }
+/// The counters of one table.
+struct TableCounters<'a> {
+    connections: &'a AtomicU64,
+    streams: &'a AtomicU64,
+    refused: &'a AtomicU64,
 }
 
-fn stream_limit(user: u32) -> usize {
-    if user == 0 { MAX_STREAMS } else { MAX_STREAMS - STREAMS_FOR_ROOT }
+const ROOT: WebClient = WebClient::User(0);
+
+fn request_limit(client: WebClient) -> usize {
+    match client {
+        ROOT | WebClient::Network { .. } => MAX_CONNECTIONS,
+        WebClient::User(_) => MAX_CONNECTIONS - RESERVED_FOR_ROOT,
+    }
+}
+
+fn stream_limit(client: WebClient) -> usize {
+    match client {
+        ROOT | WebClient::Network { .. } => MAX_STREAMS,
+        WebClient::User(_) => MAX_STREAMS - STREAMS_FOR_ROOT,
+    }
 }
 
 impl ConnectionSlot {
@@ -262,6 +334,12 @@ impl ConnectionState {
     fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
         self.since = Instant::now();
+    }
+
+    /// Whether the connection can be closed in favour of another one.
+    fn can_be_evicted(&self, now: Instant) -> bool {
+        let is_idle = self.phase == Phase::Idle && self.blocked_since.is_none();
+        is_idle && now.saturating_duration_since(self.since) >= MIN_IDLE_TIME
     }
 
     /// Why the connection must be closed now.
@@ -370,7 +448,7 @@ mod tests {
     use super::*;
 
     fn table() -> Arc<ConnectionTable> {
-        Arc::new(ConnectionTable::new(Arc::default()))
+        Arc::new(ConnectionTable::new(TableKind::Unix, Arc::default()))
     }
 
     fn is_closed(place: &Place) -> bool {
@@ -381,19 +459,40 @@ mod tests {
     fn the_oldest_idle_connection_makes_room_and_root_has_reserved_places() {
         let table = table();
         let limit = MAX_CONNECTIONS - RESERVED_FOR_ROOT;
-        let places: Vec<Place> = (0..limit).map(|_| table.admit(1000).unwrap()).collect();
+        let places: Vec<Place> =
+            (0..limit).map(|_| table.admit(WebClient::User(1000)).unwrap()).collect();
+        assert!(table.admit(WebClient::User(1000)).is_none(), "a request may have arrived");
+        let idle_since = Instant::now().checked_sub(MIN_IDLE_TIME).unwrap();
+        for place in &places {
+            place.0.lock().since = idle_since;
+        }
         places[0].begin_request();
-        let newest = table.admit(1000).unwrap();
+        places[1].set_blocked(true);
+        let newest = table.admit(WebClient::User(1000)).unwrap();
         let closed: Vec<usize> = (0..limit).filter(|at| is_closed(&places[*at])).collect();
-        assert_eq!(closed, [1], "the first one is answering a request");
+        assert_eq!(closed, [2], "the first two are answering a request or sending an answer");
         places.iter().for_each(Place::begin_request);
         newest.begin_request();
-        assert!(table.admit(1000).is_none(), "all are busy");
-        let of_root: Vec<Place> = (0..RESERVED_FOR_ROOT).map(|_| table.admit(0).unwrap()).collect();
+        assert!(table.admit(WebClient::User(1000)).is_none(), "all are busy");
+        let of_root: Vec<Place> =
+            (0..RESERVED_FOR_ROOT).map(|_| table.admit(ROOT).unwrap()).collect();
         of_root.iter().for_each(Place::begin_request);
-        assert!(table.admit(0).is_none());
+        assert!(table.admit(ROOT).is_none());
         drop(newest);
-        assert!(table.admit(0).is_some());
+        assert!(table.admit(ROOT).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_waits_for_a_place_until_one_is_free_or_its_time_is_over() {
+        let table = table();
+        let mut busy: Vec<Place> =
+            (0..MAX_CONNECTIONS).map(|_| table.admit(ROOT).unwrap()).collect();
+        busy.iter().for_each(Place::begin_request);
+        assert!(table.wait_for_place(ROOT).await.is_none());
+        let (place, ()) = tokio::join!(table.wait_for_place(ROOT), async { drop(busy.pop()) });
+        assert!(place.is_some());
+        assert!(RequestPeer::of(&busy[0]).become_stream());
+        assert!(table.wait_for_place(ROOT).await.is_some(), "a stream needs no place");
     }
 
     #[test]
@@ -401,12 +500,12 @@ mod tests {
         let table = table();
         let mut streams = Vec::new();
         for _ in 0..MAX_STREAMS {
-            let place = table.admit(0).unwrap();
+            let place = table.admit(ROOT).unwrap();
             place.begin_request();
             assert!(RequestPeer::of(&place).become_stream());
             streams.push(place);
         }
-        let one_more = table.admit(0).unwrap();
+        let one_more = table.admit(ROOT).unwrap();
         assert!(!RequestPeer::of(&one_more).become_stream());
         let counters = &table.store.counters;
         assert_eq!(counters.api_streams.load(Ordering::Relaxed), MAX_STREAMS as u64);
@@ -419,7 +518,7 @@ mod tests {
     async fn a_panic_while_a_body_is_made_ends_the_answer_and_is_counted() {
         use http_body_util::BodyExt;
         let table = table();
-        let place = table.admit(0).unwrap();
+        let place = table.admit(ROOT).unwrap();
         let items = (0..3).inspect(|number| {
             assert!(*number < 2, "a panic in the middle of a list");
         });
@@ -432,7 +531,7 @@ mod tests {
     #[test]
     fn each_phase_has_its_deadline() {
         let table = table();
-        let place = table.admit(0).unwrap();
+        let place = table.admit(ROOT).unwrap();
         let overdue = |after: Duration| place.0.lock().overdue(Instant::now() + after);
         assert_eq!(overdue(IDLE_TIMEOUT / 2), None);
         assert_eq!(overdue(IDLE_TIMEOUT), Some(CloseReason::Idle));

@@ -16,6 +16,7 @@ use super::{SharedContext, answer};
 use crate::connection::RequestPeer;
 use crate::parameters::{Parameters, check_accept, invalid, json_body};
 use crate::reply::{self, RouteResult};
+use crate::socket::WebClient;
 use crate::work::on_file_thread;
 
 pub(super) async fn list(
@@ -39,12 +40,19 @@ pub(super) async fn create(
         let request: SilenceRequest = json_body(&headers, body).await?;
         let store = Arc::clone(&context.store);
         let created = on_file_thread(&store, move || {
-            let user = account::name(peer.user).unwrap_or_else(|| peer.user.to_string());
-            view::create_silence(&context, &request, &user)
+            view::create_silence(&context, &request, &creator(peer.client))
         });
         Ok(reply::with_status(StatusCode::CREATED, &created.await??))
     };
     answer(create().await)
+}
+
+/// The client, as the silence names it.
+fn creator(client: WebClient) -> String {
+    match client {
+        WebClient::User(user) => account::name(user).unwrap_or_else(|| user.to_string()),
+        WebClient::Network { peer, .. } => peer.to_string(),
+    }
 }
 
 pub(super) async fn end(

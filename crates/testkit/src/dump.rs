@@ -163,7 +163,8 @@ fn lines(child: &mut Child) -> mpsc::Receiver<String> {
 fn instances(log: &[String]) -> Vec<DumpInstance> {
     let mut instances: Vec<DumpInstance> = Vec::new();
     let mut list = None;
-    for line in log {
+    // Lines of the dump are indented. The parent process writes into the same log, for example the pid of the child.
+    for line in log.iter().filter(|line| line.starts_with(' ')) {
         if let Some(name) = line.strip_prefix(" VRRP Instance = ") {
             instances.push(DumpInstance { name: name.to_owned(), ..DumpInstance::default() });
             list = None;
@@ -204,4 +205,22 @@ fn address_of(text: &str, is_excluded: bool) -> String {
     let link = words.skip_while(|word| *word != "dev").nth(1).unwrap_or_default();
     let link = link.split('@').next().unwrap_or(link);
     format!("{ip}{length} dev {link}{}", if is_excluded { " excluded" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_parent_process_between_two_addresses_hides_none() {
+        let log = [
+            " VRRP Instance = A",
+            "   Virtual IP (2):",
+            "     fd00::1/128 dev eth0 scope global",
+            "Starting VRRP child process, pid=36",
+            "     fd00::2/128 dev eth0 scope global",
+        ];
+        let instances = instances(&log.map(str::to_owned));
+        assert_eq!(instances[0].addresses, ["fd00::1/128 dev eth0", "fd00::2/128 dev eth0"]);
+    }
 }

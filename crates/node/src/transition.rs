@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use vipwatch_api::NotificationBody;
+use vipwatch_core::cause::ChangeDirection;
 use vipwatch_core::{Cause, EventKind, InstanceId, Moment, Role, RoleKind, Trigger};
 use vipwatch_history::{Latencies, Record};
 pub(crate) use vipwatch_linux::clock::from_unix_millis as time_from_millis;
@@ -34,6 +35,8 @@ pub struct Transition {
     pub from: Option<RoleKind>,
     /// The role now.
     pub to: Role,
+    /// Whether the node has more addresses than before, or fewer.
+    pub direction: ChangeDirection,
     /// The reason why the role was read.
     pub trigger: Trigger,
     /// Why the role changed; `None` while that is not known.

@@ -81,6 +81,8 @@ pub struct CauseQuestion<'a> {
     pub from: Option<RoleKind>,
     /// The role after.
     pub to: &'a Role,
+    /// Whether the node has more addresses than before, or fewer.
+    pub direction: ChangeDirection,
     /// Why the node read the role.
     pub trigger: Trigger,
     /// When the node read the role.
@@ -117,11 +119,15 @@ pub enum ChangeDirection {
 }
 
 impl ChangeDirection {
-    /// The direction of a transition between these roles.
-    pub fn of(from: Option<RoleKind>, to: &Role) -> Self {
+    /// The direction of a transition between these roles. `held_before` is the number of addresses of a role `partial`
+    /// before; `None` for another role, or if it is not known.
+    pub fn of(from: Option<RoleKind>, held_before: Option<usize>, to: &Role) -> Self {
         match (from, to) {
             (_, Role::Backup | Role::Fault(_) | Role::Unknown(_))
             | (Some(RoleKind::Primary), Role::Partial { .. }) => Self::Lost,
+            (_, Role::Partial { held, .. }) if held_before.is_some_and(|before| *held < before) => {
+                Self::Lost
+            }
             (_, Role::Primary | Role::Partial { .. }) => Self::Gained,
         }
     }
@@ -133,13 +139,12 @@ impl CauseQuestion<'_> {
         if let Some(kind) = self.kind_of_trigger() {
             return Some(Cause::new(kind));
         }
-        let direction = ChangeDirection::of(self.from, self.to);
-        self.by_other_process(direction)
-            .or_else(|| match direction {
+        self.by_other_process()
+            .or_else(|| match self.direction {
                 ChangeDirection::Lost => self.lost(),
                 ChangeDirection::Gained => self.gained(),
             })
-            .or_else(|| self.is_final.then(|| self.without_evidence(direction)))
+            .or_else(|| self.is_final.then(|| self.without_evidence()))
     }
 
     /// A cause that the trigger and the roles alone decide.
@@ -156,9 +161,9 @@ impl CauseQuestion<'_> {
         }
     }
 
-    fn by_other_process(&self, direction: ChangeDirection) -> Option<Cause> {
+    fn by_other_process(&self) -> Option<Cause> {
         let Some(AddressChanger::Other { pid, program }) = self.changer else { return None };
-        let kind = match direction {
+        let kind = match self.direction {
             ChangeDirection::Gained => CauseKind::AddressAdded,
             ChangeDirection::Lost => CauseKind::AddressRemoved,
         };
@@ -219,7 +224,7 @@ impl CauseQuestion<'_> {
         }
         let is_first_effect =
             self.from_since <= reloaded + FIRST_LOAD_SPAN || self.from == Some(RoleKind::Partial);
-        let is_gained = ChangeDirection::of(self.from, self.to) == ChangeDirection::Gained;
+        let is_gained = self.direction == ChangeDirection::Gained;
         let is_by_election = self.strongest_foreign().is_some();
         let is_by_keepalived = self.changer.is_some() && self.is_final;
         is_first_effect && (is_gained || is_by_election || is_by_keepalived)
@@ -253,7 +258,7 @@ impl CauseQuestion<'_> {
     }
 
     /// The cause at the deadline, where no evidence has come.
-    fn without_evidence(&self, direction: ChangeDirection) -> Cause {
+    fn without_evidence(&self) -> Cause {
         let is_captured = match self.adverts {
             AdvertSight::NotCaptured => false,
             AdvertSight::NotRead | AdvertSight::Read { .. } => true,
@@ -267,7 +272,7 @@ impl CauseQuestion<'_> {
         if is_incomplete {
             return Cause::unknown(UnknownReason::CaptureIncomplete);
         }
-        let reason = match (&self.processes, direction) {
+        let reason = match (&self.processes, self.direction) {
             (ProcessSight::NotFound, ChangeDirection::Gained) => {
                 return inferred(CauseKind::AddressAdded);
             }

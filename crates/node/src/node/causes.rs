@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vipwatch_core::cause::{
-    AdvertSight, CauseQuestion, ChangeDirection, PreviousCause, ProcessSight, UnknownReason,
+    AdvertSight, CauseQuestion, PreviousCause, ProcessSight, UnknownReason,
 };
 use vipwatch_core::{Cause, CauseKind, Fault, InstanceId, Role};
 use vipwatch_linux::clock;
@@ -246,6 +246,7 @@ impl Node {
             own: &own,
             from: transition.from,
             to: &transition.to,
+            direction: transition.direction,
             trigger: transition.trigger,
             at: transition.read_at,
             from_since: evidence.from_since,
@@ -354,11 +355,9 @@ fn is_certain(cause: &Cause) -> bool {
 
 /// Whether two transitions of one instance are steps of the same change.
 fn is_same_change(earlier: &PendingCause, later: &PendingCause) -> bool {
-    let direction = |pending: &PendingCause| {
-        ChangeDirection::of(pending.transition.from, &pending.transition.to)
-    };
     let between = later.transition.read_at.since(earlier.transition.read_at);
-    let is_same = direction(earlier) == direction(later) && between <= STEP_SPAN;
+    let is_same =
+        earlier.transition.direction == later.transition.direction && between <= STEP_SPAN;
     // Keepalived removes a VMAC link when it ends: the lost link is a consequence, until the deadline shows no other cause.
     is_same && (earlier.evidence.is_final || !may_be_removed_by_keepalived(&later.transition))
 }

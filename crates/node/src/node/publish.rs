@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_core::audit::AgentKnowledge;
-use vipwatch_core::cause::UnknownReason;
+use vipwatch_core::cause::{ChangeDirection, UnknownReason};
 use vipwatch_core::reconcile::{ObservedRole, Reconciled, StoredRole, reconcile};
 use vipwatch_core::{InstanceId, Moment, Role, Trigger};
 use vipwatch_history::Stage;
@@ -114,6 +114,7 @@ impl Node {
                 instance: Arc::clone(&entry.instance),
                 from: None,
                 to: entry.role.clone(),
+                direction: ChangeDirection::of(None, None, &entry.role),
                 trigger: entry.trigger,
                 cause: entry.cause.clone(),
             });
@@ -147,6 +148,11 @@ impl Node {
             return self.resume_instance(change, last, since, read_at);
         }
         let addresses = change.addresses;
+        let held_before = match change.from {
+            Some(Role::Partial { held, .. }) => Some(held),
+            _ => None,
+        };
+        let direction = ChangeDirection::of(reconciled.previous(), held_before, &change.to);
         let transition = Arc::new(Transition {
             seq: self.next_seq(),
             at,
@@ -155,6 +161,7 @@ impl Node {
             instance: change.instance,
             from: reconciled.previous(),
             to: change.to,
+            direction,
             trigger: change.trigger,
             cause: None,
         });
@@ -206,6 +213,7 @@ impl Node {
         read_at: Moment,
     ) {
         let addresses = change.addresses;
+        let direction = ChangeDirection::of(last.from, None, &change.to);
         let transition = Arc::new(Transition {
             seq: last.seq,
             at: since,
@@ -214,6 +222,7 @@ impl Node {
             instance: change.instance,
             from: last.from,
             to: change.to,
+            direction,
             trigger: last.trigger,
             cause: last.cause.clone(),
         });

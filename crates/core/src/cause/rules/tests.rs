@@ -104,6 +104,7 @@ impl Facts {
         CauseQuestion {
             from: Some(self.from),
             to: &self.to,
+            direction: ChangeDirection::of(Some(self.from), None, &self.to),
             trigger: self.trigger,
             at: at(AT),
             from_since: at(self.from_since),
@@ -328,6 +329,16 @@ fn a_start_explains_no_second_takeover() {
 }
 
 #[test]
+fn a_step_from_partial_to_partial_with_fewer_addresses_is_a_loss() {
+    let direction = |before, held| {
+        let to = Role::Partial { held, total: 19 };
+        ChangeDirection::of(Some(RoleKind::Partial), Some(before), &to)
+    };
+    assert_eq!(direction(18, 10), ChangeDirection::Lost);
+    assert_eq!(direction(10, 18), ChangeDirection::Gained);
+}
+
+#[test]
 fn adverts_that_were_not_read_until_the_deadline_prove_nothing() {
     let facts = Facts::lost(witness());
     let question = |adverts| {
@@ -336,6 +347,7 @@ fn adverts_that_were_not_read_until_the_deadline_prove_nothing() {
         let question = CauseQuestion {
             from: Some(facts.from),
             to: &facts.to,
+            direction: ChangeDirection::Lost,
             trigger: facts.trigger,
             at: at(AT),
             from_since: at(0),

@@ -17,10 +17,9 @@ impl Node {
     /// The cause of the current role of a partner, if its role changed with this transition.
     pub(super) fn cause_of_partner(&self, transition: &Transition) -> Option<Arc<Cause>> {
         transition.instance.vrrp.sync_group.as_ref()?;
-        let direction = direction(transition);
         let is_same_change = |entry: &&Arc<InstanceEntry>| {
             // The partner may be one step ahead.
-            let is_same = match direction {
+            let is_same = match transition.direction {
                 ChangeDirection::Gained => !matches!(entry.role, Role::Backup | Role::Fault(_)),
                 ChangeDirection::Lost => entry.role != Role::Primary,
             };
@@ -47,7 +46,7 @@ impl Node {
         for pending in self.pending_causes.all_mut() {
             let other = &pending.transition;
             if is_partner(&other.instance, &transition.instance)
-                && direction(other) == direction(transition)
+                && other.direction == transition.direction
                 && is_at_same_time(other.at, transition.at)
             {
                 pending.evidence.of_partner.get_or_insert_with(|| Arc::clone(cause));
@@ -62,10 +61,6 @@ impl Node {
 fn is_partner(one: &InstanceConfig, other: &InstanceConfig) -> bool {
     let is_other = one.id != other.id && one.file == other.file;
     is_other && one.vrrp.sync_group.is_some() && one.vrrp.sync_group == other.vrrp.sync_group
-}
-
-fn direction(transition: &Transition) -> ChangeDirection {
-    ChangeDirection::of(transition.from, &transition.to)
 }
 
 fn is_at_same_time(one: SystemTime, other: SystemTime) -> bool {

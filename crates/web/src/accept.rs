@@ -11,14 +11,15 @@ use vipwatch_linux::worker::{Heartbeat, beat_every};
 use vipwatch_node::state::StateStore;
 use vipwatch_node::view::ApiContext;
 
-use crate::connection::{self, ConnectionTable};
+use crate::connection::{self, ConnectionTable, PLACE_TIMEOUT};
 use crate::socket::{ClientSocket, Listener, WebClient};
 use crate::work::{CatchPanic, inject_panic, spawn_for_client};
 
 /// Pause after a failed `accept`, for example because all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Maximum number of accepted connections that wait for a place. Others are refused at once.
+/// Maximum number of accepted connections that wait for a place. Further ones get the place of an idle connection, or are
+/// refused.
 const MAX_WAITING: usize = 512;
 
 /// Maximum number of refused connections that are being answered. Others are closed without an answer.
@@ -70,7 +71,7 @@ impl Endpoint {
         };
         inject_panic("accept");
         match self.listener.client(&socket) {
-            Ok(client) => self.admit(socket, client),
+            Ok(client) => self.admit(socket, client).await,
             Err(problem) => {
                 self.table.count_refused();
                 self.refuse(socket, problem);
@@ -79,14 +80,19 @@ impl Endpoint {
     }
 
     /// Starts the task that serves a connection as soon as the table has a place for it.
-    fn admit(&self, socket: ClientSocket, client: WebClient) {
+    async fn admit(&self, socket: ClientSocket, client: WebClient) {
         inject_panic("admit");
         let (router, store) = (self.router.clone(), Arc::clone(&self.store));
-        if let Some(place) = self.table.admit(client) {
+        let waiting = Limited::begin(&self.waiting, MAX_WAITING);
+        let place = match (self.table.admit(client), &waiting) {
+            (None, None) => self.table.wait_for_place(client, Duration::ZERO).await,
+            (place, _) => place,
+        };
+        if let Some(place) = place {
             spawn_for_client(&self.store, connection::serve(socket, place, router, store));
             return;
         }
-        let Some(waiting) = Limited::begin(&self.waiting, MAX_WAITING) else {
+        let Some(waiting) = waiting else {
             self.table.count_refused();
             self.refuse(socket, too_many_connections());
             return;
@@ -94,7 +100,7 @@ impl Endpoint {
         // The listening socket accepts other clients meanwhile: some places are reserved for root.
         let (table, refusals) = (Arc::clone(&self.table), Arc::clone(&self.refusals));
         spawn_for_client(&self.store, async move {
-            let place = table.wait_for_place(client).await;
+            let place = table.wait_for_place(client, PLACE_TIMEOUT).await;
             drop(waiting);
             if let Some(place) = place {
                 return connection::serve(socket, place, router, store).await;

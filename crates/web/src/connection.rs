@@ -1,11 +1,11 @@
 //! One connection: HTTP/1.1 by hyper, with the deadlines and problem documents that hyper does not have.
 //!
 //! ```text
-//!            first byte               request complete
-//!   Idle ───────────────▶ Head ───────────────────────▶ Serving
+//!            first byte               request complete            answer complete
+//!   Idle ───────────────▶ Head ───────────────────────▶ Serving ─────────────────▶ Sending
 //!    ▲ │ 30 s: closed      │ 10 s: 408                    │ blocked for 10 s (stream: 60 s): closed
-//!    └─┼───────────────────┼──────────────────────────────┘ answer sent
-//!      ▼                   ▼
+//!    └─┼───────────────────┼──────────────────────────────┼───────────────────────────┘ buffers empty
+//!      ▼                   ▼                              ▼
 //!            closed
 //! ```
 
@@ -31,7 +31,7 @@ use vipwatch_node::state::StateStore;
 
 use self::io::ConnectionIo;
 use self::table::{CloseReason, TrackedBody};
-pub(crate) use self::table::{ConnectionTable, Place, RequestPeer, TableKind};
+pub(crate) use self::table::{ConnectionTable, PLACE_TIMEOUT, Place, RequestPeer, TableKind};
 use crate::reply;
 use crate::socket::ClientSocket;
 use crate::work::CatchPanic;

@@ -1,6 +1,6 @@
 //! Bad input and the limits of the API: a clear status and code, and no effect on other clients.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::PoisonError;
@@ -147,6 +147,27 @@ fn a_burst_of_requests_is_answered_although_there_are_fewer_places() {
         let answer = parse_answer(&read_to_end(&mut client));
         assert_eq!(answer.map(|answer| answer.status), Some(200), "client {number}");
     }
+}
+
+#[test]
+fn connections_with_an_answered_request_make_room_for_a_new_client() {
+    let lab = Lab::new();
+    let (_netns, fixture) = node_with_one_instance(&lab);
+    let _node = fixture.start();
+    let ask = |_| {
+        let mut stream = UnixStream::connect(fixture.socket()).unwrap();
+        stream.write_all(REQUEST).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"}") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.extend(byte);
+        }
+        stream
+    };
+    let mut kept: Vec<UnixStream> = (0..64).map(ask).collect();
+    assert_eq!(get::<HealthDocument>(&fixture, "/healthz").status, "ok");
+    assert_eq!(read_to_end(&mut kept[0]), b"", "the oldest one was closed");
 }
 
 #[test]

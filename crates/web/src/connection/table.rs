@@ -36,12 +36,14 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// again in time gets the number of events that it has missed.
 const STREAM_WRITE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A connection is closed in favour of another one only if it has been idle for this time: its request may have arrived
-/// and may not have been read yet, or its answer may not have been sent yet.
-const MIN_IDLE_TIME: Duration = Duration::from_millis(100);
+/// A new client waits at least this time before an idle connection is closed in its favour. Meanwhile the runtime reads
+/// the sockets, so that a connection with a request that has arrived is no longer idle.
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+/// Time between two further looks for an idle connection.
+const NEXT_WAIT: Duration = Duration::from_millis(20);
 
 /// A new client waits for a place at most this time.
-const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time between two checks of the deadlines, while connections are open.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,6 +71,8 @@ enum Phase {
     Head,
     /// A request is being answered.
     Serving,
+    /// The answer is complete, and a part of it may wait in a buffer.
+    Sending,
 }
 
 #[derive(Debug)]
@@ -156,36 +160,55 @@ impl ConnectionTable {
         }
     }
 
-    /// A place for a connection of this client, as soon as there is one; `None` after [`PLACE_TIMEOUT`].
-    pub(crate) async fn wait_for_place(self: &Arc<Self>, client: WebClient) -> Option<Place> {
-        let deadline = tokio::time::Instant::now() + PLACE_TIMEOUT;
+    /// A place for a connection of this client, as soon as there is one; `None` after `limit`. If all are taken, the
+    /// connection that is idle for the longest time is closed.
+    pub(crate) async fn wait_for_place(
+        self: &Arc<Self>,
+        client: WebClient,
+        limit: Duration,
+    ) -> Option<Place> {
+        let deadline = tokio::time::Instant::now() + limit;
+        let mut wait = FIRST_WAIT;
         loop {
+            let began = Instant::now();
+            let freed = tokio::time::timeout(wait, self.is_place_freed.notified()).await;
             if let Some(place) = self.admit(client) {
                 return Some(place);
             }
-            let now = tokio::time::Instant::now();
-            if now >= deadline {
+            // ORDER: when a timer fires, the runtime has polled the sockets, and connections with data have run before
+            // this task. So a connection that was idle before and is idle now has no request.
+            if freed.is_ok() || self.evict_idle_since(client, began) {
+                continue;
+            }
+            if tokio::time::Instant::now() >= deadline {
                 return None;
             }
-            // A connection that becomes idle long enough sends no notification.
-            let next_check = deadline.min(now + MIN_IDLE_TIME);
-            let _ = tokio::time::timeout_at(next_check, self.is_place_freed.notified()).await;
+            wait = NEXT_WAIT;
         }
     }
 
-    /// A place for a connection of this client. If all are taken, the connection that is idle for the longest time is
-    /// closed; `None` if none has been idle for [`MIN_IDLE_TIME`].
-    pub(crate) fn admit(self: &Arc<Self>, client: WebClient) -> Option<Place> {
+    /// Closes the connection that is idle for the longest time, if it is idle since `began` or longer.
+    fn evict_idle_since(&self, client: WebClient, began: Instant) -> bool {
         let open = self.open_slots();
-        let requests: Vec<_> = open.iter().filter(|slot| !slot.lock().is_stream).collect();
-        if requests.len() >= request_limit(client) {
-            let now = Instant::now();
-            // A connection of root makes room for root only.
-            let can_evict = |slot: &&&Arc<ConnectionSlot>| {
-                (client == ROOT || slot.client != ROOT) && slot.lock().can_be_evicted(now)
-            };
-            let oldest = requests.iter().filter(can_evict).min_by_key(|slot| slot.lock().since)?;
+        // A connection of root makes room for root only.
+        let can_evict = |slot: &&Arc<ConnectionSlot>| {
+            let state = slot.lock();
+            let is_idle = state.phase == Phase::Idle && state.since <= began;
+            is_idle && (client == ROOT || slot.client != ROOT)
+        };
+        let oldest = open.iter().filter(can_evict).min_by_key(|slot| slot.lock().since);
+        if let Some(oldest) = oldest {
             oldest.close(CloseReason::Evicted);
+            self.is_place_freed.notify_one();
+        }
+        oldest.is_some()
+    }
+
+    /// A place for a connection of this client; `None` if all are taken.
+    pub(crate) fn admit(self: &Arc<Self>, client: WebClient) -> Option<Place> {
+        let requests = self.open_slots().iter().filter(|slot| !slot.lock().is_stream).count();
+        if requests >= request_limit(client) {
+            return None;
         }
         let mut slots = self.lock();
         let number = slots.next_number;
@@ -336,12 +359,6 @@ impl ConnectionState {
         self.since = Instant::now();
     }
 
-    /// Whether the connection can be closed in favour of another one.
-    fn can_be_evicted(&self, now: Instant) -> bool {
-        let is_idle = self.phase == Phase::Idle && self.blocked_since.is_none();
-        is_idle && now.saturating_duration_since(self.since) >= MIN_IDLE_TIME
-    }
-
     /// Why the connection must be closed now.
     fn overdue(&self, now: Instant) -> Option<CloseReason> {
         let since = |at: Instant| now.saturating_duration_since(at);
@@ -350,7 +367,9 @@ impl ConnectionState {
             return Some(CloseReason::Stalled);
         }
         match self.phase {
-            Phase::Idle if since(self.since) >= IDLE_TIMEOUT => Some(CloseReason::Idle),
+            Phase::Idle | Phase::Sending if since(self.since) >= IDLE_TIMEOUT => {
+                Some(CloseReason::Idle)
+            }
             Phase::Head if since(self.since) >= HEAD_TIMEOUT => Some(CloseReason::HeadTimeout),
             _ => None,
         }
@@ -361,7 +380,7 @@ impl Place {
     /// The client has sent something.
     pub(super) fn received_bytes(&self) {
         let mut state = self.0.lock();
-        if state.phase == Phase::Idle {
+        if matches!(state.phase, Phase::Idle | Phase::Sending) {
             state.set_phase(Phase::Head);
         }
     }
@@ -374,10 +393,18 @@ impl Place {
     /// The answer is complete.
     fn end_request(&self) {
         let mut state = self.0.lock();
-        state.set_phase(Phase::Idle);
+        state.set_phase(Phase::Sending);
         state.is_stream = false;
         drop(state);
         self.0.table.publish_counts();
+    }
+
+    /// Everything that was written has left the buffers of this process.
+    pub(super) fn flushed(&self) {
+        let mut state = self.0.lock();
+        if state.phase == Phase::Sending {
+            state.set_phase(Phase::Idle);
+        }
     }
 
     /// Whether the last attempt to write had to wait for the client.
@@ -455,25 +482,25 @@ mod tests {
         place.0.lock().close_reason.is_some()
     }
 
-    #[test]
-    fn the_oldest_idle_connection_makes_room_and_root_has_reserved_places() {
+    /// A place for this client, after a wait that is too short for another connection to end by itself.
+    async fn place_soon(table: &Arc<ConnectionTable>, client: WebClient) -> Option<Place> {
+        table.wait_for_place(client, Duration::ZERO).await
+    }
+
+    #[tokio::test]
+    async fn the_oldest_idle_connection_makes_room_and_root_has_reserved_places() {
         let table = table();
         let limit = MAX_CONNECTIONS - RESERVED_FOR_ROOT;
-        let places: Vec<Place> =
-            (0..limit).map(|_| table.admit(WebClient::User(1000)).unwrap()).collect();
-        assert!(table.admit(WebClient::User(1000)).is_none(), "a request may have arrived");
-        let idle_since = Instant::now().checked_sub(MIN_IDLE_TIME).unwrap();
-        for place in &places {
-            place.0.lock().since = idle_since;
-        }
+        let user = WebClient::User(1000);
+        let places: Vec<Place> = (0..limit).map(|_| table.admit(user).unwrap()).collect();
+        assert!(table.admit(user).is_none(), "a request may have arrived");
         places[0].begin_request();
-        places[1].set_blocked(true);
-        let newest = table.admit(WebClient::User(1000)).unwrap();
+        let newest = place_soon(&table, user).await.unwrap();
         let closed: Vec<usize> = (0..limit).filter(|at| is_closed(&places[*at])).collect();
-        assert_eq!(closed, [2], "the first two are answering a request or sending an answer");
+        assert_eq!(closed, [1], "the first one is answering a request");
         places.iter().for_each(Place::begin_request);
         newest.begin_request();
-        assert!(table.admit(WebClient::User(1000)).is_none(), "all are busy");
+        assert!(place_soon(&table, user).await.is_none(), "all are busy");
         let of_root: Vec<Place> =
             (0..RESERVED_FOR_ROOT).map(|_| table.admit(ROOT).unwrap()).collect();
         of_root.iter().for_each(Place::begin_request);
@@ -482,17 +509,30 @@ mod tests {
         assert!(table.admit(ROOT).is_some());
     }
 
+    #[tokio::test]
+    async fn a_connection_is_not_closed_before_its_answer_is_sent() {
+        let table = table();
+        let places: Vec<Place> = (0..MAX_CONNECTIONS).map(|_| table.admit(ROOT).unwrap()).collect();
+        places.iter().for_each(Place::begin_request);
+        places.iter().for_each(Place::end_request);
+        assert!(place_soon(&table, ROOT).await.is_none());
+        places[7].flushed();
+        assert!(place_soon(&table, ROOT).await.is_some());
+        assert!(is_closed(&places[7]));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_client_waits_for_a_place_until_one_is_free_or_its_time_is_over() {
         let table = table();
         let mut busy: Vec<Place> =
             (0..MAX_CONNECTIONS).map(|_| table.admit(ROOT).unwrap()).collect();
         busy.iter().for_each(Place::begin_request);
-        assert!(table.wait_for_place(ROOT).await.is_none());
-        let (place, ()) = tokio::join!(table.wait_for_place(ROOT), async { drop(busy.pop()) });
+        let wait = || table.wait_for_place(ROOT, PLACE_TIMEOUT);
+        assert!(wait().await.is_none());
+        let (place, ()) = tokio::join!(wait(), async { drop(busy.pop()) });
         assert!(place.is_some());
         assert!(RequestPeer::of(&busy[0]).become_stream());
-        assert!(table.wait_for_place(ROOT).await.is_some(), "a stream needs no place");
+        assert!(wait().await.is_some(), "a stream needs no place");
     }
 
     #[test]

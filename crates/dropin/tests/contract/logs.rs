@@ -152,6 +152,8 @@ fn the_state_file_is_replaced_before_the_line_about_it_is_written() {
     router.debug = false;
     let _monitor = router.start(&subject());
     agent.wait_for_words(&["backup"]);
+    // The line about the first state is written after the agent has received it.
+    router.wait_for_log(" is backup: ");
     let changes = changes_during(&router.conf_dir, || {
         router.take_vip();
         router.wait_for_log(" is primary: ");

@@ -2,7 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -81,6 +81,32 @@ pub fn read_text_file(path: &Path, limit: u64) -> io::Result<TextFile> {
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(TextFile { text: String::from_utf8_lossy(&bytes).into_owned(), metadata })
+}
+
+/// Identifies one version of a file: a changed file has another stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStamp {
+    /// Device and inode.
+    inode: (u64, u64),
+    size: u64,
+    /// `mtime`: seconds and nanoseconds.
+    modified: (i64, i64),
+    /// `ctime`: seconds and nanoseconds.
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    /// The stamp of the file at `path`, or of the file that a symbolic link at `path` points to. Take it before the
+    /// file is read: a change in between is then noticed later.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(Self {
+            inode: (metadata.dev(), metadata.ino()),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
 }
 
 /// Permissions of a database: the owner may write, the group may read.

@@ -1,41 +1,18 @@
 //! One configuration file of keepalived: its parsed content, and the instances that were made from it.
 
 use std::collections::HashSet;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use vipwatch_core::keepalived::{Impact, Problem, VrrpInstance};
 use vipwatch_core::{InstanceId, NetnsName};
+use vipwatch_linux::file::FileStamp;
 
 use super::include::{self, Loaded, OpenedFiles};
 use super::instance_config::{InstanceConfig, Origin, router_netns};
 use super::{ConfigProblem, DiscoveryResult};
 use crate::processes::{ProcessNetns, ProcessSource};
-
-/// Identifies one version of a file: a changed file has another stamp.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileStamp {
-    /// Device and inode.
-    inode: (u64, u64),
-    size: u64,
-    /// `mtime`: seconds and nanoseconds.
-    modified: (i64, i64),
-    /// `ctime`: seconds and nanoseconds.
-    changed: (i64, i64),
-}
-
-impl FileStamp {
-    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
-        Self {
-            inode: (metadata.dev(), metadata.ino()),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
 
 /// The content of a configuration file, and its problems in the last scan.
 #[derive(Debug, Clone, Default)]

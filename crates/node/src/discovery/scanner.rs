@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use vipwatch_core::InstanceId;
+use vipwatch_linux::file::FileStamp;
 use vipwatch_linux::netns::{DIRECTORY, Netns, NetnsError};
 
-use super::config_file::{ConfigFile, FileStamp, ParsedFile};
+use super::config_file::{ConfigFile, ParsedFile};
 use super::instance_config::{InstanceConfig, Origin};
 use super::ordinary_files::{self, OrdinaryFile, is_excluded, ordinary_files};
 use super::{
@@ -262,8 +263,8 @@ impl ConfigScanner {
         config_id: Option<&str>,
         result: &mut DiscoveryResult,
     ) -> Option<&mut ConfigFile> {
-        let stamp = match std::fs::metadata(file) {
-            Ok(metadata) => FileStamp::of(&metadata),
+        let stamp = match FileStamp::at(file) {
+            Ok(stamp) => stamp,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return self.hold(file, file, result);
             }

@@ -1,43 +1,21 @@
 //! CA certificates, read from a file once and again when the file changes.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
+use vipwatch_linux::file::FileStamp;
 
 /// Where distributions keep the certificates of the authorities that the system trusts.
 const SYSTEM_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-
-/// Metadata by which a changed file is noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    /// The time of the last change (ctime): seconds and nanoseconds.
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(path: &Path) -> io::Result<Self> {
-        let metadata = std::fs::metadata(path)?;
-        Ok(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        })
-    }
-}
 
 /// A file with CA certificates.
 #[derive(Debug)]
 pub(crate) struct CaBundle {
     path: PathBuf,
     /// The state of the file that was examined last; `None` if there was no file.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
 }
 
 impl CaBundle {
@@ -52,14 +30,14 @@ impl CaBundle {
             )
         })?;
         // ORDER: the stamp is taken before the file is read. A change in between is then noticed later.
-        let stamp = Stamp::of(path).ok();
+        let stamp = FileStamp::at(path).ok();
         Ok((Self { path: path.to_owned(), stamp }, read(path)?))
     }
 
     /// The certificates, if the file has changed since it was examined last and can be read. Otherwise `None`; a file
     /// that cannot be read is logged once.
     pub(super) fn changed(&mut self) -> Option<RootCerts> {
-        let stamp = Stamp::of(&self.path).ok();
+        let stamp = FileStamp::at(&self.path).ok();
         if stamp == self.stamp {
             return None;
         }

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "the attributes of these functions are the document")]
 
 use utoipa::openapi::schema::Type;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ObjectBuilder, OpenApi, RefOr, Schema};
 
 use crate::{
@@ -34,7 +35,7 @@ pub(crate) fn words(description: &str, values: &[&str]) -> RefOr<Schema> {
 #[openapi(
     info(
         title = "vipwatch",
-        description = "The HTTP API of a vipwatch node or receiver, on its unix socket. docs/reference/api.md explains it.",
+        description = "The HTTP API of a vipwatch node or receiver on its unix socket, and of a node over TCP, read-only. docs/reference/api.md explains it.",
         version = "1",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
@@ -56,9 +57,24 @@ pub(crate) fn words(description: &str, values: &[&str]) -> RefOr<Schema> {
         healthz,
         readyz
     ),
-    components(schemas(crate::NodeEvent))
+    components(schemas(crate::NodeEvent)),
+    modifiers(&TcpTokens)
 )]
 struct ApiDocument;
+
+/// Describes the tokens of clients on TCP. No route requires one, because the unix socket needs none.
+struct TcpTokens;
+
+impl utoipa::Modify for TcpTokens {
+    fn modify(&self, document: &mut OpenApi) {
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
+            "A token of `web.token_file`. Over TCP every route needs one if that is configured; the unix socket never does.",
+        ));
+        if let Some(components) = &mut document.components {
+            components.add_security_scheme("token", SecurityScheme::Http(scheme.build()));
+        }
+    }
+}
 
 macro_rules! describe {
     ($(#[$attribute:meta])* fn $name:ident) => {
@@ -73,6 +89,9 @@ enum CommonErrors {
     /// A parameter, a header or the body is not valid.
     #[response(status = 400, content_type = "application/problem+json")]
     Invalid(ProblemDocument),
+    /// Over TCP, the request has no valid token.
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorized(ProblemDocument),
     /// The user of the client may not use the socket.
     #[response(status = 403, content_type = "application/problem+json")]
     NotPermitted(ProblemDocument),

@@ -87,6 +87,8 @@ macro_rules! codes {
 codes! {
     /// A parameter, a header or the body is not valid.
     InvalidRequest = "invalid-request", 400, "the request is not valid";
+    /// Over TCP, the request has no valid token.
+    Unauthorized = "unauthorized", 401, "the request has no valid token";
     /// The user of the client may not use the socket.
     NotPermitted = "not-permitted", 403, "not permitted";
     /// A page of another server made the request.

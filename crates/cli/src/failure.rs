@@ -152,7 +152,9 @@ fn exit_status(code: ErrorCode) -> ExitStatus {
         | ErrorCode::TooLarge
         | ErrorCode::UnsupportedMediaType
         | ErrorCode::NotAcceptable => ExitStatus::Usage,
-        ErrorCode::NotPermitted | ErrorCode::ForeignOrigin => ExitStatus::NotPermitted,
+        ErrorCode::NotPermitted | ErrorCode::Unauthorized | ErrorCode::ForeignOrigin => {
+            ExitStatus::NotPermitted
+        }
         ErrorCode::UnknownRoute
         | ErrorCode::UnknownInstance
         | ErrorCode::UnknownSilence
@@ -196,6 +198,7 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::AuditTimeout => "`vipwatch findings` shows the result of the last audit",
         ErrorCode::Internal => "this is a defect: see the log of the node, and report it",
         ErrorCode::InvalidRequest
+        | ErrorCode::Unauthorized
         | ErrorCode::ForeignOrigin
         | ErrorCode::UnknownHost
         | ErrorCode::NotAcceptable

@@ -22,6 +22,12 @@ pub enum ApiServerError {
         /// The error of the kernel.
         source: io::Error,
     },
+    /// A file of `[web]`: the certificate, the key, the client CA or the tokens.
+    #[error("cannot use the files of [web]")]
+    WebFiles {
+        /// The file and what is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 /// The API server of this process. Dropping it removes the socket file.
@@ -31,6 +37,9 @@ pub trait ApiServer {
 
     /// Whether the socket's file is still the one that this process has made.
     fn check_socket(&self) -> Result<(), SocketFileLost>;
+
+    /// Has the files of `[web]` examined now instead of some seconds later.
+    fn reload(&self);
 }
 
 /// Opens the sockets of the API server, as the configuration says.

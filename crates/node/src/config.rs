@@ -33,7 +33,7 @@ use vipwatch_linux::listen::{ListenError, check_path};
 pub use self::document::{SettingError, nearest, span};
 pub use self::notify::{AgentRule, BatchSettings, Hook, Rule, Target, Template, Webhook};
 pub use self::receiver::{AllowedAccounts, ReceiverConfig, UnknownAccount, Upstream, octal};
-pub use self::web::WebConfig;
+pub use self::web::{WebConfig, WebFile, WebTlsFiles};
 pub use self::witness::WitnessConfig;
 
 /// The default path of the configuration file, which need not exist.

@@ -238,6 +238,12 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
         HealthTopic::Witness => {
             "the node needs CAP_NET_RAW and CAP_SYS_ADMIN to capture adverts; [witness] enabled = false turns it off"
         }
+        HealthTopic::WebCertificate => {
+            "replace the files of web.certificate and web.key; the node uses new files within seconds"
+        }
+        HealthTopic::WebFiles => {
+            "correct the file, which the node reads again within seconds; what it read before stays in use"
+        }
         HealthTopic::OneSocket => {
             "the node works, with more sockets; as root on Linux 4.20 or later it needs one"
         }

@@ -116,6 +116,10 @@ pub enum HealthTopic {
     Socket,
     /// The capture of VRRP adverts.
     Witness,
+    /// The certificate of the web server, which expires.
+    WebCertificate,
+    /// The files of the web server: certificate, key, client CA and tokens.
+    WebFiles,
 }
 
 impl HealthTopic {
@@ -128,6 +132,8 @@ impl HealthTopic {
             Self::OneSocket => "one-socket",
             Self::Socket => "socket",
             Self::Witness => "witness",
+            Self::WebCertificate => "web-certificate",
+            Self::WebFiles => "web-files",
         }
     }
 }
@@ -257,7 +263,7 @@ impl StateStore {
 
     /// Sets the problem of a part of the node; `None` if the part works. The time at which the problem began
     /// is kept while only its text changes.
-    pub(crate) fn set_health(&self, topic: HealthTopic, text: Option<String>) {
+    pub fn set_health(&self, topic: HealthTopic, text: Option<String>) {
         let Ok(mut problems) = self.health_problems.lock() else { return };
         if problems.get(&topic).map(|known| &known.text) != text.as_ref() {
             self.findings_version.fetch_add(1, Ordering::Relaxed);
@@ -272,7 +278,7 @@ impl StateStore {
     }
 
     /// The error of a part of the node; `None` if the part works.
-    pub(crate) fn health_problem(&self, topic: HealthTopic) -> Option<String> {
+    pub fn health_problem(&self, topic: HealthTopic) -> Option<String> {
         self.health_problems.lock().ok()?.get(&topic).map(|problem| problem.text.clone())
     }
 

@@ -4,14 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use tokio::time::{sleep, timeout};
 use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_linux::worker::{Heartbeat, beat_every};
-use vipwatch_node::state::StateStore;
-use vipwatch_node::view::ApiContext;
 
-use crate::connection::{self, ConnectionTable, PLACE_TIMEOUT};
+use crate::connection::{self, ConnectionService, ConnectionTable, PLACE_TIMEOUT};
 use crate::socket::{ClientSocket, Listener, WebClient};
 use crate::work::{CatchPanic, inject_panic, spawn_for_client};
 
@@ -28,26 +25,23 @@ const MAX_REFUSALS: usize = 16;
 /// A listening socket, and the state that all of its connections share.
 pub(crate) struct Endpoint {
     listener: Listener,
-    router: Router,
+    service: ConnectionService,
     /// TCP and the unix socket have tables of their own, so that clients of one do not keep out clients of the other.
     table: Arc<ConnectionTable>,
     /// Number of accepted connections that wait for a place.
     waiting: Arc<AtomicUsize>,
     /// Number of refused connections that are being answered.
     refusals: Arc<AtomicUsize>,
-    store: Arc<StateStore>,
 }
 
 impl Endpoint {
     pub(crate) fn new(
         listener: Listener,
-        router: Router,
+        service: ConnectionService,
         table: Arc<ConnectionTable>,
-        context: &ApiContext,
     ) -> Self {
-        let store = Arc::clone(&context.store);
         let (waiting, refusals) = (Arc::default(), Arc::default());
-        Self { listener, router, table, waiting, refusals, store }
+        Self { listener, service, table, waiting, refusals }
     }
 
     /// Accepts and serves connections; never returns.
@@ -56,7 +50,7 @@ impl Endpoint {
             heartbeat.beat();
             let turn = Box::pin(self.accept_one());
             // The log has the message of a panic; its client is disconnected.
-            if (CatchPanic { future: turn, store: &self.store }).await.is_err() {
+            if (CatchPanic { future: turn, store: &self.service.store }).await.is_err() {
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -82,14 +76,14 @@ impl Endpoint {
     /// Starts the task that serves a connection as soon as the table has a place for it.
     async fn admit(&self, socket: ClientSocket, client: WebClient) {
         inject_panic("admit");
-        let (router, store) = (self.router.clone(), Arc::clone(&self.store));
+        let service = self.service.clone();
         let waiting = Limited::begin(&self.waiting, MAX_WAITING);
         let place = match (self.table.admit(client), &waiting) {
             (None, None) => self.table.wait_for_place(client, Duration::ZERO).await,
             (place, _) => place,
         };
         if let Some(place) = place {
-            spawn_for_client(&self.store, connection::serve(socket, place, router, store));
+            spawn_for_client(&self.service.store, connection::serve(socket, place, service));
             return;
         }
         let Some(waiting) = waiting else {
@@ -99,23 +93,28 @@ impl Endpoint {
         };
         // The listening socket accepts other clients meanwhile: some places are reserved for root.
         let (table, refusals) = (Arc::clone(&self.table), Arc::clone(&self.refusals));
-        spawn_for_client(&self.store, async move {
+        let has_plain_answers = self.listener.has_plain_answers();
+        spawn_for_client(&self.service.store, async move {
             let place = table.wait_for_place(client, PLACE_TIMEOUT).await;
             drop(waiting);
             if let Some(place) = place {
-                return connection::serve(socket, place, router, store).await;
+                return connection::serve(socket, place, service).await;
             }
             table.count_refused();
-            if let Some(_refusal) = Limited::begin(&refusals, MAX_REFUSALS) {
+            if has_plain_answers && let Some(_refusal) = Limited::begin(&refusals, MAX_REFUSALS) {
                 connection::refuse(socket, too_many_connections()).await;
             }
         });
     }
 
-    /// Answers the first request with `problem` and closes the connection.
+    /// Answers the first request with `problem` and closes the connection. With TLS, there is no answer: it would need a
+    /// handshake.
     fn refuse(&self, socket: ClientSocket, problem: ProblemDocument) {
+        if !self.listener.has_plain_answers() {
+            return;
+        }
         let Some(refusal) = Limited::begin(&self.refusals, MAX_REFUSALS) else { return };
-        spawn_for_client(&self.store, async move {
+        spawn_for_client(&self.service.store, async move {
             connection::refuse(socket, problem).await;
             drop(refusal);
         });

@@ -8,9 +8,17 @@
 //! - `Origin` and `Sec-Fetch-Site`, which browsers set, must not name another page. A link to this server is accepted,
 //!   because the page with the link does not see the answer.
 //! - Only requests that read are accepted, so that a request without a readable answer has no effect.
+//!
+//! Which clients may read is decided here too: with `web.token_file`, a request needs a token, unless the client has a
+//! certificate of `web.client_ca`. Without `web.token_file`, TLS has refused clients without such a certificate.
+//!
+//! There is no header `Strict-Transport-Security`: a browser applies it to all ports of a host, so that it would make other
+//! services of this host unreachable that use HTTP without TLS.
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Extension, Request, State};
@@ -19,10 +27,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use vipwatch_api::{ErrorCode, ProblemDocument};
+use vipwatch_node::state::StateStore;
 
 use crate::connection::RequestPeer;
+use crate::credentials::CredentialStore;
 use crate::reply;
-use crate::socket::WebClient;
+use crate::socket::{Transport, WebClient};
 
 /// The headers of every answer over TCP. They allow the dashboard to use its own files only, and other pages to use
 /// nothing of this server.
@@ -43,6 +53,16 @@ const SECURITY_HEADERS: [(HeaderName, &str); 5] = [
 pub(crate) struct AccessRules {
     /// The names of this server from the configuration, in lower case.
     pub(crate) hosts: Vec<String>,
+    /// `None` if neither TLS nor tokens are configured.
+    pub(crate) credentials: Option<Arc<CredentialStore>>,
+    pub(crate) store: Arc<StateStore>,
+}
+
+/// Whether a request for this path needs no token: the files of the dashboard, which are the same on every node. The
+/// dashboard sends the token with its requests for data.
+fn is_public(path: &str) -> bool {
+    let is_plain = !path.contains("..") && !path.contains('%') && !path.contains("//");
+    is_plain && (matches!(path, "/" | "/favicon.svg") || path.starts_with("/assets/"))
 }
 
 /// The routes of `router` for requests over TCP.
@@ -56,7 +76,7 @@ async fn check_request(
     request: Request,
     next: Next,
 ) -> Response {
-    let mut response = match rules.check(peer.client, &request) {
+    let mut response = match rules.check(&peer, &request) {
         Ok(()) => next.run(request).await,
         Err(problem) => refusal(&problem),
     };
@@ -73,14 +93,41 @@ fn refusal(problem: &ProblemDocument) -> Response {
     if problem.code == ErrorCode::ReadOnly {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
     }
+    if problem.code == ErrorCode::Unauthorized {
+        let scheme = HeaderValue::from_static("Bearer realm=\"vipwatch\"");
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+    }
     response
 }
 
 impl AccessRules {
-    fn check(&self, client: WebClient, request: &Request) -> Result<(), ProblemDocument> {
-        let host = self.check_host(client, request)?;
-        check_origin(&host, request.headers())?;
+    fn check(&self, peer: &RequestPeer, request: &Request) -> Result<(), ProblemDocument> {
+        let host = self.check_host(peer.client, request)?;
+        check_origin(&host, peer.client.transport(), request.headers())?;
+        self.check_identity(peer, request)?;
         check_method(request.method())
+    }
+
+    /// Refuses a request without a valid token, if it needs one.
+    fn check_identity(&self, peer: &RequestPeer, request: &Request) -> Result<(), ProblemDocument> {
+        let Some(credentials) = &self.credentials else { return Ok(()) };
+        let Some(tokens) = credentials.tokens() else { return Ok(()) };
+        if is_public(request.uri().path()) || peer.has_certificate() {
+            return Ok(());
+        }
+        if let Some(token) = tokens.of_request(request.headers()) {
+            peer.set_token(token);
+            return Ok(());
+        }
+        self.store.counters.web_unauthorized.fetch_add(1, Ordering::Relaxed);
+        if let (Some(left_out), WebClient::Network { peer, .. }) =
+            (credentials.token_log.count(Instant::now()), peer.client)
+        {
+            tracing::warn!(%peer, left_out, "request without a valid token refused");
+        }
+        let detail = "the request has no valid token";
+        let hint = "send the header Authorization: Bearer TOKEN, with a token of web.token_file";
+        Err(ProblemDocument::new(ErrorCode::Unauthorized, detail).with_hint(hint))
     }
 
     /// The host of the request, if it is a name of this server.
@@ -123,13 +170,21 @@ fn authority(value: &HeaderValue) -> Option<Authority> {
     (!authority.as_str().contains('@')).then_some(authority)
 }
 
-/// Refuses a request that a page of another server makes.
-fn check_origin(host: &Authority, headers: &HeaderMap) -> Result<(), ProblemDocument> {
+/// Refuses a request that a page of another server makes. With TLS, a page of `http://` is another server: the network
+/// may have changed it. Without TLS, a page of `https://` comes from a proxy in front of this server.
+fn check_origin(
+    host: &Authority,
+    transport: Transport,
+    headers: &HeaderMap,
+) -> Result<(), ProblemDocument> {
     let is_own = |origin: &HeaderValue| {
-        let origin = origin.as_bytes();
-        let scheme = [&b"http://"[..], b"https://"].into_iter();
-        let mut named = scheme.filter_map(|scheme| origin.strip_prefix(scheme));
-        named.any(|name| name.eq_ignore_ascii_case(host.as_str().as_bytes()))
+        let (scheme, name) = origin.as_bytes().split_at_checked(7).unwrap_or_default();
+        let name = match (scheme, transport) {
+            (b"https:/", _) => name.strip_prefix(b"/"),
+            (b"http://", Transport::Plain) => Some(name),
+            _ => None,
+        };
+        name.is_some_and(|name| name.eq_ignore_ascii_case(host.as_str().as_bytes()))
     };
     let is_value = |name: &str, values: &[&str]| {
         headers.get_all(name).iter().all(|value| values.iter().any(|one| value == one))
@@ -162,21 +217,42 @@ fn check_method(method: &Method) -> Result<(), ProblemDocument> {
 mod tests {
     use axum::body::Body;
 
+    use vipwatch_node::config::{WebConfig, WebFile};
+
     use super::*;
+    use crate::connection::{ConnectionTable, TableKind};
 
-    const CLIENT: WebClient = WebClient::Network {
-        peer: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 9)),
-        server: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
-    };
+    const HOSTS: [&str; 2] = ["node1.example", "[2001:db8::1]"];
 
-    /// The code of the problem with a request; `None` if it is accepted.
+    fn rules(credentials: Option<CredentialStore>) -> AccessRules {
+        let credentials = credentials.map(Arc::new);
+        AccessRules { hosts: HOSTS.map(str::to_owned).to_vec(), credentials, store: Arc::default() }
+    }
+
+    /// The code of the problem with a request over a connection without TLS; `None` if it is accepted.
     fn checked(method: &str, uri: &str, headers: &[(&str, &str)]) -> Option<ErrorCode> {
+        checked_by(&rules(None), Transport::Plain, (method, uri), headers)
+    }
+
+    fn checked_by(
+        rules: &AccessRules,
+        transport: Transport,
+        (method, uri): (&str, &str),
+        headers: &[(&str, &str)],
+    ) -> Option<ErrorCode> {
+        let client = WebClient::Network {
+            peer: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 9)),
+            server: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
+            transport,
+        };
+        let table = Arc::new(ConnectionTable::new(TableKind::Tcp, Arc::default()));
+        let place = table.admit(client).unwrap();
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let hosts = vec!["node1.example".to_owned(), "[2001:db8::1]".to_owned()];
-        let checked = AccessRules { hosts }.check(CLIENT, &request.body(Body::empty()).unwrap());
+        let request = request.body(Body::empty()).unwrap();
+        let checked = rules.check(&RequestPeer::of(&place), &request);
         checked.err().map(|problem| problem.code)
     }
 
@@ -253,6 +329,63 @@ mod tests {
         assert_eq!(navigation("iframe"), foreign);
         let both = [("origin", "http://localhost:9650"), ("sec-fetch-site", "cross-site")];
         assert_eq!(with(&both), foreign);
+    }
+
+    #[test]
+    fn with_tls_only_a_page_of_https_is_a_page_of_this_server() {
+        let with_origin = |transport, origin| {
+            let headers = [("host", "node1.example:9650"), ("origin", origin)];
+            checked_by(&rules(None), transport, ("GET", "/v1/status"), &headers)
+        };
+        let (http, https) = ("http://node1.example:9650", "https://node1.example:9650");
+        assert_eq!(with_origin(Transport::Tls, https), None);
+        assert_eq!(with_origin(Transport::Tls, http), Some(ErrorCode::ForeignOrigin));
+        assert_eq!(with_origin(Transport::Plain, http), None);
+        assert_eq!(with_origin(Transport::Plain, https), None, "from a proxy");
+        for origin in ["https://node1.example", "https:/node1.example:9650", "https", "ftp://x"] {
+            assert_eq!(with_origin(Transport::Tls, origin), Some(ErrorCode::ForeignOrigin));
+        }
+    }
+
+    #[test]
+    fn every_path_but_the_files_of_the_dashboard_needs_a_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("tokens");
+        crate::credentials::write_secret(&file, "0123456789abcdef\n");
+        let config = WebConfig { token_file: Some(WebFile::Path(file)), ..WebConfig::default() };
+        let rules = rules(CredentialStore::open(&config).unwrap());
+        let with = |path: &str, token: Option<&str>| {
+            let token = token.map(|token| format!("Bearer {token}"));
+            let token = token.as_deref().map(|token| ("authorization", token));
+            let headers: Vec<_> = [("host", "localhost")].into_iter().chain(token).collect();
+            checked_by(&rules, Transport::Plain, ("GET", path), &headers)
+        };
+        let refused = Some(ErrorCode::Unauthorized);
+        for path in ["/", "/favicon.svg", "/assets/app.js", "/?role=fault"] {
+            assert_eq!(with(path, None), None, "{path}");
+        }
+        for path in [
+            "/v1/status",
+            "/v1/config",
+            "/metrics",
+            "/healthz",
+            "/readyz",
+            "/unknown",
+            "/assets",
+            "//",
+            "/assets/../v1/status",
+            "/assets/%2e%2e/v1/status",
+            "/assets//v1/status",
+            "/favicon.svg/x",
+        ] {
+            assert_eq!(with(path, None), refused, "{path}");
+            assert_eq!(with(path, Some("0123456789abcdeX")), refused, "{path}");
+            assert_eq!(with(path, Some("0123456789abcdef")), None, "{path}");
+        }
+        assert_eq!(rules.store.counters.web_unauthorized.load(Ordering::Relaxed), 24);
+        let post = [("host", "localhost")];
+        let post = checked_by(&rules, Transport::Plain, ("POST", "/v1/audit"), &post);
+        assert_eq!(post, refused, "a client without a token learns nothing about methods");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! One connection: HTTP/1.1 by hyper, with the deadlines and problem documents that hyper does not have.
 //!
+//! With TLS, the handshake comes first: a client has 5 s for its first byte, and 5 s more for the handshake.
+//!
 //! ```text
 //!            first byte               request complete            answer complete
 //!   Idle ───────────────▶ Head ───────────────────────▶ Serving ─────────────────▶ Sending
@@ -9,6 +11,7 @@
 //!            closed
 //! ```
 
+mod handshake;
 mod io;
 mod table;
 
@@ -30,8 +33,11 @@ use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_node::state::StateStore;
 
 use self::io::ConnectionIo;
+pub(crate) use self::table::{
+    ClientIdentity, ConnectionTable, PLACE_TIMEOUT, Place, RequestPeer, TableKind,
+};
 use self::table::{CloseReason, TrackedBody};
-pub(crate) use self::table::{ConnectionTable, PLACE_TIMEOUT, Place, RequestPeer, TableKind};
+use crate::credentials::CredentialStore;
 use crate::reply;
 use crate::socket::ClientSocket;
 use crate::work::CatchPanic;
@@ -49,13 +55,26 @@ const MAX_DISCARDED_BYTES: usize = 1 << 20;
 /// Maximum time for the rest of an answer and for [`MAX_DISCARDED_BYTES`].
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What all connections of a listening socket share.
+#[derive(Debug, Clone)]
+pub(crate) struct ConnectionService {
+    pub(crate) router: Router,
+    pub(crate) store: Arc<StateStore>,
+    /// `None` if neither TLS nor tokens are used.
+    pub(crate) credentials: Option<Arc<CredentialStore>>,
+}
+
 /// Serves the requests of one connection until it ends.
-pub(crate) async fn serve(
-    socket: ClientSocket,
-    place: Place,
-    router: Router,
-    store: Arc<StateStore>,
-) {
+pub(crate) async fn serve(socket: ClientSocket, place: Place, service: ConnectionService) {
+    let ConnectionService { router, store, credentials } = service;
+    let socket = match credentials {
+        None => socket,
+        Some(credentials) => {
+            let secured = handshake::secure(socket, &place, &credentials, &store);
+            let Some(socket) = Box::pin(secured).await else { return };
+            socket
+        }
+    };
     let io = ConnectionIo::new(socket, place.clone());
     let service = service_fn(|mut request: Request<Incoming>| {
         let (mut router, place, store) = (router.clone(), place.clone(), store.clone());
@@ -94,7 +113,13 @@ pub(crate) async fn serve(
             finish(io.stream(), &reply::raw_problem(&problem)).await;
         }
         Some(CloseReason::ClientError) | None => finish(io.stream(), &[]).await,
-        Some(CloseReason::Idle | CloseReason::Stalled | CloseReason::Evicted) => {}
+        Some(
+            CloseReason::Idle
+            | CloseReason::HandshakeTimeout
+            | CloseReason::Stalled
+            | CloseReason::Unauthorized
+            | CloseReason::Evicted,
+        ) => {}
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   unix socket ─▶ accept ─▶ credentials, limits ─▶ connection (hyper) ──────────▶ router (axum) ─▶ route ─▶ node::view
-//!   TCP ─────────▶ accept ─▶ limits ──────────────▶ connection (hyper) ─▶ access ──▲                  │
+//!   TCP ─────────▶ accept ─▶ limits ─▶ TLS ───────▶ connection (hyper) ─▶ access ──▲                  │
 //!                                                            files and history: a few other threads ◀─┘
 //! ```
 //!
@@ -13,6 +13,8 @@
 mod accept;
 mod access;
 mod connection;
+mod credentials;
+mod limited_log;
 mod parameters;
 mod reply;
 mod routes;
@@ -20,4 +22,5 @@ mod server;
 mod socket;
 mod work;
 
+pub use self::credentials::{WebFileError, check_web_files};
 pub use self::server::WebServer;

@@ -19,9 +19,10 @@ use vipwatch_node::view::ApiContext;
 
 use crate::accept::Endpoint;
 use crate::access::{self, AccessRules};
-use crate::connection::{ConnectionTable, TableKind};
+use crate::connection::{ConnectionService, ConnectionTable, TableKind};
+use crate::credentials::CredentialStore;
 use crate::routes;
-use crate::socket::Listener;
+use crate::socket::{Listener, Transport};
 
 /// Maximum number of connections that wait to be accepted. The kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
@@ -44,6 +45,8 @@ pub struct WebServer {
     file: SocketFile,
     /// `None` after the thread has started.
     sockets: Option<Sockets>,
+    /// The files of `[web]`; `None` if neither TLS nor tokens are configured.
+    credentials: Option<Arc<CredentialStore>>,
     context: ApiContext,
 }
 
@@ -55,6 +58,7 @@ struct Sockets {
     group: Option<u32>,
     tcp: Vec<TcpListener>,
     hosts: Vec<String>,
+    credentials: Option<Arc<CredentialStore>>,
 }
 
 impl WebServer {
@@ -64,7 +68,8 @@ impl WebServer {
         let options = SocketOptions { mode: 0o660, user: None, group, backlog: BACKLOG };
         let BoundSocket { listener, file } = listen_at(path, options)?;
         let (unix, tcp, hosts) = (UnixListener::from(listener), Vec::new(), Vec::new());
-        Ok(Self { file, sockets: Some(Sockets { unix, group, tcp, hosts }), context })
+        let sockets = Sockets { unix, group, tcp, hosts, credentials: None };
+        Ok(Self { file, sockets: Some(sockets), credentials: None, context })
     }
 
     /// Opens the node's server where its configuration says.
@@ -73,6 +78,7 @@ impl WebServer {
             let mut server = Self::open(&config.socket, config.group, context)?;
             if let Some(sockets) = &mut server.sockets {
                 sockets.open_tcp(&config.web)?;
+                server.credentials.clone_from(&sockets.credentials);
             }
             Ok(Box::new(server))
         })
@@ -102,15 +108,26 @@ impl ApiServer for WebServer {
     fn check_socket(&self) -> Result<(), SocketFileLost> {
         self.file.check()
     }
+
+    fn reload(&self) {
+        if let Some(credentials) = &self.credentials {
+            credentials.request_check();
+        }
+    }
 }
 
 impl Sockets {
     fn open_tcp(&mut self, config: &WebConfig) -> Result<(), ApiServerError> {
+        if config.listen.is_empty() {
+            return Ok(());
+        }
+        let failed = |source| ApiServerError::WebFiles { source: Box::new(source) };
+        self.credentials = CredentialStore::open(config).map_err(failed)?.map(Arc::new);
         for address in config.listen.iter().copied() {
             let failed = |source| ApiServerError::Tcp { address, source };
             let listener = TcpListener::from(listen_on(address, BACKLOG).map_err(failed)?);
             let address = listener.local_addr().map_err(failed)?;
-            tracing::info!(%address, "web server listens");
+            tracing::info!(%address, tls = config.tls.is_some(), "web server listens");
             self.tcp.push(listener);
         }
         self.hosts.clone_from(&config.hosts);
@@ -120,18 +137,30 @@ impl Sockets {
     /// Accepts and serves connections; never returns.
     async fn serve(self, context: &ApiContext, heartbeat: &Heartbeat) {
         let router = routes::router(context);
+        let store = Arc::clone(&context.store);
+        let service = ConnectionService { router: router.clone(), store, credentials: None };
         let unix = tokio::net::UnixListener::from_std(self.unix).map(|listener| {
             let table = start_table(TableKind::Unix, context);
-            let listener = Listener::Unix(listener, self.group);
-            Endpoint::new(listener, router.clone(), table, context)
+            Endpoint::new(Listener::Unix(listener, self.group), service.clone(), table)
         });
         let mut endpoints = vec![unix];
         if !self.tcp.is_empty() {
             let table = start_table(TableKind::Tcp, context);
-            let router = access::guarded(router, AccessRules { hosts: self.hosts });
+            let credentials = self.credentials;
+            if let Some(credentials) = &credentials {
+                let credentials = Arc::clone(credentials);
+                tokio::spawn(credentials.follow(Arc::clone(&table), context.clone()));
+            }
+            let has_tls = credentials.as_ref().is_some_and(|files| files.tls().is_some());
+            let transport = if has_tls { Transport::Tls } else { Transport::Plain };
+            let store = Arc::clone(&context.store);
+            let rules = AccessRules { hosts: self.hosts, credentials: credentials.clone(), store };
+            let router = access::guarded(router, rules);
+            let service = ConnectionService { router, credentials, ..service };
             endpoints.extend(self.tcp.into_iter().map(|listener| {
-                let listener = Listener::Tcp(tokio::net::TcpListener::from_std(listener)?);
-                Ok(Endpoint::new(listener, router.clone(), Arc::clone(&table), context))
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                let listener = Listener::Tcp(listener, transport);
+                Ok(Endpoint::new(listener, service.clone(), Arc::clone(&table)))
             }));
         }
         // ORDER: tasks of their own, which take their turns among the connections. The runtime would poll the future of

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::net::sockopt::{set_socket_send_buffer_size, set_tcp_nodelay, set_tcp_user_timeout};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_rustls::server::TlsStream;
 use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_linux::peer;
 
@@ -20,13 +21,30 @@ const SEND_BUFFER_BYTES: usize = 32 << 10;
 /// A TCP connection ends if the other host acknowledges nothing for this time. The kernel's default is about 15 minutes.
 const TCP_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// How the bytes of a TCP connection are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// Without encryption.
+    Plain,
+    Tls,
+}
+
 /// The client of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WebClient {
     /// A process on this machine, on the unix socket.
     User(u32),
     /// A TCP connection from `peer` to the address `server` of this machine.
-    Network { peer: IpAddr, server: IpAddr },
+    Network { peer: IpAddr, server: IpAddr, transport: Transport },
+}
+
+impl WebClient {
+    pub(crate) fn transport(self) -> Transport {
+        match self {
+            Self::User(_) => Transport::Plain,
+            Self::Network { transport, .. } => transport,
+        }
+    }
 }
 
 /// A socket that accepts connections.
@@ -34,14 +52,14 @@ pub(crate) enum WebClient {
 pub(crate) enum Listener {
     /// The unix socket, and its group if the members may use it.
     Unix(UnixListener, Option<u32>),
-    Tcp(TcpListener),
+    Tcp(TcpListener, Transport),
 }
 
 impl Listener {
     pub(crate) async fn accept(&self) -> io::Result<ClientSocket> {
         let socket = match self {
             Self::Unix(listener, _) => ClientSocket::Unix(listener.accept().await?.0),
-            Self::Tcp(listener) => ClientSocket::Tcp(listener.accept().await?.0),
+            Self::Tcp(listener, _) => ClientSocket::Tcp(listener.accept().await?.0),
         };
         socket.set_options();
         Ok(socket)
@@ -54,11 +72,19 @@ impl Listener {
                 let user = trusted_user(stream, *group).ok().flatten();
                 user.map(WebClient::User).ok_or_else(foreign_user)
             }
-            (_, ClientSocket::Tcp(stream)) => network_client(stream).map_err(|error| {
-                ProblemDocument::new(ErrorCode::Internal, format!("the connection: {error}"))
-            }),
-            (Self::Tcp(_), ClientSocket::Unix(_)) => Err(foreign_user()),
+            (Self::Tcp(_, transport), ClientSocket::Tcp(stream)) => {
+                network_client(stream, *transport).map_err(|error| {
+                    ProblemDocument::new(ErrorCode::Internal, format!("the connection: {error}"))
+                })
+            }
+            // A listening socket accepts connections of its own kind only, and TLS begins later.
+            (Self::Unix(..) | Self::Tcp(..), _) => Err(foreign_user()),
         }
+    }
+
+    /// Whether a client understands an answer that is not encrypted.
+    pub(crate) fn has_plain_answers(&self) -> bool {
+        !matches!(self, Self::Tcp(_, Transport::Tls))
     }
 }
 
@@ -79,9 +105,9 @@ fn trusted_user(stream: &UnixStream, group: Option<u32>) -> io::Result<Option<u3
     Ok(Some(user).filter(|_| is_own || is_member))
 }
 
-fn network_client(stream: &TcpStream) -> io::Result<WebClient> {
+fn network_client(stream: &TcpStream, transport: Transport) -> io::Result<WebClient> {
     let (peer, server) = (stream.peer_addr()?.ip(), stream.local_addr()?.ip());
-    Ok(WebClient::Network { peer, server })
+    Ok(WebClient::Network { peer, server, transport })
 }
 
 /// One connection.
@@ -89,6 +115,8 @@ fn network_client(stream: &TcpStream) -> io::Result<WebClient> {
 pub(crate) enum ClientSocket {
     Unix(UnixStream),
     Tcp(TcpStream),
+    /// A TCP connection after its TLS handshake.
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl ClientSocket {
@@ -109,6 +137,7 @@ impl AsFd for ClientSocket {
         match self {
             Self::Unix(stream) => stream.as_fd(),
             Self::Tcp(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.get_ref().0.as_fd(),
         }
     }
 }
@@ -122,6 +151,7 @@ impl AsyncRead for ClientSocket {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
@@ -135,6 +165,7 @@ impl AsyncWrite for ClientSocket {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -146,6 +177,7 @@ impl AsyncWrite for ClientSocket {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
         }
     }
 
@@ -157,6 +189,7 @@ impl AsyncWrite for ClientSocket {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -164,6 +197,7 @@ impl AsyncWrite for ClientSocket {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -12,6 +12,7 @@ use vipwatch_node::config::{ConfigError, LogFormat};
 use vipwatch_node::log::{self, LogLevel};
 use vipwatch_node::service::StartupFds;
 use vipwatch_node::{Config, NodeError};
+use vipwatch_web::WebFileError;
 
 use crate::args::{LogTo, NodeArgs, config_error};
 use crate::failure::{CommandError, ExitStatus};
@@ -107,6 +108,13 @@ fn failure(error: &NodeError) -> CommandError {
                 .hint("remove it, or set another path with --socket")
         }
         NodeError::ApiServer(ApiServerError::Tcp { source, .. }) => tcp_failure(message, source),
+        NodeError::ApiServer(ApiServerError::WebFiles { source }) => {
+            let failure = CommandError::new(ExitStatus::Missing, message);
+            match source.downcast_ref::<WebFileError>() {
+                Some(error) => failure.hint(error.hint()),
+                None => failure,
+            }
+        }
         NodeError::History(HistoryError::TooNew { .. }) => {
             CommandError::new(ExitStatus::Missing, message)
                 .hint("use the program that wrote it, or another --state-dir")

@@ -19,7 +19,7 @@ fn node_with_web(lab: &Lab, more: &str) -> (TestNetns, NodeFixture) {
 }
 
 /// The addresses on which the node listens, from its log.
-fn addresses(fixture: &NodeFixture) -> Vec<SocketAddr> {
+pub(crate) fn addresses(fixture: &NodeFixture) -> Vec<SocketAddr> {
     // A later line of the same log.
     fixture.wait_for_log("node is ready");
     let log = fixture.log();

@@ -42,6 +42,8 @@ pub const FINDING_NAMES: &[&str] = &[
     "node-one-socket",
     "node-receiver",
     "node-socket",
+    "node-web-certificate",
+    "node-web-files",
     "node-witness",
     "partly-held",
     "peer-configuration-differs",

@@ -42,6 +42,11 @@ impl AuditRequests {
 }
 
 impl AuditRequests {
+    /// Has the findings compared now with those that clients know, because a problem of the node has begun or ended.
+    pub fn compare_findings(&self) {
+        self.0.compare_findings();
+    }
+
     /// Has an instance audited at once, because evidence about it has changed.
     pub(crate) fn evidence_changed(&self, id: &InstanceId) {
         if let Ok(mut due) = self.0.due.lock() {
@@ -123,10 +128,7 @@ impl AuditWorker {
 
     /// Has the findings compared now with those that clients know. Otherwise this happens after each audit.
     pub(crate) fn compare_findings(&self) {
-        self.triggers.is_comparison_due.store(true, Ordering::Relaxed);
-        // ORDER: as in [`AuditRequests::submit`].
-        drop(self.triggers.due.lock());
-        self.triggers.wakeup.notify_one();
+        self.triggers.compare_findings();
     }
 
     /// Has an instance audited some seconds from now, because its role or configuration has changed.
@@ -202,6 +204,13 @@ fn with_findings(view: &PublishedState) -> impl Iterator<Item = (Instant, Instan
 }
 
 impl Triggers {
+    fn compare_findings(&self) {
+        self.is_comparison_due.store(true, Ordering::Relaxed);
+        // ORDER: as in [`AuditRequests::submit`].
+        drop(self.due.lock());
+        self.wakeup.notify_one();
+    }
+
     fn has_requests(&self) -> bool {
         !self.requests.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

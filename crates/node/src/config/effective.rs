@@ -10,7 +10,7 @@ use vipwatch_core::{AnnouncePlan, DeliveryMode, EventKind, NetnsName};
 use vipwatch_outlets::agent::AgentTrust;
 
 use super::{AgentRule, Config, Hook, LogFormat, ReceiverConfig, Rule, Target};
-use super::{Upstream, Webhook};
+use super::{Upstream, WebConfig, Webhook};
 use crate::discovery::InstanceConfig;
 use crate::notify::post::display_name;
 
@@ -75,6 +75,15 @@ struct WitnessSection<'c> {
 struct WebSection<'c> {
     listen: Vec<String>,
     hosts: &'c [String],
+    /// The names of the files; their content is never shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_ca: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_file: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -241,13 +250,24 @@ impl Config {
                 sent: self.witness.sent.iter().map(glob::Pattern::as_str).collect(),
                 exclude: self.witness.excluded.iter().map(glob::Pattern::as_str).collect(),
             },
-            web: WebSection {
-                listen: self.web.listen.iter().map(ToString::to_string).collect(),
-                hosts: &self.web.hosts,
-            },
+            web: WebSection::of(&self.web),
             instance: self.instances.iter().map(|instance| InstanceSection::of(instance)).collect(),
             notify: self.rules.iter().map(RuleSection::of).collect(),
             receiver: self.receiver.as_ref().map(ReceiverSection::of),
+        }
+    }
+}
+
+impl<'c> WebSection<'c> {
+    fn of(web: &'c WebConfig) -> Self {
+        let tls = web.tls.as_ref();
+        Self {
+            listen: web.listen.iter().map(ToString::to_string).collect(),
+            hosts: &web.hosts,
+            certificate: tls.map(|tls| tls.certificate.to_string()),
+            key: tls.map(|tls| tls.key.to_string()),
+            client_ca: tls.and_then(|tls| tls.client_ca.as_ref()).map(ToString::to_string),
+            token_file: web.token_file.as_ref().map(ToString::to_string),
         }
     }
 }

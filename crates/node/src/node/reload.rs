@@ -20,6 +20,7 @@ impl Node {
     /// Reads the configuration again, and applies it if it is valid.
     pub(super) fn reload(&mut self) {
         service::notify_reloading();
+        self.api_server.reload();
         match (self.load_config)() {
             Ok(config) => self.apply(config),
             Err(error) => {

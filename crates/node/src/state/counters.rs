@@ -37,13 +37,17 @@ pub struct Counters {
     pub web_streams: AtomicU64,
     /// Connections that were refused on TCP, because they were over the limit.
     pub web_refused: AtomicU64,
+    /// Requests over TCP without a valid token.
+    pub web_unauthorized: AtomicU64,
+    /// TLS handshakes that failed or took too long.
+    pub web_handshakes_failed: AtomicU64,
     /// Handlers of the API that panicked.
     pub api_panics: AtomicU64,
 }
 
 impl Counters {
     /// The name and the value of every metric, except for those of the targets.
-    pub fn metrics(&self) -> [(&'static str, u64); 17] {
+    pub fn metrics(&self) -> [(&'static str, u64); 19] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("vipwatch_transitions_total", of(&self.transitions)),
@@ -62,6 +66,8 @@ impl Counters {
             ("vipwatch_web_connections", of(&self.web_connections)),
             ("vipwatch_web_streams", of(&self.web_streams)),
             ("vipwatch_web_refused_total", of(&self.web_refused)),
+            ("vipwatch_web_unauthorized_total", of(&self.web_unauthorized)),
+            ("vipwatch_web_handshakes_failed_total", of(&self.web_handshakes_failed)),
             ("vipwatch_api_panics_total", of(&self.api_panics)),
         ]
     }

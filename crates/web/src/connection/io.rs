@@ -94,7 +94,10 @@ impl AsyncWrite for ConnectionIo {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_pending(cx))?;
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        // TLS takes bytes before the socket does. Other sockets have nothing to flush.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.place.set_blocked(flushed.is_pending());
+        ready!(flushed)?;
         // hyper flushes after it has written its own buffer.
         self.place.flushed();
         Poll::Ready(Ok(()))

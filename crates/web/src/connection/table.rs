@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 use vipwatch_node::state::StateStore;
 
+use crate::credentials::Token;
 use crate::socket::WebClient;
 use crate::work::{catch, inject_panic};
 
@@ -28,6 +30,8 @@ const STREAMS_FOR_ROOT: usize = 8;
 
 /// A connection without a request is closed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A client must begin a TLS handshake within this time, and must end it within the same time.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The head of a request must be complete within this time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client must read a part of its answer within this time.
@@ -42,6 +46,10 @@ const FIRST_WAIT: Duration = Duration::from_millis(1);
 /// Time between two further looks for an idle connection.
 const NEXT_WAIT: Duration = Duration::from_millis(20);
 
+/// A connection with an incomplete TLS handshake or request is closed in favour of another one only after this time. Most
+/// clients send both in one packet.
+const MIN_INCOMPLETE_TIME: Duration = Duration::from_secs(1);
+
 /// A new client waits for a place at most this time.
 pub(crate) const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -53,18 +61,26 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum CloseReason {
     /// No request within [`IDLE_TIMEOUT`].
     Idle,
+    /// The TLS handshake was not complete within [`HANDSHAKE_TIMEOUT`].
+    HandshakeTimeout,
     /// The head of a request was not complete within [`HEAD_TIMEOUT`].
     HeadTimeout,
     /// The client does not read its answer.
     Stalled,
-    /// It was idle, and a new client needed its place.
+    /// It was idle or slow, and a new client needed its place.
     Evicted,
+    /// The token or the certificate of its client is no longer valid.
+    Unauthorized,
     /// The client has sent something that is not HTTP/1.1, or has gone.
     ClientError,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// Waits for the first byte of a TLS handshake.
+    Connected,
+    /// A TLS handshake has begun.
+    Handshake,
     /// Waits for a request.
     Idle,
     /// A request has begun.
@@ -75,6 +91,15 @@ enum Phase {
     Sending,
 }
 
+/// How a client on TCP has proved that it may read.
+#[derive(Debug, Clone)]
+pub(crate) enum ClientIdentity {
+    /// Its certificate, followed by intermediate ones, for all requests of the connection.
+    Certificate(Arc<[CertificateDer<'static>]>),
+    /// The token of the request that is being answered.
+    Token(Token),
+}
+
 #[derive(Debug)]
 struct ConnectionState {
     phase: Phase,
@@ -83,6 +108,8 @@ struct ConnectionState {
     /// When the client last stopped reading; `None` while it reads.
     blocked_since: Option<Instant>,
     is_stream: bool,
+    /// `None` if the client has proved nothing.
+    identity: Option<ClientIdentity>,
     /// Set once; the connection then no longer counts.
     close_reason: Option<CloseReason>,
 }
@@ -114,8 +141,23 @@ pub(crate) struct RequestPeer {
 }
 
 impl RequestPeer {
-    pub(super) fn of(place: &Place) -> Self {
+    pub(crate) fn of(place: &Place) -> Self {
         Self { client: place.0.client, slot: Arc::downgrade(&place.0) }
+    }
+
+    /// Whether the client has a certificate that was verified.
+    pub(crate) fn has_certificate(&self) -> bool {
+        let slot = self.slot.upgrade();
+        slot.is_some_and(|slot| {
+            matches!(slot.lock().identity, Some(ClientIdentity::Certificate(_)))
+        })
+    }
+
+    /// Keeps the token of the request, so that the answer ends when the token is withdrawn.
+    pub(crate) fn set_token(&self, token: Token) {
+        if let Some(slot) = self.slot.upgrade() {
+            slot.lock().identity = Some(ClientIdentity::Token(token));
+        }
     }
 
     /// Turns the connection into an event stream; false if there are too many.
@@ -187,16 +229,17 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes the connection that is idle for the longest time, if it is idle since `began` or longer.
+    /// Closes the connection that is idle for the longest time, if it is idle since `began` or longer. If there is none,
+    /// closes the oldest one with an incomplete handshake or request.
     fn evict_idle_since(&self, client: WebClient, began: Instant) -> bool {
         let open = self.open_slots();
+        let now = Instant::now();
         // A connection of root makes room for root only.
         let can_evict = |slot: &&Arc<ConnectionSlot>| {
-            let state = slot.lock();
-            let is_idle = state.phase == Phase::Idle && state.since <= began;
-            is_idle && (client == ROOT || slot.client != ROOT)
+            (client == ROOT || slot.client != ROOT) && slot.lock().can_be_evicted(began, now)
         };
-        let oldest = open.iter().filter(can_evict).min_by_key(|slot| slot.lock().since);
+        let order = |slot: &&Arc<ConnectionSlot>| slot.lock().eviction_order();
+        let oldest = open.iter().filter(can_evict).min_by_key(order);
         if let Some(oldest) = oldest {
             oldest.close(CloseReason::Evicted);
             self.is_place_freed.notify_one();
@@ -221,6 +264,7 @@ impl ConnectionTable {
                 since: Instant::now(),
                 blocked_since: None,
                 is_stream: false,
+                identity: None,
                 close_reason: None,
             }),
             close_requested: Notify::new(),
@@ -243,6 +287,16 @@ impl ConnectionTable {
         self.is_place_freed.notify_one();
         self.publish_counts();
         true
+    }
+
+    /// Closes the connections of clients with an identity that is no longer valid.
+    pub(crate) fn close_unauthorized(&self, is_valid: impl Fn(&ClientIdentity) -> bool) {
+        for slot in self.open_slots() {
+            let identity = slot.lock().identity.clone();
+            if identity.is_some_and(|identity| !is_valid(&identity)) {
+                slot.close(CloseReason::Unauthorized);
+            }
+        }
     }
 
     /// Closes connections with a deadline that is over; never returns.
@@ -359,6 +413,22 @@ impl ConnectionState {
         self.since = Instant::now();
     }
 
+    /// Whether the connection can be closed in favour of a client that waits since `began`.
+    fn can_be_evicted(&self, began: Instant, now: Instant) -> bool {
+        match self.phase {
+            Phase::Connected | Phase::Idle => self.since <= began,
+            Phase::Handshake | Phase::Head => {
+                now.saturating_duration_since(self.since) >= MIN_INCOMPLETE_TIME
+            }
+            Phase::Serving | Phase::Sending => false,
+        }
+    }
+
+    /// The connection with the lowest value is closed first: one that has sent nothing, then the oldest.
+    fn eviction_order(&self) -> (bool, Instant) {
+        (!matches!(self.phase, Phase::Connected | Phase::Idle), self.since)
+    }
+
     /// Why the connection must be closed now.
     fn overdue(&self, now: Instant) -> Option<CloseReason> {
         let since = |at: Instant| now.saturating_duration_since(at);
@@ -367,16 +437,41 @@ impl ConnectionState {
             return Some(CloseReason::Stalled);
         }
         match self.phase {
+            Phase::Connected | Phase::Handshake if since(self.since) >= HANDSHAKE_TIMEOUT => {
+                Some(CloseReason::HandshakeTimeout)
+            }
             Phase::Idle | Phase::Sending if since(self.since) >= IDLE_TIMEOUT => {
                 Some(CloseReason::Idle)
             }
             Phase::Head if since(self.since) >= HEAD_TIMEOUT => Some(CloseReason::HeadTimeout),
-            _ => None,
+            Phase::Connected
+            | Phase::Handshake
+            | Phase::Idle
+            | Phase::Head
+            | Phase::Serving
+            | Phase::Sending => None,
         }
     }
 }
 
 impl Place {
+    /// The client must begin a TLS handshake.
+    pub(super) fn wait_for_handshake(&self) {
+        self.0.lock().set_phase(Phase::Connected);
+    }
+
+    /// The client has begun a TLS handshake.
+    pub(super) fn begin_handshake(&self) {
+        self.0.lock().set_phase(Phase::Handshake);
+    }
+
+    /// The TLS handshake is complete, with the certificate of the client if it has one.
+    pub(super) fn end_handshake(&self, identity: Option<ClientIdentity>) {
+        let mut state = self.0.lock();
+        state.set_phase(Phase::Idle);
+        state.identity = identity;
+    }
+
     /// The client has sent something.
     pub(super) fn received_bytes(&self) {
         let mut state = self.0.lock();
@@ -395,6 +490,8 @@ impl Place {
         let mut state = self.0.lock();
         state.set_phase(Phase::Sending);
         state.is_stream = false;
+        // The next request has a token of its own.
+        state.identity.take_if(|identity| matches!(identity, ClientIdentity::Token(_)));
         drop(state);
         self.0.table.publish_counts();
     }
@@ -471,120 +568,4 @@ impl hyper::body::Body for TrackedBody {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn table() -> Arc<ConnectionTable> {
-        Arc::new(ConnectionTable::new(TableKind::Unix, Arc::default()))
-    }
-
-    fn is_closed(place: &Place) -> bool {
-        place.0.lock().close_reason.is_some()
-    }
-
-    /// A place for this client, after a wait that is too short for another connection to end by itself.
-    async fn place_soon(table: &Arc<ConnectionTable>, client: WebClient) -> Option<Place> {
-        table.wait_for_place(client, Duration::ZERO).await
-    }
-
-    #[tokio::test]
-    async fn the_oldest_idle_connection_makes_room_and_root_has_reserved_places() {
-        let table = table();
-        let limit = MAX_CONNECTIONS - RESERVED_FOR_ROOT;
-        let user = WebClient::User(1000);
-        let places: Vec<Place> = (0..limit).map(|_| table.admit(user).unwrap()).collect();
-        assert!(table.admit(user).is_none(), "a request may have arrived");
-        places[0].begin_request();
-        let newest = place_soon(&table, user).await.unwrap();
-        let closed: Vec<usize> = (0..limit).filter(|at| is_closed(&places[*at])).collect();
-        assert_eq!(closed, [1], "the first one is answering a request");
-        places.iter().for_each(Place::begin_request);
-        newest.begin_request();
-        assert!(place_soon(&table, user).await.is_none(), "all are busy");
-        let of_root: Vec<Place> =
-            (0..RESERVED_FOR_ROOT).map(|_| table.admit(ROOT).unwrap()).collect();
-        of_root.iter().for_each(Place::begin_request);
-        assert!(table.admit(ROOT).is_none());
-        drop(newest);
-        assert!(table.admit(ROOT).is_some());
-    }
-
-    #[tokio::test]
-    async fn a_connection_is_not_closed_before_its_answer_is_sent() {
-        let table = table();
-        let places: Vec<Place> = (0..MAX_CONNECTIONS).map(|_| table.admit(ROOT).unwrap()).collect();
-        places.iter().for_each(Place::begin_request);
-        places.iter().for_each(Place::end_request);
-        assert!(place_soon(&table, ROOT).await.is_none());
-        places[7].flushed();
-        assert!(place_soon(&table, ROOT).await.is_some());
-        assert!(is_closed(&places[7]));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_waits_for_a_place_until_one_is_free_or_its_time_is_over() {
-        let table = table();
-        let mut busy: Vec<Place> =
-            (0..MAX_CONNECTIONS).map(|_| table.admit(ROOT).unwrap()).collect();
-        busy.iter().for_each(Place::begin_request);
-        let wait = || table.wait_for_place(ROOT, PLACE_TIMEOUT);
-        assert!(wait().await.is_none());
-        let (place, ()) = tokio::join!(wait(), async { drop(busy.pop()) });
-        assert!(place.is_some());
-        assert!(RequestPeer::of(&busy[0]).become_stream());
-        assert!(wait().await.is_some(), "a stream needs no place");
-    }
-
-    #[test]
-    fn a_stream_takes_no_place_of_a_request_and_streams_have_a_limit() {
-        let table = table();
-        let mut streams = Vec::new();
-        for _ in 0..MAX_STREAMS {
-            let place = table.admit(ROOT).unwrap();
-            place.begin_request();
-            assert!(RequestPeer::of(&place).become_stream());
-            streams.push(place);
-        }
-        let one_more = table.admit(ROOT).unwrap();
-        assert!(!RequestPeer::of(&one_more).become_stream());
-        let counters = &table.store.counters;
-        assert_eq!(counters.api_streams.load(Ordering::Relaxed), MAX_STREAMS as u64);
-        assert_eq!(counters.api_connections.load(Ordering::Relaxed), 1);
-        drop(streams);
-        assert!(RequestPeer::of(&one_more).become_stream());
-    }
-
-    #[tokio::test]
-    async fn a_panic_while_a_body_is_made_ends_the_answer_and_is_counted() {
-        use http_body_util::BodyExt;
-        let table = table();
-        let place = table.admit(ROOT).unwrap();
-        let items = (0..3).inspect(|number| {
-            assert!(*number < 2, "a panic in the middle of a list");
-        });
-        let answer = crate::reply::list(&serde_json::json!({ "items": [] }), items);
-        let mut body = TrackedBody::new(answer.into_body(), place);
-        assert!(body.frame().await.unwrap().is_err(), "the client must not take it for complete");
-        assert_eq!(table.store.counters.api_panics.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn each_phase_has_its_deadline() {
-        let table = table();
-        let place = table.admit(ROOT).unwrap();
-        let overdue = |after: Duration| place.0.lock().overdue(Instant::now() + after);
-        assert_eq!(overdue(IDLE_TIMEOUT / 2), None);
-        assert_eq!(overdue(IDLE_TIMEOUT), Some(CloseReason::Idle));
-        place.received_bytes();
-        assert_eq!(overdue(HEAD_TIMEOUT), Some(CloseReason::HeadTimeout));
-        place.begin_request();
-        assert_eq!(overdue(IDLE_TIMEOUT), None, "an answer may take long");
-        place.set_blocked(true);
-        assert_eq!(overdue(WRITE_TIMEOUT), Some(CloseReason::Stalled));
-        assert!(RequestPeer::of(&place).become_stream());
-        assert_eq!(overdue(WRITE_TIMEOUT), None);
-        assert_eq!(overdue(STREAM_WRITE_TIMEOUT), Some(CloseReason::Stalled));
-        place.set_blocked(false);
-        assert_eq!(overdue(STREAM_WRITE_TIMEOUT), None);
-    }
-}
+mod tests;

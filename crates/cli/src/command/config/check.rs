@@ -7,20 +7,34 @@ use vipwatch_core::ErrorChain;
 use vipwatch_node::Config;
 use vipwatch_node::config::{ConfigError, FILE, SettingError};
 use vipwatch_node::discovery::ConfigScanner;
+use vipwatch_web::{WebFileError, check_web_files};
 
 use crate::args::{Format, OutputOptions, config_error};
-use crate::failure::{CommandError, note};
+use crate::failure::{CommandError, ExitStatus, note};
 use crate::output::{self, count};
+
+/// Why a node could not start with the file.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    WebFile(#[from] WebFileError),
+}
+
+/// A configuration with which a node could start.
+struct CheckedConfig {
+    config: Config,
+    warnings: Vec<String>,
+}
 
 pub(super) fn run(file: Option<&Path>, options: &OutputOptions) -> Result<(), CommandError> {
     let path = file.unwrap_or(Path::new(FILE));
-    let checked = Config::load_trusted(file).and_then(|config| {
-        config.check_paths()?;
-        Ok(config)
-    });
-    let warnings = checked.as_ref().map(warnings).unwrap_or_default();
+    let checked = check(file);
+    let warnings = checked.as_ref().map(|checked| checked.warnings.clone()).unwrap_or_default();
     let document = document(path, checked.as_ref().err(), &warnings);
-    let summary = checked.as_ref().map(|config| summary(file, path, config)).unwrap_or_default();
+    let summary = checked.as_ref().map(|checked| summary(file, path, &checked.config));
+    let summary = summary.unwrap_or_default();
     if matches!(options.format(), Format::Table | Format::Wide) {
         for warning in &warnings {
             note(options, &format!("warning: {warning}"));
@@ -31,15 +45,27 @@ pub(super) fn run(file: Option<&Path>, options: &OutputOptions) -> Result<(), Co
     Ok(())
 }
 
-/// The warnings about the instances that are configured now.
-fn warnings(config: &Config) -> Vec<String> {
+fn check(file: Option<&Path>) -> Result<CheckedConfig, CheckError> {
+    let config = Config::load_trusted(file)?;
+    config.check_paths()?;
+    let of_web =
+        if config.web.listen.is_empty() { Vec::new() } else { check_web_files(&config.web)? };
+    // The warnings about the instances that are configured now.
     let (locations, own) = (config.locations.clone(), config.instances.clone());
     let mut scanner = ConfigScanner::with_processes(locations, own);
-    config.warnings(&scanner.scan().instances)
+    let mut warnings = config.warnings(&scanner.scan().instances);
+    warnings.extend(of_web);
+    Ok(CheckedConfig { config, warnings })
 }
 
 /// The error of the command: each error of the file with its line.
-fn check_error(error: &ConfigError) -> CommandError {
+fn check_error(error: &CheckError) -> CommandError {
+    let error = match error {
+        CheckError::Config(error) => error,
+        CheckError::WebFile(error) => {
+            return CommandError::new(ExitStatus::Missing, ErrorChain(error)).hint(error.hint());
+        }
+    };
     let mut failure = config_error(error);
     if let ConfigError::Invalid(errors) = error {
         let each = errors.iter().map(SettingError::with_source_line);
@@ -48,10 +74,10 @@ fn check_error(error: &ConfigError) -> CommandError {
     failure
 }
 
-fn document(path: &Path, error: Option<&ConfigError>, warnings: &[String]) -> ConfigCheckDocument {
+fn document(path: &Path, error: Option<&CheckError>, warnings: &[String]) -> ConfigCheckDocument {
     let errors = match error {
         None => Vec::new(),
-        Some(ConfigError::Invalid(errors)) => errors.iter().map(item).collect(),
+        Some(CheckError::Config(ConfigError::Invalid(errors))) => errors.iter().map(item).collect(),
         Some(other) => {
             vec![ConfigErrorItem { line: None, column: None, text: ErrorChain(other).to_string() }]
         }

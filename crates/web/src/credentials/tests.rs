@@ -1,3 +1,5 @@
+//! Changed, broken, missing and readable files, without TLS: `crates/cli/tests/netns/web_tls.rs` has real certificates.
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! The routes of the API. Each builds a document with a function of `vipwatch_node::view`.
 
 mod audit;
+mod dashboard;
 mod events;
 mod history;
 mod instances;
@@ -58,8 +59,11 @@ pub(crate) fn router(context: &ApiContext) -> Router {
     }
     let of_state =
         of_state.route_layer(middleware::from_fn_with_state(Arc::clone(&shared), check_state));
-    let router = router.merge(of_state);
+    let mut router = router.merge(of_state);
     let kind = context.service.kind;
+    if kind == ServiceKind::Node {
+        router = router.merge(dashboard::router());
+    }
     router
         .fallback(move |request: Request| async move { unknown_route(kind, &request) })
         .method_not_allowed_fallback(method_not_allowed)

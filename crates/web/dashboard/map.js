@@ -1,0 +1,165 @@
+// The map: one cell for each instance. It is a canvas, because thousands of elements would be slow; the table below it
+// has the same instances as text.
+
+import { el, setText } from './dom.js';
+import { draw, meaning } from './roles.js';
+import { instanceAddress, open } from './route.js';
+import { needsAttention } from './store.js';
+import { visible } from './format.js';
+
+const MAX_CELL = 22;
+const MIN_CELL = 9;
+const GAP = 2;
+/** The height in pixels that the map should not exceed. */
+const WANTED_HEIGHT = 230;
+
+const COLORS = ['fault', 'unknown', 'partial', 'primary', 'backup'];
+
+/** The map and the line below it that describes one cell. */
+export class InstanceMap {
+  #items = [];
+  #selected = -1;
+  #cell = MAX_CELL;
+  #columns = 1;
+  #canvas;
+  #caption;
+  #scroller;
+  #sizes = new ResizeObserver(() => this.#render());
+  #scheme = matchMedia('(prefers-color-scheme: dark)');
+  #redraw = () => this.#render();
+
+  constructor() {
+    this.#canvas = el('canvas', { class: 'map-canvas' });
+    this.#caption = el('p', { class: 'map-caption', role: 'status' }, 'Arrow keys go through the cells, Enter opens an instance.');
+    this.#scroller = el('div', {
+      class: 'map', role: 'application', tabindex: '0', 'aria-label': 'Map of the instances',
+      'aria-describedby': 'map-help', onkeydown: (event) => this.#key(event), onmousemove: (event) => this.#hover(event),
+      onclick: (event) => this.#click(event), onmouseleave: () => this.#select(-1),
+    }, this.#canvas);
+    this.element = el('div', { class: 'map-frame' }, this.#scroller, this.#caption,
+      el('p', { id: 'map-help', class: 'hidden-text' }, 'One cell for each instance, in the order of the table. The table has the same instances as text.'));
+    this.#sizes.observe(this.#scroller);
+    this.#scheme.addEventListener('change', this.#redraw);
+    document.addEventListener('vipwatch-theme', this.#redraw);
+  }
+
+  close() {
+    this.#sizes.disconnect();
+    this.#scheme.removeEventListener('change', this.#redraw);
+    document.removeEventListener('vipwatch-theme', this.#redraw);
+  }
+
+  /** Shows these instances. */
+  show(items) {
+    const id = this.#items[this.#selected]?.id;
+    this.#items = items;
+    this.#selected = id === undefined ? -1 : items.findIndex((item) => item.id === id);
+    this.#render();
+  }
+
+  #layout() {
+    const width = Math.max(100, this.#scroller.clientWidth);
+    let cell = MAX_CELL;
+    const heightOf = (size) => Math.ceil(this.#items.length / Math.floor((width + GAP) / (size + GAP))) * (size + GAP);
+    while (cell > MIN_CELL && heightOf(cell) > WANTED_HEIGHT) cell -= 1;
+    this.#cell = cell;
+    this.#columns = Math.max(1, Math.floor((width + GAP) / (cell + GAP)));
+    return { width, height: Math.max(cell, heightOf(cell)) };
+  }
+
+  #render() {
+    if (!this.element.isConnected) return;
+    const { width, height } = this.#layout();
+    const scale = devicePixelRatio || 1;
+    const canvas = this.#canvas;
+    const [pixelWidth, pixelHeight] = [Math.round(width * scale), Math.round(height * scale)];
+    if (canvas.width !== pixelWidth || canvas.height !== pixelHeight) {
+      canvas.width = pixelWidth;
+      canvas.height = pixelHeight;
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+    }
+    const context = canvas.getContext('2d');
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.clearRect(0, 0, width, height);
+    context.font = `600 ${Math.round(this.#cell * 0.58)}px system-ui, sans-serif`;
+    context.textAlign = 'center';
+    context.textBaseline = 'middle';
+    const colors = themeColors(this.#scroller);
+    this.#items.forEach((item, index) => this.#drawCell(context, item, index, colors));
+  }
+
+  #drawCell(context, item, index, colors) {
+    const step = this.#cell + GAP;
+    const [x, y] = [(index % this.#columns) * step, Math.floor(index / this.#columns) * step];
+    draw(context, item.role, x, y, this.#cell, colors);
+    if (item.findings.length > 0 || item.failures.length > 0) {
+      // A corner mark: something is wrong with the instance, whatever its role is.
+      const size = Math.max(4, this.#cell * 0.36);
+      context.fillStyle = colors.mark;
+      context.beginPath();
+      context.moveTo(x + this.#cell, y);
+      context.lineTo(x + this.#cell, y + size);
+      context.lineTo(x + this.#cell - size, y);
+      context.fill();
+    }
+    if (index === this.#selected) {
+      context.strokeStyle = colors.text;
+      context.lineWidth = 2;
+      context.strokeRect(x - 0.5, y - 0.5, this.#cell + 1, this.#cell + 1);
+    }
+  }
+
+  #select(index) {
+    if (index === this.#selected) return;
+    this.#selected = index;
+    this.#render();
+    const item = this.#items[index];
+    const notes = item && needsAttention(item) ? [...item.findings, ...item.failures.map((one) => `${one.stage} fails`)] : [];
+    setText(this.#caption, item
+      ? `${item.id} · ${item.role} (${meaning(item.role)})${notes.length > 0 ? ` · ${notes.join(', ')}` : ''}`
+      : 'Arrow keys go through the cells, Enter opens an instance.');
+    this.#scroller.setAttribute('aria-label', item ? `Map of the instances: ${visible(item.id)}, ${item.role}` : 'Map of the instances');
+  }
+
+  #at(event) {
+    const box = this.#canvas.getBoundingClientRect();
+    const step = this.#cell + GAP;
+    const column = Math.floor((event.clientX - box.left) / step);
+    const index = Math.floor((event.clientY - box.top) / step) * this.#columns + column;
+    return column >= 0 && column < this.#columns && index >= 0 && index < this.#items.length ? index : -1;
+  }
+
+  #hover(event) {
+    this.#select(this.#at(event));
+  }
+
+  #click(event) {
+    const item = this.#items[this.#at(event)];
+    if (item) open(instanceAddress(item.id));
+  }
+
+  #key(event) {
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.#columns, ArrowUp: -this.#columns, Home: -Infinity, End: Infinity };
+    if (event.key === 'Enter' && this.#items[this.#selected]) {
+      open(instanceAddress(this.#items[this.#selected].id));
+    } else if (event.key in steps && this.#items.length > 0) {
+      const from = this.#selected < 0 ? (steps[event.key] > 0 ? -1 : 1) : this.#selected;
+      this.#select(Math.max(0, Math.min(this.#items.length - 1, from + steps[event.key])));
+      const top = Math.floor(this.#selected / this.#columns) * (this.#cell + GAP);
+      const { scrollTop, clientHeight } = this.#scroller;
+      if (top < scrollTop || top + this.#cell > scrollTop + clientHeight) this.#scroller.scrollTop = top - clientHeight / 2;
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+}
+
+/** The colours of the page, which depend on the theme. */
+function themeColors(element) {
+  const style = getComputedStyle(element);
+  const value = (name) => style.getPropertyValue(name).trim();
+  const colors = Object.fromEntries(COLORS.map((role) => [role, value(`--${role}`)]));
+  return { ...colors, ink: value('--on-role'), text: value('--text'), mark: value('--mark') };
+}

@@ -1,10 +1,10 @@
 // What needs attention, the most serious first: findings, failed deliveries, problems of the node and of files.
 
 import { el, outside } from './dom.js';
-import { ageElement, parse } from './clock.js';
+import { ageElement } from './clock.js';
 import { address, instanceAddress } from './route.js';
 import { count, counted, words } from './format.js';
-import { store } from './store.js';
+import { findingKey, store } from './store.js';
 
 export const SEVERITIES = ['broken', 'wrong', 'odd'];
 export const SEVERITY_MEANINGS = {
@@ -14,11 +14,19 @@ export const SEVERITY_MEANINGS = {
 };
 const MAX_LINES = 6;
 
+let known = { mark: null, findings: [] };
+
 /** All findings, also those about the node, the most serious and the newest first. */
 export function allFindings() {
-  const health = (store.status?.health ?? []).filter((item) => !store.findings.has(` ${item.name}`));
-  const order = (item) => SEVERITIES.indexOf(item.severity);
-  return [...health, ...store.findings.values()].sort((a, b) => order(a) - order(b) || (parse(b.since) ?? 0) - (parse(a.since) ?? 0));
+  const mark = `${store.changes.findings} ${store.changes.status}`;
+  if (known.mark !== mark) {
+    const health = (store.status?.health ?? []).filter((item) => !store.findings.has(findingKey(null, item.name)));
+    const order = (item) => SEVERITIES.indexOf(item.severity);
+    const findings = [...health, ...store.findings.values()];
+    findings.sort((a, b) => order(a) - order(b) || (b.sinceMs ?? 0) - (a.sinceMs ?? 0));
+    known = { mark, findings };
+  }
+  return known.findings;
 }
 
 /** The number of findings of each severity. */
@@ -31,23 +39,33 @@ export function severityCounts(findings) {
 /** The targets whose deliveries fail. */
 export const failingTargets = () => store.targets.filter((target) => target.failing.length > 0);
 
+/** Whether a finding has the same content as the line of a failing target. */
+const hasFinding = (target) => target.failing.every(({ id }) => store.findings.has(findingKey(id, `${target.kind}-failed`)));
+
 /** The content of the panel. */
 export function attention() {
   if (store.status === null) return [el('h2', { id: 'h-attention', class: 'hidden-text' }, 'Attention'), el('p', { class: 'faint' }, 'Reading the state of the node…')];
   const findings = allFindings();
-  const failing = failingTargets();
-  const problems = store.status.problems;
-  const lines = [...findingGroups(findings), ...failing.map(targetLine), ...problems.map(problemLine)];
-  const total = findings.length + failing.length + problems.length;
+  const failing = failingTargets().filter((target) => !hasFinding(target));
+  const groups = findingGroups(findings);
+  const { problems, problem_count: problemCount } = store.status;
+  const total = groups.length + failing.length + problemCount;
   if (total === 0) {
     return [el('h2', { id: 'h-attention', class: 'hidden-text' }, 'Attention'),
       el('p', { class: 'all-well' }, el('span', { class: 'tick', 'aria-hidden': 'true' }, '✓'), 'Nothing needs attention: no finding, no failed delivery.')];
   }
   return [
     el('div', { class: 'attention-head' }, el('h2', { id: 'h-attention' }, 'Needs attention'), severityLine(findings, failing.length)),
-    el('ul', { class: 'attention-list' }, lines.slice(0, MAX_LINES)),
-    lines.length > MAX_LINES ? el('p', { class: 'more' }, el('a', { href: address('findings') }, `${counted(lines.length - MAX_LINES, 'more line')} in Findings`)) : null,
+    el('ul', { class: 'attention-list' }, lines(groups, failing, problems)),
+    total > MAX_LINES ? el('p', { class: 'more' }, el('a', { href: address('findings') }, `${count(total - MAX_LINES)} more in Findings`)) : null,
   ];
+}
+
+/** The first lines, as elements. */
+function lines(groups, failing, problems) {
+  const makers = [...groups.map((group) => () => findingLine(group.first, group.size)), ...failing.map((target) => () => targetLine(target)),
+    ...problems.map((problem) => () => problemLine(problem))];
+  return makers.slice(0, MAX_LINES).map((make) => make());
 }
 
 function severityLine(findings, failing) {
@@ -68,11 +86,11 @@ function findingGroups(findings) {
     group.size += 1;
     groups.set(key, group);
   }
-  return [...groups.values()].map(({ first, size }) => findingLine(first, size));
+  return [...groups.values()];
 }
 
 function findingLine(item, number) {
-  const since = parse(item.since);
+  const since = item.sinceMs;
   const where = number > 1
     ? el('a', { href: address('findings', null, { name: item.name }) }, counted(number, 'instance'))
     : item.id === null ? el('a', { href: address('findings', null, { name: item.name }) }, 'the node') : el('a', { class: 'outside', href: instanceAddress(item.id) }, item.id);

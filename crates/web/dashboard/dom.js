@@ -61,7 +61,8 @@ export function table(caption, heads, rows, properties) {
   const head = el('tr', null, heads.map((text) => el('th', { scope: 'col' }, text)));
   const cells = (row) => row.map((cell, column) =>
     (cell instanceof HTMLTableCellElement ? cell : el('td', { 'data-head': heads[column] }, cell)));
-  return el('table', { class: 'data', ...properties },
+  // On a phone, a table with many columns becomes a list.
+  return el('table', { class: heads.length > 4 ? 'data stack' : 'data', ...properties },
     el('caption', { class: 'hidden-text' }, caption),
     el('thead', null, head), el('tbody', null, rows.map((row) => el('tr', null, cells(row)))));
 }

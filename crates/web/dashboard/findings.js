@@ -69,7 +69,8 @@ export class FindingsView {
   #show(isForced) {
     const all = allFindings();
     // Without a change, the elements stay, and so does the focus.
-    const mark = JSON.stringify([all, store.targets, store.status?.problems, store.status?.silences]);
+    const { findings, health } = { findings: store.changes.findings, health: store.status?.health };
+    const mark = JSON.stringify([findings, health, store.targets, store.status?.problems, store.status?.silences]);
     if (!isForced && mark === this.#mark) return;
     this.#mark = mark;
     const focus = document.activeElement?.dataset?.severity;
@@ -112,7 +113,7 @@ export class FindingsView {
     replace(this.other,
       panel('Deliveries', { class: 'panel wide' }, targets.length === 0 ? el('p', { class: 'faint' }, 'No target is configured.')
         : table('Targets', ['Target', 'Delivered', 'Pending', 'Failed attempts', 'Given up or dropped', 'Failing now'], targets)),
-      panel('Problems in files', null, problems.length === 0 ? el('p', { class: 'faint' }, 'None.')
+      panel('Problems in files', null, problems.length < (store.status?.problem_count ?? 0) ? el('p', null, `The first ${count(problems.length)} of ${count(store.status.problem_count)}:`) : null, problems.length === 0 ? el('p', { class: 'faint' }, 'None.')
         : el('ul', { class: 'plain' }, problems.slice(0, PAGE_ITEMS).map((one) => el('li', null, outside(one.line === null ? one.file : `${one.file}:${one.line}`), ': ', outside(one.text))))),
       panel('Silences', null, silences.length === 0 ? el('p', { class: 'faint' }, 'None.')
         : el('ul', { class: 'plain' }, silences.slice(0, PAGE_ITEMS).map((one) => el('li', null, one.id === null ? 'all instances' : outside(one.id), ' until ', timeElement(parse(one.until)), ': ', outside(one.reason), ' (', outside(one.created_by), ')')))));

@@ -12,7 +12,7 @@ import { TransitionLog } from './transition-log.js';
 import { VirtualList } from './virtual.js';
 
 const ITEMS = 2000;
-const RANKED = 10;
+const RANKED = 6;
 const TYPING_DELAY_MS = 300;
 const SHOW_INTERVAL_MS = 250;
 const PERIODS = [['', 'newest transitions'], ['15m', 'last 15 minutes'], ['1h', 'last hour'], ['24h', 'last 24 hours'], ['7d', 'last 7 days']];

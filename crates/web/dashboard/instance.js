@@ -127,8 +127,9 @@ export class InstanceView {
   #showHistory(focus) {
     this.timeline.show(this.#transitions, this.#gaps, this.#limits.from, this.#limits.to);
     const newest = this.#transitions.at(-1);
+    const item = this.#detail?.instance;
     const chosen = this.#transitions.find((item) => item.seq === this.#selected) ?? newest;
-    replace(this.watch, stopwatch(chosen, this.#detail?.instance.stages ?? [], chosen === newest));
+    replace(this.watch, stopwatch(chosen, item?.stages ?? [], item?.failures ?? [], chosen === newest));
     const select = (seq) => {
       this.#selected = seq;
       refine({ from: this.#limits.from, to: this.#limits.to, seq });

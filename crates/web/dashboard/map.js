@@ -2,7 +2,7 @@
 // has the same instances as text.
 
 import { el, setText } from './dom.js';
-import { draw, meaning } from './roles.js';
+import { draw, isKnown, meaning } from './roles.js';
 import { instanceAddress, open } from './route.js';
 import { needsAttention } from './store.js';
 import { visible } from './format.js';
@@ -13,6 +13,7 @@ const GAP = 2;
 /** The height in pixels that the map should not exceed. */
 const WANTED_HEIGHT = 230;
 
+const HELP = 'A corner mark: a finding or a failed delivery. Arrow keys go through the cells, Enter opens an instance.';
 const COLORS = ['fault', 'unknown', 'partial', 'primary', 'backup'];
 
 /** The map and the line below it that describes one cell. */
@@ -21,6 +22,10 @@ export class InstanceMap {
   #selected = -1;
   #cell = MAX_CELL;
   #columns = 1;
+  /** What each cell on the canvas shows, its images, and the sizes and colours for which these are valid. */
+  #drawn = [];
+  #sprites = new Map();
+  #form = '';
   #canvas;
   #caption;
   #scroller;
@@ -30,7 +35,7 @@ export class InstanceMap {
 
   constructor() {
     this.#canvas = el('canvas', { class: 'map-canvas' });
-    this.#caption = el('p', { class: 'map-caption', role: 'status' }, 'Arrow keys go through the cells, Enter opens an instance.');
+    this.#caption = el('p', { class: 'map-caption', role: 'status' }, HELP);
     this.#scroller = el('div', {
       class: 'map', role: 'application', tabindex: '0', 'aria-label': 'Map of the instances',
       'aria-describedby': 'map-help', onkeydown: (event) => this.#key(event), onmousemove: (event) => this.#hover(event),
@@ -67,47 +72,62 @@ export class InstanceMap {
     return { width, height: Math.max(cell, heightOf(cell)) };
   }
 
+  /** Draws the cells that differ from what is on the canvas. */
   #render() {
     if (!this.element.isConnected) return;
     const { width, height } = this.#layout();
     const scale = devicePixelRatio || 1;
     const canvas = this.#canvas;
-    const [pixelWidth, pixelHeight] = [Math.round(width * scale), Math.round(height * scale)];
-    if (canvas.width !== pixelWidth || canvas.height !== pixelHeight) {
-      canvas.width = pixelWidth;
-      canvas.height = pixelHeight;
+    const colors = themeColors(this.#scroller);
+    const form = `${width} ${height} ${scale} ${this.#cell} ${colors.primary} ${colors.text}`;
+    if (form !== this.#form) {
+      this.#form = form;
+      this.#drawn = [];
+      this.#sprites = new Map();
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(height * scale);
       canvas.style.width = `${width}px`;
       canvas.style.height = `${height}px`;
     }
     const context = canvas.getContext('2d');
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    context.clearRect(0, 0, width, height);
-    context.font = `600 ${Math.round(this.#cell * 0.58)}px system-ui, sans-serif`;
-    context.textAlign = 'center';
-    context.textBaseline = 'middle';
-    const colors = themeColors(this.#scroller);
-    this.#items.forEach((item, index) => this.#drawCell(context, item, index, colors));
+    const step = this.#cell + GAP;
+    const count = Math.max(this.#items.length, this.#drawn.length);
+    for (let index = 0; index < count; index += 1) {
+      const key = keyOf(this.#items[index], index === this.#selected);
+      if (this.#drawn[index] === key) continue;
+      const [x, y] = [(index % this.#columns) * step, Math.floor(index / this.#columns) * step];
+      context.clearRect(x, y, step, step);
+      if (key !== null) context.drawImage(this.#sprite(key, scale, colors), x, y, step, step);
+      this.#drawn[index] = key;
+    }
+    this.#drawn.length = this.#items.length;
   }
 
-  #drawCell(context, item, index, colors) {
-    const step = this.#cell + GAP;
-    const [x, y] = [(index % this.#columns) * step, Math.floor(index / this.#columns) * step];
-    draw(context, item.role, x, y, this.#cell, colors);
-    if (item.findings.length > 0 || item.failures.length > 0) {
-      // A corner mark: something is wrong with the instance, whatever its role is.
-      const size = Math.max(4, this.#cell * 0.36);
-      context.fillStyle = colors.mark;
-      context.beginPath();
-      context.moveTo(x + this.#cell, y);
-      context.lineTo(x + this.#cell, y + size);
-      context.lineTo(x + this.#cell - size, y);
-      context.fill();
-    }
-    if (index === this.#selected) {
+  /** An image of a cell. BOUND: one for each role, with and without each of the two marks. */
+  #sprite(key, scale, colors) {
+    const known = this.#sprites.get(key);
+    if (known) return known;
+    const [role, isMarked, isSelected] = key.split(' ');
+    const size = this.#cell;
+    const sprite = document.createElement('canvas');
+    sprite.width = Math.round((size + GAP) * scale);
+    sprite.height = sprite.width;
+    const context = sprite.getContext('2d');
+    context.scale(sprite.width / (size + GAP), sprite.height / (size + GAP));
+    context.font = `600 ${Math.round(size * 0.58)}px system-ui, sans-serif`;
+    context.textAlign = 'center';
+    context.textBaseline = 'middle';
+    const inset = GAP / 2;
+    draw(context, role, inset, inset, size, colors);
+    if (isMarked === 'true') drawMark(context, inset + size, inset, Math.max(4, size * 0.36), colors.mark);
+    if (isSelected === 'true') {
       context.strokeStyle = colors.text;
       context.lineWidth = 2;
-      context.strokeRect(x - 0.5, y - 0.5, this.#cell + 1, this.#cell + 1);
+      context.strokeRect(1, 1, size + GAP - 2, size + GAP - 2);
     }
+    this.#sprites.set(key, sprite);
+    return sprite;
   }
 
   #select(index) {
@@ -118,7 +138,7 @@ export class InstanceMap {
     const notes = item && needsAttention(item) ? [...item.findings, ...item.failures.map((one) => `${one.stage} fails`)] : [];
     setText(this.#caption, item
       ? `${item.id} · ${item.role} (${meaning(item.role)})${notes.length > 0 ? ` · ${notes.join(', ')}` : ''}`
-      : 'Arrow keys go through the cells, Enter opens an instance.');
+      : HELP);
     this.#scroller.setAttribute('aria-label', item ? `Map of the instances: ${visible(item.id)}, ${item.role}` : 'Map of the instances');
   }
 
@@ -154,6 +174,22 @@ export class InstanceMap {
     }
     event.preventDefault();
   }
+}
+
+/** What a cell looks like; null for no cell. */
+function keyOf(item, isSelected) {
+  if (item === undefined) return null;
+  return `${isKnown(item.role) ? item.role : 'unknown'} ${item.findings.length > 0 || item.failures.length > 0} ${isSelected}`;
+}
+
+/** A mark in the upper right corner: something is wrong with the instance, whatever its role is. */
+function drawMark(context, right, top, size, color) {
+  context.fillStyle = color;
+  context.beginPath();
+  context.moveTo(right, top);
+  context.lineTo(right, top + size);
+  context.lineTo(right - size, top);
+  context.fill();
 }
 
 /** The colours of the page, which depend on the theme. */

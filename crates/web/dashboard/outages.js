@@ -33,7 +33,7 @@ export function outages(transitions, findings, fromMs, untilMs) {
     const begin = entry.last === null ? { role: item.from, at: fromMs } : entry.last;
     addTime(entry, begin.role, item.atMs - begin.at);
     entry.last = { role: item.to, at: item.atMs };
-    if (item.to === 'primary') entry.without += item.evidence?.silent_ms ?? 0;
+    if (item.to === 'primary' && item.cause === 'peer-silent') entry.without += item.evidence?.silent_ms ?? 0;
   }
   for (const entry of byId.values()) addTime(entry, entry.last.role, untilMs - entry.last.at);
   for (const finding of findings) {

@@ -15,12 +15,13 @@ const [MIN_LOG, MAX_LOG] = [1, 7];
 
 const position = (value) => Math.min(1, Math.max(0, (Math.log10(Math.max(1, value)) - MIN_LOG) / (MAX_LOG - MIN_LOG)));
 
-/** The stages of one transition as a list with bars. `configured` are the stages that have targets. */
-export function stopwatch(transition, configured, isNewest) {
+/** The stages of one transition as a list with bars. `configured` are the stages that have targets, `failures` the
+ * deliveries that failed at their last attempt. */
+export function stopwatch(transition, configured, failures, isNewest) {
   const shown = STAGES.filter(([stage]) => ALWAYS.includes(stage) || stage in transition.latencies);
   const rows = shown.map(([stage, title]) => {
     const value = transition.latencies[stage];
-    const state = value !== undefined ? micros(value) : !configured.includes(stage) ? 'no target' : isNewest ? 'not done yet' : 'no time recorded';
+    const state = value !== undefined ? micros(value) : !configured.includes(stage) ? 'no target' : !isNewest ? 'no time recorded' : failures.some((one) => one.stage === stage) ? 'fails' : 'not done yet';
     const bar = el('span', { class: 'sw-bar' });
     if (value !== undefined) bar.style.width = `${Math.max(1, position(value) * 100)}%`;
     return el('li', { class: value === undefined ? 'sw-row sw-none' : 'sw-row', 'data-stage': stage },

@@ -21,6 +21,8 @@ export const store = {
   isLoaded: false,
   /** The version that the page was loaded with. */
   firstVersion: null,
+  /** How often each part has changed, so that views can keep what they have computed. */
+  changes: { status: 0, version: 0, instances: 0, findings: 0, history: 0, targets: 0, link: 0 },
 };
 
 const listeners = new Set();
@@ -36,6 +38,7 @@ export function onChange(listener) {
 /** Marks a part as changed: `instances`, `findings`, `history`, `status`, `targets`, `link`. */
 export function mark(part) {
   changed.add(part);
+  store.changes[part] += 1;
   frame ??= requestAnimationFrame(() => {
     frame = null;
     const parts = changed;
@@ -53,6 +56,12 @@ function prepared(item) {
   const addresses = item.addresses.map((address) => address.cidr).join(' ');
   item.searchText = `${item.id} ${item.name} ${addresses} ${item.netns ?? ''} ${item.interface} ${item.vrid ?? ''}`.toLowerCase();
   return item;
+}
+
+/** Adds the time of a finding as a number. */
+function dated(finding) {
+  finding.sinceMs = parse(finding.since);
+  return finding;
 }
 
 /** Whether an operator should look at the instance. */
@@ -74,6 +83,7 @@ export function receive(message) {
 function receiveDocument(name, value) {
   if (name === 'status') {
     store.status = value;
+    value.health.forEach(dated);
     store.node = value.node;
   } else if (name === 'version') {
     store.version = value;
@@ -98,7 +108,7 @@ function receiveList({ name, items, isLast, head }) {
   if (name === 'instances') {
     if (store.isLoaded) store.instances = new Map(parts.map((item) => [item.id, prepared(item)]));
   } else if (name === 'findings') {
-    store.findings = new Map(parts.map((item) => [findingKey(item.id, item.name), item]));
+    store.findings = new Map(parts.map((item) => [findingKey(item.id, item.name), dated(item)]));
   } else {
     store.log.merge(head.epoch, parts);
     store.historyProblem = head.problem ?? null;
@@ -187,7 +197,7 @@ const apply = {
   finding(event) {
     const key = findingKey(event.id, event.finding.name);
     if (event.state === 'closed') store.findings.delete(key);
-    else store.findings.set(key, event.finding);
+    else store.findings.set(key, dated(event.finding));
     mark('findings');
     const item = store.instances.get(event.id);
     if (!item) return;

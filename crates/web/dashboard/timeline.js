@@ -132,7 +132,8 @@ export class Timeline {
     for (let at = Math.ceil((from - offset) / step) * step + offset; at <= to && marks.length < 40; at += step) {
       const text = step >= 864e5 ? dayTime(at, now()).replace(/ ?\d\d:\d\d:\d\d$/, '') || 'today' : clockTime(at, step < 1000);
       marks.push(svg('line', { class: 'tl-tick', x1: x(at), x2: x(at), y1: 0, y2: HEIGHT - AXIS_HEIGHT }));
-      marks.push(svg('text', { class: 'tl-text', x: x(at), y: HEIGHT - 6, 'text-anchor': 'middle' }, text));
+      // A text at the edge would be cut off.
+      if (x(at) < this.#width - 36) marks.push(svg('text', { class: 'tl-text', x: x(at), y: HEIGHT - 6, 'text-anchor': 'middle' }, text));
     }
     return marks;
   }

@@ -1,6 +1,7 @@
 // A list of any length of which only the rows on the screen exist. The page scrolls, not the list.
 
 const OVERSCAN = 8;
+const ORDER_DELAY_MS = 150;
 
 /**
  * Rows of equal height in `container`. `make()` makes an empty row, `bind(row, item, index)` fills it. The rows are in
@@ -15,21 +16,27 @@ export class VirtualList {
   #first = 0;
   #rowHeight = 0;
   #frame = null;
-  #listen = () => this.#schedule();
+  #ordering = null;
+  #onScroll = () => this.#schedule();
+  #onResize = () => {
+    this.#rowHeight = 0;
+    this.#schedule();
+  };
 
   constructor(container, make, bind) {
     this.#container = container;
     this.#make = make;
     this.#bind = bind;
-    addEventListener('scroll', this.#listen, { passive: true });
-    addEventListener('resize', this.#listen, { passive: true });
+    addEventListener('scroll', this.#onScroll, { passive: true });
+    addEventListener('resize', this.#onResize, { passive: true });
   }
 
   /** Ends the list. */
   close() {
-    removeEventListener('scroll', this.#listen);
-    removeEventListener('resize', this.#listen);
+    removeEventListener('scroll', this.#onScroll);
+    removeEventListener('resize', this.#onResize);
     cancelAnimationFrame(this.#frame);
+    clearTimeout(this.#ordering);
   }
 
   /** Shows these items, and fills all rows again. */
@@ -54,9 +61,9 @@ export class VirtualList {
   }
 
   #layout(isNew) {
-    const rowHeight = parseFloat(getComputedStyle(this.#container).getPropertyValue('--row-height')) || 36;
-    const isResized = rowHeight !== this.#rowHeight;
-    this.#rowHeight = rowHeight;
+    const isResized = this.#rowHeight === 0;
+    if (isResized) this.#rowHeight = parseFloat(getComputedStyle(this.#container).getPropertyValue('--row-height')) || 36;
+    const rowHeight = this.#rowHeight;
     const above = -this.#container.getBoundingClientRect().top;
     const count = Math.min(this.#items.length, Math.ceil(innerHeight / rowHeight) + 2 * OVERSCAN);
     const wanted = Math.floor(above / rowHeight) - OVERSCAN;
@@ -95,13 +102,31 @@ export class VirtualList {
     const base = this.#first + this.#rows.length;
     taken.forEach((row, number) => this.#place(row, base + number));
     this.#rows.push(...taken);
-    this.#container.append(...taken.map((row) => row.element));
+    this.#orderSoon();
   }
 
   #moveUp(count) {
     const taken = this.#rows.splice(this.#rows.length - count, count);
     taken.forEach((row, number) => this.#place(row, this.#first + number));
     this.#rows.unshift(...taken);
-    this.#container.prepend(...taken.map((row) => row.element));
+    this.#orderSoon();
+  }
+
+  /** While the page scrolls, rows keep their place in the document, because moving an element costs a new layout. */
+  #orderSoon() {
+    clearTimeout(this.#ordering);
+    this.#ordering = setTimeout(() => this.#order(), ORDER_DELAY_MS);
+  }
+
+  /** Puts the elements in the order of the list. The one with the focus is not moved, because it would lose it. */
+  #order() {
+    const elements = this.#rows.map((row) => row.element);
+    const focused = elements.findIndex((element) => element.contains(document.activeElement));
+    if (focused < 0) {
+      this.#container.append(...elements);
+    } else {
+      elements[focused].before(...elements.slice(0, focused));
+      elements[focused].after(...elements.slice(focused + 1));
+    }
   }
 }

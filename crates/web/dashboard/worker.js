@@ -16,6 +16,7 @@ const SILENCE_LIMIT_MS = 40_000;
 const MIN_RETRY_MS = 500;
 const MAX_RETRY_MS = 15_000;
 const HISTORY_ITEMS = 1000;
+const MAX_PROBLEMS = 100;
 const REFRESH_INTERVAL_MS = 15_000;
 // Values that change without an event, for example a priority in keepalived's configuration.
 const LISTS_INTERVAL_MS = 300_000;
@@ -122,6 +123,11 @@ async function readDocument(path, name) {
   const date = dateOf(response);
   const value = await response.json();
   lastByteAt = Date.now();
+  if (name === 'status') {
+    // Thousands of files may have a problem; the page shows the first ones and the number.
+    value.problem_count = value.problems.length;
+    value.problems.length = Math.min(value.problems.length, MAX_PROBLEMS);
+  }
   postMessage({ kind: 'document', name, date, value });
   return value;
 }

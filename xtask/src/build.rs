@@ -110,8 +110,11 @@ pub struct TestProgram {
 pub fn tests() -> Result<Vec<TestProgram>, TaskError> {
     let output = cargo()
         .args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"])
-        // `cargo test` alone does not build the last three.
-        .args(["--lib", "--bins", "--test", "netns", "--test", "contract", "--test", "neutron"])
+        // `cargo test` alone does not build the last four.
+        .args([
+            "--lib", "--bins", "--test", "netns", "--test", "contract", "--test", "neutron",
+            "--test", "browser",
+        ])
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {

@@ -1,6 +1,7 @@
 //! Installs what the commands need beside Rust: Debian packages, and Neutron from PyPI. Where it cannot install,
 //! the error has the command to run.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -24,6 +25,8 @@ pub const SQLITE_OPENSSL: &[Need] = &[("sqlite3", "sqlite3"), ("openssl", "opens
 pub const C_COMPILER: &[Need] = &[("cc", "gcc"), ("ld", "binutils")];
 /// Compiles libFuzzer.
 pub const CPP_COMPILER: &[Need] = &[("c++", "g++")];
+/// The browser in which the dashboard is tested, and the program that drives it.
+pub const CHROMIUM: &[Need] = &[("chromium", "chromium"), ("chromedriver", "chromium-driver")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];
 /// The programs that Neutron's script starts, and Python for Neutron itself.
 pub const PEERS: &[Need] = &[
@@ -161,6 +164,43 @@ fn python_package(name: &str, version: &str) -> Result<PathBuf, TaskError> {
     )?;
     std::fs::File::create(mark)?;
     Ok(directory)
+}
+
+/// The version of axe-core, which checks a page for accessibility, and the SHA-512 sum of its package.
+const AXE_VERSION: &str = "4.14.0";
+const AXE_SHA512: &str = "f564d9c448ec67b6f5dd31fc24f99b576cfc0876e5f34ff6866dd73c41b82603\
+                          5d40b2bcd480515e64b11df3003a44aa41e4714ffd1dc0d0f3d863a6df3ce971";
+
+/// Fetches axe-core from npm, once; returns the path of its script. Only its archive is needed: with npm, or with curl on a
+/// machine without npm.
+pub fn axe() -> Result<PathBuf, TaskError> {
+    let directory = build::target_directory().join("peers").join(format!("axe-core-{AXE_VERSION}"));
+    let script = directory.join("package/axe.min.js");
+    if script.exists() {
+        return Ok(script);
+    }
+    std::fs::create_dir_all(&directory)?;
+    eprintln!("xtask: fetching axe-core {AXE_VERSION} from npm into {}", directory.display());
+    let archive = format!("axe-core-{AXE_VERSION}.tgz");
+    let fetched = if let Some(npm) = find("npm") {
+        let package = format!("axe-core@{AXE_VERSION}");
+        succeed(Command::new(npm).args(["pack", "--silent", &package]).current_dir(&directory))
+    } else {
+        let url = format!("https://registry.npmjs.org/axe-core/-/{archive}");
+        succeed(Command::new("curl").args(["-fsS", "-O", &url]).current_dir(&directory))
+    };
+    fetched.map_err(|TaskError(reason)| {
+        TaskError(format!(
+            "cannot fetch axe-core {AXE_VERSION}: {reason}\n  hint: put the file {archive} of the npm registry into {}, \
+             and run `tar -xzf {archive}` there",
+            directory.display()
+        ))
+    })?;
+    let sum = format!("{AXE_SHA512}  {archive}\n");
+    std::fs::File::create(directory.join("sum"))?.write_all(sum.as_bytes())?;
+    succeed(Command::new("sha512sum").args(["--check", "sum"]).current_dir(&directory))?;
+    succeed(Command::new("tar").args(["-xzf", &archive]).current_dir(&directory))?;
+    Ok(script)
 }
 
 /// The system's Python. Another one in PATH may lack the modules for virtual environments.

@@ -19,6 +19,7 @@ Suites:
   netns     Tests in network namespaces, with real keepalived
   contract  Tests of the drop-in with the exact command lines of each Neutron release
   neutron   Tests with Neutron's own code, releases 28 and 29, as the agent
+  browser   Tests of the dashboard in real Chromium, with a node and real keepalived
   faults    Short schedules of faults with real keepalived, judged by an independent checker
   fuzz      20,000 inputs for each fuzz target
 
@@ -40,10 +41,11 @@ enum Suite {
     Netns,
     Contract,
     Neutron,
+    Browser,
 }
 
 impl Suite {
-    const ALL: [Self; 4] = [Self::Unit, Self::Netns, Self::Contract, Self::Neutron];
+    const ALL: [Self; 5] = [Self::Unit, Self::Netns, Self::Contract, Self::Neutron, Self::Browser];
 
     fn name(self) -> &'static str {
         match self {
@@ -51,6 +53,7 @@ impl Suite {
             Self::Netns => "netns",
             Self::Contract => "contract",
             Self::Neutron => "neutron",
+            Self::Browser => "browser",
         }
     }
 
@@ -60,12 +63,12 @@ impl Suite {
     }
 
     /// Number of concurrent tests. Tests in namespaces mostly wait for other processes; tests with Neutron's own
-    /// agents need the processors themselves.
+    /// agents or with a browser need the processors themselves.
     fn threads(self) -> &'static str {
         match self {
             Self::Unit => "2",
             Self::Netns | Self::Contract => "8",
-            Self::Neutron => "1",
+            Self::Neutron | Self::Browser => "1",
         }
     }
 }
@@ -135,6 +138,9 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     if wants(Suite::Contract) || wants(Suite::Neutron) {
         provision::programs(&[provision::KEEPALIVED, provision::CONNTRACKD, provision::PEERS])?;
     }
+    if wants(Suite::Browser) {
+        provision::programs(&[provision::KEEPALIVED, provision::CHROMIUM, provision::PEERS])?;
+    }
     let programs = build::tests()?;
     let subject = match options.subject {
         Some(subject) => subject,
@@ -151,6 +157,9 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     if wants(Suite::Netns) {
         environment
             .push(("VIPWATCH_SCHEMATHESIS", provision::schemathesis()?.display().to_string()));
+    }
+    if wants(Suite::Browser) {
+        environment.push(("VIPWATCH_AXE", provision::axe()?.display().to_string()));
     }
     if let Some(table) = &options.table {
         environment.push(("VIPWATCH_TABLE", table.display().to_string()));

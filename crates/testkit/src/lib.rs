@@ -1,7 +1,7 @@
 //! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes
 //! ([`address_editor`]), real keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), the drop-in as
-//! Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), packet captures ([`wire`]), and
-//! waiting for facts ([`wait`]).
+//! Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), packet captures ([`wire`]),
+//! waiting for facts ([`wait`]), and a real browser ([`browser`]).
 //!
 //! It needs permission to create network namespaces. `cargo xtask` provides it; without it a test fails with a hint.
 //!
@@ -9,6 +9,7 @@
 
 pub mod address_editor;
 pub mod agent;
+pub mod browser;
 pub mod dump;
 pub mod keepalived;
 pub mod lab;
@@ -22,6 +23,7 @@ pub mod wire;
 
 pub use address_editor::AddressEditor;
 pub use agent::{Behaviour, FakeAgent};
+pub use browser::{Browser, ColorScheme};
 pub use dump::{Dump, DumpInstance, DumpLab};
 pub use lab::{Lab, TestNetns, peer_of, run, script};
 pub use monitor::{MonitorProcess, Router};

@@ -2,7 +2,7 @@
 
 import { el, outside, replace, setText } from './dom.js';
 import { tick } from './clock.js';
-import { clockTime, counted, visible, zoneName } from './format.js';
+import { clockTime, count, counted, visible, zoneName } from './format.js';
 import { current } from './route.js';
 import { hasToken, retry, start, useToken } from './link.js';
 import { onChange, store, takeAnnouncements } from './store.js';
@@ -24,125 +24,171 @@ const positions = new Map();
 
 /** Shows the view of the route. The same view with other parameters stays. */
 function showRoute() {
-  const route = current();
-  const key = `${route.view} ${route.id}`;
-  if (view !== null && key === shown) {
-    view.setRoute?.(route);
-  } else {
-    if (shown !== null) positions.set(shown, scrollY);
-    view?.close?.();
-    shown = key;
-    view = route.view in VIEWS ? new VIEWS[route.view](route) : missing(route);
-    replace(main, view.element);
-    view.update?.(new Set(['instances', 'findings', 'history', 'status', 'targets']));
-    // Back in the overview, the table is where it was.
-    requestAnimationFrame(() => scrollTo(0, positions.get(key) ?? 0));
-  }
-  if (positions.size > 50) positions.clear();
-  document.title = visible(`${view.title} · ${store.node ?? 'vipwatch'}`);
-  for (const link of document.querySelectorAll('nav a')) {
-    if (link.dataset.view === route.view) link.setAttribute('aria-current', 'page');
-    else link.removeAttribute('aria-current');
-  }
+    const route = current();
+    const key = `${route.view} ${route.id}`;
+    if (view !== null && key === shown) {
+        view.setRoute?.(route);
+    } else {
+        if (shown !== null) positions.set(shown, scrollY);
+        view?.close?.();
+        shown = key;
+        view = route.view in VIEWS ? new VIEWS[route.view](route) : missing(route);
+        replace(main, view.element);
+        view.update?.(new Set(['instances', 'findings', 'history', 'status', 'targets']));
+        // Back in the overview, the table is where it was.
+        requestAnimationFrame(() => scrollTo(0, positions.get(key) ?? 0));
+    }
+    if (positions.size > 50) positions.clear();
+    document.title = visible(`${view.title} · ${store.node ?? 'vipwatch'}`);
+    for (const link of document.querySelectorAll('nav a')) {
+        if (link.dataset.view === route.view) link.setAttribute('aria-current', 'page');
+        else link.removeAttribute('aria-current');
+    }
 }
 
 const missing = (route) => ({
-  title: 'Not found',
-  element: el('div', { class: 'view' }, el('h1', null, 'There is no such view'), el('p', null, outside(route.id)), el('p', null, el('a', { href: '#/' }, 'Overview'))),
+    title: 'Not found',
+    element: el(
+        'div',
+        { class: 'view' },
+        el('h1', null, 'There is no such view'),
+        el('p', null, outside(route.id)),
+        el('p', null, el('a', { href: '#/' }, 'Overview')),
+    ),
 });
 
 /** Banners above the view: lost connection, token, another version. */
 function showLink() {
-  const { state, since, problem } = store.link;
-  byId('link-state').dataset.state = state;
-  setText(byId('link-text'), { live: 'live', connecting: 'connecting', stale: 'stale', token: 'token needed' }[state]);
-  const banners = [];
-  if (state === 'stale') {
-    banners.push(el('div', { class: 'banner banner-stale', id: 'stale-banner', role: 'alert' },
-      el('span', null, el('strong', null, store.isLoaded ? `stale since ${clockTime(since)}` : 'not connected'), ': ', outside(problem?.detail ?? ''), problem?.hint ? [' (', outside(problem.hint), ')'] : null, '. Reconnecting.'),
-      el('button', { type: 'button', onclick: retry }, 'Reconnect now')));
-  }
-  if (state === 'token') banners.push(tokenForm());
-  const version = store.version && `${store.version.version} ${store.version.commit}`;
-  if (version && version !== store.firstVersion) {
-    banners.push(el('div', { class: 'banner banner-info', role: 'status' }, el('span', null, 'The node runs another version of vipwatch than this page.'),
-      el('button', { type: 'button', onclick: () => location.reload() }, 'Reload the page')));
-  }
-  // The form keeps what was typed.
-  if (state === 'token' && byId('token-form')) return;
-  replace(byId('banners'), banners);
+    const { state, since, problem } = store.link;
+    byId('link-state').dataset.state = state;
+    setText(
+        byId('link-text'),
+        { live: 'live', connecting: 'connecting', stale: 'stale', token: 'token needed' }[state],
+    );
+    const banners = [];
+    if (state === 'stale') {
+        banners.push(
+            el(
+                'div',
+                { class: 'banner banner-stale', id: 'stale-banner', role: 'alert' },
+                el(
+                    'span',
+                    null,
+                    el('strong', null, store.isLoaded ? `stale since ${clockTime(since)}` : 'not connected'),
+                    ': ',
+                    outside(problem?.detail ?? ''),
+                    problem?.hint ? [' (', outside(problem.hint), ')'] : null,
+                    '. Reconnecting.',
+                ),
+                el('button', { type: 'button', onclick: retry }, 'Reconnect now'),
+            ),
+        );
+    }
+    if (state === 'token') banners.push(tokenForm());
+    const version = store.version && `${store.version.version} ${store.version.commit}`;
+    if (version && version !== store.firstVersion) {
+        banners.push(
+            el(
+                'div',
+                { class: 'banner banner-info', role: 'status' },
+                el('span', null, 'The node runs another version of vipwatch than this page.'),
+                el('button', { type: 'button', onclick: () => location.reload() }, 'Reload the page'),
+            ),
+        );
+    }
+    // The form keeps what was typed.
+    if (state === 'token' && byId('token-form')) return;
+    replace(byId('banners'), banners);
 }
 
 function tokenForm() {
-  const field = el('input', { type: 'password', id: 'token', autocomplete: 'off', required: true });
-  const submit = (event) => {
-    event.preventDefault();
-    replace(byId('banners'), el('div', { class: 'banner banner-info', role: 'status' }, 'Connecting…'));
-    useToken(field.value.trim());
-  };
-  return el('form', { class: 'banner banner-token', id: 'token-form', onsubmit: submit },
-    el('label', { for: 'token' }, hasToken() ? 'The node rejects this token. Enter another one:' : 'This node requires a token:'), field, el('button', { type: 'submit' }, 'Connect'),
-    el('span', { class: 'faint' }, 'The token stays in this tab until it is closed.'));
+    const field = el('input', { type: 'password', id: 'token', autocomplete: 'off', required: true });
+    const submit = (event) => {
+        event.preventDefault();
+        replace(byId('banners'), el('div', { class: 'banner banner-info', role: 'status' }, 'Connecting…'));
+        useToken(field.value.trim());
+    };
+    return el(
+        'form',
+        { class: 'banner banner-token', id: 'token-form', onsubmit: submit },
+        el(
+            'label',
+            { for: 'token' },
+            hasToken() ? 'The node rejects this token. Enter another one:' : 'This node requires a token:',
+        ),
+        field,
+        el('button', { type: 'submit' }, 'Connect'),
+        el('span', { class: 'faint' }, 'The token stays in this tab until it is closed.'),
+    );
 }
 
 function showFrame() {
-  setText(byId('node-name'), store.node ?? '');
-  const findings = allFindings().length;
-  byId('finding-count').hidden = findings === 0;
-  setText(byId('finding-count'), String(findings));
-  if (store.version) setText(byId('footer-version'), `vipwatch ${store.version.version}${store.version.commit ? ` (${store.version.commit.slice(0, 12)})` : ''}`);
-  setText(byId('footer-zone'), `Times in ${zoneName()}; ages by the node’s clock`);
-  if (view) document.title = visible(`${view.title} · ${store.node ?? 'vipwatch'}`);
+    setText(byId('node-name'), store.node ?? '');
+    const findings = allFindings().length;
+    byId('finding-count').hidden = findings === 0;
+    setText(byId('finding-count'), count(findings));
+    if (store.version)
+        setText(
+            byId('footer-version'),
+            `vipwatch ${store.version.version}${store.version.commit ? ` (${store.version.commit.slice(0, 12)})` : ''}`,
+        );
+    setText(byId('footer-zone'), `Times in ${zoneName()}; ages by the node’s clock`);
+    if (view) document.title = visible(`${view.title} · ${store.node ?? 'vipwatch'}`);
 }
 
 /** Tells screen readers about transitions: a few by name, many as a number. */
 function announce() {
-  const transitions = takeAnnouncements();
-  if (transitions.length === 0) return;
-  const texts = transitions.slice(-3).map((one) => `${one.id} is ${one.to}`);
-  setText(byId('live'), transitions.length > 3 ? `${counted(transitions.length, 'transition')}, the last: ${texts.at(-1)}` : texts.join(', '));
+    const transitions = takeAnnouncements();
+    if (transitions.length === 0) return;
+    const texts = transitions.slice(-3).map((one) => `${one.id} is ${one.to}`);
+    setText(
+        byId('live'),
+        transitions.length > 3
+            ? `${counted(transitions.length, 'transition')}, the last: ${texts.at(-1)}`
+            : texts.join(', '),
+    );
 }
 
 /** Keys: `/` focuses the search, `g` and a letter choose a view. */
 let afterG = 0;
 function key(event) {
-  const isTyping = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
-  if (event.key === 'Escape' && isTyping) event.target.blur();
-  if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === '/') {
-    if (!view?.searchField) location.hash = '#/';
-    event.preventDefault();
-    requestAnimationFrame(() => view?.searchField?.focus());
-  } else if (event.key === 'g') {
-    afterG = performance.now();
-  } else if (performance.now() - afterG < 1500) {
-    const target = { o: '#/', h: '#/history', f: '#/findings' }[event.key];
-    if (target) location.hash = target;
-    afterG = 0;
-  }
+    const isTyping = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+    if (event.key === 'Escape' && isTyping) event.target.blur();
+    if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === '/') {
+        if (!view?.searchField) location.hash = '#/';
+        event.preventDefault();
+        requestAnimationFrame(() => view?.searchField?.focus());
+    } else if (event.key === 'g') {
+        afterG = performance.now();
+    } else if (performance.now() - afterG < 1500) {
+        const target = { o: '#/', h: '#/history', f: '#/findings' }[event.key];
+        if (target) location.hash = target;
+        afterG = 0;
+    }
 }
 
 function themeButton() {
-  const button = byId('theme-button');
-  const name = () => setText(button, `Theme: ${window.vipwatchTheme.current()}`);
-  button.addEventListener('click', () => {
-    window.vipwatchTheme.next();
+    const button = byId('theme-button');
+    const name = () => setText(button, `Theme: ${window.vipwatchTheme.current()}`);
+    button.addEventListener('click', () => {
+        window.vipwatchTheme.next();
+        name();
+        document.dispatchEvent(new Event('vipwatch-theme'));
+    });
     name();
-    document.dispatchEvent(new Event('vipwatch-theme'));
-  });
-  name();
 }
 
 document.querySelector('.skip').addEventListener('click', (event) => {
-  event.preventDefault();
-  main.focus();
+    event.preventDefault();
+    main.focus();
 });
 addEventListener('hashchange', showRoute);
 addEventListener('keydown', key);
 onChange((parts) => {
-  if (parts.has('link') || parts.has('version')) showLink();
-  if (['status', 'findings', 'version'].some((part) => parts.has(part))) showFrame();
-  view?.update?.(parts);
+    if (parts.has('link') || parts.has('version')) showLink();
+    if (['status', 'findings', 'version'].some((part) => parts.has(part))) showFrame();
+    view?.update?.(parts);
 });
 setInterval(tick, 1000);
 setInterval(announce, ANNOUNCE_INTERVAL_MS);

@@ -2,34 +2,46 @@
 
 let token = null;
 
-export const setToken = (value) => { token = value; };
+export const setToken = (value) => {
+    token = value;
+};
 
 /** An answer that is not the document: the problem document of the node, or a description of what failed. */
 export class RequestError extends Error {
-  constructor(status, problem) {
-    super(problem.detail ?? problem.title ?? `status ${status}`);
-    this.status = status;
-    this.problem = { status, code: problem.code ?? null, detail: this.message, hint: problem.hint ?? null };
-  }
+    constructor(status, problem) {
+        super(problem.detail ?? problem.title ?? `status ${status}`);
+        this.status = status;
+        this.problem = { status, code: problem.code ?? null, detail: this.message, hint: problem.hint ?? null };
+    }
 }
 
 /** Sends a request; returns the response if it succeeded. */
 export async function request(path, headers = {}, signal = undefined) {
-  const all = token === null ? headers : { ...headers, Authorization: `Bearer ${token}` };
-  let response;
-  try {
-    response = await fetch(path, { headers: all, signal, cache: 'no-store', credentials: 'omit', redirect: 'error' });
-  } catch {
-    throw new RequestError(0, { detail: 'the node does not answer' });
-  }
-  if (response.ok) return response;
-  let problem = {};
-  try { problem = await response.json(); } catch { /* A proxy may answer with another type. */ }
-  throw new RequestError(response.status, problem);
+    const all = token === null ? headers : { ...headers, Authorization: `Bearer ${token}` };
+    let response;
+    try {
+        response = await fetch(path, {
+            headers: all,
+            signal,
+            cache: 'no-store',
+            credentials: 'omit',
+            redirect: 'error',
+        });
+    } catch {
+        throw new RequestError(0, { detail: 'the node does not answer' });
+    }
+    if (response.ok) return response;
+    let problem = {};
+    try {
+        problem = await response.json();
+    } catch {
+        /* A proxy may answer with another type. */
+    }
+    throw new RequestError(response.status, problem);
 }
 
 /** The time in the answer's header `Date`, in milliseconds; null if it has none. */
 export function dateOf(response) {
-  const time = Date.parse(response.headers.get('date') ?? '');
-  return Number.isNaN(time) ? null : time;
+    const time = Date.parse(response.headers.get('date') ?? '');
+    return Number.isNaN(time) ? null : time;
 }

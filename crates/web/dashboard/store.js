@@ -1,210 +1,230 @@
 // What the page knows about the node: the documents of the API, kept current by the events. All lists are bounded, so
 // that a page that stays open for days does not grow.
 
+import { inFrame } from './frames.js';
 import { naturalKey } from './format.js';
 import { noticeEventTime, parse, setServerTime } from './clock.js';
 import { TransitionLog } from './transition-log.js';
 
 export const store = {
-  node: null,
-  status: null,
-  version: null,
-  targets: [],
-  /** Instances by id. BOUND: those of the node. */
-  instances: new Map(),
-  /** Findings by instance and name. BOUND: those of the node. */
-  findings: new Map(),
-  log: new TransitionLog(),
-  historyProblem: null,
-  link: { state: 'connecting', since: null, problem: null, retryAt: null },
-  /** Whether the first documents have arrived. */
-  isLoaded: false,
-  /** The version that the page was loaded with. */
-  firstVersion: null,
-  /** How often each part has changed, so that views can keep what they have computed. */
-  changes: { status: 0, version: 0, instances: 0, findings: 0, history: 0, targets: 0, link: 0 },
+    node: null,
+    status: null,
+    version: null,
+    targets: [],
+    /** Instances by id. BOUND: those of the node. */
+    instances: new Map(),
+    /** Findings by instance and name. BOUND: those of the node. */
+    findings: new Map(),
+    log: new TransitionLog(),
+    historyProblem: null,
+    link: { state: 'connecting', since: null, problem: null, retryAt: null },
+    /** Whether the first documents have arrived. */
+    isLoaded: false,
+    /** The version that the page was loaded with. */
+    firstVersion: null,
+    /** How often each part has changed, so that views can keep what they have computed. */
+    changes: { status: 0, version: 0, instances: 0, findings: 0, history: 0, targets: 0, link: 0 },
 };
 
 const listeners = new Set();
 let changed = new Set();
-let frame = null;
+let isRequested = false;
 
 /** Calls `listener` with the set of changed parts before the browser draws; returns a function that ends this. */
 export function onChange(listener) {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
+    listeners.add(listener);
+    return () => listeners.delete(listener);
 }
 
 /** Marks a part as changed: `instances`, `findings`, `history`, `status`, `targets`, `link`. */
 export function mark(part) {
-  changed.add(part);
-  store.changes[part] += 1;
-  frame ??= requestAnimationFrame(() => {
-    frame = null;
-    const parts = changed;
-    changed = new Set();
-    for (const listener of listeners) listener(parts);
-  });
+    changed.add(part);
+    store.changes[part] += 1;
+    if (isRequested) return;
+    isRequested = true;
+    inFrame(() => {
+        isRequested = false;
+        const parts = changed;
+        changed = new Set();
+        for (const listener of listeners) listener(parts);
+    });
 }
 
 export const findingKey = (id, name) => `${id ?? ''} ${name}`;
 
 /** Adds what views need in each instance: its sort key and the text that a search looks at. */
 function prepared(item) {
-  item.sortKey = naturalKey(item.id);
-  item.sinceMs = parse(item.since);
-  const addresses = item.addresses.map((address) => address.cidr).join(' ');
-  item.searchText = `${item.id} ${item.name} ${addresses} ${item.netns ?? ''} ${item.interface} ${item.vrid ?? ''}`.toLowerCase();
-  return item;
+    item.sortKey = naturalKey(item.id);
+    item.sinceMs = parse(item.since);
+    const addresses = item.addresses.map((address) => address.cidr).join(' ');
+    item.searchText =
+        `${item.id} ${item.name} ${addresses} ${item.netns ?? ''} ${item.interface} ${item.vrid ?? ''}`.toLowerCase();
+    return item;
 }
 
 /** Adds the time of a finding as a number. */
 function dated(finding) {
-  finding.sinceMs = parse(finding.since);
-  return finding;
+    finding.sinceMs = parse(finding.since);
+    return finding;
 }
 
 /** Whether an operator should look at the instance. */
-export const needsAttention = (item) => item.role === 'fault' || item.role === 'unknown' || item.role === 'partial'
-  || item.failures.length > 0 || item.findings.length > 0;
+export const needsAttention = (item) =>
+    item.role === 'fault' ||
+    item.role === 'unknown' ||
+    item.role === 'partial' ||
+    item.failures.length > 0 ||
+    item.findings.length > 0;
 
 /** The lists that are being received. */
 const incoming = new Map();
 
 /** Takes over a message of the worker. */
 export function receive(message) {
-  if (message.date) setServerTime(message.date);
-  if (message.kind === 'document') receiveDocument(message.name, message.value);
-  else if (message.kind === 'list') receiveList(message);
-  else if (message.kind === 'events') receiveEvents(message.items);
-  else if (message.kind === 'link') receiveLink(message);
+    if (message.date) setServerTime(message.date);
+    if (message.kind === 'document') receiveDocument(message.name, message.value);
+    else if (message.kind === 'list') receiveList(message);
+    else if (message.kind === 'events') receiveEvents(message.items);
+    else if (message.kind === 'link') receiveLink(message);
 }
 
 function receiveDocument(name, value) {
-  if (name === 'status') {
-    store.status = value;
-    value.health.forEach(dated);
-    store.node = value.node;
-  } else if (name === 'version') {
-    store.version = value;
-    store.firstVersion ??= `${value.version} ${value.commit}`;
-  } else {
-    store.targets = value.items;
-  }
-  mark(name);
+    if (name === 'status') {
+        store.status = value;
+        value.health.forEach(dated);
+        store.node = value.node;
+    } else if (name === 'version') {
+        store.version = value;
+        store.firstVersion ??= `${value.version} ${value.commit}`;
+    } else {
+        store.targets = value.items;
+    }
+    mark(name);
 }
 
 function receiveList({ name, items, isLast, head }) {
-  const parts = incoming.get(name) ?? [];
-  parts.push(...items);
-  incoming.set(name, parts);
-  // The first list grows on the screen; a later one replaces the old one when it is complete.
-  if (name === 'instances' && !store.isLoaded) {
-    for (const item of items) store.instances.set(item.id, prepared(item));
-    mark('instances');
-  }
-  if (!isLast) return;
-  incoming.delete(name);
-  if (name === 'instances') {
-    if (store.isLoaded) store.instances = new Map(parts.map((item) => [item.id, prepared(item)]));
-  } else if (name === 'findings') {
-    store.findings = new Map(parts.map((item) => [findingKey(item.id, item.name), dated(item)]));
-  } else {
-    store.log.merge(head.epoch, parts);
-    store.historyProblem = head.problem ?? null;
-    store.isLoaded = true;
-  }
-  mark(name);
+    const parts = incoming.get(name) ?? [];
+    parts.push(...items);
+    incoming.set(name, parts);
+    // The first list grows on the screen; a later one replaces the old one when it is complete.
+    if (name === 'instances' && !store.isLoaded) {
+        for (const item of items) store.instances.set(item.id, prepared(item));
+        mark('instances');
+    }
+    if (!isLast) return;
+    incoming.delete(name);
+    if (name === 'instances') {
+        if (store.isLoaded) store.instances = new Map(parts.map((item) => [item.id, prepared(item)]));
+    } else if (name === 'findings') {
+        store.findings = new Map(parts.map((item) => [findingKey(item.id, item.name), dated(item)]));
+    } else {
+        store.log.merge(head.epoch, parts);
+        store.historyProblem = head.problem ?? null;
+        store.isLoaded = true;
+    }
+    mark(name);
 }
 
 function receiveLink({ state, since, problem, delay }) {
-  const retryAt = delay === null || delay === undefined ? null : performance.now() + delay;
-  store.link = { state, since: since ?? null, problem: problem ?? null, retryAt };
-  mark('link');
+    const retryAt = delay === null || delay === undefined ? null : performance.now() + delay;
+    store.link = { state, since: since ?? null, problem: problem ?? null, retryAt };
+    mark('link');
 }
 
 /** Transitions since the last call, for the announcement to screen readers. BOUND: 1,000. */
 let announced = [];
 export function takeAnnouncements() {
-  const taken = announced;
-  announced = [];
-  return taken;
+    const taken = announced;
+    announced = [];
+    return taken;
 }
 
 function receiveEvents(events) {
-  for (const { name, data } of events) {
-    const at = parse(data.at);
-    if (at !== null) noticeEventTime(at);
-    apply[name]?.(data);
-  }
+    for (const { name, data } of events) {
+        const at = parse(data.at);
+        if (at !== null) noticeEventTime(at);
+        apply[name]?.(data);
+    }
 }
 
 const apply = {
-  transition(event) {
-    store.log.add(event.epoch, { type: 'transition', ...event });
-    if (announced.length < 1000) announced.push(event);
-    mark('history');
-    const item = store.instances.get(event.id);
-    if (!item) {
-      // The event has no configuration of the instance; the list has.
-      unknownIds.add(event.id);
-      readUnknown();
-      return;
-    }
-    if (event.seq <= item.seq) return;
-    const { role, reason, seq, trigger, cause, cause_text, evidence, latencies } = { ...event, role: event.to };
-    Object.assign(item, { role, reason, seq, trigger, cause, cause_text, evidence, latencies, since: event.at, failures: [] });
-    if (event.stages) item.stages = event.stages;
-    const newAddresses = new Map(event.addresses.map((address) => [address.cidr, address]));
-    item.addresses = item.addresses.map((address) => newAddresses.get(address.cidr) ?? address);
-    prepared(item);
-    mark('instances');
-  },
+    transition(event) {
+        store.log.add(event.epoch, { type: 'transition', ...event });
+        if (announced.length < 1000) announced.push(event);
+        mark('history');
+        const item = store.instances.get(event.id);
+        if (!item) {
+            // The event has no configuration of the instance; the list has.
+            unknownIds.add(event.id);
+            readUnknown();
+            return;
+        }
+        if (event.seq <= item.seq) return;
+        const { role, reason, seq, trigger, cause, cause_text, evidence, latencies } = { ...event, role: event.to };
+        Object.assign(item, {
+            role,
+            reason,
+            seq,
+            trigger,
+            cause,
+            cause_text,
+            evidence,
+            latencies,
+            since: event.at,
+            failures: [],
+        });
+        if (event.stages) item.stages = event.stages;
+        const newAddresses = new Map(event.addresses.map((address) => [address.cidr, address]));
+        item.addresses = item.addresses.map((address) => newAddresses.get(address.cidr) ?? address);
+        prepared(item);
+        mark('instances');
+    },
 
-  cause(event) {
-    const { cause, cause_text, evidence } = event;
-    store.log.change(event.epoch, event.transition, { cause, cause_text, evidence });
-    mark('history');
-    const item = store.instances.get(event.id);
-    if (item?.seq !== event.transition) return;
-    Object.assign(item, { cause, cause_text, evidence });
-    mark('instances');
-  },
+    cause(event) {
+        const { cause, cause_text, evidence } = event;
+        store.log.change(event.epoch, event.transition, { cause, cause_text, evidence });
+        mark('history');
+        const item = store.instances.get(event.id);
+        if (item?.seq !== event.transition) return;
+        Object.assign(item, { cause, cause_text, evidence });
+        mark('instances');
+    },
 
-  removed(event) {
-    store.log.add(event.epoch, { type: 'transition', ...event, to: 'removed', trigger: 'config', latencies: {} });
-    store.instances.delete(event.id);
-    mark('history');
-    mark('instances');
-  },
+    removed(event) {
+        store.log.add(event.epoch, { type: 'transition', ...event, to: 'removed', trigger: 'config', latencies: {} });
+        store.instances.delete(event.id);
+        mark('history');
+        mark('instances');
+    },
 
-  delivery(event) {
-    if (event.source !== 'node' || event.id === null) return;
-    const isOfTransition = event.finding === null && event.error === null && event.micros !== null;
-    if (isOfTransition) {
-      store.log.addLatency(event.epoch, event.notification, event.stage, event.micros);
-      mark('history');
-    }
-    const item = store.instances.get(event.id);
-    if (!item) return;
-    if (isOfTransition && event.notification === item.seq) item.latencies = { ...item.latencies, [event.stage]: event.micros };
-    const others = item.failures.filter((one) => one.stage !== event.stage || one.target !== event.target);
-    const { stage, target, error } = event;
-    item.failures = error === null ? others : [...others, { stage, target, error }];
-    mark('instances');
-  },
+    delivery(event) {
+        if (event.source !== 'node' || event.id === null) return;
+        const isOfTransition = event.finding === null && event.error === null && event.micros !== null;
+        if (isOfTransition) {
+            store.log.addLatency(event.epoch, event.notification, event.stage, event.micros);
+            mark('history');
+        }
+        const item = store.instances.get(event.id);
+        if (!item) return;
+        if (isOfTransition && event.notification === item.seq)
+            item.latencies = { ...item.latencies, [event.stage]: event.micros };
+        const others = item.failures.filter((one) => one.stage !== event.stage || one.target !== event.target);
+        const { stage, target, error } = event;
+        item.failures = error === null ? others : [...others, { stage, target, error }];
+        mark('instances');
+    },
 
-  finding(event) {
-    const key = findingKey(event.id, event.finding.name);
-    if (event.state === 'closed') store.findings.delete(key);
-    else store.findings.set(key, dated(event.finding));
-    mark('findings');
-    const item = store.instances.get(event.id);
-    if (!item) return;
-    const others = item.findings.filter((name) => name !== event.finding.name);
-    item.findings = event.state === 'closed' ? others : [...others, event.finding.name];
-    mark('instances');
-  },
+    finding(event) {
+        const key = findingKey(event.id, event.finding.name);
+        if (event.state === 'closed') store.findings.delete(key);
+        else store.findings.set(key, dated(event.finding));
+        mark('findings');
+        const item = store.instances.get(event.id);
+        if (!item) return;
+        const others = item.findings.filter((name) => name !== event.finding.name);
+        item.findings = event.state === 'closed' ? others : [...others, event.finding.name];
+        mark('instances');
+    },
 };
 
 const unknownIds = new Set();
@@ -212,24 +232,26 @@ let isReading = false;
 let fetchDocument = null;
 
 /** Sets the function that requests a path of the API. */
-export const setFetch = (fetch) => { fetchDocument = fetch; };
+export const setFetch = (fetch) => {
+    fetchDocument = fetch;
+};
 
 /** Reads instances that an event has named for the first time. */
 async function readUnknown() {
-  if (isReading) return;
-  isReading = true;
-  while (unknownIds.size > 0) {
-    const ids = [...unknownIds].slice(0, 50);
-    for (const id of ids) unknownIds.delete(id);
-    for (const id of ids) {
-      try {
-        const { instance } = await fetchDocument(`/v1/instances/${encodeURIComponent(id)}`);
-        if (instance.seq >= (store.instances.get(id)?.seq ?? 0)) store.instances.set(id, prepared(instance));
-        mark('instances');
-      } catch {
-        // It is gone again.
-      }
+    if (isReading) return;
+    isReading = true;
+    while (unknownIds.size > 0) {
+        const ids = [...unknownIds].slice(0, 50);
+        for (const id of ids) unknownIds.delete(id);
+        for (const id of ids) {
+            try {
+                const { instance } = await fetchDocument(`/v1/instances/${encodeURIComponent(id)}`);
+                if (instance.seq >= (store.instances.get(id)?.seq ?? 0)) store.instances.set(id, prepared(instance));
+                mark('instances');
+            } catch {
+                // It is gone again.
+            }
+        }
     }
-  }
-  isReading = false;
+    isReading = false;
 }

@@ -46,6 +46,8 @@ const ASSETS: &[Asset] = &[
     asset!("dom.js", SCRIPT),
     asset!("findings.js", SCRIPT),
     asset!("format.js", SCRIPT),
+    asset!("frames.js", SCRIPT),
+    asset!("history-rows.js", SCRIPT),
     asset!("history.js", SCRIPT),
     asset!("instance-panels.js", SCRIPT),
     asset!("instance-table.js", SCRIPT),
@@ -192,9 +194,16 @@ mod tests {
         for asset in ASSETS.iter().chain([&PAGE, &ICON]) {
             let text = std::str::from_utf8(asset.bytes).unwrap();
             let text = text.replace("http://www.w3.org/2000/svg", "");
-            for forbidden in
-                ["style=\"", "<style", "onclick=", "innerHTML", "outerHTML", "eval(", "://", "@import"]
-            {
+            for forbidden in [
+                "style=\"",
+                "<style",
+                "onclick=",
+                "innerHTML",
+                "outerHTML",
+                "eval(",
+                "://",
+                "@import",
+            ] {
                 assert!(!text.contains(forbidden), "{}: {forbidden}", asset.name);
             }
         }

@@ -27,6 +27,8 @@ pub const C_COMPILER: &[Need] = &[("cc", "gcc"), ("ld", "binutils")];
 pub const CPP_COMPILER: &[Need] = &[("c++", "g++")];
 /// The browser in which the dashboard is tested, and the program that drives it.
 pub const CHROMIUM: &[Need] = &[("chromium", "chromium"), ("chromedriver", "chromium-driver")];
+/// Scrapes nodes in tests, and checks metrics and alert rules.
+pub const PROMETHEUS: &[Need] = &[("prometheus", "prometheus"), ("promtool", "prometheus")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];
 /// The programs that Neutron's script starts, and Python for Neutron itself.
 pub const PEERS: &[Need] = &[

@@ -130,7 +130,8 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     let wants = |suite| options.suite.is_none_or(|chosen| chosen == suite);
     if wants(Suite::Netns) || wants(Suite::Contract) {
         provision::programs(&[provision::TCPDUMP, provision::ARPING, provision::KEEPALIVED])?;
-        provision::programs(&[provision::SQLITE_OPENSSL, provision::PEERS])?;
+        let needs = [provision::SQLITE_OPENSSL, provision::PEERS, provision::PROMETHEUS];
+        provision::programs(&needs)?;
     }
     if wants(Suite::Netns) || wants(Suite::Contract) || wants(Suite::Neutron) {
         sandbox::check_users()?;

@@ -69,6 +69,10 @@ pub struct InstanceItem {
     pub id: String,
     /// The name in keepalived's configuration.
     pub name: String,
+    /// The group: the instances of all nodes with the same group share their addresses, and one of them is the primary. A
+    /// node of an earlier version does not send it.
+    #[serde(default)]
+    pub group: String,
     /// The role.
     pub role: InstanceRole,
     /// Details of the role, for example the missing link; null if there are none.

@@ -55,7 +55,9 @@ pub(crate) fn words(description: &str, values: &[&str]) -> RefOr<Schema> {
         create_silence,
         end_silence,
         healthz,
-        readyz
+        readyz,
+        metrics,
+        keepalived_metrics
     ),
     components(schemas(crate::NodeEvent)),
     modifiers(&TcpTokens)
@@ -252,4 +254,26 @@ describe! {
     /// Whether the process has published the role of every instance.
     #[utoipa::path(get, path = "/readyz", responses(CommonErrors, (status = 200, body = HealthDocument)))]
     fn readyz
+}
+
+describe! {
+    /// The metrics for Prometheus: OpenMetrics, or the older text format if `Accept` names only `text/plain`.
+    #[utoipa::path(get, path = "/metrics",
+        responses(CommonErrors,
+            (status = 200, description = "the metrics", content(
+                (String = "application/openmetrics-text"),
+                (String = "text/plain"),
+            ))))]
+    fn metrics
+}
+
+describe! {
+    /// Metrics with the names of the exporters for keepalived.
+    #[utoipa::path(get, path = "/metrics/keepalived",
+        responses(CommonErrors,
+            (status = 200, description = "the metrics", content(
+                (String = "application/openmetrics-text"),
+                (String = "text/plain"),
+            ))))]
+    fn keepalived_metrics
 }

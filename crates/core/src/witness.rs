@@ -79,12 +79,19 @@ pub struct RouterWitness {
     sources: Vec<SourceRecord>,
     /// Grows when a source appears, begins a new series or changes its settings.
     generation: u32,
+    /// The number of adverts of each origin, also of sources that were replaced.
+    adverts: [u64; 2],
 }
 
 impl RouterWitness {
     /// A number that grows when a source appears, begins a new series or changes its settings.
     pub fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// The number of adverts with this origin since the virtual router is followed.
+    pub fn adverts(&self, origin: AdvertOrigin) -> u64 {
+        self.adverts[origin as usize]
     }
 
     /// The records of all sources, in no particular order.
@@ -99,6 +106,8 @@ impl RouterWitness {
         at: Moment,
         overrun: Option<Overrun>,
     ) {
+        let adverts = &mut self.adverts[origin as usize];
+        *adverts = adverts.saturating_add(1);
         let known =
             |record: &&mut SourceRecord| record.source == advert.source && record.origin == origin;
         if let Some(record) = self.sources.iter_mut().find(known) {
@@ -214,8 +223,9 @@ impl LinkWitness {
             let at = known.iter().position(|router| router.key == key);
             let known = at.map(|at| known.swap_remove(at));
             let generation = known.as_ref().map_or(0, |known| known.generation);
+            let adverts = known.as_ref().map_or([0; 2], |known| known.adverts);
             let sources = known.map(|known| known.sources).unwrap_or_default();
-            self.routers.push(RouterWitness { key, routed, sources, generation });
+            self.routers.push(RouterWitness { key, routed, sources, generation, adverts });
         }
         self.routers.shrink_to_fit();
     }

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 
 use rusqlite::{Connection, Transaction, params};
 
 use crate::HistoryError;
-use crate::writer::WriterMessage;
+use crate::writer::{MessageSender, WriterMessage};
 
 /// Maximum number of concluded sequence numbers that wait for the disk, for one row. Beyond it, the number of missed
 /// notifications may be too high after retention has deleted some.
@@ -147,14 +146,14 @@ pub(crate) type SharedChanges = Arc<Mutex<DeliveryChanges>>;
 #[derive(Debug, Clone)]
 pub struct DeliveryStore {
     changes: SharedChanges,
-    sender: SyncSender<WriterMessage>,
+    sender: MessageSender,
     written_seq: Arc<AtomicI64>,
 }
 
 impl DeliveryStore {
     pub(crate) fn new(
         changes: SharedChanges,
-        sender: SyncSender<WriterMessage>,
+        sender: MessageSender,
         written_seq: Arc<AtomicI64>,
     ) -> Self {
         Self { changes, sender, written_seq }
@@ -180,7 +179,7 @@ impl DeliveryStore {
     /// Counts notifications as missed. If the writer's queue is full or the file cannot be written, nothing happens, and
     /// `on_stored` is not called.
     pub fn count_missed(&self, missed: MissedNotifications) {
-        let _ = self.sender.try_send(WriterMessage::CountMissed(Box::new(missed)));
+        self.sender.try_send(WriterMessage::CountMissed(Box::new(missed)));
     }
 
     fn change(&self, change: impl FnOnce(&mut DeliveryChanges)) {
@@ -190,7 +189,7 @@ impl DeliveryStore {
         drop(changes);
         if is_first {
             // If the queue is full, the writer takes the changes with its next batch.
-            let _ = self.sender.try_send(WriterMessage::TakeDeliveries);
+            self.sender.try_send(WriterMessage::TakeDeliveries);
         }
     }
 }

@@ -27,7 +27,7 @@ pub use reader::{FlapCount, HistoryEntry, LastRole, Query, Reader, RecorderRun};
 pub use schema::{ANY_HOOK, ANY_WEBHOOK};
 pub use silence::SilenceRow;
 pub use timeline::{GapCause, HistoryGap, HistoryItem, Timeline};
-pub use writer::{OpenedHistory, Retention, StoredTargets, Writer};
+pub use writer::{OpenedHistory, QueueLength, Retention, StoredTargets, Writer};
 
 /// The name of the history file in the state directory.
 pub const FILE: &str = "history.sqlite";

@@ -6,13 +6,14 @@
 
 mod damage;
 mod dropped;
+mod queue;
 mod recorder;
 mod retention;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -23,6 +24,8 @@ use vipwatch_linux::file::set_aside;
 use vipwatch_linux::worker::spawn_worker;
 
 use self::dropped::DroppedSpan;
+pub(crate) use self::queue::MessageSender;
+pub use self::queue::QueueLength;
 use self::recorder::Recorder;
 use crate::delivery::{
     DeliveryStore, MissedNotifications, SharedChanges, StoredDelivery, stored_deliveries,
@@ -165,6 +168,8 @@ struct Health {
     lost_seq: AtomicI64,
     /// Every transition up to this number is written, or could not be.
     written_seq: Arc<AtomicI64>,
+    /// The number of messages that wait for the thread.
+    queue_length: QueueLength,
 }
 
 impl Health {
@@ -197,7 +202,7 @@ impl Health {
 /// The handle of the thread that writes the history. Dropping it writes the queued rows and ends the thread.
 #[derive(Debug)]
 pub struct Writer {
-    sender: SyncSender<WriterMessage>,
+    sender: MessageSender,
     changes: SharedChanges,
     health: Arc<Health>,
     thread: Option<JoinHandle<()>>,
@@ -217,7 +222,9 @@ impl Writer {
         let health = Arc::new(health);
         health.written_seq.store(opened.last_seq, Ordering::Release);
         let changes = SharedChanges::default();
+        // BOUND: QUEUE_LENGTH messages; a further one is dropped and counted.
         let (sender, receiver) = sync_channel(QUEUE_LENGTH);
+        let sender = MessageSender::new(sender, health.queue_length.clone());
         let recorder = Recorder::new(path, connection, keep, &opened, Arc::clone(&health));
         let recorder = recorder.with_changes(Arc::clone(&changes));
         let thread = spawn_worker("history", move |heartbeat| recorder.run(&receiver, heartbeat))?;
@@ -305,7 +312,12 @@ impl Writer {
 
     /// Queues a message; false if the queue is full.
     fn send(&self, message: WriterMessage) -> bool {
-        self.sender.try_send(message).is_ok()
+        self.sender.try_send(message)
+    }
+
+    /// The number of messages that wait for the thread.
+    pub fn queue_length(&self) -> QueueLength {
+        self.health.queue_length.clone()
     }
 
     /// The number of transitions that could not be recorded.
@@ -386,7 +398,7 @@ impl Drop for Writer {
     /// Waits until every queued message is written.
     fn drop(&mut self) {
         // The thread does not see the end of the channel: a [`DeliveryStore`] may have a sender, too.
-        let _ = self.sender.send(WriterMessage::Stop);
+        self.sender.send(WriterMessage::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

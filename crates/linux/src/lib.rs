@@ -32,6 +32,7 @@ pub mod privilege;
 pub mod process;
 pub mod process_exit;
 pub mod process_table;
+pub mod process_usage;
 pub mod signal;
 pub mod sysctl;
 pub mod vrrp_capture;

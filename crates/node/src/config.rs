@@ -8,6 +8,7 @@
 mod credentials;
 mod document;
 mod effective;
+mod metrics;
 pub mod migrate;
 mod notify;
 mod programs;
@@ -31,6 +32,7 @@ use vipwatch_linux::file::TextFile;
 use vipwatch_linux::listen::{ListenError, check_path};
 
 pub use self::document::{SettingError, nearest, span};
+pub use self::metrics::{InstanceGroup, InstanceGroups, MetricsConfig};
 pub use self::notify::{AgentRule, BatchSettings, Hook, Rule, Target, Template, Webhook};
 pub use self::receiver::{AllowedAccounts, ReceiverConfig, UnknownAccount, Upstream, octal};
 pub use self::web::{WebConfig, WebFile, WebTlsFiles};
@@ -110,6 +112,10 @@ pub struct Config {
     pub witness: WitnessConfig,
     /// The TCP addresses of the API.
     pub web: WebConfig,
+    /// Which metrics are exported, and where.
+    pub metrics: MetricsConfig,
+    /// The groups of instances (`[[group]]`).
+    pub groups: InstanceGroups,
     /// Maximum number of processes of one hook at the same time.
     pub hooks_at_once: usize,
     /// Instances that are configured in this file (`[[instance]]`) and not in a file of keepalived.
@@ -134,6 +140,8 @@ impl Default for Config {
             keep: Retention::default(),
             witness: WitnessConfig::default(),
             web: WebConfig::default(),
+            metrics: MetricsConfig::default(),
+            groups: InstanceGroups::default(),
             hooks_at_once: 8,
             instances: Vec::new(),
             rules: Vec::new(),
@@ -250,7 +258,7 @@ impl Config {
                 format!("[[notify]] number {number}: the pattern {pattern:?} matches no instance")
             })
         });
-        unmatched.collect()
+        unmatched.chain(self.groups.warnings(instances)).collect()
     }
 
     /// Logs the [`Self::warnings`].
@@ -272,6 +280,7 @@ impl Config {
             hooks_at_once: self.hooks_at_once,
             keep: self.keep,
             web: self.web.clone(),
+            metrics: self.metrics.clone(),
             locations: ConfigLocations {
                 has_processes: self.locations.has_processes,
                 ..new.locations

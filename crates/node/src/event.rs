@@ -244,6 +244,9 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
         HealthTopic::WebFiles => {
             "correct the file, which the node reads again within seconds; what it read before stays in use"
         }
+        HealthTopic::Textfile => {
+            "check the directory of `metrics.textfile` and its permissions; the node retries by itself"
+        }
         HealthTopic::OneSocket => {
             "the node works, with more sockets; as root on Linux 4.20 or later it needs one"
         }

@@ -23,6 +23,7 @@ use vipwatch_core::{escape_untrusted, escape_untrusted_json};
 
 pub(crate) use self::instance_fields::{addresses, netns_name};
 use self::journald::JournaldFields;
+pub use self::writer::LogQueue;
 use self::writer::{LogDestination, LogWriter};
 use crate::config::LogFormat;
 
@@ -42,6 +43,11 @@ static CURRENT: OnceLock<LogWriter> = OnceLock::new();
 /// Waits up to one second until the queue is written; false if it is not, or if no log is open.
 pub(crate) fn flush() -> bool {
     CURRENT.get().is_some_and(LogWriter::finish)
+}
+
+/// The queue of the log; empty if no log is open.
+pub(crate) fn queue() -> LogQueue {
+    CURRENT.get().map(LogWriter::queue).unwrap_or_default()
 }
 
 /// An open log. Dropping it waits up to one second until the queue is written.

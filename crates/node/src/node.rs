@@ -175,7 +175,7 @@ impl Node {
         let (history, mut opened) = Writer::open(&config.state_dir, config.keep)?;
         let last_run = history::last_run(std::mem::take(&mut opened.roles));
         let store = Arc::new(StateStore::default());
-        history::report_opened(&opened, &store);
+        history::report_opened(&opened, &store, history.queue_length());
         housekeeping::report_fallback(follower.table().watcher(), &store);
         let processes = Self::read_processes(&config, &store, &mut follower)?;
         let receiver_handle = ReceiverHandle::default();
@@ -328,6 +328,7 @@ impl Node {
             self.take_evidence();
             self.publish_findings();
             self.tick();
+            self.store.turns.observe(clock::now().since(read_at));
         }
         self.stop();
         Ok(())
@@ -376,6 +377,7 @@ impl Node {
         for (id, knowledge) in agents {
             self.store.amend(&id, |entry| entry.agent = Some(knowledge));
         }
+        self.copy_counters();
         self.finish_closing_receiver();
         self.check_removals();
         self.update_silences();

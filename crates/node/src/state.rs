@@ -6,7 +6,10 @@
 
 mod counters;
 mod events;
+mod histogram;
+mod transition_counts;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,10 +18,12 @@ use std::time::{Duration, Instant, SystemTime};
 use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::role::AddressState;
 use vipwatch_core::{Cause, InstanceId, Role, Trigger};
-use vipwatch_history::{Latencies, Stage};
+use vipwatch_history::{Latencies, QueueLength, Stage};
 
 pub use self::counters::Counters;
 pub use self::events::{EventBatch, EventRing, EventSubscription, PublishedEvent};
+pub use self::histogram::{BUCKET_SECONDS, DurationHistogram, HistogramValue, StageHistograms};
+pub use self::transition_counts::TransitionCounts;
 use crate::audit::AuditResult;
 use crate::discovery::{ConfigProblem, InstanceConfig};
 use crate::notify::announce::DuplicateTable;
@@ -30,6 +35,9 @@ use crate::witness::WitnessTable;
 pub struct InstanceEntry {
     /// The configuration of the instance.
     pub instance: Arc<InstanceConfig>,
+    /// The name of the group that `[[group]]` gives to the instance; `None` if no such table matches. See
+    /// [`InstanceEntry::group`].
+    pub configured_group: Option<Arc<str>>,
     /// The role, as last read from the kernel.
     pub role: Role,
     /// The state of each watched address, in the order of [`InstanceConfig::watched`]; empty if the kernel
@@ -55,6 +63,8 @@ pub struct InstanceEntry {
     pub stages: Arc<[Stage]>,
     /// The result of the last audit; `None` before the first one.
     pub audit: Option<Arc<AuditResult>>,
+    /// How often the role has changed since the node started.
+    pub counts: TransitionCounts,
 }
 
 /// A delivery that fails.
@@ -71,6 +81,7 @@ impl InstanceEntry {
     pub fn new(instance: Arc<InstanceConfig>, role: Role, addresses: Arc<[AddressState]>) -> Self {
         Self {
             instance,
+            configured_group: None,
             role,
             addresses,
             since: SystemTime::UNIX_EPOCH,
@@ -83,6 +94,16 @@ impl InstanceEntry {
             agent: None,
             stages: Arc::from([]),
             audit: None,
+            counts: TransitionCounts::default(),
+        }
+    }
+
+    /// The group of the instance: the instances of all nodes of which one is the primary. That is the configured group,
+    /// else the id of a Neutron router, else family, VRID and addresses, such as `ipv4/51/192.0.2.80`.
+    pub fn group(&self) -> Cow<'_, str> {
+        match &self.configured_group {
+            Some(group) => Cow::Borrowed(group),
+            None => self.instance.default_group(),
         }
     }
 
@@ -120,6 +141,8 @@ pub enum HealthTopic {
     WebCertificate,
     /// The files of the web server: certificate, key, client CA and tokens.
     WebFiles,
+    /// The metrics in a file for the node exporter.
+    Textfile,
 }
 
 impl HealthTopic {
@@ -134,6 +157,7 @@ impl HealthTopic {
             Self::Witness => "witness",
             Self::WebCertificate => "web-certificate",
             Self::WebFiles => "web-files",
+            Self::Textfile => "textfile",
         }
     }
 }
@@ -155,6 +179,12 @@ pub struct StateStore {
     view: Mutex<Arc<PublishedState>>,
     /// The counters behind the metrics.
     pub counters: Counters,
+    /// The latencies of deliveries.
+    pub latencies: StageHistograms,
+    /// How long the main loop worked in each turn. Events that arrive meanwhile wait.
+    pub turns: DurationHistogram,
+    /// The length of the history queue; empty without a node.
+    pub(crate) history_queue: OnceLock<QueueLength>,
     health_problems: Mutex<BTreeMap<HealthTopic, HealthProblem>>,
     /// A reader of the history has found damage in the file.
     has_history_damage: AtomicBool,

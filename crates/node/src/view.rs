@@ -9,6 +9,7 @@ mod events;
 mod findings;
 mod history;
 mod instances;
+mod metrics;
 mod receiver;
 mod silences;
 mod targets;
@@ -30,6 +31,10 @@ pub(crate) use self::findings::{CurrentFindings, FindingSources};
 pub use self::findings::{NodeExpectation, audit_now, findings};
 pub use self::history::HistoryPages;
 pub use self::instances::{SelectedInstances, config_problems, instance, instances, select};
+pub use self::metrics::{
+    EmitSample, MetricFamily, MetricKind, MetricLabels, MetricValue, MetricsSnapshot,
+    keepalived_metrics, metrics,
+};
 pub use self::receiver::{report_of, reports};
 pub(crate) use self::silences::silenced_until;
 pub use self::silences::{create_silence, end_silence, silences};

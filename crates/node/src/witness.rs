@@ -29,7 +29,7 @@ use vipwatch_core::NetnsName;
 use vipwatch_linux::wake_queue::WakeQueue;
 use vipwatch_linux::worker::spawn_worker;
 
-pub use self::evidence::{CaptureStatus, InstanceEvidence, WitnessTable};
+pub use self::evidence::{CaptureStatus, InstanceEvidence, WitnessTable, WitnessTotals};
 pub(crate) use self::evidence::{advert_interval, configured_settings, expected_down_interval};
 use self::review::Reviewer;
 use self::worker::WitnessWorker;

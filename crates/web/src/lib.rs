@@ -15,11 +15,13 @@ mod access;
 mod connection;
 mod credentials;
 mod limited_log;
+mod metrics;
 mod parameters;
 mod reply;
 mod routes;
 mod server;
 mod socket;
+mod textfile;
 mod work;
 
 pub use self::credentials::{WebFileError, check_web_files};

@@ -5,6 +5,7 @@ mod dashboard;
 mod events;
 mod history;
 mod instances;
+mod metrics;
 mod process;
 mod silences;
 
@@ -23,6 +24,7 @@ use hyper::body::Frame;
 use vipwatch_api::{ErrorCode, ProblemDocument};
 use vipwatch_node::view::{ApiContext, ServiceKind};
 
+pub(crate) use self::process::check_main_loop;
 use crate::parameters::{MAX_BODY_BYTES, too_large};
 use crate::reply::{self, RouteResult};
 use crate::work::{inject_panic, is_panic_wanted};
@@ -36,7 +38,8 @@ pub(crate) fn router(context: &ApiContext) -> Router {
     // Routes with the published state, which is out of date while the main loop hangs.
     let mut of_state = Router::new()
         .route("/v1/reports", get(process::reports))
-        .route("/v1/targets", get(process::targets));
+        .route("/v1/targets", get(process::targets))
+        .route("/metrics", get(metrics::metrics));
     // Routes about the process and its records: they help to find out why the main loop hangs.
     let mut router = Router::new()
         .route("/healthz", get(process::healthz))
@@ -52,6 +55,7 @@ pub(crate) fn router(context: &ApiContext) -> Router {
             .route("/v1/status", get(process::status))
             .route("/v1/instances", get(instances::list))
             .route("/v1/instances/{id}", get(instances::detail))
+            .route("/metrics/keepalived", get(metrics::keepalived))
             .route("/v1/findings", get(audit::findings))
             .route("/v1/audit", post(audit::audit))
             .route("/v1/silences", get(silences::list).post(silences::create))
@@ -152,7 +156,14 @@ mod tests {
         context.store.record_turn();
         assert_eq!(status("GET", "/v1/status").await, StatusCode::OK);
         context.store.record_turn_at(Instant::now().checked_sub(Duration::from_mins(1)).unwrap());
-        for path in ["/healthz", "/v1/status", "/v1/instances", "/v1/instances/a", "/v1/findings"] {
+        for path in [
+            "/healthz",
+            "/v1/status",
+            "/v1/instances",
+            "/v1/instances/a",
+            "/v1/findings",
+            "/metrics",
+        ] {
             assert_eq!(status("GET", path).await, StatusCode::SERVICE_UNAVAILABLE, "{path}");
         }
         for path in ["/v1/audit", "/v1/silences"] {

@@ -23,6 +23,7 @@ use crate::connection::{ConnectionService, ConnectionTable, TableKind};
 use crate::credentials::CredentialStore;
 use crate::routes;
 use crate::socket::{Listener, Transport};
+use crate::textfile::MetricsTextfile;
 
 /// Maximum number of connections that wait to be accepted. The kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
@@ -48,6 +49,8 @@ pub struct WebServer {
     /// The files of `[web]`; `None` if neither TLS nor tokens are configured.
     credentials: Option<Arc<CredentialStore>>,
     context: ApiContext,
+    /// Writes the metrics to a file; `None` if none is configured.
+    textfile: Option<MetricsTextfile>,
 }
 
 /// The listening sockets, and which clients may use them.
@@ -69,7 +72,7 @@ impl WebServer {
         let BoundSocket { listener, file } = listen_at(path, options)?;
         let (unix, tcp, hosts) = (UnixListener::from(listener), Vec::new(), Vec::new());
         let sockets = Sockets { unix, group, tcp, hosts, credentials: None };
-        Ok(Self { file, sockets: Some(sockets), credentials: None, context })
+        Ok(Self { file, sockets: Some(sockets), credentials: None, textfile: None, context })
     }
 
     /// Opens the node's server where its configuration says.
@@ -95,6 +98,7 @@ impl ApiServer for WebServer {
             .thread_stack_size(FILE_THREAD_STACK)
             .thread_name("api-files")
             .build()?;
+        self.textfile = MetricsTextfile::start(&self.context)?;
         let context = self.context.clone();
         spawn_worker("api", move |heartbeat| {
             // Hundreds of clients must not take CPU time from the main loop. On Linux this is the thread's own value,

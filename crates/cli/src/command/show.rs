@@ -82,6 +82,7 @@ fn add_instance(lines: &mut NamedLines, instance: &InstanceItem, style: &Style) 
     if let Some(until) = instance.silenced_until {
         lines.add("silenced", &format!("until {}", style.time(until)));
     }
+    lines.add("group", &instance.group);
     lines.add("origin", &format!("{}, {}:{}", instance.origin, instance.file, instance.line));
     lines.add("namespace", instance.netns.as_deref().unwrap_or("the node's own"));
     let number = |name: &str, number: Option<u8>| number.map(|number| format!("{name} {number}"));

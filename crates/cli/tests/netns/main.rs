@@ -24,6 +24,7 @@ mod http_server;
 mod keepalived_findings;
 mod latency;
 mod log;
+mod metrics;
 mod missing;
 mod monitors;
 mod node;

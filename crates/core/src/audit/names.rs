@@ -42,6 +42,7 @@ pub const FINDING_NAMES: &[&str] = &[
     "node-one-socket",
     "node-receiver",
     "node-socket",
+    "node-textfile",
     "node-web-certificate",
     "node-web-files",
     "node-witness",

@@ -108,6 +108,7 @@ impl Recorder {
                 Ok(first) => {
                     let rest = receiver.try_iter().take(MAX_BATCH - 1);
                     let batch: Vec<WriterMessage> = std::iter::once(first).chain(rest).collect();
+                    self.health.queue_length.remove(batch.len());
                     if batch.iter().any(|message| matches!(message, WriterMessage::CheckForDamage))
                     {
                         self.check_for_damage(heartbeat);

@@ -311,7 +311,7 @@ pub(super) fn syntax_message(message: &str, text: &str, offset: usize) -> String
     let word = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let name = &rest[..rest.find(|character| !word(character)).unwrap_or(rest.len())];
     let key = renamed::by_old_key("", name).map_or(name, |renamed| renamed.new);
-    if message.contains("duplicate key") && ["notify", "instance"].contains(&key) {
+    if message.contains("duplicate key") && ["notify", "instance", "group"].contains(&key) {
         return format!("{message}: {}", single_table_message(name, key));
     }
     message

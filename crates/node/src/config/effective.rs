@@ -9,7 +9,7 @@ use serde::Serialize;
 use vipwatch_core::{AnnouncePlan, DeliveryMode, EventKind, NetnsName};
 use vipwatch_outlets::agent::AgentTrust;
 
-use super::{AgentRule, Config, Hook, LogFormat, ReceiverConfig, Rule, Target};
+use super::{AgentRule, Config, Hook, InstanceGroup, LogFormat, ReceiverConfig, Rule, Target};
 use super::{Upstream, WebConfig, Webhook};
 use crate::discovery::InstanceConfig;
 use crate::notify::post::display_name;
@@ -22,6 +22,9 @@ struct EffectiveSettings<'c> {
     history: HistorySection,
     witness: WitnessSection<'c>,
     web: WebSection<'c>,
+    metrics: MetricsSection<'c>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    group: Vec<GroupSection<'c>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     instance: Vec<InstanceSection<'c>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -84,6 +87,20 @@ struct WebSection<'c> {
     client_ca: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_file: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct MetricsSection<'c> {
+    per_instance: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    textfile: Option<&'c Path>,
+    textfile_every: String,
+}
+
+#[derive(Debug, Serialize)]
+struct GroupSection<'c> {
+    name: &'c str,
+    instances: Vec<&'c str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -251,6 +268,12 @@ impl Config {
                 exclude: self.witness.excluded.iter().map(glob::Pattern::as_str).collect(),
             },
             web: WebSection::of(&self.web),
+            metrics: MetricsSection {
+                per_instance: self.metrics.is_per_instance,
+                textfile: self.metrics.textfile.as_deref(),
+                textfile_every: span_text(self.metrics.textfile_every),
+            },
+            group: self.groups.0.iter().map(GroupSection::of).collect(),
             instance: self.instances.iter().map(|instance| InstanceSection::of(instance)).collect(),
             notify: self.rules.iter().map(RuleSection::of).collect(),
             receiver: self.receiver.as_ref().map(ReceiverSection::of),
@@ -269,6 +292,13 @@ impl<'c> WebSection<'c> {
             client_ca: tls.and_then(|tls| tls.client_ca.as_ref()).map(ToString::to_string),
             token_file: web.token_file.as_ref().map(ToString::to_string),
         }
+    }
+}
+
+impl<'c> GroupSection<'c> {
+    fn of(group: &'c InstanceGroup) -> Self {
+        let instances = group.patterns.iter().map(glob::Pattern::as_str).collect();
+        Self { name: &group.name, instances }
     }
 }
 

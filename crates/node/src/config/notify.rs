@@ -116,7 +116,10 @@ impl Rule {
 }
 
 /// The patterns of `instances`; without the key, a pattern that matches every id.
-fn read_patterns(table: &mut Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Vec<glob::Pattern> {
+pub(super) fn read_patterns(
+    table: &mut Table<'_, '_>,
+    errors: &mut SettingErrors<'_>,
+) -> Vec<glob::Pattern> {
     let Some(texts) = table.texts("instances", errors) else {
         return vec![glob::Pattern::new("*").unwrap_or_default()];
     };

@@ -1,6 +1,6 @@
 //! Reads the sections of the file: `[node]`, `[find]`, `[history]`, `[[instance]]`, and the order of all.
 //!
-//! `[witness]`, `[web]`, `[[notify]]` and `[receiver]` have modules of their own.
+//! `[witness]`, `[web]`, `[metrics]`, `[[group]]`, `[[notify]]` and `[receiver]` have modules of their own.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use vipwatch_linux::account::{AccountKind, id};
 
 use super::document::{SettingError, SettingErrors, Table, span, syntax_message};
 use super::target_name::TargetNames;
-use super::{Config, Listen, LogFormat, ReceiverConfig, Rule, WebConfig, WitnessConfig};
+use super::{Config, InstanceGroups, Listen, LogFormat, MetricsConfig};
+use super::{ReceiverConfig, Rule, WebConfig, WitnessConfig};
 use crate::discovery::{InstanceConfig, Origin};
 
 impl Config {
@@ -50,6 +51,11 @@ impl Config {
         if let Some(table) = root.table("web", &mut errors) {
             config.web = WebConfig::read(table, &mut errors);
         }
+        if let Some(table) = root.table("metrics", &mut errors) {
+            config.metrics = MetricsConfig::read(table, &mut errors);
+        }
+        let groups = root.table_array("group", &mut errors);
+        config.groups = InstanceGroups::read(groups, &mut errors);
         for table in root.table_array("instance", &mut errors) {
             config.read_instance(file, table, &mut errors);
         }

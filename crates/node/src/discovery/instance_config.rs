@@ -1,6 +1,8 @@
 //! The configuration of one instance, made from a parsed file of keepalived or from the node's own
 //! configuration.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,6 +55,26 @@ impl InstanceConfig {
         addresses.map(|address| (address.link, address.cidr)).collect()
     }
 
+    /// The group of an instance that no `[[group]]` names: the id of a Neutron router, which is the same on all nodes, or
+    /// family, VRID and addresses, such as `ipv4/51/192.0.2.80`. The VRID is `-` if it is not known.
+    pub fn default_group(&self) -> Cow<'_, str> {
+        if self.origin == Origin::Neutron {
+            return Cow::Borrowed(self.id.as_str());
+        }
+        let addresses = self.vrrp.addresses.iter();
+        let advertised = addresses.clone().filter(|address| !address.is_excluded);
+        let mut ips: Vec<IpAddr> = advertised.map(|address| address.cidr.addr()).collect();
+        if ips.is_empty() {
+            ips = addresses.map(|address| address.cidr.addr()).collect();
+        }
+        ips.sort_unstable();
+        ips.dedup();
+        let family = if ips.iter().all(IpAddr::is_ipv4) { "ipv4" } else { "ipv6" };
+        let vrid = self.vrrp.vrid.map_or_else(|| "-".to_owned(), |vrid| vrid.to_string());
+        let ips: Vec<String> = ips.iter().map(ToString::to_string).collect();
+        Cow::Owned(format!("{family}/{vrid}/{}", ips.join(",")))
+    }
+
     /// Whether an address of this instance decides its role. The floating addresses of a Neutron router do not:
     /// the agent adds and removes them at any time. The address that keepalived advertises decides there.
     pub fn watches(&self, address: &VirtualAddress) -> bool {
@@ -92,4 +114,31 @@ pub(crate) fn example() -> InstanceConfig {
     let keepalived = vec![keepalived];
     let locations = super::ConfigLocations { neutron, keepalived, ..Default::default() };
     (*super::discover(&locations).instances[0]).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_of_an_instance_is_the_same_on_all_nodes() {
+        let mut instance = example();
+        assert_eq!(instance.default_group(), "ipv4/1/192.0.2.1");
+        let mut vrrp = (*instance.vrrp).clone();
+        let address = |text: &str, is_excluded| VirtualAddress {
+            cidr: text.parse().unwrap(),
+            is_excluded,
+            ..vrrp.addresses[0]
+        };
+        vrrp.addresses = vec![
+            address("192.0.2.80/24", false),
+            address("192.0.2.9/32", false),
+            address("2001:db8::1/64", true),
+        ];
+        vrrp.vrid = None;
+        instance.vrrp = Arc::new(vrrp);
+        assert_eq!(instance.default_group(), "ipv4/-/192.0.2.9,192.0.2.80");
+        instance.origin = Origin::Neutron;
+        assert_eq!(instance.default_group(), "A");
+    }
 }

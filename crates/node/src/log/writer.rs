@@ -39,6 +39,8 @@ struct State {
     bytes: usize,
     /// The number of lines that were dropped because the queue was full, since the thread last asked.
     dropped: u64,
+    /// The number of all lines that were dropped or could not be written.
+    lost: u64,
     /// Whether the thread writes lines that it has taken from the queue.
     is_writing: bool,
     /// Whether the process ends: lines are written without [`BATCH_DELAY`].
@@ -93,7 +95,22 @@ fn write_all(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// The queue of the log at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogQueue {
+    /// The size of the lines that wait to be written, in bytes.
+    pub bytes: u64,
+    /// The number of lines that were dropped or could not be written, since the start.
+    pub lost: u64,
+}
+
 impl LogWriter {
+    /// The queue at this moment.
+    pub(super) fn queue(&self) -> LogQueue {
+        let state = self.0.lock();
+        LogQueue { bytes: state.bytes as u64, lost: state.lost }
+    }
+
     pub(super) fn start(destination: LogDestination) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let thread_shared = Arc::clone(&shared);
@@ -107,6 +124,7 @@ impl LogWriter {
         let mut state = self.0.lock();
         if state.bytes + line.len() > MAX_QUEUE_BYTES {
             state.dropped += 1;
+            state.lost += 1;
             return;
         }
         let was_empty = state.lines.is_empty();
@@ -162,6 +180,9 @@ impl Shared {
             let failed = destination.write(lines);
             is_writable = failed == 0;
             unreported += failed;
+            if failed > 0 {
+                self.lock().lost += failed;
+            }
         }
     }
 
@@ -205,8 +226,10 @@ mod tests {
         for _ in 0..6 {
             writer.put(line.clone());
         }
+        assert_eq!(writer.queue(), LogQueue { bytes: MAX_QUEUE_BYTES as u64, lost: 2 });
         let (lines, dropped) = writer.0.next();
         assert_eq!((lines.len(), dropped), (4, 2));
+        assert_eq!(writer.queue(), LogQueue { bytes: 0, lost: 2 });
         writer.put(line);
         let (lines, dropped) = writer.0.next();
         assert_eq!((lines.len(), dropped), (1, 0), "the queue has room again");

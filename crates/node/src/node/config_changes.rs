@@ -10,7 +10,7 @@ use crate::config::{Config, ReceiverConfig};
 const MAX_LINES: usize = 20;
 
 /// The settings that a running node cannot change, by their key.
-const NEEDS_RESTART: [&str; 9] = [
+const NEEDS_RESTART: [&str; 10] = [
     "node.state_dir",
     "node.socket",
     "node.socket_group",
@@ -20,6 +20,7 @@ const NEEDS_RESTART: [&str; 9] = [
     "find.processes",
     "history",
     "web",
+    "metrics",
 ];
 
 /// The changes from one configuration to another.

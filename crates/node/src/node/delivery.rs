@@ -78,6 +78,7 @@ impl Node {
         let latency = micros.filter(|_| is_complete);
         if let Some(micros) = latency {
             self.history.set_latency(*seq, *stage, micros);
+            self.store.latencies.observe(*stage, micros);
         }
         let mut has_failed = false;
         self.store.amend(instance, |entry| {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use vipwatch_core::{Cause, RoleKind, Trigger};
-use vipwatch_history::{LastRole, OpenedHistory};
+use vipwatch_history::{LastRole, OpenedHistory, QueueLength};
 
 use super::{Node, state_dir};
 use crate::cause::recorded_cause;
@@ -90,8 +90,10 @@ impl Node {
     }
 }
 
-/// Logs the state of the history when it was opened, and puts a failure into the published state.
-pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore) {
+/// Logs the state of the history when it was opened, and puts a failure and the length of its queue into the published
+/// state.
+pub(super) fn report_opened(opened: &OpenedHistory, store: &StateStore, queue: QueueLength) {
+    let _ = store.history_queue.set(queue);
     if let Some(path) = &opened.set_aside {
         log_set_aside(path);
     }

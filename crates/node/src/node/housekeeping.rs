@@ -1,5 +1,5 @@
-//! What the loop does every ten seconds: it copies counters, restarts a receiver that has ended, and checks
-//! the socket and the history.
+//! What the loop does every ten seconds: it restarts a receiver that has ended, and checks the socket and the history.
+//! Counters are copied in each turn.
 
 use std::sync::atomic::Ordering;
 
@@ -10,14 +10,14 @@ use crate::state::{HealthTopic, StateStore};
 
 impl Node {
     pub(super) fn keep_house(&mut self) {
-        self.copy_counters();
         self.check_receiver();
         self.check_socket();
         self.check_history();
         self.notifier.start_workers();
     }
 
-    fn copy_counters(&mut self) {
+    /// Copies the counters of other parts to the published state.
+    pub(super) fn copy_counters(&mut self) {
         let counters = &self.store.counters;
         let table = self.follower.table();
         counters.overruns.store(table.overruns(), Ordering::Relaxed);

@@ -92,6 +92,10 @@ impl Node {
                     Arc::make_mut(entry).instance = Arc::clone(new);
                     self.audit_worker.instance_changed(id);
                 }
+                let group = self.config.groups.group_of(&entry.instance);
+                if group != entry.configured_group {
+                    Arc::make_mut(entry).configured_group = group;
+                }
             }
         });
         self.witness.follow(instances);
@@ -180,14 +184,21 @@ impl Node {
         self.history.record(transition.record(), latencies);
         let entry = self.entry(&transition, known.as_deref());
         let since = reconciled.since();
-        self.store.insert(InstanceEntry { addresses, since, latencies, ..entry });
+        let counts = known.as_ref().map(|known| known.counts).unwrap_or_default();
+        let counts = counts.with(transition.from, transition.to.kind());
+        self.store.insert(InstanceEntry { addresses, since, latencies, counts, ..entry });
         self.publish_transition_event(&transition, &latencies);
+        self.store.latencies.observe_all(&latencies);
         let counters = &self.store.counters;
         counters.transitions.fetch_add(1, Ordering::Relaxed);
+        counters.transitions_to[transition.to.kind() as usize].fetch_add(1, Ordering::Relaxed);
         if transition.trigger == Trigger::Audit {
             counters.audit_corrections.fetch_add(1, Ordering::Relaxed);
         }
-        self.transition_log.log(&transition);
+        if self.transition_log.log(&transition) {
+            counters.flaps.fetch_add(1, Ordering::Relaxed);
+            self.store.amend(&id, |entry| entry.counts.flaps += 1);
+        }
         for report in &reports {
             self.record_delivery(report);
         }
@@ -245,6 +256,7 @@ impl Node {
         let is_holding = matches!(transition.to, Role::Primary | Role::Partial { .. });
         let held_since = known.and_then(|known| known.held_since).unwrap_or(transition.at);
         InstanceEntry {
+            configured_group: self.config.groups.group_of(&transition.instance),
             held_since: is_holding.then_some(held_since),
             seq: transition.seq,
             trigger: transition.trigger,

@@ -17,12 +17,13 @@ pub(super) struct TransitionLog {
 }
 
 impl TransitionLog {
-    /// Logs a transition.
-    pub(super) fn log(&mut self, transition: &Transition) {
+    /// Logs a transition. Returns true if the instance begins to flap with it.
+    pub(super) fn log(&mut self, transition: &Transition) -> bool {
         log_role(transition, transition.from);
         let is_change = transition.trigger != Trigger::Start && transition.from.is_some();
         let id = &transition.instance.id;
-        if is_change && self.flaps.count(id, transition.read_at) {
+        let begins_to_flap = is_change && self.flaps.count(id, transition.read_at);
+        if begins_to_flap {
             let netns = netns_name(&transition.instance);
             let address = addresses(&transition.instance);
             let (transitions, minutes) = (MIN_TRANSITIONS, FLAP_SPAN.as_secs() / 60);
@@ -30,6 +31,7 @@ impl TransitionLog {
                 instance = %id, netns, address, transitions, minutes, "instance began to flap"
             );
         }
+        begins_to_flap
     }
 
     /// Logs the instances that have stopped flapping.

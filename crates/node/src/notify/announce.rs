@@ -17,6 +17,7 @@ mod running;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,6 +33,7 @@ pub(crate) use self::progress::AnnounceProgress;
 use self::running::Running;
 use super::ANNOUNCE;
 use super::notification::{DeliveryReport, ReportQueue};
+use crate::state::Counters;
 use crate::transition::Transition;
 
 /// An order for one instance.
@@ -198,6 +200,9 @@ impl AnnounceWorker {
             self.progress.reopen(id);
         }
         let transition = Arc::clone(&running.transition);
+        for note in &notes {
+            count(note, self.duplicates.counters());
+        }
         let outcomes = notes.iter().filter_map(|note| log_note(&transition, note));
         let outcomes: Vec<Result<(), String>> = outcomes.collect();
         // One packet that was sent counts as success, even if others failed.
@@ -246,6 +251,20 @@ impl AnnounceWorker {
         report.outcome = outcome;
         self.reports.push(report);
     }
+}
+
+/// Counts a note of the announcer for the metrics.
+fn count(note: &AnnounceNote, counters: &Counters) {
+    let counter = match note {
+        AnnounceNote::Sent { .. } => &counters.announce_sent,
+        AnnounceNote::Refused { .. } => &counters.announce_refused,
+        AnnounceNote::Failed { .. } => &counters.announce_failed,
+        AnnounceNote::Duplicate { .. } => &counters.announce_duplicates,
+        AnnounceNote::QueryFailed(_) | AnnounceNote::ListenFailed(_) | AnnounceNote::Ended(_) => {
+            return;
+        }
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Logs a note of the announcer; returns the result that it means for the delivery, `None` if it means none.

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One field for each metric, in the order of the metrics.
+use vipwatch_core::RoleKind;
+
+/// The counters of a node. [`Counters::metrics`] has those of `/v1/status`; `/metrics` has all of them.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Role changes, including those at the start.
@@ -43,6 +45,18 @@ pub struct Counters {
     pub web_handshakes_failed: AtomicU64,
     /// Handlers of the API that panicked.
     pub api_panics: AtomicU64,
+    /// Role changes by their new role, in the order of [`RoleKind::ALL`].
+    pub transitions_to: [AtomicU64; RoleKind::ALL.len()],
+    /// How often an instance began to flap.
+    pub flaps: AtomicU64,
+    /// Rounds of announcements that were sent, of all addresses.
+    pub announce_sent: AtomicU64,
+    /// Addresses that were not announced because the announcement would be wrong; once for each reason.
+    pub announce_refused: AtomicU64,
+    /// Announcements that the kernel did not send; once for each error of an announcement.
+    pub announce_failed: AtomicU64,
+    /// Claims of other stations to an announced address.
+    pub announce_duplicates: AtomicU64,
 }
 
 impl Counters {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use vipwatch_api::{AnswerSource, ReloadOutcome};
 
 use crate::audit::{Audit, AuditRequests};
-use crate::config::Config;
+use crate::config::{Config, MetricsConfig};
 use crate::notify::Notifier;
 use crate::receiver::ReceiverHandle;
 use crate::silence::Silences;
@@ -65,6 +65,8 @@ pub struct ServiceInfo {
     pub kind: ServiceKind,
     /// When the process started.
     pub started_at: SystemTime,
+    /// Which metrics are exported, and where.
+    pub metrics: MetricsConfig,
     reload: Mutex<ReloadState>,
 }
 
@@ -96,7 +98,8 @@ impl ServiceInfo {
     /// The service of a process that starts now with `config`.
     pub fn new(kind: ServiceKind, config: &Config) -> Self {
         let reload = Mutex::new(ReloadState::new(config, None));
-        Self { kind, started_at: SystemTime::now(), reload }
+        let metrics = config.metrics.clone();
+        Self { kind, started_at: SystemTime::now(), metrics, reload }
     }
 
     /// The configuration in force, and how the last reload ended.

@@ -1,6 +1,7 @@
 //! The evidence of all captured links, for the API and the audit.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +60,19 @@ pub(super) struct LinkEvidence {
 #[derive(Debug, Default)]
 pub struct WitnessTable {
     links: Mutex<HashMap<LinkKey, LinkEvidence>>,
+    /// The number of packets on all links.
+    pub totals: WitnessTotals,
+}
+
+/// The packets on all links since the start. They do not fall when a link is no longer captured.
+#[derive(Debug, Default)]
+pub struct WitnessTotals {
+    /// Packets that were read.
+    pub read: AtomicU64,
+    /// Packets that were read and not believed.
+    pub bad: AtomicU64,
+    /// Packets that the kernel dropped because the queue of a capture was full.
+    pub dropped: AtomicU64,
 }
 
 /// The evidence about one instance.

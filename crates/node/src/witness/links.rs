@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use vipwatch_core::witness::{
@@ -16,7 +17,7 @@ use vipwatch_linux::vrrp_capture::{
 };
 
 use super::evidence::{
-    CaptureStatus, LinkEvidence, LinkKey, WitnessTable, advert_interval, router_key,
+    CaptureStatus, LinkEvidence, LinkKey, WitnessTable, WitnessTotals, advert_interval, router_key,
 };
 use super::worker::DRAIN_INTERVAL;
 use crate::config::WitnessConfig;
@@ -138,7 +139,7 @@ impl WatchedLink {
             if *status != CaptureStatus::Running {
                 return 0;
             }
-            match read_queue(capture, witness, scratch, now) {
+            match read_queue(capture, witness, scratch, now, &table.totals) {
                 Ok(result) if result.is_link_lost => *next_search = now,
                 Ok(_) => {}
                 Err(error) => *status = CaptureStatus::Failed(ErrorChain(&error).to_string()),
@@ -154,16 +155,23 @@ fn read_queue(
     witness: &mut LinkWitness,
     scratch: &mut CaptureScratch,
     now: Moment,
+    totals: &WitnessTotals,
 ) -> std::io::Result<DrainResult> {
     let mut newest = witness.drained_at();
+    let bad_before = witness.bad().total();
+    let mut packets = 0;
     let result = capture.drain(scratch, |packet| {
         newest = newest.max(packet.at);
+        packets += 1;
         let origin = match packet.direction {
             PacketDirection::Sent => AdvertOrigin::Own,
             PacketDirection::Received => AdvertOrigin::Foreign,
         };
         let _ = witness.observe(WitnessedPacket { bytes: packet.bytes, origin, at: packet.at });
     })?;
+    totals.read.fetch_add(packets, Ordering::Relaxed);
+    totals.bad.fetch_add(witness.bad().total() - bad_before, Ordering::Relaxed);
+    totals.dropped.fetch_add(u64::from(result.dropped), Ordering::Relaxed);
     // ORDER: `now` is before the read: an advert that arrives later is read next time. If packets are left in the queue,
     // nothing is known beyond the newest packet that was read.
     witness.drained(if result.has_more { newest } else { now.max(newest) }, result.dropped);

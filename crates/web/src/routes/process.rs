@@ -46,7 +46,7 @@ fn health(context: &ApiContext, uri: &Uri, headers: &HeaderMap) -> RouteResult {
 }
 
 /// An error if the main loop hangs: the published state may differ from the kernel's, and changes are not applied.
-pub(super) fn check_main_loop(context: &ApiContext) -> Result<(), ProblemDocument> {
+pub(crate) fn check_main_loop(context: &ApiContext) -> Result<(), ProblemDocument> {
     match context.store.time_since_turn().filter(|since| *since > MAX_TURN) {
         None => Ok(()),
         Some(since) => {

@@ -14,6 +14,7 @@ fn instance(id: &str, role: InstanceRole) -> InstanceItem {
     InstanceItem {
         id: id.to_owned(),
         name: id.to_owned(),
+        group: id.to_owned(),
         role,
         reason: None,
         since: Some(at()),

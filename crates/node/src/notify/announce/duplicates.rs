@@ -7,7 +7,7 @@ use vipwatch_core::InstanceId;
 use vipwatch_core::announce::DuplicateHolder;
 
 use crate::audit::AuditRequests;
-use crate::state::StateStore;
+use crate::state::{Counters, StateStore};
 
 /// The other holders of each instance's addresses. The announcement thread writes, the audit reads.
 #[derive(Debug, Default)]
@@ -45,6 +45,11 @@ pub(crate) struct DuplicateReports {
 impl DuplicateReports {
     pub(crate) fn new(store: &Arc<StateStore>, audit_requests: AuditRequests) -> Self {
         Self { store: Arc::clone(store), audit_requests }
+    }
+
+    /// The counters of the node.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.store.counters
     }
 
     pub(super) fn set(&self, id: &InstanceId, holders: Vec<DuplicateHolder>) {

@@ -1,0 +1,225 @@
+//! `/metrics` and the metrics file of a running node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Stdio};
+
+use vipwatch_api::FindingList;
+use vipwatch_testkit::{Lab, NodeFixture, wait_for};
+
+use crate::curl::{CurlAnswer, curl, get};
+use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf, wait_for_role};
+
+const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
+
+/// The metrics in the older text format.
+fn classic(fixture: &NodeFixture, path: &str) -> String {
+    let answer = curl(fixture, &["-H", "accept: text/plain"], path);
+    assert_eq!(answer.content_type, "text/plain; version=0.0.4; charset=utf-8", "{answer:?}");
+    answer.body
+}
+
+/// Checks a text with Prometheus' own parser and rules for names.
+#[track_caller]
+fn check_with_promtool(text: &str) {
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}\n{text}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{text}");
+}
+
+/// The value of the sample with this name and labels.
+fn value(text: &str, sample: &str) -> Option<f64> {
+    let line = text
+        .lines()
+        .find(|line| line.strip_prefix(sample).is_some_and(|rest| rest.starts_with(' ')))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn the_role_and_its_changes_are_in_the_metrics_and_promtool_accepts_them() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure("[[group]]\nname = \"web\"\ninstances = \"VI_*\"\n");
+    let _node = fixture.start();
+    let labels = format!("vrrp_group=\"web\",vrrp_instance=\"VI_1\",netns=\"{}\"", netns.name());
+    let primary = format!("vipwatch_role_primary{{{labels}}}");
+    assert_eq!(value(&classic(&fixture, "/metrics"), &primary), Some(0.0));
+    netns.ip(ADD_VIP);
+    let text = wait_for("the primary", || {
+        let text = classic(&fixture, "/metrics");
+        (value(&text, &primary) == Some(1.0)).then_some(text)
+    });
+    let sample = |sample: &str| value(&text, sample);
+    assert_eq!(sample(&format!("vipwatch_role{{{labels},role=\"primary\"}}")), Some(1.0));
+    assert_eq!(sample(&format!("vipwatch_role{{{labels},role=\"backup\"}}")), Some(0.0));
+    assert_eq!(
+        sample(&format!("vipwatch_transitions_total{{{labels},to=\"primary\"}}")),
+        Some(1.0)
+    );
+    assert_eq!(sample("vipwatch_instances{role=\"primary\"}"), Some(1.0));
+    assert!(sample("process_resident_memory_bytes").unwrap() > 1e6);
+    check_with_promtool(&text);
+    check_with_promtool(&classic(&fixture, "/metrics/keepalived"));
+    let shown = fixture.run_text(&["show", "VI_1"]);
+    assert!(shown.lines().any(|line| line.split_whitespace().eq(["group", "web"])), "{shown}");
+    netns.ip(REMOVE_VIP);
+    let state = wait_for("the backup in the names of keepalived exporters", || {
+        let text = classic(&fixture, "/metrics/keepalived");
+        text.contains("vrrp_instance=\"VI_1\"} 1\n").then_some(text)
+    });
+    assert!(state.contains("keepalived_vrrp_state{iname=\"VI_1\",intf=\"eth0\","), "{state}");
+    assert!(state.contains(",ip_address=\"192.0.2.9/24\","), "{state}");
+}
+
+#[test]
+fn prometheus_gets_open_metrics_and_other_types_are_refused() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let _node = fixture.start();
+    let accept = |accept: &str| -> CurlAnswer {
+        curl(&fixture, &["-H", &format!("accept: {accept}")], "/metrics")
+    };
+    for accepted in ["application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "*/*"] {
+        let answer = accept(accepted);
+        let open = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        assert_eq!((answer.status, answer.content_type.as_str()), (200, open));
+        assert!(answer.body.ends_with("\n# EOF\n"), "{}", answer.body);
+    }
+    assert_eq!(accept("application/json").problem(), (406, "not-acceptable"));
+    assert_eq!(curl(&fixture, &[], "/metrics?a=b").problem(), (400, "invalid-request"));
+    assert_eq!(curl(&fixture, &["-X", "POST"], "/metrics").problem(), (405, "method-not-allowed"));
+    let head = curl(&fixture, &["--head"], "/metrics");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+}
+
+#[test]
+fn per_instance_false_leaves_only_numbers_of_the_whole_node() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    fixture.configure("[metrics]\nper_instance = false\n");
+    let _node = fixture.start();
+    netns.ip(ADD_VIP);
+    wait_for_role(&fixture, "VI_1", "primary");
+    let text = classic(&fixture, "/metrics");
+    assert!(!text.contains("VI_1") && !text.contains(netns.name()), "{text}");
+    assert_eq!(value(&text, "vipwatch_instances{role=\"primary\"}"), Some(1.0));
+    assert_eq!(value(&text, "vipwatch_transitions_total{to=\"primary\"}"), Some(1.0));
+    check_with_promtool(&text);
+}
+
+/// What a document or an answer says about one metric.
+#[derive(Debug, PartialEq, Eq)]
+struct Described {
+    kind: String,
+    labels: BTreeSet<String>,
+}
+
+/// The metrics of the reference: the first two columns of its tables.
+fn documented() -> BTreeMap<String, Described> {
+    let mut all = BTreeMap::new();
+    for line in REFERENCE.lines().filter(|line| line.starts_with("| `")) {
+        let columns: Vec<&str> = line.split(" | ").collect();
+        let kind = columns.get(1).copied().unwrap_or_default();
+        if !["counter", "gauge", "histogram", "info"].contains(&kind) {
+            continue;
+        }
+        let code = columns[0].trim_start_matches("| ").trim_matches('`');
+        let (name, labels) = code.split_once('{').unwrap_or((code, ""));
+        let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty());
+        let described =
+            Described { kind: kind.to_owned(), labels: labels.map(str::to_owned).collect() };
+        assert!(all.insert(name.to_owned(), described).is_none(), "{name} is documented twice");
+    }
+    all
+}
+
+/// The metrics of an answer in the older text format; labels of metrics with a sample.
+fn exported(text: &str) -> BTreeMap<String, Described> {
+    let mut all = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            let kind = if name.ends_with("_info") { "info" } else { kind };
+            all.insert(
+                name.to_owned(),
+                Described { kind: kind.to_owned(), labels: BTreeSet::new() },
+            );
+        } else if let Some((name, rest)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
+            let base = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end).filter(|base| all.contains_key(*base)));
+            let described = all.get_mut(base.unwrap_or(name)).unwrap();
+            // No value of these tests contains a comma or a quote.
+            let labels = rest.split('}').next().unwrap().split("\",");
+            let names = labels.filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
+            described.labels.extend(names.filter(|name| name != "le"));
+        }
+    }
+    all
+}
+
+#[test]
+fn the_reference_has_every_metric_of_a_running_node_with_its_type_and_labels() {
+    let lab = Lab::new();
+    // A link that the witness captures in both directions, and a target that fails.
+    let (netns, fixture) = fixture_with(
+        &lab,
+        &[vi_1_conf(), instance_conf("VI_2", "ha-1", &["192.0.2.20/24", "2001:db8::1/64"])],
+    );
+    netns.add_link("ha-1");
+    let socket = lab.path().join("receiver.sock");
+    fixture.clone().with_processes().configure(&format!(
+        "[witness]\n[receiver]\nsocket = {socket:?}\n\
+         [[receiver.hook]]\nname = \"other\"\nprogram = [\"/bin/true\"]\n\
+         [[notify]]\n[[notify.hook]]\nname = \"fails\"\nprogram = [\"/bin/false\"]\n"
+    ));
+    let fixture = fixture.with_processes();
+    let _node = fixture.start();
+    netns.ip(ADD_VIP);
+    let text = wait_for("samples of findings, of targets and of the witness", || {
+        let both = [classic(&fixture, "/metrics"), classic(&fixture, "/metrics/keepalived")];
+        let text = both.concat();
+        let has = |sample: &str| text.contains(sample);
+        let is_complete = has("\nvipwatch_findings{")
+            && has("\nvipwatch_outlet_failing{")
+            && has("\nkeepalived_advertisements_sent_total{")
+            && has("\nkeepalived_advertisements_received_total{");
+        is_complete.then_some(text)
+    });
+    let (documented, exported) = (documented(), exported(&text));
+    let names = |all: &BTreeMap<String, Described>| all.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(&documented), names(&exported));
+    for (name, known) in &exported {
+        assert_eq!(known.kind, documented[name].kind, "the type of {name}");
+        if !known.labels.is_empty() {
+            assert_eq!(known.labels, documented[name].labels, "the labels of {name}");
+        }
+    }
+}
+
+#[test]
+fn a_metrics_file_that_cannot_be_written_is_a_finding_until_it_can() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let directory = lab.path().join("textfile");
+    let file = directory.join("vipwatch.prom");
+    fixture.configure(&format!("[metrics]\ntextfile = {file:?}\ntextfile_every = \"1s\"\n"));
+    let node = fixture.start();
+    let has_finding = || {
+        let findings: FindingList = get(&fixture, "/v1/findings");
+        findings.items.iter().any(|item| item.name == "node-textfile")
+    };
+    wait_for("the finding", || has_finding().then_some(()));
+    fixture.wait_for_log("cannot write the metrics file");
+    std::fs::create_dir(&directory).unwrap();
+    let text = wait_for("the file", || std::fs::read_to_string(&file).ok());
+    wait_for("the end of the finding", || (!has_finding()).then_some(()));
+    assert_eq!(fixture.log().matches("cannot write the metrics file").count(), 1, "logged once");
+    check_with_promtool(&text);
+    assert!(text.contains("vipwatch_role_primary{"), "{text}");
+    assert!(node.stop().success());
+    assert!(!file.exists(), "a stopped node leaves no old values");
+}

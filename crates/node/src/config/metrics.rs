@@ -1,0 +1,233 @@
+//! The table `[metrics]`, and `[[group]]`: which metrics the node exports, and the groups of instances in them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use glob::Pattern;
+
+use super::document::{SettingErrors, Table, span};
+use super::notify::read_patterns;
+use super::sections::{absolute, set};
+use crate::discovery::{InstanceConfig, Origin};
+
+/// Maximum number of characters of a group's name.
+const MAX_GROUP_CHARACTERS: usize = 200;
+
+/// Which metrics the node exports, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Whether each instance has metrics of its own.
+    pub is_per_instance: bool,
+    /// The file for the node exporter; `None` for no file.
+    pub textfile: Option<PathBuf>,
+    /// Time between two writes of the file.
+    pub textfile_every: Duration,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        Self { is_per_instance: true, textfile: None, textfile_every: Duration::from_secs(15) }
+    }
+}
+
+impl MetricsConfig {
+    pub(super) fn read(mut table: Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Self {
+        let mut config = Self::default();
+        set(&mut config.is_per_instance, table.flag("per_instance", errors));
+        config.textfile = table.parsed("textfile", errors, |text| {
+            let path = absolute(text)?;
+            let is_prom = path.extension().is_some_and(|extension| extension == "prom");
+            let error =
+                || format!("{text:?}: the node exporter reads only files that end in .prom");
+            is_prom.then_some(path).ok_or_else(error)
+        });
+        let every = table.parsed("textfile_every", errors, |text| {
+            let every = span(text)?;
+            let is_valid = (Duration::from_secs(1)..=Duration::from_hours(1)).contains(&every);
+            is_valid.then_some(every).ok_or_else(|| "it is 1s to 1h".to_owned())
+        });
+        set(&mut config.textfile_every, every);
+        table.finish(errors);
+        config
+    }
+}
+
+/// One `[[group]]`: instances of this node that belong together with instances of other nodes.
+#[derive(Debug, Clone)]
+pub struct InstanceGroup {
+    /// The name of the group.
+    pub name: Arc<str>,
+    /// Patterns of instance ids.
+    pub patterns: Vec<Pattern>,
+}
+
+/// All tables `[[group]]`, in the order of the file.
+#[derive(Debug, Clone, Default)]
+pub struct InstanceGroups(pub Vec<InstanceGroup>);
+
+impl InstanceGroups {
+    pub(super) fn read(tables: Vec<Table<'_, '_>>, errors: &mut SettingErrors<'_>) -> Self {
+        let mut groups: Vec<InstanceGroup> = Vec::new();
+        for table in tables {
+            let offset = table.offset;
+            let Some(group) = InstanceGroup::read(table, errors) else { continue };
+            if groups.iter().any(|other| other.name == group.name) {
+                errors.add(offset, format!("the group {:?} is already in this file", group.name));
+            }
+            groups.push(group);
+        }
+        Self(groups)
+    }
+
+    /// The name of the first group that covers an instance; `None` if there is none. A Neutron router is a group of its
+    /// own, with its id as the name.
+    pub fn group_of(&self, instance: &InstanceConfig) -> Option<Arc<str>> {
+        self.covering(instance).next().map(|group| Arc::clone(&group.name))
+    }
+
+    fn covering<'g>(
+        &'g self,
+        instance: &'g InstanceConfig,
+    ) -> impl Iterator<Item = &'g InstanceGroup> {
+        let is_covered = |group: &&InstanceGroup| {
+            instance.origin != Origin::Neutron
+                && group.patterns.iter().any(|pattern| pattern.matches(instance.id.as_str()))
+        };
+        self.0.iter().filter(is_covered)
+    }
+
+    /// Patterns that match no instance, and instances that two groups match.
+    pub(super) fn warnings(&self, instances: &[Arc<InstanceConfig>]) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for InstanceGroup { name, patterns } in &self.0 {
+            let is_matched = |pattern: &Pattern| {
+                instances.iter().any(|instance| {
+                    instance.origin != Origin::Neutron && pattern.matches(instance.id.as_str())
+                })
+            };
+            warnings.extend(patterns.iter().filter(|pattern| !is_matched(pattern)).map(
+                |pattern| {
+                    format!(
+                        "[[group]] {name:?}: the pattern {:?} matches no instance",
+                        pattern.as_str()
+                    )
+                },
+            ));
+        }
+        for instance in instances {
+            let names: Vec<&str> = self.covering(instance).map(|group| &*group.name).collect();
+            if let [first, _, ..] = names.as_slice() {
+                let (id, others) = (&instance.id, names[1..].join(", "));
+                let text = format!(
+                    "{id} is in the group {first:?}, and [[group]] {others} matches it too"
+                );
+                warnings.push(text);
+            }
+        }
+        warnings
+    }
+}
+
+impl InstanceGroup {
+    fn read(mut table: Table<'_, '_>, errors: &mut SettingErrors<'_>) -> Option<Self> {
+        let offset = table.offset;
+        let errors_before = errors.list.len();
+        let name = table.parsed("name", errors, parse_name);
+        let has_patterns = table.take("instances").is_some();
+        let patterns = read_patterns(&mut table, errors);
+        table.finish(errors);
+        if errors.list.len() == errors_before && (name.is_none() || !has_patterns) {
+            errors.add(offset, "a group needs name = \"NAME\" and instances = [\"PATTERN\"]");
+        }
+        Some(Self { name: name?.into(), patterns })
+    }
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("it is empty".to_owned()),
+        text if text.chars().any(char::is_control) => Err("it has control characters".to_owned()),
+        text if text.chars().count() > MAX_GROUP_CHARACTERS => {
+            Err(format!("it has more than {MAX_GROUP_CHARACTERS} characters"))
+        }
+        text => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::discovery::example;
+
+    fn parse(text: &str) -> Config {
+        Config::parse(Path::new("v.toml"), text).unwrap()
+    }
+
+    fn errors(text: &str) -> Vec<String> {
+        let errors = Config::parse(Path::new("v.toml"), text).unwrap_err();
+        errors.iter().map(|error| error.text.clone()).collect()
+    }
+
+    #[test]
+    fn metrics_are_of_each_instance_and_in_no_file_unless_configured() {
+        let default = parse("").metrics;
+        assert_eq!(default, MetricsConfig::default());
+        assert!(default.is_per_instance && default.textfile.is_none());
+        let text =
+            "[metrics]\nper_instance = false\ntextfile = \"/d/v.prom\"\ntextfile_every = \"1m\"\n";
+        let set = MetricsConfig {
+            is_per_instance: false,
+            textfile: Some("/d/v.prom".into()),
+            textfile_every: Duration::from_mins(1),
+        };
+        assert_eq!(parse(text).metrics, set);
+    }
+
+    #[test]
+    fn wrong_settings_of_the_file_are_named() {
+        let not_prom = errors("[metrics]\ntextfile = \"/d/v.txt\"\n");
+        assert!(not_prom[0].contains("end in .prom"), "{not_prom:?}");
+        assert!(errors("[metrics]\ntextfile = \"v.prom\"\n")[0].contains("absolute"));
+        assert_eq!(
+            errors("[metrics]\ntextfile_every = \"0s\"\n"),
+            ["textfile_every: it is 1s to 1h"]
+        );
+    }
+
+    #[test]
+    fn the_first_group_that_matches_applies_and_the_second_is_a_warning() {
+        let text = "[[group]]\nname = \"web\"\ninstances = [\"A*\"]\n\
+                    [[group]]\nname = \"all\"\ninstances = \"*\"\n\
+                    [[group]]\nname = \"none\"\ninstances = \"x-*\"\n";
+        let config = parse(text);
+        let mut instance = example();
+        assert_eq!(config.groups.group_of(&instance).as_deref(), Some("web"));
+        let warnings = config.warnings(&[Arc::new(instance.clone())]);
+        assert_eq!(
+            warnings,
+            [
+                "[[group]] \"none\": the pattern \"x-*\" matches no instance",
+                "A is in the group \"web\", and [[group]] all matches it too",
+            ]
+        );
+        instance.origin = Origin::Neutron;
+        assert_eq!(config.groups.group_of(&instance), None, "a router is a group of its own");
+    }
+
+    #[test]
+    fn a_group_needs_a_name_and_instances() {
+        let needs = ["a group needs name = \"NAME\" and instances = [\"PATTERN\"]"];
+        assert_eq!(errors("[[group]]\nname = \"a\"\n"), needs);
+        assert_eq!(errors("[[group]]\ninstances = \"a\"\n"), needs);
+        let twice = "[[group]]\nname = \"a\"\ninstances = \"a\"\n[[group]]\nname = \"a\"\ninstances = \"b\"\n";
+        assert_eq!(errors(twice), ["the group \"a\" is already in this file"]);
+        assert_eq!(errors("[[group]]\nname = \"\"\ninstances = \"a\"\n"), ["name: it is empty"]);
+        assert!(
+            errors("[group]\nname = \"a\"\ninstances = \"a\"\n")[0].contains("write [[group]]")
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! The facts about a node from which its metrics are made.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use vipwatch_api::{ReportList, TargetItem};
+use vipwatch_core::RoleKind;
+use vipwatch_linux::process_usage::ProcessUsage;
+
+use crate::log::{self, LogQueue};
+use crate::state::HistogramValue;
+use crate::view::{ApiContext, findings, reports, targets};
+
+/// The facts about the process and the node at one moment.
+#[derive(Debug)]
+pub(super) struct MetricFacts {
+    pub(super) context: ApiContext,
+    /// The number of instances with each role, in the order of [`RoleKind::ALL`].
+    pub(super) roles: [u64; RoleKind::ALL.len()],
+    pub(super) targets: Vec<TargetItem>,
+    /// The number of findings with each name and severity.
+    pub(super) findings: BTreeMap<(String, &'static str), u64>,
+    /// The state of the receiver; `None` if this process runs none.
+    pub(super) reports: Option<ReportList>,
+    /// `None` if `/proc` cannot be read.
+    pub(super) usage: Option<ProcessUsage>,
+    /// The size of the history on the disk, in bytes; `None` without a file.
+    pub(super) history_bytes: Option<u64>,
+    pub(super) log: LogQueue,
+    pub(super) turns: HistogramValue,
+}
+
+impl MetricFacts {
+    /// Reads the history and `/proc`.
+    pub(super) fn read(context: &ApiContext) -> Self {
+        let mut counts = BTreeMap::new();
+        for item in findings(context).items {
+            *counts.entry((item.name, item.severity.word())).or_insert(0) += 1;
+        }
+        Self {
+            targets: targets(context).items,
+            findings: counts,
+            reports: reports(context).ok(),
+            usage: ProcessUsage::read().ok(),
+            history_bytes: history_bytes(&context.state_dir),
+            ..Self::without_reading(context)
+        }
+    }
+
+    /// The facts that are in memory.
+    pub(super) fn without_reading(context: &ApiContext) -> Self {
+        let mut roles = [0; RoleKind::ALL.len()];
+        for entry in context.store.view().entries.values() {
+            roles[entry.role.kind() as usize] += 1;
+        }
+        Self {
+            roles,
+            targets: Vec::new(),
+            findings: BTreeMap::new(),
+            reports: None,
+            usage: None,
+            history_bytes: None,
+            log: log::queue(),
+            turns: context.store.turns.value(),
+            context: context.clone(),
+        }
+    }
+}
+
+/// The size of the file and of SQLite's files beside it.
+fn history_bytes(state_dir: &Path) -> Option<u64> {
+    let size = |suffix: &str| {
+        let name = format!("{}{suffix}", vipwatch_history::FILE);
+        state_dir.join(name).metadata().ok().map(|metadata| metadata.len())
+    };
+    Some(size("")? + size("-wal").unwrap_or(0) + size("-shm").unwrap_or(0))
+}

@@ -32,6 +32,7 @@ mod node_receiver;
 mod notify;
 mod operator;
 mod processes;
+mod prometheus;
 mod queries;
 mod receiver;
 mod receiver_process;

@@ -78,7 +78,8 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Prepares the sandbox: an empty /run for the names of namespaces, and a /dev with the sandbox's own `log`.
+/// Prepares the sandbox: an empty /run for the names of namespaces, and a /dev with the sandbox's own `log` and
+/// pseudo-terminals.
 pub fn set_up() -> TaskResult {
     mount(&["--make-rprivate", "/"])?;
     mount(&["-t", "tmpfs", "tmpfs", "/run"])?;
@@ -86,20 +87,28 @@ pub fn set_up() -> TaskResult {
         fs::create_dir_all(Path::new("/run").join(directory))?;
     }
     mount(&["--rbind", "/dev", "/run/devices"])?;
-    for name in ["null", "zero", "full", "random", "urandom", "tty", "ptmx"] {
+    for name in ["null", "zero", "full", "random", "urandom", "tty"] {
         let (from, to) = (format!("/run/devices/{name}"), format!("/run/dev/{name}"));
         if Path::new(&from).exists() {
             fs::File::create(&to)?;
             mount(&["--bind", &from, &to])?;
         }
     }
-    for name in ["pts", "shm"] {
-        let (from, to) = (format!("/run/devices/{name}"), format!("/run/dev/{name}"));
-        if Path::new(&from).is_dir() {
-            fs::create_dir(&to)?;
-            mount(&["--rbind", &from, &to])?;
-        }
+    if Path::new("/run/devices/shm").is_dir() {
+        fs::create_dir("/run/dev/shm")?;
+        mount(&["--rbind", "/run/devices/shm", "/run/dev/shm"])?;
     }
+    // Pseudo-terminals of the sandbox's own: `ptmx` works only beside the directory that it belongs to.
+    fs::create_dir("/run/dev/pts")?;
+    mount(&[
+        "-t",
+        "devpts",
+        "-o",
+        "newinstance,ptmxmode=0666,mode=0620",
+        "devpts",
+        "/run/dev/pts",
+    ])?;
+    symlink("pts/ptmx", "/run/dev/ptmx")?;
     symlink("/proc/self/fd", "/run/dev/fd")?;
     for (number, name) in ["stdin", "stdout", "stderr"].iter().enumerate() {
         symlink(format!("/proc/self/fd/{number}"), format!("/run/dev/{name}"))?;

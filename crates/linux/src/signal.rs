@@ -49,6 +49,44 @@ impl AsFd for Signals {
     }
 }
 
+/// The signals that matter to a program that draws on a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TerminalSignal {
+    /// `SIGTERM`, `SIGINT`, `SIGHUP` or `SIGQUIT`: give the terminal back and end.
+    Stop,
+    /// `SIGTSTP`: give the terminal back and stop until `SIGCONT`.
+    Suspend,
+    /// `SIGCONT`: the process was stopped, and the content of the terminal is not known.
+    Continue,
+}
+
+/// Blocks the signals in [`TerminalSignal`]; they are queued until [`Self::read`].
+#[derive(Debug)]
+pub struct TerminalSignals(SignalFile);
+
+impl TerminalSignals {
+    /// Blocks the signals. Call it while the process has one thread: only threads that are started later inherit it.
+    pub fn block() -> io::Result<Self> {
+        let stop = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+        signal_file(&[&stop[..], &[libc::SIGTSTP, libc::SIGCONT]].concat()).map(Self)
+    }
+
+    /// The next queued signal; `None` if there is none.
+    pub fn read(&self) -> Option<TerminalSignal> {
+        Some(match self.0.read()? {
+            libc::SIGTSTP => TerminalSignal::Suspend,
+            libc::SIGCONT => TerminalSignal::Continue,
+            _ => TerminalSignal::Stop,
+        })
+    }
+}
+
+impl AsFd for TerminalSignals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Blocks `SIGCHLD`; readable when a child process has ended.
 #[derive(Debug)]
 pub struct ChildSignals(SignalFile);

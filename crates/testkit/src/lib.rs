@@ -1,7 +1,7 @@
 //! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes
 //! ([`address_editor`]), real keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), the drop-in as
-//! Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), packet captures ([`wire`]),
-//! waiting for facts ([`wait`]), and a real browser ([`browser`]).
+//! Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), programs on a pseudo-terminal ([`pty`]),
+//! packet captures ([`wire`]), waiting for facts ([`wait`]), and a real browser ([`browser`]).
 //!
 //! It needs permission to create network namespaces. `cargo xtask` provides it; without it a test fails with a hint.
 //!
@@ -15,6 +15,7 @@ pub mod keepalived;
 pub mod lab;
 pub mod monitor;
 pub mod node;
+pub mod pty;
 pub mod recorder;
 pub mod release;
 pub mod routers;
@@ -28,6 +29,7 @@ pub use dump::{Dump, DumpInstance, DumpLab};
 pub use lab::{Lab, TestNetns, peer_of, run, script};
 pub use monitor::{MonitorProcess, Router};
 pub use node::{NodeFixture, NodeProcess};
+pub use pty::PtyProcess;
 pub use recorder::AddressRecorder;
 pub use release::Release;
 pub use routers::Routers;

@@ -8,6 +8,7 @@ mod query;
 mod simulate;
 mod source;
 mod time;
+mod top;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,8 +28,9 @@ pub(crate) use self::query::{
     VersionArgs, WatchArgs,
 };
 pub(crate) use self::simulate::SimulateArgs;
-pub(crate) use self::source::{NodeOptions, QueryOptions, config_error};
+pub(crate) use self::source::{NodeOptions, QueryOptions, SocketOptions, config_error};
 pub(crate) use self::time::After;
+pub(crate) use self::top::{ColorChoice, SortKey, TopArgs};
 
 /// Show which virtual addresses this node holds, as the kernel knows them, in every network namespace
 #[derive(Debug, Parser)]
@@ -98,6 +100,12 @@ pub(crate) enum Command {
   vipwatch show VI_1
   vipwatch show 192.0.2.10 -o yaml")]
     Show(ShowArgs),
+    /// Show all instances on a live screen: roles, causes, latencies and findings
+    #[command(after_help = "Examples:
+  vipwatch top                               # press ? for the keys
+  vipwatch top --role fault,partial --sort since
+  vipwatch top --once --width 120            # print one frame, for example into a ticket")]
+    Top(TopArgs),
     /// Print every transition, failed delivery and finding as it happens
     #[command(after_help = "Examples:
   vipwatch watch                             # the current roles, then every event

@@ -13,6 +13,7 @@ pub(crate) mod silence;
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod targets;
+pub(crate) mod top;
 pub(crate) mod version;
 pub(crate) mod watch;
 

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     let result = match &args.command {
         Command::Status(options) => command::status::run(options),
         Command::Show(options) => command::show::run(options),
+        Command::Top(options) => command::top::run(options),
         Command::DrainCheck(options) => command::drain_check::run(options),
         Command::Doctor(options) => command::doctor::run(options),
         Command::Findings(options) => command::doctor::findings(options),

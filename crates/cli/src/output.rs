@@ -10,7 +10,7 @@ use serde::Serialize;
 pub(crate) use vipwatch_core::escape_untrusted;
 use vipwatch_core::escape_untrusted_json;
 
-pub(crate) use self::style::{Style, count, latencies, severity_counts};
+pub(crate) use self::style::{Style, count, latencies, latency, severity_counts};
 pub(crate) use self::table::TextTable;
 use crate::args::{Format, OutputOptions};
 

@@ -18,7 +18,7 @@ use crate::complete::live_ids;
 const ORIGINS: [&str; 3] = ["neutron", "keepalived", "vipwatch"];
 
 /// Parses the name of a role.
-fn role() -> impl TypedValueParser<Value = InstanceRole> {
+pub(super) fn role() -> impl TypedValueParser<Value = InstanceRole> {
     let words = PossibleValuesParser::new(InstanceRole::ALL.map(InstanceRole::word));
     // The parser accepts words of roles only.
     words.map(|word| InstanceRole::from_word(&word).unwrap_or(InstanceRole::Unknown))

@@ -12,9 +12,9 @@ use vipwatch_node::discovery::check_file;
 use super::OutputOptions;
 use crate::failure::{CommandError, ExitStatus};
 
-/// Options of every command that queries the node.
+/// Options that name the node.
 #[derive(Debug, Arguments)]
-pub(crate) struct NodeOptions {
+pub(crate) struct SocketOptions {
     /// Read the node's configuration from this file
     #[arg(
         long,
@@ -33,11 +33,25 @@ pub(crate) struct NodeOptions {
         help_heading = "Source"
     )]
     pub(crate) socket: Option<PathBuf>,
+}
+
+/// Options of every command that queries the node and prints the answer.
+#[derive(Debug, Arguments)]
+pub(crate) struct NodeOptions {
+    #[command(flatten)]
+    pub(crate) source: SocketOptions,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }
 
 impl NodeOptions {
+    /// As [`SocketOptions::settings`].
+    pub(crate) fn settings(&self) -> Result<NodeSettings, CommandError> {
+        self.source.settings()
+    }
+}
+
+impl SocketOptions {
     /// The settings of a node. Errors of the file are reported, and its valid settings are used: the running node has
     /// not applied the file either. A file without read permission is skipped.
     pub(crate) fn settings(&self) -> Result<NodeSettings, CommandError> {
@@ -84,7 +98,7 @@ impl QueryOptions {
 
     /// The configuration with these options applied.
     pub(crate) fn settings(&self) -> Result<Config, CommandError> {
-        let loaded = Config::load(self.node.config.as_deref());
+        let loaded = Config::load(self.node.source.config.as_deref());
         let mut config = loaded.map_err(|error| config_error(&error))?;
         if let Some(file) = &self.keepalived_conf {
             check_file(file).map_err(|error| unreadable(file, &error))?;
@@ -92,7 +106,7 @@ impl QueryOptions {
             config.locations.keepalived = vec![file.clone()];
             config.locations.has_processes = false;
         }
-        if let Some(socket) = &self.node.socket {
+        if let Some(socket) = &self.node.source.socket {
             config.socket.clone_from(socket);
         }
         if let Some(path) = &self.state_path {

@@ -145,6 +145,7 @@ fn the_command_lines_of_the_guides_are_valid() {
     let files = [
         ("docs/guides/maintenance.md", 8),
         ("docs/guides/with-keepalived.md", 5),
+        ("docs/guides/terminal.md", 2),
         ("packaging/systemd/vipwatch-drain.service", 1),
     ];
     for (file, minimum) in files {

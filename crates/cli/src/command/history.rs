@@ -210,7 +210,7 @@ pub(super) fn change_text(from: Option<&str>, to: &str) -> String {
 }
 
 /// A gap in one line.
-fn gap_text(gap: &GapItem, style: &Style) -> String {
+pub(super) fn gap_text(gap: &GapItem, style: &Style) -> String {
     let reason = match gap.reason {
         GapReason::Stopped => "no node ran",
         GapReason::Killed => "the node was killed",

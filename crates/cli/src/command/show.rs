@@ -24,16 +24,8 @@ pub(crate) fn run(options: &ShowArgs) -> Result<(), CommandError> {
 
 impl Page for InstanceDetail {
     fn text(&self, style: &Style) -> String {
-        let mut lines = NamedLines::default();
-        add_instance(&mut lines, &self.instance, style);
-        if let Some(keepalived) = &self.keepalived {
-            lines.add("keepalived", &keepalived_text(keepalived, style));
-        }
-        add_deliveries(&mut lines, &self.instance, style);
-        if let Some(adverts) = &self.adverts {
-            add_adverts(&mut lines, adverts, style);
-        }
-        let mut page = lines.0;
+        let mut page = role_lines(&self.instance, style);
+        page.push_str(&detail_lines(self, style));
         if !self.findings.is_empty() {
             page.push('\n');
             for finding in &self.findings {
@@ -71,7 +63,9 @@ impl NamedLines {
     }
 }
 
-fn add_instance(lines: &mut NamedLines, instance: &InstanceItem, style: &Style) {
+/// The id, the role, its age and its cause.
+pub(super) fn role_lines(instance: &InstanceItem, style: &Style) -> String {
+    let mut lines = NamedLines::default();
     lines.add("id", &instance.id);
     let reason = instance.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     lines.add("role", &format!("{}{reason}", instance.role.word()));
@@ -82,6 +76,24 @@ fn add_instance(lines: &mut NamedLines, instance: &InstanceItem, style: &Style) 
     if let Some(until) = instance.silenced_until {
         lines.add("silenced", &format!("until {}", style.time(until)));
     }
+    lines.0
+}
+
+/// The configuration, the addresses, the processes, the deliveries and the adverts of an instance.
+pub(super) fn detail_lines(detail: &InstanceDetail, style: &Style) -> String {
+    let mut lines = NamedLines::default();
+    add_configuration(&mut lines, &detail.instance);
+    if let Some(keepalived) = &detail.keepalived {
+        lines.add("keepalived", &keepalived_text(keepalived, style));
+    }
+    add_deliveries(&mut lines, &detail.instance, style);
+    if let Some(adverts) = &detail.adverts {
+        add_adverts(&mut lines, adverts, style);
+    }
+    lines.0
+}
+
+fn add_configuration(lines: &mut NamedLines, instance: &InstanceItem) {
     lines.add("group", &instance.group);
     lines.add("origin", &format!("{}, {}:{}", instance.origin, instance.file, instance.line));
     lines.add("namespace", instance.netns.as_deref().unwrap_or("the node's own"));

@@ -46,8 +46,7 @@ struct StatusDocument {
 impl Page for StatusDocument {
     fn text(&self, style: &Style) -> String {
         let mut instances: Vec<&InstanceItem> = self.instances.iter().collect();
-        let order = |role| InstanceRole::ALL.iter().position(|other| *other == role);
-        instances.sort_by_key(|instance| order(instance.role));
+        instances.sort_by_key(|instance| role_order(instance.role));
         let mut page = String::new();
         if instances.is_empty() {
             page.push_str(match self.status.roles.instances {
@@ -56,7 +55,7 @@ impl Page for StatusDocument {
             });
         } else {
             page.push_str(&table(&instances, style));
-            push_line(&mut page, &role_counts(&instances));
+            push_line(&mut page, &role_counts(&instances.iter().map(|instance| instance.role)));
         }
         if let Some(line) = finding_counts(&self.status.findings) {
             push_line(&mut page, &line);
@@ -139,8 +138,13 @@ fn wide_row(instance: &InstanceItem, style: &Style) -> Vec<String> {
     ]
 }
 
+/// The place of a role in a list: the most serious first.
+pub(super) fn role_order(role: InstanceRole) -> usize {
+    InstanceRole::ALL.iter().position(|other| *other == role).unwrap_or(InstanceRole::ALL.len())
+}
+
 /// The reason of the role, findings, a silence and failed deliveries.
-fn details(instance: &InstanceItem) -> String {
+pub(super) fn details(instance: &InstanceItem) -> String {
     let failures = instance
         .failures
         .iter()
@@ -157,10 +161,10 @@ fn details(instance: &InstanceItem) -> String {
 }
 
 /// The number of instances with each role, without zeros: `1 fault, 3 primary, 2 backup`.
-fn role_counts(instances: &[&InstanceItem]) -> String {
+pub(super) fn role_counts(instances: &(impl Iterator<Item = InstanceRole> + Clone)) -> String {
     use InstanceRole::{Backup, Fault, Partial, Primary, Unknown};
     let roles = [Primary, Backup, Partial, Fault, Unknown];
-    let count = |role| instances.iter().filter(|instance| instance.role == role).count();
+    let count = |role| instances.clone().filter(|other| *other == role).count();
     let counts = roles.map(|role| (count(role), role.word()));
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     counts.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")

@@ -66,7 +66,7 @@ pub(crate) fn latencies(latencies: &LatencyMap) -> String {
 }
 
 /// A number of microseconds with a unit.
-fn latency(micros: i64) -> String {
+pub(crate) fn latency(micros: i64) -> String {
     if micros < 1_000_000 {
         format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10)
     } else {

@@ -46,6 +46,8 @@ mod storage;
 mod support;
 mod threads;
 mod tls;
+mod top;
+mod top_signals;
 mod untrusted;
 mod watch_command;
 mod watch_reconnect;

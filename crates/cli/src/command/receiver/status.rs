@@ -34,10 +34,10 @@ fn read(options: &ReceiverStatusArgs) -> Result<ReportList, CommandError> {
         answer => return answer.map_err(of_receiver),
     }
     // If the file cannot be read, the default socket is used.
-    let configured = Config::load_lenient(options.node.config.as_deref());
+    let configured = Config::load_lenient(options.node.source.config.as_deref());
     let configured = configured.map(|(config, _)| config.socket);
     let default = || configured.unwrap_or_else(|_| SOCKET.into());
-    let socket = options.node.socket.clone().unwrap_or_else(default);
+    let socket = options.node.source.socket.clone().unwrap_or_else(default);
     Client::new(socket).reports().map_err(|error| match error {
         ClientError::NotListening(_) => of_receiver(error),
         error => error.into(),

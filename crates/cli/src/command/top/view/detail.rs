@@ -1,0 +1,126 @@
+//! One instance: role and cause, stopwatch, timeline, addresses, deliveries and findings.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use vipwatch_api::{EvidenceItem, InstanceDetail, InstanceItem};
+
+use super::super::super::doctor::push_finding;
+use super::super::super::history::change_text;
+use super::super::super::show::{detail_lines, role_lines};
+use super::super::node_data::NodeData;
+use super::super::screen::Screen;
+use super::lists::transition_line;
+use super::paint::{Line, Theme, draw_page, wrapped};
+use super::timeline::{bar, stopwatch};
+use crate::output::{Style, escape_untrusted};
+
+/// Maximum number of transitions below the bar.
+const MAX_TRANSITIONS: usize = 10;
+/// The width of the names at the beginning of lines, and of the space after them.
+const NAME_WIDTH: usize = 16;
+
+pub(super) fn draw(
+    data: &NodeData,
+    screen: &mut Screen,
+    clock: &Style,
+    theme: Theme,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let width = usize::from(area.width);
+    let id = screen.detail.clone().unwrap_or_default();
+    let mut page = Page { lines: Vec::new(), width, theme };
+    let detail = data.detail.as_ref().filter(|detail| detail.instance.id == id);
+    // Events change the instance of the table at once; the rest of the detail follows.
+    match (data.instances.get(&id).or(detail.map(|detail| &detail.instance)), detail) {
+        (Some(instance), detail) => {
+            page.add_role(instance, clock);
+            page.add_stopwatch(instance, detail.map(|detail| &**detail));
+            if let Some(detail) = detail {
+                page.add_detail(detail, clock);
+            }
+        }
+        (None, _) => page.add_text(&format!("{id} is not configured on this node")),
+    }
+    if let Some(error) = &data.detail_error {
+        page.add_text(&format!("the details cannot be read: {error}"));
+    }
+    draw_page(screen, &page.lines, area, buffer);
+}
+
+/// The lines of the page.
+struct Page {
+    lines: Vec<Line>,
+    width: usize,
+    theme: Theme,
+}
+
+impl Page {
+    /// Adds a text that is not escaped.
+    fn add_text(&mut self, text: &str) {
+        self.add_lines(&escape_untrusted(text));
+    }
+
+    /// Adds escaped lines, which may be long.
+    fn add_lines(&mut self, text: &str) {
+        for line in text.lines() {
+            let lines = wrapped(line, self.width, NAME_WIDTH);
+            self.lines.extend(lines.iter().map(|line| Line::plain(line)));
+        }
+    }
+
+    fn add_title(&mut self, title: &str) {
+        self.lines.push(Line::default());
+        self.lines.push(Line::plain(title).styled(self.theme.strong()));
+    }
+
+    fn add_role(&mut self, instance: &InstanceItem, clock: &Style) {
+        self.add_lines(&role_lines(instance, clock));
+        let evidence = instance.cause.evidence.as_deref().map(evidence_text);
+        if let Some(evidence) = evidence.filter(|text| !text.is_empty()) {
+            self.add_text(&format!("{:<NAME_WIDTH$}{evidence}", "evidence"));
+        }
+    }
+
+    fn add_stopwatch(&mut self, instance: &InstanceItem, detail: Option<&InstanceDetail>) {
+        let last = detail.and_then(|detail| detail.timeline.last());
+        let last = last.filter(|item| item.seq == instance.seq);
+        let change = last.map(|item| change_text(item.from.as_deref(), &item.to));
+        let change = change.map(|change| format!(": {}", escape_untrusted(&change)));
+        let change = change.unwrap_or_default();
+        self.add_title(&format!("last transition{change}, time since the kernel's event"));
+        self.lines.extend(stopwatch(instance, self.theme, self.width));
+    }
+
+    fn add_detail(&mut self, detail: &InstanceDetail, clock: &Style) {
+        let theme = self.theme;
+        if let Some(bar) = bar(&detail.timeline, clock, theme, self.width.saturating_sub(2)) {
+            self.add_title("timeline");
+            self.lines.extend(bar);
+            let newest = detail.timeline.iter().rev().take(MAX_TRANSITIONS);
+            self.lines.extend(newest.map(|item| transition_line(item, clock, theme)));
+        }
+        if let Some(error) = &detail.history_error {
+            self.add_text(&format!("history: {error}"));
+        }
+        if !detail.findings.is_empty() {
+            self.add_title("findings");
+            let mut page = String::new();
+            detail.findings.iter().for_each(|finding| push_finding(&mut page, finding, clock));
+            self.add_lines(&page);
+        }
+        self.add_title("details");
+        self.add_lines(&detail_lines(detail, clock));
+    }
+}
+
+/// The facts behind a cause, with the names of the API.
+fn evidence_text(evidence: &EvidenceItem) -> String {
+    let value = serde_json::to_value(evidence).unwrap_or_default();
+    let fields = value.as_object().into_iter().flatten();
+    let field = |(name, value): (&String, &serde_json::Value)| match value {
+        serde_json::Value::String(text) => format!("{name} {text}"),
+        other => format!("{name} {other}"),
+    };
+    fields.map(field).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,117 @@
+//! The history and the findings: lists with a selected row.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use vipwatch_api::{FindingItem, InstanceRole, TimelineItem, TransitionItem};
+
+use super::super::super::history::{change_text, gap_text};
+use super::super::node_data::NodeData;
+use super::super::screen::Screen;
+use super::paint::{Line, Theme, put};
+use crate::output::{Style, escape_untrusted, latencies};
+
+/// The lines of one finding: name, text, hint, and an empty one.
+const FINDING_LINES: u16 = 4;
+
+pub(super) fn draw_history(
+    data: &NodeData,
+    screen: &mut Screen,
+    clock: &Style,
+    theme: Theme,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let height = usize::from(area.height);
+    screen.page = height;
+    screen.history.fit(data.history.len(), height);
+    if data.history.is_empty() {
+        let text = match &data.history_error {
+            Some(error) => format!("history: {error}"),
+            None => "no transition is recorded".to_owned(),
+        };
+        put(buffer, area, &Line::plain(&escape_untrusted(&text)));
+        return;
+    }
+    let visible = data.history.iter().enumerate().skip(screen.history.first).take(height);
+    for ((number, entry), y) in visible.zip(area.y..) {
+        let row = Rect { y, height: 1, ..area };
+        let line = match entry {
+            TimelineItem::Transition(item) => transition_line(item, clock, theme),
+            TimelineItem::Gap(gap) => Line::plain(&gap_text(gap, clock)).styled(theme.quiet()),
+        };
+        put(buffer, row, &line);
+        if number == screen.history.selected {
+            buffer.set_style(row, theme.selected());
+        }
+    }
+}
+
+/// A transition in one line: time, id, change, cause and latencies.
+pub(super) fn transition_line(item: &TransitionItem, clock: &Style, theme: Theme) -> Line {
+    let mut line = Line::plain(&clock.precise_time(item.at)).styled(theme.quiet());
+    line.add(&format!("  {}  ", escape_untrusted(&item.id)), theme.normal());
+    let change = escape_untrusted(&change_text(item.from.as_deref(), &item.to));
+    let role = InstanceRole::from_word(&item.to).map(|role| theme.role(role));
+    line.add(&change, role.unwrap_or(theme.normal()));
+    let cause = escape_untrusted(item.cause.word_or(&item.trigger));
+    line.add(&format!("  {cause}"), theme.normal());
+    if let Some(reason) = &item.reason {
+        line.add(&format!(": {}", escape_untrusted(reason)), theme.normal());
+    }
+    match latencies(&item.latencies) {
+        none if none.is_empty() => {}
+        known => line.add(&format!("  [{}]", escape_untrusted(&known)), theme.quiet()),
+    }
+    line
+}
+
+/// A finding in one line: severity, instance, name, age and text.
+pub(super) fn finding_line(finding: &FindingItem, clock: &Style, theme: Theme) -> Line {
+    let mut line = finding_head(finding, clock, theme);
+    line.add(&format!("  {}", escape_untrusted(&finding.text)), theme.normal());
+    line
+}
+
+fn finding_head(finding: &FindingItem, clock: &Style, theme: Theme) -> Line {
+    let severity = format!("{:<6}", finding.severity.word());
+    let mut line = Line::plain(&severity).styled(theme.severity(finding.severity));
+    let id = escape_untrusted(finding.id.as_deref().unwrap_or("node"));
+    line.add(&format!("  {id}  "), theme.normal());
+    line.add(&escape_untrusted(&finding.name), theme.strong());
+    if let Some(since) = finding.since {
+        line.add(&format!("  {}", clock.age(since)), theme.quiet());
+    }
+    if finding.silenced_until.is_some() {
+        line.add("  silenced", theme.quiet());
+    }
+    line
+}
+
+pub(super) fn draw_findings(
+    data: &NodeData,
+    screen: &mut Screen,
+    clock: &Style,
+    theme: Theme,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let height = usize::from((area.height / FINDING_LINES).max(1));
+    screen.page = height;
+    screen.findings.fit(data.findings.len(), height);
+    if data.findings.is_empty() {
+        put(buffer, area, &Line::plain("nothing is known to be wrong"));
+    }
+    let visible = data.findings.iter().enumerate().skip(screen.findings.first).take(height);
+    for ((number, finding), y) in visible.zip((area.y..).step_by(usize::from(FINDING_LINES))) {
+        let row = Rect { y, height: 1, ..area };
+        put(buffer, row, &finding_head(finding, clock, theme));
+        if number == screen.findings.selected {
+            buffer.set_style(row, theme.selected());
+        }
+        let lines = [format!("  {}", finding.text), format!("  hint: {}", finding.hint)];
+        let end = area.y + area.height;
+        for (text, y) in lines.iter().zip((y + 1)..end) {
+            put(buffer, Rect { y, height: 1, ..area }, &Line::plain(&escape_untrusted(text)));
+        }
+    }
+}

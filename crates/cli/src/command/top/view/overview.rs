@@ -1,0 +1,198 @@
+//! The overview: a table of instances, and the most serious findings below it.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use vipwatch_api::InstanceItem;
+
+use super::super::super::status::details;
+use super::super::node_data::NodeData;
+use super::super::screen::{Screen, slowest};
+use super::lists::finding_line;
+use super::paint::{Line, Theme, put, role_letter};
+use crate::output::{Style, escape_untrusted, latency};
+
+/// Below this width, only role, id and age are shown.
+const MIN_FULL_WIDTH: u16 = 70;
+/// The widths of columns with values of a known length.
+const ROLE_WIDTH: u16 = 9;
+const AGE_WIDTH: u16 = 4;
+const CAUSE_WIDTH: u16 = 15;
+const LATENCY_WIDTH: u16 = 9;
+/// The smallest and the greatest width of other columns. An id of Neutron has 36 characters.
+const ID_WIDTHS: (u16, u16) = (12, 36);
+const NETNS_WIDTHS: (u16, u16) = (9, 20);
+/// The smallest width at which details are worth a column.
+const MIN_DETAILS_WIDTH: u16 = 12;
+/// Maximum number of findings below the table.
+const MAX_FINDINGS: usize = 5;
+
+/// A column and its width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Role,
+    Id,
+    Netns,
+    Age,
+    Cause,
+    Latency,
+    Details,
+}
+
+impl Column {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Role => "ROLE",
+            Self::Id => "ID",
+            Self::Netns => "NETNS",
+            Self::Age => "AGE",
+            Self::Cause => "CAUSE",
+            Self::Latency => "LATENCY",
+            Self::Details => "DETAILS",
+        }
+    }
+}
+
+/// The height of a table with this number of instances, and of the findings below it.
+pub(super) fn wanted_height(data: &NodeData, rows: usize) -> usize {
+    let findings = data.findings.len().min(MAX_FINDINGS);
+    1 + rows.max(1) + if findings > 0 { 1 + findings } else { 0 }
+}
+
+pub(super) fn draw(
+    data: &NodeData,
+    screen: &mut Screen,
+    clock: &Style,
+    theme: Theme,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    // The findings get up to a third of the screen.
+    let most = usize::from(area.height / 3).min(MAX_FINDINGS + 1);
+    let pane = (data.findings.len() + 1).min(most);
+    let pane = if data.findings.is_empty() || most < 2 { 0 } else { pane };
+    let below = u16::try_from(pane).unwrap_or(0);
+    draw_table(data, screen, clock, theme, Rect { height: area.height - below, ..area }, buffer);
+    if below > 0 {
+        let pane = Rect { y: area.y + area.height - below, height: below, ..area };
+        draw_findings(data, clock, theme, pane, buffer);
+    }
+}
+
+fn draw_table(
+    data: &NodeData,
+    screen: &mut Screen,
+    clock: &Style,
+    theme: Theme,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let columns = columns(area.width);
+    let mut x = area.x + 2;
+    for (column, width) in &columns {
+        let title = Line::plain(column.title()).styled(theme.strong());
+        put(buffer, Rect { x, width: *width, height: 1, ..area }, &title);
+        x += width + 1;
+    }
+    let height = usize::from(area.height.saturating_sub(1));
+    screen.page = height;
+    screen.position.fit(screen.rows.len(), height);
+    if screen.rows.is_empty() {
+        let text = match data.instances.len() {
+            0 => "there are no instances on this node",
+            _ => "no instance matches the filter; Esc removes it",
+        };
+        put(buffer, Rect { y: area.y + 1, height: 1, ..area }, &Line::plain(text));
+        return;
+    }
+    // Only visible rows are built: a node may have thousands of instances.
+    let visible = screen.rows.iter().enumerate().skip(screen.position.first).take(height);
+    for ((number, id), y) in visible.zip(area.y + 1..) {
+        let Some(instance) = data.instances.get(id) else { continue };
+        let row = Rect { y, height: 1, ..area };
+        draw_row(instance, &columns, clock, theme, row, buffer);
+        if number == screen.position.selected {
+            put(buffer, row, &Line::plain(">"));
+            buffer.set_style(row, theme.selected());
+        }
+    }
+}
+
+fn draw_row(
+    instance: &InstanceItem,
+    columns: &[(Column, u16)],
+    clock: &Style,
+    theme: Theme,
+    row: Rect,
+    buffer: &mut Buffer,
+) {
+    let mut x = row.x + 2;
+    for (column, width) in columns {
+        let style = match column {
+            Column::Role => theme.role(instance.role),
+            Column::Id
+            | Column::Netns
+            | Column::Age
+            | Column::Cause
+            | Column::Latency
+            | Column::Details => theme.normal(),
+        };
+        let text = escape_untrusted(&cell(instance, *column, clock));
+        put(buffer, Rect { x, width: *width, ..row }, &Line::plain(&text).styled(style));
+        x += width + 1;
+    }
+}
+
+fn cell(instance: &InstanceItem, column: Column, clock: &Style) -> String {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    match column {
+        Column::Role => format!("{} {}", role_letter(instance.role), instance.role.word()),
+        Column::Id => instance.id.clone(),
+        // The namespace of a router contains its id, which has a column of its own.
+        Column::Netns => or_dash(instance.netns.as_ref().map(|netns| match netns.as_str() {
+            same if same == instance.id => same.to_owned(),
+            other => other.replace(&instance.id, "…"),
+        })),
+        Column::Age => or_dash(instance.since.map(|since| clock.age(since))),
+        Column::Cause => instance.cause.word_or(&instance.trigger).to_owned(),
+        Column::Latency => or_dash(slowest(instance).map(latency)),
+        Column::Details => details(instance),
+    }
+}
+
+/// The columns for a screen of this width, each with its width.
+fn columns(width: u16) -> Vec<(Column, u16)> {
+    // Two columns for the mark of the selected row.
+    let width = width - 2;
+    if width + 2 < MIN_FULL_WIDTH {
+        let id = width - ROLE_WIDTH - AGE_WIDTH - 2;
+        return vec![(Column::Role, ROLE_WIDTH), (Column::Id, id), (Column::Age, AGE_WIDTH)];
+    }
+    let left = width - ROLE_WIDTH - AGE_WIDTH - CAUSE_WIDTH - LATENCY_WIDTH - 5;
+    let id = (left * 3 / 5).clamp(ID_WIDTHS.0, ID_WIDTHS.1);
+    let netns = (left - id).clamp(NETNS_WIDTHS.0, NETNS_WIDTHS.1);
+    let mut columns = vec![
+        (Column::Role, ROLE_WIDTH),
+        (Column::Id, id),
+        (Column::Netns, netns),
+        (Column::Age, AGE_WIDTH),
+        (Column::Cause, CAUSE_WIDTH),
+        (Column::Latency, LATENCY_WIDTH),
+    ];
+    let rest = (left - id).saturating_sub(netns + 1);
+    if rest >= MIN_DETAILS_WIDTH {
+        columns.push((Column::Details, rest));
+    }
+    columns
+}
+
+fn draw_findings(data: &NodeData, clock: &Style, theme: Theme, area: Rect, buffer: &mut Buffer) {
+    let shown = usize::from(area.height - 1);
+    let title = match data.findings.len().saturating_sub(shown) {
+        0 => "── findings ──".to_owned(),
+        more => format!("── findings (f shows {more} more) ──"),
+    };
+    put(buffer, Rect { height: 1, ..area }, &Line::plain(&title).styled(theme.strong()));
+    for (finding, y) in data.findings.iter().take(shown).zip(area.y + 1..) {
+        put(buffer, Rect { y, height: 1, ..area }, &finding_line(finding, clock, theme));
+    }
+}

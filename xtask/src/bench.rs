@@ -18,6 +18,8 @@ Benches:
   announce  Measure gratuitous ARP of the drop-in and of arping, for 1, 100 and 1,000 addresses
   node      Measure one node and one script for each namespace, at 10, 1,000 and 5,000 namespaces
   receiver  Measure the receiver and that of Neutron 29.0.0: 1,000 reports at once, and a minute of reports
+  web       Measure a node that answers over TCP, and the dump with which exporters read a keepalived: time to events,
+            cost of a request, 500 clients, memory
   witness   Measure a node with and without its witness: CPU time, wake-ups and memory at 1,000 adverts a second, time
             to findings, forwarding of a captured link, state files, and the end of the process
 
@@ -27,6 +29,7 @@ Options:
 
 The results are printed as a Markdown table. docs/reference/bench-NAME.md explains every row.
 The environment variable VIPWATCH_NAMESPACES=N measures `node` and `witness` at N namespaces only.
+VIPWATCH_BROWSER_REPORT=FILE adds the frame times that the test of the dashboard has written to FILE to `web`.
 Neutron is installed from PyPI below target/peers, once. Close other programs first: they change the results.
 
 Examples:
@@ -34,7 +37,7 @@ Examples:
   VIPWATCH_NAMESPACES=1000 cargo xtask bench node --json node.json
 ";
 
-const NAMES: [&str; 5] = ["dropin", "announce", "node", "receiver", "witness"];
+const NAMES: [&str; 6] = ["dropin", "announce", "node", "receiver", "web", "witness"];
 
 /// A parsed command line.
 struct BenchOptions<'a> {
@@ -82,6 +85,9 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         add("--subject", build::vipwatch("release")?);
         provision::programs(&[provision::PEERS])?;
         add("--neutron-29", provision::neutron("29.0.0")?);
+    } else if options.name == "web" {
+        add("--subject", build::vipwatch("release")?);
+        provision::programs(&[provision::KEEPALIVED])?;
     } else if options.name == "witness" {
         add("--subject", build::vipwatch("release")?);
         provision::programs(&[provision::KEEPALIVED, provision::IPERF3])?;

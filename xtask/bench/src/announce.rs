@@ -176,5 +176,5 @@ pub fn run(subject: &Path, is_quick: bool) -> BenchReport {
         row("CPU per address", "µs", |burst| burst.cpu, per_address, less);
     }
     let title = "announce: one round, IPv4, a request and a reply for each address".to_owned();
-    BenchReport { title, machine: machine(), peers: &["arping -U, -A"], rows }
+    BenchReport { title, machine: machine(), peers: &["arping -U, -A"], rows, notes: Vec::new() }
 }

@@ -9,6 +9,7 @@ pub enum Bench {
     Dropin,
     Node,
     Receiver,
+    Web,
     Witness,
 }
 
@@ -71,6 +72,7 @@ pub fn parse(words: &[String]) -> Result<BenchArgs, String> {
             "dropin" => bench = Some(Bench::Dropin),
             "node" => bench = Some(Bench::Node),
             "receiver" => bench = Some(Bench::Receiver),
+            "web" => bench = Some(Bench::Web),
             "witness" => bench = Some(Bench::Witness),
             other => return Err(format!("unknown argument {other:?}")),
         }

@@ -249,7 +249,7 @@ pub fn run(paths: &ProgramPaths, is_quick: bool) -> std::io::Result<BenchReport>
     memory::wrapped(paths, if is_quick { 2 } else { 10 }, &mut rows);
     let title = if is_quick { "bench dropin (quick: no figures to quote)" } else { "bench dropin" };
     let peers = &["script 29.0.0", "daemon 28.0.2", "limit"];
-    Ok(BenchReport { title: title.to_owned(), machine: machine(), peers, rows })
+    Ok(BenchReport { title: title.to_owned(), machine: machine(), peers, rows, notes: Vec::new() })
 }
 
 /// Prints which measurement begins.

@@ -10,6 +10,7 @@ mod measure;
 mod node;
 mod receiver;
 mod report;
+mod web;
 mod witness;
 
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ fn measure(args: &BenchArgs) -> Result<BenchReport, String> {
         Bench::Announce => Ok(announce::run(&subject, is_quick)),
         Bench::Node => Ok(node::NodeBench { subject, script: args.neutron_29()?, is_quick }.run()),
         Bench::Witness => Ok(witness::WitnessBench { subject, is_quick }.run()),
+        Bench::Web => Ok(web::WebBench { subject, is_quick }.run()),
         Bench::Receiver => {
             let neutron = args.neutron_29()?;
             Ok(receiver::ReceiverBench { subject, neutron, is_quick }.run())

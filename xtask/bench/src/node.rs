@@ -16,7 +16,7 @@ use vipwatch_testkit::{
     Behaviour, FakeAgent, Lab, NodeFixture, NodeProcess, Release, Routers, pause,
 };
 
-use self::streams::{ReaderDelay, event_to_client, reader_delay};
+use self::streams::{ReaderDelay, event_to_client, open_stream, reader_delay};
 use crate::measure::{Samples, cpu, families, fds, machine, memory, ms, slab, thread_cpu};
 use crate::report::{BenchReport, BenchTarget, Row};
 
@@ -86,7 +86,7 @@ impl NodeBench {
         let title =
             if self.is_quick { "bench node (quick: no figures to quote)" } else { "bench node" };
         let peers = &["scripts 29.0.0, one for each namespace"];
-        BenchReport { title: title.to_owned(), machine: machine(), peers, rows }
+        BenchReport { title: title.to_owned(), machine: machine(), peers, rows, notes: Vec::new() }
     }
 
     fn idle_span(&self) -> Duration {
@@ -120,7 +120,8 @@ impl NodeBench {
         progress("changes");
         let samples = if self.is_quick { 50 } else { 400 };
         figures.file = event_to_file(&states, routers, samples);
-        figures.event = event_to_client(&fixture, routers, samples);
+        figures.event =
+            open_stream(&fixture).and_then(|stream| event_to_client(stream, routers, samples));
         progress("all at once");
         let at = unix_millis_now();
         let began = Instant::now();
@@ -138,8 +139,12 @@ impl NodeBench {
         }
         wait_for_all(&states, routers, "backup");
         progress("slow and dead readers");
-        figures.readers =
-            reader_delay(&fixture, &states, routers, if self.is_quick { 3 } else { 9 });
+        figures.readers = reader_delay(
+            &|| open_stream(&fixture),
+            &states,
+            routers,
+            if self.is_quick { 3 } else { 9 },
+        );
         let _ = node.stop();
         figures
     }
@@ -283,7 +288,7 @@ pub fn change(router: &HaRouter, word: &str) {
 }
 
 /// `count` routers, spread over all, each once to primary and once to backup.
-fn changes(routers: &Routers, count: usize) -> impl Iterator<Item = (&HaRouter, &'static str)> {
+pub fn changes(routers: &Routers, count: usize) -> impl Iterator<Item = (&HaRouter, &'static str)> {
     let chosen = (0..count).map(|number| &routers.each[number * 7 % routers.each.len()]);
     chosen.flat_map(|router| [(router, "primary"), (router, "backup")])
 }

@@ -103,7 +103,13 @@ impl ReceiverBench {
         }
         let quick = if self.is_quick { " (quick: no figures to quote)" } else { "" };
         let peers = &["receiver of Neutron 29.0.0"];
-        BenchReport { title: format!("bench receiver{quick}"), machine: machine(), peers, rows }
+        BenchReport {
+            title: format!("bench receiver{quick}"),
+            machine: machine(),
+            peers,
+            rows,
+            notes: Vec::new(),
+        }
     }
 
     fn measure(

@@ -103,6 +103,8 @@ pub struct BenchReport {
     pub peers: &'static [&'static str],
     pub machine: String,
     pub rows: Vec<Row>,
+    /// Remarks on the results: what could not be measured, and why.
+    pub notes: Vec<String>,
 }
 
 impl BenchReport {
@@ -127,6 +129,9 @@ impl BenchReport {
                 row.target_text(),
             );
         }
+        for note in &self.notes {
+            println!("\n{note}");
+        }
     }
 
     pub fn write_json(&self, path: &Path) -> std::io::Result<()> {
@@ -149,7 +154,7 @@ impl BenchReport {
             })
             .collect();
         let text = serde_json::to_string_pretty(
-            &json!({ "bench": self.title, "machine": self.machine, "metrics": rows }),
+            &json!({ "bench": self.title, "machine": self.machine, "metrics": rows, "notes": self.notes }),
         )?;
         std::fs::File::create(path)?.write_all(text.as_bytes())
     }

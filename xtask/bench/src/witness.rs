@@ -82,7 +82,13 @@ impl WitnessBench {
         let quick = if self.is_quick { " (quick: no figures to quote)" } else { "" };
         let machine = format!("{}, load average {load} before the run", machine());
         let peers = &["without witness"];
-        BenchReport { title: format!("bench witness{quick}"), machine, peers, rows }
+        BenchReport {
+            title: format!("bench witness{quick}"),
+            machine,
+            peers,
+            rows,
+            notes: Vec::new(),
+        }
     }
 
     fn pick<T>(&self, quick: T, full: T) -> T {

@@ -1,6 +1,7 @@
 //! Clients of the node's event stream: one that reads at once, and hundreds that read slowly or not at all.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,9 +33,37 @@ pub fn open_stream(fixture: &NodeFixture) -> Option<UnixStream> {
     Some(stream)
 }
 
-/// Measures single changes, from the netlink request to the event that a client reads.
-pub fn event_to_client(fixture: &NodeFixture, routers: &Routers, count: usize) -> Option<Samples> {
-    let mut lines = BufReader::new(open_stream(fixture)?);
+/// The connection of a client that reads the event stream.
+pub trait StreamSocket: Sync {
+    /// Reads what has arrived.
+    fn read_part(&self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Has later reads fail if nothing has arrived.
+    fn set_nonblocking(&self) -> io::Result<()>;
+}
+
+impl StreamSocket for UnixStream {
+    fn read_part(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&mut &*self).read(buffer)
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        UnixStream::set_nonblocking(self, true)
+    }
+}
+
+impl StreamSocket for TcpStream {
+    fn read_part(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&mut &*self).read(buffer)
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        TcpStream::set_nonblocking(self, true)
+    }
+}
+
+/// Measures single changes, from the netlink request to the event that the client of `stream` reads.
+pub fn event_to_client(stream: impl Read, routers: &Routers, count: usize) -> Option<Samples> {
+    let mut lines = BufReader::new(stream);
     let mut line = String::new();
     let mut next = |wanted: &str| -> Option<()> {
         loop {
@@ -67,8 +96,8 @@ pub struct ReaderDelay {
 }
 
 /// Measures `rounds` failovers of each kind, in turn, so that a change of the machine's load affects both.
-pub fn reader_delay(
-    fixture: &NodeFixture,
+pub fn reader_delay<S: StreamSocket>(
+    open: &impl Fn() -> Option<S>,
     directory: &Path,
     routers: &Routers,
     rounds: usize,
@@ -76,8 +105,7 @@ pub fn reader_delay(
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         without.push(failover(directory, routers)?);
-        let readers: Vec<UnixStream> =
-            (0..READERS).map(|_| open_stream(fixture)).collect::<Option<_>>()?;
+        let readers = open_readers(open)?;
         let took = read_slowly(&readers, || failover(directory, routers))?;
         with.push(took);
     }
@@ -85,23 +113,34 @@ pub fn reader_delay(
     Some(ReaderDelay { without: median(without)?, with: median(with)? })
 }
 
-/// Calls `work` while every second reader reads slowly. The others read nothing but the beginning of their stream.
-fn read_slowly<T>(readers: &[UnixStream], work: impl FnOnce() -> Option<T>) -> Option<T> {
+/// Opens [`READERS`] streams, one after the other: each has begun before the next one connects, because a burst of
+/// connections is not measured here.
+pub fn open_readers<S: StreamSocket>(open: &impl Fn() -> Option<S>) -> Option<Vec<S>> {
     let mut buffer = [0; SLOW_BYTES];
-    for mut reader in readers {
-        // The stream has begun: the server has accepted this client.
-        let length = reader.read(&mut buffer).ok()?;
+    let readers = (0..READERS).map(|_| {
+        let reader = open()?;
+        let length = reader.read_part(&mut buffer);
+        let length = length.unwrap_or_else(|error| panic!("a reader was refused: {error}"));
         let is_stream = buffer[..length].starts_with(b"HTTP/1.1 200");
         assert!(is_stream, "a reader was refused: {}", String::from_utf8_lossy(&buffer[..length]));
-        reader.set_nonblocking(true).ok()?;
-    }
+        reader.set_nonblocking().ok()?;
+        Some(reader)
+    });
+    readers.collect()
+}
+
+/// Calls `work` while every second reader reads slowly. The others read nothing but the beginning of their stream.
+pub fn read_slowly<S: StreamSocket, T>(
+    readers: &[S],
+    work: impl FnOnce() -> Option<T>,
+) -> Option<T> {
     let has_ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut buffer = [0; SLOW_BYTES];
             while !has_ended.load(Ordering::Relaxed) {
-                for mut reader in readers.iter().step_by(2) {
-                    match reader.read(&mut buffer) {
+                for reader in readers.iter().step_by(2) {
+                    match reader.read_part(&mut buffer) {
                         Ok(0) => panic!("the server has closed the stream of a slow reader"),
                         Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
                         _ => {}

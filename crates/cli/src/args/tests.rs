@@ -144,6 +144,7 @@ fn the_command_lines_of_the_guides_are_valid() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
     let files = [
         ("docs/guides/maintenance.md", 8),
+        ("docs/guides/web-access.md", 1),
         ("docs/guides/with-keepalived.md", 5),
         ("docs/guides/terminal.md", 2),
         ("packaging/systemd/vipwatch-drain.service", 1),

@@ -207,6 +207,22 @@ mod tests {
     }
 
     #[test]
+    fn the_settings_of_the_guide_are_valid() {
+        let guide = include_str!("../../../../docs/guides/web-access.md");
+        let blocks = guide.split("```toml\n").skip(1).filter_map(|text| text.split("```").next());
+        let blocks: Vec<&str> = blocks.filter(|block| block.starts_with("[web]")).collect();
+        assert_eq!(blocks.len(), 2);
+        for block in blocks {
+            Config::parse(Path::new("guide"), block).unwrap();
+        }
+        let example = crate::config::EXAMPLE.replace("\n# certificate =", "\ncertificate =");
+        let example = example.replace("\n# key =", "\nkey =").replace("\n# token", "\ntoken");
+        let example = example.replace("\n# client_ca", "\nclient_ca");
+        let web = Config::parse(Path::new("example"), &example).unwrap().web;
+        assert!(web.token_file.is_some() && web.tls.unwrap().client_ca.is_some());
+    }
+
+    #[test]
     fn a_part_of_the_tls_keys_is_an_error() {
         let one = |line: &str| errors(&format!("[web]\n{line}\n")).join("\n");
         assert!(one("certificate = \"/c\"").contains("certificate needs key"));

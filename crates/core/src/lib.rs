@@ -17,6 +17,7 @@ pub mod announce;
 pub mod audit;
 pub mod backoff;
 pub mod cause;
+pub mod conntrack_sync;
 pub mod debounce;
 pub mod delivery;
 pub mod error_chain;

@@ -12,15 +12,20 @@
 //! ```
 
 pub mod helper;
+mod status;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use vipwatch_core::{Moment, NeutronState};
+use vipwatch_linux::clock;
 use vipwatch_linux::process::Child;
+
+use self::status::SyncRecord;
 
 /// How long the notification of the agent is delayed while the commands run. They take milliseconds, or seconds with a
 /// large table.
@@ -108,12 +113,14 @@ pub struct ConntrackOutlet {
     generation: u32,
     /// `None` if the helper is idle.
     pending: Option<PendingRequest>,
+    record: SyncRecord,
 }
 
 impl ConntrackOutlet {
-    /// Takes the socket that is connected to `helper`.
-    pub fn new(socket: OwnedFd, helper: Child) -> Self {
-        Self { socket, _helper: helper, generation: 0, pending: None }
+    /// Takes the socket that is connected to `helper`. Results are stored in a file in `directory`.
+    pub fn new(socket: OwnedFd, helper: Child, directory: &Path) -> Self {
+        let record = SyncRecord::new(directory);
+        Self { socket, _helper: helper, generation: 0, pending: None, record }
     }
 
     /// The socket to poll for reports.
@@ -127,6 +134,7 @@ impl ConntrackOutlet {
         let message = encode_request(self.generation, state);
         send(&self.socket, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         self.pending = Some(PendingRequest { state, notify_at: Some(now + MAX_AGENT_DELAY) });
+        self.record.begin(now);
         Ok(())
     }
 
@@ -143,6 +151,11 @@ impl ConntrackOutlet {
         }
         pending.notify_at = None;
         Some(pending.state)
+    }
+
+    /// Stores the result of the last request in its file, if that is still to be done.
+    pub fn write_result(&mut self) {
+        self.record.write();
     }
 
     /// Returns the next report about the last request; `None` if there is none yet. An error means that the helper has
@@ -174,8 +187,13 @@ impl ConntrackOutlet {
             if generation != self.generation {
                 continue;
             }
-            if report == ConntrackReport::Ended {
-                self.pending = None;
+            match report {
+                ConntrackReport::Executing(_) => {}
+                ConntrackReport::Failed { .. } => self.record.count_failure(),
+                ConntrackReport::Ended => {
+                    self.pending = None;
+                    self.record.end(state, clock::now());
+                }
             }
             return Ok(Some((state, report)));
         }

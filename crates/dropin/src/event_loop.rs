@@ -263,5 +263,9 @@ impl<L: EventLog> EventLoop<L> {
         }
         let outcome = self.agent.tick(now);
         self.log_agent(outcome);
+        // ORDER: after the agent, which may wait for the end of the commands.
+        if let Some(conntrack) = &mut self.conntrack {
+            conntrack.write_result();
+        }
     }
 }

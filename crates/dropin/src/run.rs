@@ -207,7 +207,7 @@ fn start_helper(setup: &Setup) -> Result<ConntrackOutlet, Failure> {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|errno| failed(errno.into()))?;
     match process::fork().map_err(failed)? {
-        ForkSide::Parent(child) => Ok(ConntrackOutlet::new(monitor_end, child)),
+        ForkSide::Parent(child) => Ok(ConntrackOutlet::new(monitor_end, child, &setup.conf_dir)),
         ForkSide::Child => {
             process::close_all_but(&helper_end);
             process::set_name(c"conntrackd-help");

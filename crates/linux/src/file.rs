@@ -1,4 +1,4 @@
-//! Reads files that another user may have prepared, and keeps files of databases private.
+//! Reads files that another user may have prepared, replaces files in one step, and keeps files of databases private.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -21,6 +21,31 @@ pub fn read_head(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Replaces the file at `path` in one step by a new one with these permissions, which `write` fills. Until then the new file
+/// has the name PATH`.new`. A symbolic link with that name is not followed.
+pub fn replace_file(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(".new");
+    let staged = PathBuf::from(staged);
+    match std::fs::remove_file(&staged) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(&staged)?;
+    // The process may create files with fewer permissions (`umask(2)`).
+    let permissions = file.set_permissions(PermissionsExt::from_mode(mode));
+    let replaced =
+        permissions.and_then(|()| write(&mut file)).and_then(|()| std::fs::rename(&staged, path));
+    if replaced.is_err() {
+        let _ = std::fs::remove_file(&staged);
+    }
+    replaced
 }
 
 /// Renames a damaged SQLite file and the files that belong to it, and returns the new name:
@@ -140,6 +165,27 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        use std::io::Write;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        // A link of another user with the name of the new file.
+        let victim = directory.path().join("victim");
+        File::create(&victim).unwrap();
+        std::os::unix::fs::symlink(&victim, directory.path().join("f.new")).unwrap();
+        replace_file(&path, 0o644, |file| file.write_all(b"one")).unwrap();
+        assert_eq!(read_head(&path, 9).unwrap(), b"one");
+        assert_eq!((mode(&path), victim.metadata().unwrap().len()), (0o644, 0));
+        let failed = replace_file(&path, 0o644, |file| {
+            file.write_all(b"two")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(read_head(&path, 9).unwrap(), b"one");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "no file is left");
     }
 
     #[test]

@@ -3,14 +3,14 @@
 //! The file is replaced in one step. It is removed when the node stops: otherwise the node exporter would export the last
 //! values of a node that does not run.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use vipwatch_linux::file::replace_file;
 use vipwatch_linux::worker::{Heartbeat, beat_every, spawn_worker};
 use vipwatch_node::state::{HealthTopic, StateStore};
 use vipwatch_node::view::{self, ApiContext};
@@ -26,8 +26,6 @@ const MODE: u32 = 0o644;
 enum TextfileError {
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("cannot replace {}: {source}", path.display())]
-    Replace { path: PathBuf, source: io::Error },
     #[error("{} is not written: {reason}", path.display())]
     Stale { path: PathBuf, reason: String },
 }
@@ -118,32 +116,13 @@ impl TextfileWriter {
             return Err(TextfileError::Stale { path, reason: problem.detail });
         }
         let text = MetricsText::new(view::metrics(&self.context), MetricsFormat::Classic);
-        let staged = staged_path(&self.path);
-        let written = write_parts(&staged, text);
-        written.map_err(|source| TextfileError::Write { path: staged.clone(), source })?;
-        std::fs::rename(&staged, &self.path).map_err(|source| {
-            let _ = std::fs::remove_file(&staged);
-            TextfileError::Replace { path, source }
-        })
+        // The name of the new file does not end in `.prom`, so that the node exporter does not read it.
+        replace_file(&self.path, MODE, |file| write_parts(file, text))
+            .map_err(|source| TextfileError::Write { path, source })
     }
 }
 
-/// The name of the new file. The node exporter does not read it, because it does not end in `.prom`.
-fn staged_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    PathBuf::from(name)
-}
-
-fn write_parts(path: &Path, text: MetricsText) -> io::Result<()> {
-    // A new file, so that a link of another user in this directory is not followed.
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = File::options().write(true).create_new(true).mode(MODE).open(path)?;
-    // The mode of the process's new files may be stricter.
-    file.set_permissions(Permissions::from_mode(MODE))?;
+fn write_parts(file: &mut File, text: MetricsText) -> io::Result<()> {
     let mut writer = BufWriter::new(file);
     for part in text {
         writer.write_all(part.map_err(io::Error::other)?.as_bytes())?;
@@ -167,6 +146,9 @@ fn report(store: &StateStore, error: Option<TextfileError>) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
     use vipwatch_node::{Config, direct};
 
     use super::*;

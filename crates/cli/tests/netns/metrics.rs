@@ -7,7 +7,9 @@ use vipwatch_api::FindingList;
 use vipwatch_testkit::{Lab, NodeFixture, wait_for};
 
 use crate::curl::{CurlAnswer, curl, get};
-use crate::support::{ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf, wait_for_role};
+use crate::support::{
+    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf, wait_for_role, write,
+};
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
 
@@ -108,6 +110,45 @@ fn per_instance_false_leaves_only_numbers_of_the_whole_node() {
     assert_eq!(value(&text, "vipwatch_instances{role=\"primary\"}"), Some(1.0));
     assert_eq!(value(&text, "vipwatch_transitions_total{to=\"primary\"}"), Some(1.0));
     check_with_promtool(&text);
+}
+
+#[test]
+fn the_result_of_conntrackd_is_in_the_metrics_of_its_router_if_the_file_is_valid() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[]);
+    let id = "5e9b1d0c-7a8f-4a52-9d3e-1c2b3a4d5e6f";
+    let directory = lab.path().join("ha_confs").join(id);
+    write(&directory.join("keepalived.conf"), &instance_conf("VR_1", "ha-1", &["169.254.0.1/24"]));
+    let status = directory.join("conntrack.status");
+    write(&status, "primary 1731800000123 12345 0\n");
+    let _node = fixture.start();
+    let labels = format!("vrrp_group=\"{id}\",vrrp_instance=\"{id}\",netns=\"qrouter-{id}\"");
+    let success = format!("vipwatch_conntrack_sync_success{{{labels},state=\"primary\"}}");
+    let duration =
+        format!("vipwatch_conntrack_sync_duration_seconds{{{labels},state=\"primary\"}}");
+    let ended = format!("vipwatch_conntrack_sync_timestamp_seconds{{{labels}}}");
+    let text = classic(&fixture, "/metrics");
+    assert_eq!(value(&text, &success), Some(1.0), "{text}");
+    assert_eq!(value(&text, &duration), Some(0.012_345));
+    assert_eq!(value(&text, &ended), Some(1_731_800_000.123));
+    check_with_promtool(&text);
+    write(&status, "primary 1731800000123 12345 2\n");
+    assert_eq!(value(&classic(&fixture, "/metrics"), &success), Some(0.0));
+    let long = "primary 1 2 0\n".repeat(100_000);
+    for invalid in ["", "primary\n", "x\"} 1\nvipwatch_forged 1 2 3\n", &long] {
+        write(&status, invalid);
+        let text = classic(&fixture, "/metrics");
+        assert!(!text.contains("\nvipwatch_conntrack_sync_success{"), "{text}");
+        assert!(!text.contains("vipwatch_forged"), "{text}");
+    }
+    // A link to another file is not followed, and a pipe does not block.
+    std::fs::remove_file(&status).unwrap();
+    write(&directory.join("other"), "primary 1 2 0\n");
+    std::os::unix::fs::symlink(directory.join("other"), &status).unwrap();
+    assert!(!classic(&fixture, "/metrics").contains("\nvipwatch_conntrack_sync_success{"));
+    std::fs::remove_file(&status).unwrap();
+    vipwatch_testkit::run(Command::new("mkfifo").arg(&status));
+    assert!(!classic(&fixture, "/metrics").contains("\nvipwatch_conntrack_sync_success{"));
 }
 
 /// What a document or an answer says about one metric.

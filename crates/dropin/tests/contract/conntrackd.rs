@@ -1,6 +1,7 @@
 //! conntrackd runs between the state file and the agent: tests with the real program and with faulty ones.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -92,6 +93,48 @@ fn the_real_conntrackd_is_synchronised_before_the_agent_is_notified() {
     assert_eq!(order, expected, "{log}");
     daemon.kill().unwrap();
     daemon.wait().unwrap();
+}
+
+/// The words of the file with the result of the last synchronisation; empty if there is none.
+fn status(router: &Router) -> Vec<String> {
+    let text = std::fs::read_to_string(router.conf_dir.join("conntrack.status"));
+    let text = text.unwrap_or_default();
+    assert!(text.is_empty() || text.ends_with('\n'), "{text:?} is not a whole line");
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_result_of_each_synchronisation_is_in_a_file_beside_the_state_file() {
+    let (lab, router, agent) = fixture_with_conntrackd();
+    // The second command for a primary fails.
+    let path = fake_conntrackd(&lab, "case \"$*\" in *-f) exit 3;; esac");
+    let child = start_with_path(&router, &path);
+    let wait_for_status = |state: &str, failed: &str| {
+        wait_showing(
+            &format!("{state} and {failed} failed"),
+            || router.log(),
+            || {
+                let words = status(&router);
+                let is_expected = words.len() == 4 && words[0] == state && words[3] == failed;
+                is_expected.then_some(words)
+            },
+        )
+    };
+    let words = wait_for_status("backup", "0");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let age = now.as_millis() - words[1].parse::<u128>().unwrap();
+    assert!(age < 120_000, "the end is in Unix milliseconds: {words:?}");
+    assert!(words[2].parse::<u64>().unwrap() > 0, "{words:?}");
+    router.take_vip();
+    agent.wait_for_word("primary");
+    wait_for_status("primary", "1");
+    let metadata = |name: &str| std::fs::metadata(router.conf_dir.join(name)).unwrap();
+    let owner = |name: &str| (metadata(name).uid(), metadata(name).gid(), metadata(name).mode());
+    assert_eq!(owner("conntrack.status"), owner("state"));
+    router.drop_vip();
+    wait_for_status("backup", "0");
+    assert!(!router.conf_dir.join("conntrack.status.new").exists());
+    crate::reap(child);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! There is no registry that must be kept in step: all values are read when a client asks for them. A family is a constant
 //! with a function that emits its samples, so that the samples of thousands of instances are never in memory together.
 
+mod conntrack;
 mod facts;
 mod instance;
 mod keepalived;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use self::facts::MetricFacts;
 use super::{ApiContext, ServiceKind};
-use crate::state::{HistogramValue, InstanceEntry, StateStore};
+use crate::state::{HistogramValue, InstanceEntry};
 
 /// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +77,7 @@ enum FamilySamples {
 /// One instance, for its samples.
 #[derive(Debug, Clone, Copy)]
 struct InstanceFacts<'f> {
-    store: &'f StateStore,
+    node: &'f MetricFacts,
     entry: &'f InstanceEntry,
 }
 
@@ -132,9 +133,8 @@ impl MetricsSnapshot {
             FamilySamples::Node(samples) if steps.contains(&0) => samples(&self.facts, emit),
             FamilySamples::Node(_) => {}
             FamilySamples::Instance(samples) => {
-                let store = &self.facts.context.store;
                 for entry in self.entries.get(steps).unwrap_or_default() {
-                    samples(&InstanceFacts { store, entry }, emit);
+                    samples(&InstanceFacts { node: &self.facts, entry }, emit);
                 }
             }
         }
@@ -146,11 +146,11 @@ pub fn metrics(context: &ApiContext) -> MetricsSnapshot {
     let mut families: Vec<&MetricFamily> = process::FAMILIES.iter().collect();
     if context.service.kind == ServiceKind::Node {
         families.extend(node::FAMILIES);
-        families.extend(if context.service.metrics.is_per_instance {
-            instance::FAMILIES
+        if context.service.metrics.is_per_instance {
+            families.extend(instance::FAMILIES.iter().chain(conntrack::FAMILIES));
         } else {
-            instance::AGGREGATES
-        });
+            families.extend(instance::AGGREGATES);
+        }
     }
     families.extend(targets::FAMILIES);
     let facts = MetricFacts::read(context);

@@ -1,12 +1,14 @@
 //! The facts about a node from which its metrics are made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use vipwatch_api::{ReportList, TargetItem};
-use vipwatch_core::RoleKind;
+use vipwatch_core::conntrack_sync::ConntrackSync;
+use vipwatch_core::{InstanceId, RoleKind};
 use vipwatch_linux::process_usage::ProcessUsage;
 
+use super::conntrack;
 use crate::log::{self, LogQueue};
 use crate::state::HistogramValue;
 use crate::view::{ApiContext, findings, reports, targets};
@@ -27,6 +29,8 @@ pub(super) struct MetricFacts {
     /// The size of the history on the disk, in bytes; `None` without a file.
     pub(super) history_bytes: Option<u64>,
     pub(super) log: LogQueue,
+    /// The last synchronisation of connection tracking of each router that has one.
+    pub(super) conntrack: HashMap<InstanceId, ConntrackSync>,
     pub(super) turns: HistogramValue,
 }
 
@@ -43,6 +47,11 @@ impl MetricFacts {
             reports: reports(context).ok(),
             usage: ProcessUsage::read().ok(),
             history_bytes: history_bytes(&context.state_dir),
+            conntrack: if context.service.metrics.is_per_instance {
+                conntrack::read_all(&context.store.view())
+            } else {
+                HashMap::new()
+            },
             ..Self::without_reading(context)
         }
     }
@@ -60,6 +69,7 @@ impl MetricFacts {
             reports: None,
             usage: None,
             history_bytes: None,
+            conntrack: HashMap::new(),
             log: log::queue(),
             turns: context.store.turns.value(),
             context: context.clone(),

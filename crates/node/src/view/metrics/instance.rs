@@ -82,7 +82,7 @@ fn transitions(facts: &InstanceFacts<'_>, emit: &mut EmitSample<'_>) {
 
 /// A sample with the labels of an instance, and one more. No label has the name `instance` or `job`: Prometheus uses these
 /// for the scraped address.
-fn emit_with(
+pub(super) fn emit_with(
     entry: &InstanceEntry,
     extra: Option<(&'static str, &str)>,
     value: MetricValue<'_>,

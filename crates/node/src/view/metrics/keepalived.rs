@@ -106,7 +106,7 @@ fn state(
 }
 
 fn adverts(facts: &InstanceFacts<'_>, emit: &mut EmitSample<'_>, origin: AdvertOrigin) {
-    let count = facts.store.witness.read(&facts.entry.instance, |evidence| {
+    let count = facts.node.context.store.witness.read(&facts.entry.instance, |evidence| {
         if origin == AdvertOrigin::Own && !evidence.has_sent {
             return None;
         }

@@ -57,8 +57,10 @@ export function attention() {
     const findings = allFindings();
     const failing = failingTargets().filter((target) => !hasFinding(target));
     const groups = findingGroups(findings);
-    const { problems, problem_count: problemCount } = store.status;
-    const total = groups.length + failing.length + problemCount;
+    // A finding about the node stands for all problems in files; the view of the findings lists them.
+    const isFound = findings.some((item) => item.name === 'configuration-problem');
+    const problems = isFound ? [] : store.status.problems;
+    const total = groups.length + failing.length + (isFound ? 0 : store.status.problem_count);
     if (total === 0) {
         return [
             el('h2', { id: 'h-attention', class: 'hidden-text' }, 'Attention'),

@@ -29,7 +29,8 @@ function notes(item) {
     const texts = [];
     if (item.findings.length > 0)
         texts.push(item.findings.length === 1 ? words(item.findings[0]) : counted(item.findings.length, 'finding'));
-    if (item.failures.length > 0) texts.push(`${item.failures[0].stage} fails`);
+    const failing = item.failures.find((one) => !item.findings.includes(`${one.stage}-failed`));
+    if (failing) texts.push(`${failing.stage} fails`);
     if (item.silenced_until) texts.push('silenced');
     return texts.join(', ');
 }

@@ -41,7 +41,7 @@ fn axe_finds_no_violation_on_any_view_in_light_and_dark_on_a_screen_and_on_a_pho
     netns.ip("address add 192.0.2.1/24 dev eth0");
     let page = Page::open(web_address(&fixture), "#/");
     page.wait_for_text(".tile[data-role=primary] .tile-number", "1");
-    page.wait_for_content("hook fails");
+    page.wait_for_content("hook failed");
     for scheme in [ColorScheme::Light, ColorScheme::Dark] {
         page.browser.set_color_scheme(scheme);
         for width in [1360, 900, 360] {

@@ -14,7 +14,7 @@ fn markup_direction_characters_and_long_names_are_shown_as_text_and_keep_the_lay
     let long = "x".repeat(64);
     let wide = "W".repeat(200);
     let conf = [
-        instance(MARKUP, 1, "<b>x</b>", "192.0.2.1/24"),
+        instance(MARKUP, 1, "<b>x", "192.0.2.1/24"),
         instance("bidi", 2, &format!("e{OVERRIDE}th0"), "192.0.2.2/24"),
         instance(&long, 3, "eth0", "192.0.2.3/24"),
         format!("vrrp_instance B{OVERRIDE}{MARKUP} {{\n"),
@@ -32,7 +32,7 @@ fn markup_direction_characters_and_long_names_are_shown_as_text_and_keep_the_lay
     for width in [1360, 360] {
         page.browser.resize(width, 800);
         for (view, expected) in [
-            ("#/", "does not exist"),
+            ("#/", "link fault"),
             ("#/findings", &format!("<b>\\u{{202e}}{wide}")),
             ("#/history", "bidi"),
             (&format!("#/instance/{id}"), MARKUP),

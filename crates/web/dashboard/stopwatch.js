@@ -20,22 +20,21 @@ const [MIN_LOG, MAX_LOG] = [1, 7];
 
 const position = (value) => Math.min(1, Math.max(0, (Math.log10(Math.max(1, value)) - MIN_LOG) / (MAX_LOG - MIN_LOG)));
 
+/** Why a stage has no time. */
+function missing(stage, transition, configured, failures, isNewest) {
+    if (!configured.includes(stage)) return 'no target';
+    if (stage === 'announce' && transition.to !== 'primary' && transition.to !== 'partial') return 'not for this role';
+    if (!isNewest) return 'no time recorded';
+    return failures.some((one) => one.stage === stage) ? 'fails' : 'not done yet';
+}
+
 /** The stages of one transition as a list with bars. `configured` are the stages that have targets, `failures` the
  * deliveries that failed at their last attempt. */
 export function stopwatch(transition, configured, failures, isNewest) {
     const shown = STAGES.filter(([stage]) => ALWAYS.includes(stage) || stage in transition.latencies);
     const rows = shown.map(([stage, title]) => {
         const value = transition.latencies[stage];
-        const state =
-            value !== undefined
-                ? micros(value)
-                : !configured.includes(stage)
-                  ? 'no target'
-                  : !isNewest
-                    ? 'no time recorded'
-                    : failures.some((one) => one.stage === stage)
-                      ? 'fails'
-                      : 'not done yet';
+        const state = value !== undefined ? micros(value) : missing(stage, transition, configured, failures, isNewest);
         const bar = el('span', { class: 'sw-bar' });
         if (value !== undefined) bar.style.width = `${Math.max(1, position(value) * 100)}%`;
         return el(

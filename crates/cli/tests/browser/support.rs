@@ -73,9 +73,16 @@ impl Page {
     /// Starts a browser and opens a view, for example `#/history`.
     #[track_caller]
     pub(crate) fn open(address: SocketAddr, view: &str) -> Self {
+        let page = Self::open_before_live(address, view);
+        page.wait_for_text("#link-text", "live");
+        page
+    }
+
+    /// As [`Self::open`], without waiting for the events.
+    #[track_caller]
+    pub(crate) fn open_before_live(address: SocketAddr, view: &str) -> Self {
         let page = Self { browser: Browser::start(), address };
         page.visit(view);
-        page.wait_for_text("#link-text", "live");
         page
     }
 

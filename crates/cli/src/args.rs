@@ -28,7 +28,7 @@ pub(crate) use self::query::{
     VersionArgs, WatchArgs,
 };
 pub(crate) use self::simulate::SimulateArgs;
-pub(crate) use self::source::{NodeOptions, QueryOptions, SocketOptions, config_error};
+pub(crate) use self::source::{NodeOptions, NodeSocketOptions, QueryOptions, config_error};
 pub(crate) use self::time::After;
 pub(crate) use self::top::{ColorChoice, SortKey, TopArgs};
 

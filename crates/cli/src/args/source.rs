@@ -14,7 +14,7 @@ use crate::failure::{CommandError, ExitStatus};
 
 /// Options that name the node.
 #[derive(Debug, Arguments)]
-pub(crate) struct SocketOptions {
+pub(crate) struct NodeSocketOptions {
     /// Read the node's configuration from this file
     #[arg(
         long,
@@ -39,19 +39,19 @@ pub(crate) struct SocketOptions {
 #[derive(Debug, Arguments)]
 pub(crate) struct NodeOptions {
     #[command(flatten)]
-    pub(crate) source: SocketOptions,
+    pub(crate) source: NodeSocketOptions,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
 }
 
 impl NodeOptions {
-    /// As [`SocketOptions::settings`].
+    /// As [`NodeSocketOptions::settings`].
     pub(crate) fn settings(&self) -> Result<NodeSettings, CommandError> {
         self.source.settings()
     }
 }
 
-impl SocketOptions {
+impl NodeSocketOptions {
     /// The settings of a node. Errors of the file are reported, and its valid settings are used: the running node has
     /// not applied the file either. A file without read permission is skipped.
     pub(crate) fn settings(&self) -> Result<NodeSettings, CommandError> {

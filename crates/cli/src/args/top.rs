@@ -3,7 +3,7 @@
 use clap::{Args as Arguments, ValueEnum};
 use vipwatch_api::InstanceRole;
 
-use super::SocketOptions;
+use super::NodeSocketOptions;
 use super::query::role;
 
 /// `vipwatch top`.
@@ -31,7 +31,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
     pub(crate) color: ColorChoice,
     #[command(flatten)]
-    pub(crate) node: SocketOptions,
+    pub(crate) node: NodeSocketOptions,
 }
 
 /// The columns by which the instances can be sorted.

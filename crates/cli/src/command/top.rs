@@ -30,9 +30,9 @@ use vipwatch_api::client::{Client, ClientError};
 use vipwatch_linux::signal::TerminalSignals;
 use vipwatch_linux::worker::spawn_worker;
 
-use self::model::{Flow, Message, Model};
-use self::node_data::{Request, Snapshot};
-use self::terminal::{Frame, FullScreen};
+use self::model::{Model, NextStep, TopMessage};
+use self::node_data::{NodeDocuments, Request};
+use self::terminal::{FullScreen, ScreenFrame};
 use self::view::Theme;
 use crate::args::{ColorChoice, TopArgs};
 use crate::failure::{CommandError, ExitStatus};
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &TopArgs) -> Result<(), CommandError> {
 }
 
 /// One frame as plain text.
-fn printed_frame(options: &TopArgs, snapshot: Snapshot, clock: &Style) -> String {
+fn printed_frame(options: &TopArgs, snapshot: NodeDocuments, clock: &Style) -> String {
     let mut model = Model::new(options, snapshot);
     model.arrange();
     let (width, height) = terminal::output_size().unzip();
@@ -80,7 +80,7 @@ fn printed_frame(options: &TopArgs, snapshot: Snapshot, clock: &Style) -> String
 }
 
 /// Shows the screen until the user ends it.
-fn follow(options: &TopArgs, client: &Client, snapshot: Snapshot) -> Result<(), CommandError> {
+fn follow(options: &TopArgs, client: &Client, snapshot: NodeDocuments) -> Result<(), CommandError> {
     // ORDER: threads inherit blocked signals, so that they are blocked before the first thread starts.
     let signals = TerminalSignals::block().map_err(|error| start_error(&error))?;
     let theme = Theme { has_colors: has_colors(options.color) };
@@ -103,16 +103,16 @@ fn follow(options: &TopArgs, client: &Client, snapshot: Snapshot) -> Result<(), 
         pace.is_needed = true;
         let flow = match message {
             Ok(message) => model.take(message)?,
-            Err(RecvTimeoutError::Timeout) if terminal::is_closed() => Flow::Quit,
-            Err(RecvTimeoutError::Timeout) => Flow::Continue,
+            Err(RecvTimeoutError::Timeout) if terminal::is_closed() => NextStep::Quit,
+            Err(RecvTimeoutError::Timeout) => NextStep::Continue,
             // The threads send for as long as the queue exists.
-            Err(RecvTimeoutError::Disconnected) => Flow::Quit,
+            Err(RecvTimeoutError::Disconnected) => NextStep::Quit,
         };
         match flow {
-            Flow::Continue => {}
-            Flow::Redraw => screen.retake()?,
-            Flow::Suspend => screen.suspend()?,
-            Flow::Quit => return Ok(()),
+            NextStep::Continue => {}
+            NextStep::Redraw => screen.retake()?,
+            NextStep::Suspend => screen.suspend()?,
+            NextStep::Quit => return Ok(()),
         }
     }
 }
@@ -133,11 +133,11 @@ impl FramePace {
     }
 }
 
-fn frame(model: &mut Model, area: Rect, theme: Theme) -> Frame {
+fn frame(model: &mut Model, area: Rect, theme: Theme) -> ScreenFrame {
     model.arrange();
     let mut buffer = Buffer::empty(area);
     let cursor = view::draw(model, &Style::new(), theme, &mut buffer);
-    Frame { buffer, cursor }
+    ScreenFrame { buffer, cursor }
 }
 
 /// Starts the threads, and returns the queue of requests.
@@ -145,7 +145,7 @@ fn start_threads(
     client: &Client,
     position: EventId,
     signals: TerminalSignals,
-    queue: &SyncSender<Message>,
+    queue: &SyncSender<TopMessage>,
 ) -> Result<SyncSender<Request>, CommandError> {
     let (requests, taken) = sync_channel(1);
     let (events, events_queue) = (client.clone(), queue.clone());
@@ -164,27 +164,27 @@ fn start_threads(
     Ok(requests)
 }
 
-fn read_signals(signals: &TerminalSignals, queue: &SyncSender<Message>) {
+fn read_signals(signals: &TerminalSignals, queue: &SyncSender<TopMessage>) {
     loop {
         // A signal cannot end the wait early: all that could are blocked.
         let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], None);
         while let Some(signal) = signals.read() {
-            if queue.send(Message::Signal(signal)).is_err() {
+            if queue.send(TopMessage::Signal(signal)).is_err() {
                 return;
             }
         }
     }
 }
 
-fn read_keys(queue: &SyncSender<Message>) {
+fn read_keys(queue: &SyncSender<TopMessage>) {
     loop {
         let message = match event::read() {
-            Ok(Event::Key(key)) => Message::Key(key),
-            Ok(Event::Resize(..)) => Message::Resized,
+            Ok(Event::Key(key)) => TopMessage::Key(key),
+            Ok(Event::Resize(..)) => TopMessage::Resized,
             Ok(_) => continue,
-            Err(_) => Message::TerminalClosed,
+            Err(_) => TopMessage::TerminalClosed,
         };
-        let is_last = matches!(message, Message::TerminalClosed);
+        let is_last = matches!(message, TopMessage::TerminalClosed);
         if queue.send(message).is_err() || is_last {
             return;
         }

@@ -11,8 +11,8 @@ use vipwatch_api::{
     EventFilter, EventId, HistoryFilter, InstanceFilter, NodeEvent, TimelineItem, Timestamp,
 };
 
-use super::model::Message;
-use super::node_data::{Answer, HISTORY_ENTRIES, Request, Snapshot};
+use super::model::TopMessage;
+use super::node_data::{Answer, HISTORY_ENTRIES, NodeDocuments, Request};
 use crate::reconnect::{RetryWaits, is_temporary};
 
 /// Time between two reads of the status, which has what no event reports: silences and problems of files.
@@ -23,23 +23,23 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(15);
 struct MainLoopEnded;
 
 /// Reads the documents with which a connection begins.
-pub(super) fn snapshot(client: &Client) -> Result<Snapshot, ClientError> {
+pub(super) fn snapshot(client: &Client) -> Result<NodeDocuments, ClientError> {
     // ORDER: the status has the position of the event stream. Events between it and the instances arrive twice, which
     // does no harm; in another order they would be lost.
     let status = client.status()?;
     let instances = client.instances(&InstanceFilter::default())?.items;
     let findings = client.findings()?.items;
-    Ok(Snapshot { status, instances, findings })
+    Ok(NodeDocuments { status, instances, findings })
 }
 
 /// Follows the events after `position`. Connects again for as long as the main loop runs.
-pub(super) fn follow(client: &Client, position: EventId, queue: &SyncSender<Message>) {
+pub(super) fn follow(client: &Client, position: EventId, queue: &SyncSender<TopMessage>) {
     let mut position = position;
     loop {
         let Ok(error) = follow_once(client, position, queue) else { return };
         if let Some(error) = error {
-            let lost = Message::Lost { at: Timestamp::now(), reason: error.to_string() };
-            let lost = if is_temporary(&error) { lost } else { Message::Failed(error.into()) };
+            let lost = TopMessage::Lost { at: Timestamp::now(), reason: error.to_string() };
+            let lost = if is_temporary(&error) { lost } else { TopMessage::Failed(error.into()) };
             if queue.send(lost).is_err() {
                 return;
             }
@@ -56,7 +56,7 @@ pub(super) fn follow(client: &Client, position: EventId, queue: &SyncSender<Mess
 fn follow_once(
     client: &Client,
     position: EventId,
-    queue: &SyncSender<Message>,
+    queue: &SyncSender<TopMessage>,
 ) -> Result<Option<ClientError>, MainLoopEnded> {
     let filter = EventFilter { ids: Vec::new(), after: Some(position) };
     let mut stream = match client.events(&filter) {
@@ -67,7 +67,7 @@ fn follow_once(
     loop {
         match stream.next_within(status_due.saturating_duration_since(Instant::now())) {
             Ok(Some(NodeEvent::Reset(_) | NodeEvent::Dropped(_))) => return Ok(None),
-            Ok(Some(event)) => send(queue, Message::Event(Box::new(event)))?,
+            Ok(Some(event)) => send(queue, TopMessage::Event(Box::new(event)))?,
             Ok(None) => {}
             Err(error) => return Ok(Some(error)),
         }
@@ -75,7 +75,7 @@ fn follow_once(
             status_due = Instant::now() + STATUS_INTERVAL;
             // An error of the connection is noticed by the stream, too.
             if let Ok(status) = client.status() {
-                send(queue, Message::Status(Box::new(status)))?;
+                send(queue, TopMessage::Status(Box::new(status)))?;
             }
         }
     }
@@ -83,25 +83,25 @@ fn follow_once(
 
 /// Connects to a node that restarts, and returns the position of its events; `None` if the main loop has ended, or if
 /// the node refuses.
-fn connect(client: &Client, queue: &SyncSender<Message>) -> Option<EventId> {
+fn connect(client: &Client, queue: &SyncSender<TopMessage>) -> Option<EventId> {
     let mut waits = RetryWaits::default();
     loop {
         match snapshot(client) {
             Ok(snapshot) => {
                 let (epoch, seq) = (snapshot.status.epoch.clone(), snapshot.status.seq);
-                send(queue, Message::Connected(Box::new(snapshot))).ok()?;
+                send(queue, TopMessage::Connected(Box::new(snapshot))).ok()?;
                 return Some(EventId { epoch, seq });
             }
             Err(error) if is_temporary(&error) => waits.pause(),
             Err(error) => {
-                let _ = queue.send(Message::Failed(error.into()));
+                let _ = queue.send(TopMessage::Failed(error.into()));
                 return None;
             }
         }
     }
 }
 
-fn send(queue: &SyncSender<Message>, message: Message) -> Result<(), MainLoopEnded> {
+fn send(queue: &SyncSender<TopMessage>, message: TopMessage) -> Result<(), MainLoopEnded> {
     queue.send(message).or(Err(MainLoopEnded))
 }
 
@@ -109,14 +109,14 @@ fn send(queue: &SyncSender<Message>, message: Message) -> Result<(), MainLoopEnd
 pub(super) fn read_requests(
     client: &Client,
     requests: &Receiver<Request>,
-    queue: &SyncSender<Message>,
+    queue: &SyncSender<TopMessage>,
 ) {
     for request in requests {
         let answer = match read(client, &request) {
             Ok(answer) => answer,
             Err(error) => Answer::Failed(request, error.to_string()),
         };
-        if queue.send(Message::Answer(Box::new(answer))).is_err() {
+        if queue.send(TopMessage::Answer(Box::new(answer))).is_err() {
             return;
         }
     }

@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use vipwatch_api::TimelineItem;
 
 use super::node_data::NodeData;
-use super::screen::{ListPosition, Screen, View};
+use super::screen::{ListPosition, ScreenState, View};
 
 /// Maximum length of the filter in characters.
 const MAX_FILTER: usize = 100;
@@ -24,7 +24,7 @@ pub(super) enum KeyEffect {
 }
 
 /// Takes a key.
-pub(super) fn press(screen: &mut Screen, data: &NodeData, key: KeyEvent) -> KeyEffect {
+pub(super) fn press(screen: &mut ScreenState, data: &NodeData, key: KeyEvent) -> KeyEffect {
     if key.kind == KeyEventKind::Release {
         return KeyEffect::None;
     }
@@ -86,7 +86,7 @@ fn movement(code: KeyCode, page: usize) -> Option<isize> {
 }
 
 /// Moves in the list that is visible. The view keeps the position inside the list.
-fn step(screen: &mut Screen, rows: isize) -> KeyEffect {
+fn step(screen: &mut ScreenState, rows: isize) -> KeyEffect {
     match screen.view {
         View::Overview => {
             screen.position.step(rows);
@@ -99,7 +99,7 @@ fn step(screen: &mut Screen, rows: isize) -> KeyEffect {
     KeyEffect::None
 }
 
-fn show(screen: &mut Screen, view: View) {
+fn show(screen: &mut ScreenState, view: View) {
     if screen.view != view {
         screen.view = view;
         screen.scroll = 0;
@@ -109,7 +109,7 @@ fn show(screen: &mut Screen, view: View) {
 }
 
 /// Goes back to the overview; there, removes the filter.
-fn back(screen: &mut Screen) -> KeyEffect {
+fn back(screen: &mut ScreenState) -> KeyEffect {
     if screen.view != View::Overview {
         show(screen, View::Overview);
         return KeyEffect::None;
@@ -120,7 +120,7 @@ fn back(screen: &mut Screen) -> KeyEffect {
 }
 
 /// Opens the instance of the selected row.
-fn open(screen: &mut Screen, data: &NodeData) -> KeyEffect {
+fn open(screen: &mut ScreenState, data: &NodeData) -> KeyEffect {
     let id = match screen.view {
         View::Overview => screen.rows.get(screen.position.selected).cloned(),
         View::History => match data.history.get(screen.history.selected) {
@@ -141,7 +141,7 @@ fn open(screen: &mut Screen, data: &NodeData) -> KeyEffect {
     }
 }
 
-fn type_filter(screen: &mut Screen, code: KeyCode) -> KeyEffect {
+fn type_filter(screen: &mut ScreenState, code: KeyCode) -> KeyEffect {
     match code {
         KeyCode::Enter => screen.is_typing = false,
         KeyCode::Esc => {

@@ -5,14 +5,14 @@ use vipwatch_api::{NodeEvent, NodeStatus, Timestamp};
 use vipwatch_linux::signal::TerminalSignal;
 
 use super::input::{self, KeyEffect};
-use super::node_data::{Answer, NodeData, Request, Snapshot};
-use super::screen::{Screen, View};
+use super::node_data::{Answer, NodeData, NodeDocuments, Request};
+use super::screen::{ScreenState, View};
 use crate::args::TopArgs;
 use crate::failure::CommandError;
 
 /// What the threads of the command report to the main loop.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum TopMessage {
     /// A key was pressed.
     Key(KeyEvent),
     /// The terminal has another size, or its content is lost.
@@ -22,7 +22,7 @@ pub(super) enum Message {
     /// The terminal is gone.
     TerminalClosed,
     /// A connection has begun.
-    Connected(Box<Snapshot>),
+    Connected(Box<NodeDocuments>),
     /// The status of the node, which is read regularly.
     Status(Box<NodeStatus>),
     /// An event of the node.
@@ -42,7 +42,7 @@ pub(super) enum Message {
 
 /// What the main loop does after a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum NextStep {
     /// Draws, if something has changed.
     Continue,
     /// Draws everything.
@@ -57,7 +57,7 @@ pub(super) enum Flow {
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) data: NodeData,
-    pub(super) screen: Screen,
+    pub(super) screen: ScreenState,
     /// Whether the rows must be selected and sorted again.
     needs_arrangement: bool,
     /// Whether the answer to a request is outstanding.
@@ -65,51 +65,51 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(options: &TopArgs, snapshot: Snapshot) -> Self {
-        let (data, screen) = (NodeData::new(snapshot), Screen::new(options));
+    pub(super) fn new(options: &TopArgs, snapshot: NodeDocuments) -> Self {
+        let (data, screen) = (NodeData::new(snapshot), ScreenState::new(options));
         Self { data, screen, needs_arrangement: true, is_waiting: false }
     }
 
     /// Takes a message.
-    pub(super) fn take(&mut self, message: Message) -> Result<Flow, CommandError> {
+    pub(super) fn take(&mut self, message: TopMessage) -> Result<NextStep, CommandError> {
         match message {
-            Message::Key(key) => return Ok(self.key(key)),
-            Message::Resized | Message::Signal(TerminalSignal::Continue) => {
-                return Ok(Flow::Redraw);
+            TopMessage::Key(key) => return Ok(self.key(key)),
+            TopMessage::Resized | TopMessage::Signal(TerminalSignal::Continue) => {
+                return Ok(NextStep::Redraw);
             }
-            Message::Signal(TerminalSignal::Suspend) => return Ok(Flow::Suspend),
-            Message::Signal(TerminalSignal::Stop) | Message::TerminalClosed => {
-                return Ok(Flow::Quit);
+            TopMessage::Signal(TerminalSignal::Suspend) => return Ok(NextStep::Suspend),
+            TopMessage::Signal(TerminalSignal::Stop) | TopMessage::TerminalClosed => {
+                return Ok(NextStep::Quit);
             }
-            Message::Connected(snapshot) => self.data.restart(*snapshot),
-            Message::Status(status) => self.data.status(*status),
-            Message::Event(event) => self.data.event(*event),
-            Message::Lost { at, reason } => self.data.lose(at, reason),
-            Message::Failed(error) => return Err(error),
-            Message::Answer(answer) => {
+            TopMessage::Connected(snapshot) => self.data.restart(*snapshot),
+            TopMessage::Status(status) => self.data.status(*status),
+            TopMessage::Event(event) => self.data.event(*event),
+            TopMessage::Lost { at, reason } => self.data.lose(at, reason),
+            TopMessage::Failed(error) => return Err(error),
+            TopMessage::Answer(answer) => {
                 self.is_waiting = false;
                 self.data.answer(*answer);
             }
         }
         self.needs_arrangement = true;
-        Ok(Flow::Continue)
+        Ok(NextStep::Continue)
     }
 
-    fn key(&mut self, key: KeyEvent) -> Flow {
+    fn key(&mut self, key: KeyEvent) -> NextStep {
         self.arrange();
         match input::press(&mut self.screen, &self.data, key) {
-            KeyEffect::None => Flow::Continue,
+            KeyEffect::None => NextStep::Continue,
             KeyEffect::Rearrange => {
                 self.needs_arrangement = true;
-                Flow::Continue
+                NextStep::Continue
             }
             KeyEffect::OpenDetail => {
                 self.open_detail();
-                Flow::Continue
+                NextStep::Continue
             }
-            KeyEffect::Redraw => Flow::Redraw,
-            KeyEffect::Suspend => Flow::Suspend,
-            KeyEffect::Quit => Flow::Quit,
+            KeyEffect::Redraw => NextStep::Redraw,
+            KeyEffect::Suspend => NextStep::Suspend,
+            KeyEffect::Quit => NextStep::Quit,
         }
     }
 

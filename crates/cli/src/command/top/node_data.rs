@@ -14,7 +14,7 @@ pub(super) const HISTORY_ENTRIES: usize = 500;
 
 /// The documents that are read when a connection begins.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub(super) struct NodeDocuments {
     pub(super) status: NodeStatus,
     pub(super) instances: Vec<InstanceItem>,
     pub(super) findings: Vec<FindingItem>,
@@ -81,7 +81,7 @@ pub(super) struct NodeData {
 }
 
 impl NodeData {
-    pub(super) fn new(snapshot: Snapshot) -> Self {
+    pub(super) fn new(snapshot: NodeDocuments) -> Self {
         let mut data = Self {
             freshness: Freshness::Live,
             status: snapshot.status.clone(),
@@ -100,7 +100,7 @@ impl NodeData {
     }
 
     /// Begins anew with the documents of a new connection.
-    pub(super) fn restart(&mut self, snapshot: Snapshot) {
+    pub(super) fn restart(&mut self, snapshot: NodeDocuments) {
         self.freshness = Freshness::Live;
         if snapshot.status.epoch != self.status.epoch {
             // The numbers of events have begun anew.

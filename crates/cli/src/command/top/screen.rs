@@ -48,7 +48,7 @@ impl ListPosition {
 
 /// The choices of the user.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(super) struct ScreenState {
     pub(super) view: View,
     /// Only instances with this text are shown; empty for all.
     pub(super) filter: String,
@@ -74,7 +74,7 @@ pub(super) struct Screen {
     pub(super) page: usize,
 }
 
-impl Screen {
+impl ScreenState {
     pub(super) fn new(options: &TopArgs) -> Self {
         Self {
             view: View::Overview,

@@ -35,12 +35,12 @@ thread_local! {
 pub(super) struct FullScreen {
     backend: CrosstermBackend<Stdout>,
     /// What the terminal shows; `None` if that is not known.
-    shown: Option<Frame>,
+    shown: Option<ScreenFrame>,
 }
 
 /// The content of the terminal.
 #[derive(Debug, PartialEq)]
-pub(super) struct Frame {
+pub(super) struct ScreenFrame {
     pub(super) buffer: Buffer,
     /// The place of the cursor; `None` if it is hidden.
     pub(super) cursor: Option<Position>,
@@ -66,7 +66,7 @@ impl FullScreen {
     }
 
     /// Shows a frame: writes the differences to the frame before, and nothing if there are none.
-    pub(super) fn show(&mut self, frame: Frame) -> Result<(), CommandError> {
+    pub(super) fn show(&mut self, frame: ScreenFrame) -> Result<(), CommandError> {
         if self.shown.as_ref() == Some(&frame) {
             return Ok(());
         }

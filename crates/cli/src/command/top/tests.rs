@@ -14,8 +14,8 @@ pub(super) fn options(line: &[&str]) -> TopArgs {
 }
 
 /// The documents of a node with four instances and three findings.
-pub(super) fn sample_snapshot() -> Snapshot {
-    Snapshot {
+pub(super) fn sample_snapshot() -> NodeDocuments {
+    NodeDocuments {
         status: samples::node_status(),
         instances: samples::instances(),
         findings: samples::findings().items,

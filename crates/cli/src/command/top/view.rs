@@ -10,11 +10,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 pub(super) use self::paint::Theme;
-use self::paint::{Line, put};
+use self::paint::{StyledLine, put};
 use super::super::status::role_counts;
 use super::model::Model;
 use super::node_data::{Freshness, NodeData};
-use super::screen::{Screen, View};
+use super::screen::{ScreenState, View};
 use crate::output::{Style, count, escape_untrusted, severity_counts};
 
 /// The smallest terminal on which the screen can be read.
@@ -50,7 +50,7 @@ pub(super) fn draw(
         View::Help => draw_help(screen, theme, content, buffer),
     }
     let foot = Rect::new(0, area.height - 1, area.width, 1);
-    put(buffer, foot, &Line::plain(keys(screen)).styled(theme.quiet()));
+    put(buffer, foot, &StyledLine::plain(keys(screen)).styled(theme.quiet()));
     cursor
 }
 
@@ -95,7 +95,7 @@ fn draw_too_small(buffer: &mut Buffer) {
 /// The name of the node, whether this is the present state, the number of instances with each role, and of findings.
 fn draw_head(data: &NodeData, clock: &Style, theme: Theme, buffer: &mut Buffer) {
     let width = buffer.area.width;
-    let mut first = Line::plain("vipwatch top  ").styled(theme.quiet());
+    let mut first = StyledLine::plain("vipwatch top  ").styled(theme.quiet());
     first.add(&escape_untrusted(&data.status.node), theme.strong());
     first.add("  ", theme.normal());
     match &data.freshness {
@@ -106,7 +106,7 @@ fn draw_head(data: &NodeData, clock: &Style, theme: Theme, buffer: &mut Buffer) 
             first.add(&format!(": {}", escape_untrusted(reason)), theme.normal());
         }
     }
-    let mut second = Line::plain(&count(data.instances.len(), "instance"));
+    let mut second = StyledLine::plain(&count(data.instances.len(), "instance"));
     let counts = role_counts(&data.instances.values().map(|instance| instance.role));
     if !counts.is_empty() {
         second.add(&format!(": {counts}"), theme.normal());
@@ -132,7 +132,7 @@ fn draw_head(data: &NodeData, clock: &Style, theme: Theme, buffer: &mut Buffer) 
 /// The filter, the roles and the order; in other views, the title of the view.
 fn draw_choices(
     data: &NodeData,
-    screen: &Screen,
+    screen: &ScreenState,
     theme: Theme,
     buffer: &mut Buffer,
 ) -> Option<Position> {
@@ -145,12 +145,12 @@ fn draw_choices(
         View::Help => Some("keys".to_owned()),
     };
     if let Some(title) = title {
-        put(buffer, area, &Line::plain(&format!("── {title} ──")).styled(theme.strong()));
+        put(buffer, area, &StyledLine::plain(&format!("── {title} ──")).styled(theme.strong()));
         return None;
     }
     let filter = escape_untrusted(&screen.filter);
     let label = "filter: ";
-    let mut line = Line::plain(label).styled(theme.quiet());
+    let mut line = StyledLine::plain(label).styled(theme.quiet());
     line.add(if filter.is_empty() && !screen.is_typing { "none" } else { &filter }, theme.strong());
     let cursor = line.width();
     line.add("   role: ", theme.quiet());
@@ -165,7 +165,7 @@ fn draw_choices(
 }
 
 /// The keys of a view in one line.
-fn keys(screen: &Screen) -> &'static str {
+fn keys(screen: &ScreenState) -> &'static str {
     match screen.view {
         View::Overview if screen.is_typing => "type the filter   Enter keep   Esc remove",
         View::Overview => {
@@ -196,19 +196,19 @@ const HELP: [(&str, &str); 17] = [
     ("", ""),
 ];
 
-fn draw_help(screen: &mut Screen, theme: Theme, area: Rect, buffer: &mut Buffer) {
-    let mut lines: Vec<Line> = Vec::new();
+fn draw_help(screen: &mut ScreenState, theme: Theme, area: Rect, buffer: &mut Buffer) {
+    let mut lines: Vec<StyledLine> = Vec::new();
     for (key, text) in HELP {
-        let mut line = Line::plain(&format!("{key:<15}")).styled(theme.strong());
+        let mut line = StyledLine::plain(&format!("{key:<15}")).styled(theme.strong());
         line.add(text, theme.normal());
         lines.push(line);
     }
     let roles = "roles: P primary   b backup   ~ partial   ! fault   ? unknown";
-    lines.push(Line::plain(roles));
+    lines.push(StyledLine::plain(roles));
     let age = "AGE is the time since the last change of the role. LATENCY is the time from the kernel's \
                event to the end of the slowest delivery of that change.";
     lines.extend(
-        paint::wrapped(age, usize::from(area.width), 0).iter().map(|text| Line::plain(text)),
+        paint::wrapped(age, usize::from(area.width), 0).iter().map(|text| StyledLine::plain(text)),
     );
     paint::draw_page(screen, &lines, area, buffer);
 }

@@ -7,13 +7,14 @@ use super::*;
 use crate::args::SortKey;
 
 struct Fixture {
-    screen: Screen,
+    screen: ScreenState,
     data: NodeData,
 }
 
 impl Fixture {
     fn new() -> Self {
-        let (mut screen, data) = (Screen::new(&options(&[])), NodeData::new(sample_snapshot()));
+        let (mut screen, data) =
+            (ScreenState::new(&options(&[])), NodeData::new(sample_snapshot()));
         screen.arrange(&data);
         screen.page = 3;
         Self { screen, data }

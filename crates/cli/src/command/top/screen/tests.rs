@@ -7,7 +7,7 @@ const ROUTER: &str = "5e9b1d0c-7a8f-4a52-9d3e-1c2b3a4d5e6f";
 
 /// The rows with these options.
 fn rows(line: &[&str]) -> Vec<String> {
-    let mut screen = Screen::new(&options(line));
+    let mut screen = ScreenState::new(&options(line));
     screen.arrange(&NodeData::new(sample_snapshot()));
     screen.rows
 }
@@ -38,7 +38,7 @@ fn the_filter_finds_ids_namespaces_addresses_roles_and_details_in_any_case() {
 #[test]
 fn the_selection_stays_on_its_instance_when_the_order_changes() {
     let data = NodeData::new(sample_snapshot());
-    let mut screen = Screen::new(&options(&[]));
+    let mut screen = ScreenState::new(&options(&[]));
     screen.arrange(&data);
     screen.position.step(2);
     screen.choose();
@@ -50,7 +50,7 @@ fn the_selection_stays_on_its_instance_when_the_order_changes() {
 
 #[test]
 fn every_choice_of_roles_comes_once_and_then_all_again() {
-    let mut screen = Screen::new(&options(&[]));
+    let mut screen = ScreenState::new(&options(&[]));
     let mut texts = Vec::new();
     for _ in 0..8 {
         texts.push(screen.roles_text());

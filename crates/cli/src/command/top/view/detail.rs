@@ -8,9 +8,9 @@ use super::super::super::doctor::push_finding;
 use super::super::super::history::change_text;
 use super::super::super::show::{detail_lines, role_lines};
 use super::super::node_data::NodeData;
-use super::super::screen::Screen;
+use super::super::screen::ScreenState;
 use super::lists::transition_line;
-use super::paint::{Line, Theme, draw_page, wrapped};
+use super::paint::{StyledLine, Theme, draw_page, wrapped};
 use super::timeline::{bar, stopwatch};
 use crate::output::{Style, escape_untrusted};
 
@@ -21,7 +21,7 @@ const NAME_WIDTH: usize = 16;
 
 pub(super) fn draw(
     data: &NodeData,
-    screen: &mut Screen,
+    screen: &mut ScreenState,
     clock: &Style,
     theme: Theme,
     area: Rect,
@@ -29,7 +29,7 @@ pub(super) fn draw(
 ) {
     let width = usize::from(area.width);
     let id = screen.detail.clone().unwrap_or_default();
-    let mut page = Page { lines: Vec::new(), width, theme };
+    let mut page = DetailPage { lines: Vec::new(), width, theme };
     let detail = data.detail.as_ref().filter(|detail| detail.instance.id == id);
     // Events change the instance of the table at once; the rest of the detail follows.
     match (data.instances.get(&id).or(detail.map(|detail| &detail.instance)), detail) {
@@ -49,13 +49,13 @@ pub(super) fn draw(
 }
 
 /// The lines of the page.
-struct Page {
-    lines: Vec<Line>,
+struct DetailPage {
+    lines: Vec<StyledLine>,
     width: usize,
     theme: Theme,
 }
 
-impl Page {
+impl DetailPage {
     /// Adds a text that is not escaped.
     fn add_text(&mut self, text: &str) {
         self.add_lines(&escape_untrusted(text));
@@ -65,13 +65,13 @@ impl Page {
     fn add_lines(&mut self, text: &str) {
         for line in text.lines() {
             let lines = wrapped(line, self.width, NAME_WIDTH);
-            self.lines.extend(lines.iter().map(|line| Line::plain(line)));
+            self.lines.extend(lines.iter().map(|line| StyledLine::plain(line)));
         }
     }
 
     fn add_title(&mut self, title: &str) {
-        self.lines.push(Line::default());
-        self.lines.push(Line::plain(title).styled(self.theme.strong()));
+        self.lines.push(StyledLine::default());
+        self.lines.push(StyledLine::plain(title).styled(self.theme.strong()));
     }
 
     fn add_role(&mut self, instance: &InstanceItem, clock: &Style) {

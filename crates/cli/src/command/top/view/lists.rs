@@ -6,8 +6,8 @@ use vipwatch_api::{FindingItem, InstanceRole, TimelineItem, TransitionItem};
 
 use super::super::super::history::{change_text, gap_text};
 use super::super::node_data::NodeData;
-use super::super::screen::Screen;
-use super::paint::{Line, Theme, put};
+use super::super::screen::ScreenState;
+use super::paint::{StyledLine, Theme, put};
 use crate::output::{Style, escape_untrusted, latencies};
 
 /// The lines of one finding: name, text, hint, and an empty one.
@@ -15,7 +15,7 @@ const FINDING_LINES: u16 = 4;
 
 pub(super) fn draw_history(
     data: &NodeData,
-    screen: &mut Screen,
+    screen: &mut ScreenState,
     clock: &Style,
     theme: Theme,
     area: Rect,
@@ -29,7 +29,7 @@ pub(super) fn draw_history(
             Some(error) => format!("history: {error}"),
             None => "no transition is recorded".to_owned(),
         };
-        put(buffer, area, &Line::plain(&escape_untrusted(&text)));
+        put(buffer, area, &StyledLine::plain(&escape_untrusted(&text)));
         return;
     }
     let visible = data.history.iter().enumerate().skip(screen.history.first).take(height);
@@ -37,7 +37,9 @@ pub(super) fn draw_history(
         let row = Rect { y, height: 1, ..area };
         let line = match entry {
             TimelineItem::Transition(item) => transition_line(item, clock, theme),
-            TimelineItem::Gap(gap) => Line::plain(&gap_text(gap, clock)).styled(theme.quiet()),
+            TimelineItem::Gap(gap) => {
+                StyledLine::plain(&gap_text(gap, clock)).styled(theme.quiet())
+            }
         };
         put(buffer, row, &line);
         if number == screen.history.selected {
@@ -47,8 +49,8 @@ pub(super) fn draw_history(
 }
 
 /// A transition in one line: time, id, change, cause and latencies.
-pub(super) fn transition_line(item: &TransitionItem, clock: &Style, theme: Theme) -> Line {
-    let mut line = Line::plain(&clock.precise_time(item.at)).styled(theme.quiet());
+pub(super) fn transition_line(item: &TransitionItem, clock: &Style, theme: Theme) -> StyledLine {
+    let mut line = StyledLine::plain(&clock.precise_time(item.at)).styled(theme.quiet());
     line.add(&format!("  {}  ", escape_untrusted(&item.id)), theme.normal());
     let change = escape_untrusted(&change_text(item.from.as_deref(), &item.to));
     let role = InstanceRole::from_word(&item.to).map(|role| theme.role(role));
@@ -66,15 +68,15 @@ pub(super) fn transition_line(item: &TransitionItem, clock: &Style, theme: Theme
 }
 
 /// A finding in one line: severity, instance, name, age and text.
-pub(super) fn finding_line(finding: &FindingItem, clock: &Style, theme: Theme) -> Line {
+pub(super) fn finding_line(finding: &FindingItem, clock: &Style, theme: Theme) -> StyledLine {
     let mut line = finding_head(finding, clock, theme);
     line.add(&format!("  {}", escape_untrusted(&finding.text)), theme.normal());
     line
 }
 
-fn finding_head(finding: &FindingItem, clock: &Style, theme: Theme) -> Line {
+fn finding_head(finding: &FindingItem, clock: &Style, theme: Theme) -> StyledLine {
     let severity = format!("{:<6}", finding.severity.word());
-    let mut line = Line::plain(&severity).styled(theme.severity(finding.severity));
+    let mut line = StyledLine::plain(&severity).styled(theme.severity(finding.severity));
     let id = escape_untrusted(finding.id.as_deref().unwrap_or("node"));
     line.add(&format!("  {id}  "), theme.normal());
     line.add(&escape_untrusted(&finding.name), theme.strong());
@@ -89,7 +91,7 @@ fn finding_head(finding: &FindingItem, clock: &Style, theme: Theme) -> Line {
 
 pub(super) fn draw_findings(
     data: &NodeData,
-    screen: &mut Screen,
+    screen: &mut ScreenState,
     clock: &Style,
     theme: Theme,
     area: Rect,
@@ -99,7 +101,7 @@ pub(super) fn draw_findings(
     screen.page = height;
     screen.findings.fit(data.findings.len(), height);
     if data.findings.is_empty() {
-        put(buffer, area, &Line::plain("nothing is known to be wrong"));
+        put(buffer, area, &StyledLine::plain("nothing is known to be wrong"));
     }
     let visible = data.findings.iter().enumerate().skip(screen.findings.first).take(height);
     for ((number, finding), y) in visible.zip((area.y..).step_by(usize::from(FINDING_LINES))) {
@@ -111,7 +113,7 @@ pub(super) fn draw_findings(
         let lines = [format!("  {}", finding.text), format!("  hint: {}", finding.hint)];
         let end = area.y + area.height;
         for (text, y) in lines.iter().zip((y + 1)..end) {
-            put(buffer, Rect { y, height: 1, ..area }, &Line::plain(&escape_untrusted(text)));
+            put(buffer, Rect { y, height: 1, ..area }, &StyledLine::plain(&escape_untrusted(text)));
         }
     }
 }

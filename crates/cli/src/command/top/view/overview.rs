@@ -6,9 +6,9 @@ use vipwatch_api::InstanceItem;
 
 use super::super::super::status::details;
 use super::super::node_data::NodeData;
-use super::super::screen::{Screen, slowest};
+use super::super::screen::{ScreenState, slowest};
 use super::lists::finding_line;
-use super::paint::{Line, Theme, put, role_letter};
+use super::paint::{StyledLine, Theme, put, role_letter};
 use crate::output::{Style, escape_untrusted, latency};
 
 /// Below this width, only role, id and age are shown.
@@ -60,7 +60,7 @@ pub(super) fn wanted_height(data: &NodeData, rows: usize) -> usize {
 
 pub(super) fn draw(
     data: &NodeData,
-    screen: &mut Screen,
+    screen: &mut ScreenState,
     clock: &Style,
     theme: Theme,
     area: Rect,
@@ -80,7 +80,7 @@ pub(super) fn draw(
 
 fn draw_table(
     data: &NodeData,
-    screen: &mut Screen,
+    screen: &mut ScreenState,
     clock: &Style,
     theme: Theme,
     area: Rect,
@@ -89,7 +89,7 @@ fn draw_table(
     let columns = columns(area.width);
     let mut x = area.x + 2;
     for (column, width) in &columns {
-        let title = Line::plain(column.title()).styled(theme.strong());
+        let title = StyledLine::plain(column.title()).styled(theme.strong());
         put(buffer, Rect { x, width: *width, height: 1, ..area }, &title);
         x += width + 1;
     }
@@ -101,7 +101,7 @@ fn draw_table(
             0 => "there are no instances on this node",
             _ => "no instance matches the filter; Esc removes it",
         };
-        put(buffer, Rect { y: area.y + 1, height: 1, ..area }, &Line::plain(text));
+        put(buffer, Rect { y: area.y + 1, height: 1, ..area }, &StyledLine::plain(text));
         return;
     }
     // Only visible rows are built: a node may have thousands of instances.
@@ -111,7 +111,7 @@ fn draw_table(
         let row = Rect { y, height: 1, ..area };
         draw_row(instance, &columns, clock, theme, row, buffer);
         if number == screen.position.selected {
-            put(buffer, row, &Line::plain(">"));
+            put(buffer, row, &StyledLine::plain(">"));
             buffer.set_style(row, theme.selected());
         }
     }
@@ -137,7 +137,7 @@ fn draw_row(
             | Column::Details => theme.normal(),
         };
         let text = escape_untrusted(&cell(instance, *column, clock));
-        put(buffer, Rect { x, width: *width, ..row }, &Line::plain(&text).styled(style));
+        put(buffer, Rect { x, width: *width, ..row }, &StyledLine::plain(&text).styled(style));
         x += width + 1;
     }
 }
@@ -191,7 +191,7 @@ fn draw_findings(data: &NodeData, clock: &Style, theme: Theme, area: Rect, buffe
         0 => "── findings ──".to_owned(),
         more => format!("── findings (f shows {more} more) ──"),
     };
-    put(buffer, Rect { height: 1, ..area }, &Line::plain(&title).styled(theme.strong()));
+    put(buffer, Rect { height: 1, ..area }, &StyledLine::plain(&title).styled(theme.strong()));
     for (finding, y) in data.findings.iter().take(shown).zip(area.y + 1..) {
         put(buffer, Rect { y, height: 1, ..area }, &finding_line(finding, clock, theme));
     }

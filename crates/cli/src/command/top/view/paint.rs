@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style as CellStyle};
 use ratatui::text::Span;
 use vipwatch_api::{FindingSeverity, InstanceRole};
 
-use super::super::screen::Screen;
+use super::super::screen::ScreenState;
 
 /// How things look. Without colours the letters and words say the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +79,9 @@ pub(super) fn role_letter(role: InstanceRole) -> char {
 
 /// A line of parts with a style each.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Line(Vec<Span<'static>>);
+pub(super) struct StyledLine(Vec<Span<'static>>);
 
-impl Line {
+impl StyledLine {
     pub(super) fn plain(text: &str) -> Self {
         Self(vec![Span::raw(text.to_owned())])
     }
@@ -106,7 +106,7 @@ impl Line {
 }
 
 /// Puts a line into the first row of `area`. A line that is too long ends with `…`.
-pub(super) fn put(buffer: &mut Buffer, area: Rect, line: &Line) {
+pub(super) fn put(buffer: &mut Buffer, area: Rect, line: &StyledLine) {
     let is_too_long = line.width() > usize::from(area.width);
     let width = area.width.saturating_sub(u16::from(is_too_long));
     let (mut x, end) = (area.x, area.x.saturating_add(width));
@@ -147,7 +147,12 @@ pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
 }
 
 /// Draws the visible lines of a page that can be scrolled.
-pub(super) fn draw_page(screen: &mut Screen, lines: &[Line], area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw_page(
+    screen: &mut ScreenState,
+    lines: &[StyledLine],
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     let height = usize::from(area.height);
     screen.page = height;
     screen.scroll = screen.scroll.min(lines.len().saturating_sub(height));

@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use vipwatch_api::{InstanceItem, TimelineItem};
 
-use super::super::model::Message;
+use super::super::model::TopMessage;
 use super::super::node_data::{Answer, Request};
 use super::super::tests::{options, sample_snapshot};
 use super::*;
@@ -15,13 +15,13 @@ fn model() -> Model {
     Model::new(&options(&[]), sample_snapshot())
 }
 
-fn take(model: &mut Model, message: Message) {
+fn take(model: &mut Model, message: TopMessage) {
     model.take(message).unwrap();
 }
 
 fn press(model: &mut Model, codes: &[KeyCode]) {
     for code in codes {
-        take(model, Message::Key(KeyEvent::from(*code)));
+        take(model, TopMessage::Key(KeyEvent::from(*code)));
     }
 }
 
@@ -43,7 +43,7 @@ fn detail_model() -> Model {
     assert_eq!(model.next_request(), Some(Request::Detail("VI_1".to_owned())));
     take(
         &mut model,
-        Message::Answer(Box::new(Answer::Detail(Box::new(samples::instance_detail())))),
+        TopMessage::Answer(Box::new(Answer::Detail(Box::new(samples::instance_detail())))),
     );
     model
 }
@@ -83,7 +83,7 @@ fn an_instance_that_was_removed_and_a_detail_that_cannot_be_read_are_explained()
     press(&mut model, &[KeyCode::Enter]);
     let request = model.next_request().unwrap();
     let failed = Answer::Failed(request, "no answer".to_owned());
-    take(&mut model, Message::Answer(Box::new(failed)));
+    take(&mut model, TopMessage::Answer(Box::new(failed)));
     let screen = text(&mut model, 80, 30);
     assert!(screen.contains("the details cannot be read: no answer"), "{screen}");
     model.data.instances.remove("web");
@@ -95,7 +95,7 @@ fn an_instance_that_was_removed_and_a_detail_that_cannot_be_read_are_explained()
 fn history_findings_and_help() {
     let mut model = model();
     let entries: Vec<TimelineItem> = samples::history().items;
-    take(&mut model, Message::Answer(Box::new(Answer::History(entries))));
+    take(&mut model, TopMessage::Answer(Box::new(Answer::History(entries))));
     press(&mut model, &[KeyCode::Char('h')]);
     insta::assert_snapshot!("history", text(&mut model, 110, 12));
     press(&mut model, &[KeyCode::Char('f')]);
@@ -108,7 +108,7 @@ fn history_findings_and_help() {
 fn a_stale_screen_says_since_when_and_why() {
     let mut model = model();
     let reason = "the connection to /run/vipwatch/node.sock was closed".to_owned();
-    take(&mut model, Message::Lost { at: at("14:59:00"), reason });
+    take(&mut model, TopMessage::Lost { at: at("14:59:00"), reason });
     let first = text(&mut model, 120, 12).lines().next().unwrap().to_owned();
     let expected = "vipwatch top  node-1  STALE since 2026-11-16 15:59:00+01:00 (1m): \
                     the connection to /run/vipwatch/node.sock was closed";
@@ -160,7 +160,7 @@ fn hostile_texts_are_escaped_and_cannot_break_the_screen() {
     snapshot.instances.push(instance);
     let mut model = Model::new(&options(&["a\u{1b}"]), snapshot);
     let reason = hostile.to_owned();
-    take(&mut model, Message::Lost { at: at("14:59:00"), reason });
+    take(&mut model, TopMessage::Lost { at: at("14:59:00"), reason });
     for keys in [vec![], vec![KeyCode::Enter], vec![KeyCode::Char('f')], vec![KeyCode::Char('h')]] {
         press(&mut model, &keys);
         let screen = text(&mut model, 100, 30);

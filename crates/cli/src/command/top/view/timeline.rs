@@ -3,7 +3,7 @@
 use vipwatch_api::{InstanceItem, InstanceRole, TransitionItem};
 use vipwatch_history::Stage;
 
-use super::paint::{Line, Theme, role_letter};
+use super::paint::{StyledLine, Theme, role_letter};
 use crate::output::{Style, escape_untrusted, latency};
 
 /// Width of the names of the stages, and of their times.
@@ -17,7 +17,7 @@ pub(super) fn bar(
     clock: &Style,
     theme: Theme,
     width: usize,
-) -> Option<[Line; 2]> {
+) -> Option<[StyledLine; 2]> {
     // With more parts than columns, the newest are shown.
     let transitions = &transitions[transitions.len().saturating_sub(width)..];
     let first = transitions.first()?;
@@ -33,7 +33,7 @@ pub(super) fn bar(
         .collect();
     let total: u64 = parts.iter().map(|(_, millis)| millis).sum::<u64>().max(1);
     let spare = u64::try_from(width - parts.len()).unwrap_or(0);
-    let mut line = Line::default();
+    let mut line = StyledLine::default();
     let (mut passed, mut drawn) = (0, 0);
     for (role, millis) in parts {
         // Rounding the ends and not the lengths makes the bar exactly as wide as wanted.
@@ -46,12 +46,12 @@ pub(super) fn bar(
     }
     let begin = clock.time(first.at);
     let gap = width.saturating_sub(begin.len());
-    let scale = Line::plain(&format!("{begin}{:>gap$}", "now")).styled(theme.quiet());
+    let scale = StyledLine::plain(&format!("{begin}{:>gap$}", "now")).styled(theme.quiet());
     Some([line, scale])
 }
 
 /// The stages of the last transition: when each delivery ended, counted from the kernel's event.
-pub(super) fn stopwatch(instance: &InstanceItem, theme: Theme, width: usize) -> Vec<Line> {
+pub(super) fn stopwatch(instance: &InstanceItem, theme: Theme, width: usize) -> Vec<StyledLine> {
     let slowest = instance.latencies.values().copied().max().unwrap_or(0).max(1);
     let width = width.saturating_sub(STAGE_WIDTH + TIME_WIDTH + 4).min(60);
     let mut lines = vec![stage_line("kernel", &latency(0), "", theme)];
@@ -78,8 +78,8 @@ pub(super) fn stopwatch(instance: &InstanceItem, theme: Theme, width: usize) -> 
     lines
 }
 
-fn stage_line(name: &str, time: &str, rest: &str, theme: Theme) -> Line {
-    let mut line = Line::plain(&format!("  {name:<STAGE_WIDTH$}"));
+fn stage_line(name: &str, time: &str, rest: &str, theme: Theme) -> StyledLine {
+    let mut line = StyledLine::plain(&format!("  {name:<STAGE_WIDTH$}"));
     line.add(&format!("{time:>TIME_WIDTH$}  "), theme.strong());
     line.add(rest, theme.good());
     line

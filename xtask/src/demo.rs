@@ -2,11 +2,14 @@
 //! Every few seconds a keepalived is stopped or a cable is cut. The screen shows the output of `vipwatch watch` of
 //! all nodes.
 
+mod relay;
 mod screen;
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -16,15 +19,21 @@ use vipwatch_linux::signal::{Signal, Signals};
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns};
 
+use self::relay::{HostPorts, NODE_ADDRESS};
 use self::screen::Screen;
 use crate::{TaskError, TaskResult, build, provision, sandbox};
 
 pub const HELP: &str = "\
 Run three nodes with real keepalived in temporary namespaces, and let something fail every six seconds.
 
-Usage: cargo xtask demo [--seconds N]
+Usage: cargo xtask demo [--seconds N] [--keep]
 
   --seconds N  Stop after N seconds; the default is Ctrl-C on a terminal and 25 seconds elsewhere
+  --keep       After N seconds (the default is 25), repair everything and cause no more failures, but keep the nodes
+               running until Enter or Ctrl-C
+
+Each node has a dashboard on a loopback port of this machine, and answers `vipwatch top --socket PATH`; the demo prints
+both.
 
 Three virtual addresses move between the nodes. In turn, a keepalived is stopped or a cable is cut on one node,
 and repaired at the next failure. The lines are the output of `vipwatch watch` on all nodes. Everything runs in
@@ -33,6 +42,9 @@ its own namespaces and is removed at the end.
 
 /// Time between two failures.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(6);
+
+/// Time of the failures with `--keep`, and without a terminal.
+const DEFAULT_SECONDS: u64 = 25;
 
 /// Time between two queries of the roles, which the table on the screen shows.
 const QUERY_INTERVAL: Duration = Duration::from_millis(500);
@@ -60,17 +72,55 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     let _held = Signals::block()?;
     provision::programs(&[provision::BASIC, provision::KEEPALIVED])?;
     sandbox::check_namespaces()?;
+    // The process in the sandbox uses the options; errors are reported before anything is built.
+    DemoOptions::parse(args)?;
     let program = build::vipwatch("demo")?.display().to_string();
-    let seconds = match args {
-        [] => "",
-        ["--seconds", seconds] => seconds,
-        other => {
-            return Err(TaskError(format!(
-                "unknown arguments {other:?}\n  hint: `cargo xtask demo --help` lists the options"
-            )));
+    let ports = HostPorts::open(u16::try_from(NAMES.len())?)?;
+    let directory = ports.directory.display().to_string();
+    let addresses: Vec<String> = ports.addresses.iter().map(ToString::to_string).collect();
+    let mut line = vec!["demo", &program, &directory];
+    line.extend(addresses.iter().map(String::as_str));
+    line.extend(args);
+    sandbox::enter(&line, &[])
+}
+
+/// The options of the demo.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct DemoOptions {
+    /// `None` if the option is not given.
+    seconds: Option<u64>,
+    keep: bool,
+}
+
+impl DemoOptions {
+    fn parse(args: &[&str]) -> Result<Self, TaskError> {
+        let mut options = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match *arg {
+                "--keep" => options.keep = true,
+                "--seconds" => {
+                    let value = args.next().and_then(|value| value.parse().ok());
+                    let value =
+                        value.ok_or_else(|| TaskError("--seconds needs a number".to_owned()))?;
+                    options.seconds = Some(value);
+                }
+                other => {
+                    return Err(TaskError(format!(
+                        "unknown argument {other:?}\n  hint: `cargo xtask demo --help` lists the options"
+                    )));
+                }
+            }
         }
-    };
-    sandbox::enter(&["demo", &program, seconds], &[])
+        Ok(options)
+    }
+
+    /// How long failures are caused; `None` for no limit.
+    fn limit(&self, is_terminal: bool) -> Option<Duration> {
+        let default = (self.keep || !is_terminal).then_some(DEFAULT_SECONDS);
+        // Without a terminal, Ctrl-C cannot end the demo.
+        self.seconds.or(default).map(Duration::from_secs)
+    }
 }
 
 /// One node of the demo.
@@ -81,19 +131,25 @@ pub struct DemoNode {
     keepalived: Option<Keepalived>,
     config: String,
     _process: NodeProcess,
+    /// The address of its dashboard on this machine.
+    pub dashboard: String,
     watcher: Child,
     /// The role of each instance of [`INSTANCES`], as the node reports it; empty if the node does not report it.
     pub roles: Vec<String>,
     /// Whether its cable is cut.
     pub is_cut: bool,
-    netns: TestNetns,
+    netns: Arc<TestNetns>,
     lab: Lab,
 }
 
 /// The place of one node.
-struct DemoSetup {
+struct DemoSetup<'a> {
     number: usize,
     lab: Lab,
+    /// The directory of the unix sockets that lead out of the sandbox.
+    directory: &'a Path,
+    /// The address of its dashboard on this machine.
+    address: &'a str,
     /// The configuration files of the other nodes' keepaliveds.
     others: Vec<String>,
 }
@@ -103,18 +159,14 @@ type Line = (usize, String);
 
 /// Runs the demo until Ctrl-C, or for the given number of seconds.
 pub fn run(args: &[&str]) -> TaskResult {
-    let [program, seconds] = args else {
-        return Err(TaskError("arguments are missing: program and seconds".to_owned()));
+    let [program, directory, rest @ ..] = args else {
+        return Err(TaskError("arguments are missing: program and directory".to_owned()));
     };
+    let (addresses, options) = rest.split_at_checked(NAMES.len()).ok_or("addresses are missing")?;
+    let options = DemoOptions::parse(options)?;
     // ORDER: before the first thread starts. All threads inherit the blocked signals, so that only `signals` gets them.
     let signals = Signals::block()?;
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
-    let limit = match (seconds.parse::<u64>(), is_terminal) {
-        (Ok(seconds), _) => Some(Duration::from_secs(seconds)),
-        // Without a terminal, Ctrl-C cannot end the demo.
-        (Err(_), false) => Some(Duration::from_secs(25)),
-        (Err(_), true) => None,
-    };
     let (sender, lines) = sync_channel(256);
     let lab = Lab::new();
     let switch = BridgeSwitch::new(&lab);
@@ -125,26 +177,33 @@ pub fn run(args: &[&str]) -> TaskResult {
         // All nodes of the demo share the processes of this machine. Each follows its own keepalived only.
         let mut others = files.clone();
         others.remove(number);
-        let setup = DemoSetup { number, lab, others };
-        DemoNode::start(setup, std::path::Path::new(program), &switch, &sender)
+        let (directory, address) = (Path::new(directory), addresses[number]);
+        let setup = DemoSetup { number, lab, directory, address, others };
+        DemoNode::start(setup, Path::new(program), &switch, &sender)
     });
     let mut nodes: Vec<DemoNode> = nodes.collect::<Result<_, TaskError>>()?;
-    let mut screen = Screen::new(is_terminal);
-    show(&mut nodes, &switch, &mut screen, &lines, &signals, limit);
+    let mut screen = Screen::new(is_terminal, links(&nodes, Path::new(program)));
+    let limit = options.limit(is_terminal);
+    let mut demo = Demo { nodes: &mut nodes, switch: &switch, screen: &mut screen, lines, signals };
+    let is_stopped = demo.cause_failures(limit);
+    if options.keep && !is_stopped {
+        demo.keep();
+    }
+    nodes.iter_mut().for_each(DemoNode::query_roles);
     screen.end(&nodes);
     Ok(())
 }
 
 impl DemoNode {
     fn start(
-        setup: DemoSetup,
-        program: &std::path::Path,
+        setup: DemoSetup<'_>,
+        program: &Path,
         switch: &BridgeSwitch,
         lines: &SyncSender<Line>,
     ) -> Result<Self, TaskError> {
-        let DemoSetup { number, lab, others } = setup;
+        let DemoSetup { number, lab, directory, address, others } = setup;
         let name = NAMES[number];
-        let netns = lab.netns(name);
+        let netns = Arc::new(lab.netns(name));
         let port = format!("port-{number}");
         switch.plug(&netns, "eth0", &port);
         netns.ip(&format!("address add 192.0.2.{}/24 dev eth0", number + 1));
@@ -152,12 +211,13 @@ impl DemoNode {
         let fixture = NodeFixture::new(program, lab.path()).with_processes().on(&netns);
         let states = lab.path().join("states");
         fixture.configure(&format!(
-            "[find]\nexclude = {others:?}\n[witness]\nenabled = true\n[[notify]]\nstate_file = \"{}/{{id}}\"\n\
+            "[web]\nlisten = \"{NODE_ADDRESS}\"\n[find]\nexclude = {others:?}\n[witness]\nenabled = true\n[[notify]]\nstate_file = \"{}/{{id}}\"\n\
              announce = {{ count = 1 }}\n",
             states.display()
         ));
         let keepalived = Some(Keepalived::start_with(&netns, lab.path(), &config));
         let process = fixture.start();
+        relay::serve(directory, number, Arc::clone(&netns))?;
         let mut watcher = fixture
             .command()
             .args(["watch", "--socket"])
@@ -185,6 +245,7 @@ impl DemoNode {
             keepalived,
             config,
             _process: process,
+            dashboard: format!("http://{address}/"),
             watcher,
             roles,
             is_cut: false,
@@ -231,51 +292,85 @@ fn config(number: usize) -> String {
     format!("global_defs {{\n  router_id {}\n}}\n{}", NAMES[number], instances.collect::<String>())
 }
 
-/// Updates the screen and causes failures until Ctrl-C or `limit`.
-fn show(
-    nodes: &mut [DemoNode],
-    switch: &BridgeSwitch,
-    screen: &mut Screen,
-    lines: &Receiver<Line>,
-    signals: &Signals,
-    limit: Option<Duration>,
-) {
-    let end = limit.map(|limit| Instant::now() + limit);
-    let mut next_failure = Instant::now() + FAILURE_INTERVAL;
-    let mut next_query = Instant::now();
-    let mut failures = 0;
-    while end.is_none_or(|end| Instant::now() < end) {
-        let mut waiting = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
-        let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
-        if signals.read() == Some(Signal::Stop) {
-            break;
-        }
-        for (number, line) in lines.try_iter() {
-            screen.add(nodes[number].name, &line);
-        }
-        let now = Instant::now();
-        if now >= next_failure {
-            next_failure = now + FAILURE_INTERVAL;
-            cause_failure(nodes, switch, failures, screen);
-            failures += 1;
-        }
-        if screen.is_terminal() && now >= next_query {
-            next_query = now + QUERY_INTERVAL;
-            nodes.iter_mut().for_each(DemoNode::query_roles);
-        }
-        screen.draw(nodes);
-    }
-    nodes.iter_mut().for_each(DemoNode::query_roles);
+/// How each node can be reached from outside the demo, one line for each.
+fn links(nodes: &[DemoNode], program: &Path) -> Vec<String> {
+    let program = program.strip_prefix(build::root()).unwrap_or(program).display();
+    let link = |node: &DemoNode| {
+        let socket = node.fixture.socket();
+        format!("{}  {}  {program} top --socket {}", node.name, node.dashboard, socket.display())
+    };
+    nodes.iter().map(link).collect()
 }
 
-/// Repairs the last failure and causes the next one: in turn a stopped keepalived and a cut cable, on one node after
-/// the other.
-fn cause_failure(
-    nodes: &mut [DemoNode],
-    switch: &BridgeSwitch,
-    failures: usize,
-    screen: &mut Screen,
-) {
+/// The running demo.
+struct Demo<'a> {
+    nodes: &'a mut [DemoNode],
+    switch: &'a BridgeSwitch,
+    screen: &'a mut Screen,
+    lines: Receiver<Line>,
+    signals: Signals,
+}
+
+impl Demo<'_> {
+    /// Causes failures until Ctrl-C or `limit`; returns whether it was Ctrl-C.
+    fn cause_failures(&mut self, limit: Option<Duration>) -> bool {
+        let end = limit.map(|limit| Instant::now() + limit);
+        let mut next_failure = Instant::now() + FAILURE_INTERVAL;
+        let mut next_query = Instant::now();
+        let mut failures = 0;
+        while end.is_none_or(|end| Instant::now() < end) {
+            if self.wait(false) {
+                return true;
+            }
+            let now = Instant::now();
+            if now >= next_failure {
+                next_failure = now + FAILURE_INTERVAL;
+                repair(self.nodes, self.switch, self.screen);
+                cause_failure(self.nodes, self.switch, failures, self.screen);
+                failures += 1;
+            }
+            self.draw(&mut next_query);
+        }
+        false
+    }
+
+    /// Keeps the nodes running without failures until Enter or Ctrl-C.
+    fn keep(&mut self) {
+        repair(self.nodes, self.switch, self.screen);
+        self.screen.keep();
+        let mut next_query = Instant::now();
+        while !self.wait(true) {
+            self.draw(&mut next_query);
+        }
+    }
+
+    /// Waits a little, and takes the lines of the nodes; returns whether the user ends the demo.
+    fn wait(&mut self, ends_with_enter: bool) -> bool {
+        let stdin = std::io::stdin();
+        // Without a terminal, the input may have ended before the demo began.
+        let has_keys = ends_with_enter && std::io::IsTerminal::is_terminal(&stdin);
+        let signals = PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN);
+        let mut waiting = vec![signals];
+        waiting.extend(has_keys.then(|| PollFd::new(&stdin, PollFlags::IN)));
+        let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
+        let has_key = waiting.get(1).is_some_and(|stdin| !stdin.revents().is_empty());
+        for (number, line) in self.lines.try_iter() {
+            self.screen.add(self.nodes[number].name, &line);
+        }
+        has_key || self.signals.read() == Some(Signal::Stop)
+    }
+
+    fn draw(&mut self, next_query: &mut Instant) {
+        if self.screen.is_terminal() && Instant::now() >= *next_query {
+            *next_query = Instant::now() + QUERY_INTERVAL;
+            self.nodes.iter_mut().for_each(DemoNode::query_roles);
+        }
+        self.screen.draw(self.nodes);
+    }
+}
+
+/// Repairs the last failure.
+fn repair(nodes: &mut [DemoNode], switch: &BridgeSwitch, screen: &mut Screen) {
     for node in nodes.iter_mut() {
         if node.keepalived.is_none() {
             screen.add_action(node.name, "keepalived is started again");
@@ -287,6 +382,15 @@ fn cause_failure(
             switch.reconnect(&node.port);
         }
     }
+}
+
+/// Causes the next failure: in turn a stopped keepalived and a cut cable, on one node after the other.
+fn cause_failure(
+    nodes: &mut [DemoNode],
+    switch: &BridgeSwitch,
+    failures: usize,
+    screen: &mut Screen,
+) {
     let node = &mut nodes[failures / 2 % NAMES.len()];
     if failures.is_multiple_of(2) {
         screen.add_action(node.name, "keepalived is stopped");
@@ -297,5 +401,22 @@ fn cause_failure(
         screen.add_action(node.name, "the cable is cut");
         switch.disconnect(&node.port);
         node.is_cut = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_end_after_25_seconds_if_the_nodes_are_kept_or_no_terminal_can_end_them() {
+        let limit = |args: &[&str], is_terminal| {
+            DemoOptions::parse(args).ok().unwrap().limit(is_terminal).map(|limit| limit.as_secs())
+        };
+        assert_eq!(limit(&[], true), None);
+        assert_eq!(limit(&[], false), Some(25));
+        assert_eq!(limit(&["--keep"], true), Some(25));
+        assert_eq!(limit(&["--keep", "--seconds", "7"], true), Some(7));
+        assert!(DemoOptions::parse(&["--seconds"]).is_err() && DemoOptions::parse(&["x"]).is_err());
     }
 }

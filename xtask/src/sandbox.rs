@@ -1,4 +1,4 @@
-//! Runs a command in its own namespaces for network, mounts and processes. The kernel ends all processes and
+//! Runs a command in its own namespaces for network, mounts, host name and processes. The kernel ends all processes and
 //! removes all namespaces when the first process ends; the rest of the system is not changed.
 
 use std::fs;
@@ -36,7 +36,16 @@ fn unshare() -> Command {
             command.arg("--map-auto");
         }
     }
-    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
+    command.args([
+        "--net",
+        "--mount",
+        "--uts",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "--",
+    ]);
     command
 }
 

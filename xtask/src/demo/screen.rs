@@ -14,6 +14,10 @@ const MAX_LINES: usize = 18;
 /// The state of the output.
 pub struct Screen {
     is_terminal: bool,
+    /// The dashboard and the command for `top` of each node.
+    links: Vec<String>,
+    /// Whether failures are over and the nodes are kept.
+    is_kept: bool,
     /// The last lines, the newest at the end.
     lines: VecDeque<String>,
     /// Number of transitions that were printed.
@@ -21,16 +25,28 @@ pub struct Screen {
 }
 
 impl Screen {
-    pub fn new(is_terminal: bool) -> Self {
+    pub fn new(is_terminal: bool, links: Vec<String>) -> Self {
         if is_terminal {
             // The alternate screen: the terminal shows its earlier content again at the end.
             print!("\x1b[?1049h\x1b[?25l");
+        } else {
+            for link in &links {
+                println!("{link}");
+            }
         }
-        Self { is_terminal, lines: VecDeque::new(), transitions: 0 }
+        Self { is_terminal, links, is_kept: false, lines: VecDeque::new(), transitions: 0 }
     }
 
     pub fn is_terminal(&self) -> bool {
         self.is_terminal
+    }
+
+    /// Shows that the nodes stay without failures.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+        if !self.is_terminal {
+            println!("no more failures; Ctrl-C stops the demo");
+        }
     }
 
     /// Adds a line of `vipwatch watch` on node `name`.
@@ -71,9 +87,14 @@ impl Screen {
             // `ESC [K` erases the rest of the row.
             let _ = write!(text, "{line}\x1b[K\r\n");
         };
-        row(
-            "vipwatch demo: three nodes, real keepalived, three virtual addresses        Ctrl-C to stop",
-        );
+        let stop = if self.is_kept { "no more failures; Enter to stop" } else { "Ctrl-C to stop" };
+        row(&format!(
+            "vipwatch demo: three nodes, real keepalived, three virtual addresses   {stop}"
+        ));
+        row("");
+        for link in &self.links {
+            row(link);
+        }
         row("");
         for line in table(nodes) {
             row(&line);

@@ -1,5 +1,6 @@
 //! Builds the programs that are tested, measured and shipped.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -38,6 +39,12 @@ pub fn run_cargo(args: &[&str]) -> TaskResult {
     } else {
         Err(TaskError(format!("cargo {} failed", args.join(" "))))
     }
+}
+
+/// Writes a file of the repository.
+pub fn write(path: &Path, content: &[u8]) -> TaskResult {
+    std::fs::File::create(path).and_then(|mut file| file.write_all(content))?;
+    Ok(())
 }
 
 /// Builds the drop-in as it is shipped: small and static. It is linked against musl; against static glibc if the

@@ -14,6 +14,7 @@ mod provision;
 mod random;
 mod sample;
 mod sandbox;
+mod screenshots;
 mod source;
 mod test;
 mod tidy;
@@ -39,15 +40,16 @@ Run the demo, the tests, the checks and the measurements of vipwatch.
 Usage: cargo xtask COMMAND [OPTIONS]
 
 Commands:
-  demo    Run three nodes with real keepalived, and let something fail every few seconds
-  test    Run all tests, or one suite
-  check   Check format, lints, naming rules, documentation and dependencies
-  bench   Measure vipwatch and the programs it replaces in one run
-  faults  Inject faults into labs with real keepalived, and judge the answers of vipwatch
-  fuzz    Run the parsers on random input, or compare discovery with real keepalived
-  openapi Write the OpenAPI document of the HTTP API
-  sample  Print random lines of code, or random comments, log lines and errors
-  help    Print this text
+  demo        Run three nodes with real keepalived, and let something fail every few seconds
+  test        Run all tests, or one suite
+  check       Check format, lints, naming rules, documentation and dependencies
+  bench       Measure vipwatch and the programs it replaces in one run
+  faults      Inject faults into labs with real keepalived, and judge the answers of vipwatch
+  fuzz        Run the parsers on random input, or compare discovery with real keepalived
+  openapi     Write the OpenAPI document of the HTTP API
+  sample      Print random lines of code, or random comments, log lines and errors
+  screenshots Make the pictures of the documents from a live lab
+  help        Print this text
 
 `cargo xtask COMMAND --help` prints the options of a command.
 
@@ -93,6 +95,7 @@ fn run(args: &[&str]) -> TaskResult {
         "fuzz" => fuzz::run(rest),
         "openapi" => openapi::run(rest),
         "sample" => sample::run(rest),
+        "screenshots" => screenshots::prepare(rest),
         unknown => Err(TaskError(format!(
             "unknown command {unknown:?}\n  hint: `cargo xtask help` lists the commands"
         ))),
@@ -117,6 +120,7 @@ fn help(command: &str, rest: &[&str]) -> Option<&'static str> {
         "fuzz" => fuzz::HELP,
         "openapi" => openapi::HELP,
         "sample" => sample::HELP,
+        "screenshots" => screenshots::HELP,
         _ => HELP,
     })
 }
@@ -128,6 +132,7 @@ fn run_in_sandbox(args: &[&str]) -> TaskResult {
         ["demo", rest @ ..] => demo::run(rest),
         ["test", rest @ ..] => test::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
+        ["screenshots", rest @ ..] => screenshots::run(rest),
         ["fuzz", rest @ ..] => fuzz::keepalived::run(rest),
         other => Err(TaskError(format!("unknown command in the sandbox: {other:?}"))),
     }

@@ -21,6 +21,8 @@ pub const IPERF3: &[Need] = &[("iperf3", "iperf3")];
 pub const ARPING: &[Need] = &[("arping", "iputils-arping")];
 /// Reads the history's database in tests; makes the certificates for tests of webhooks.
 pub const SQLITE_OPENSSL: &[Need] = &[("sqlite3", "sqlite3"), ("openssl", "openssl")];
+/// Shows the dashboard for pictures.
+pub const CHROMIUM: &[Need] = &[("chromium", "chromium"), ("chromedriver", "chromium-driver")];
 /// Compiles `limit.c` of `bench dropin`.
 pub const C_COMPILER: &[Need] = &[("cc", "gcc"), ("ld", "binutils")];
 /// Compiles libFuzzer.

@@ -1,0 +1,181 @@
+//! `cargo xtask screenshots`: makes the pictures of the README and the documents from a live lab: the dashboard in
+//! Chromium, and `vipwatch top` on a pseudo-terminal.
+
+mod lab;
+mod svg;
+mod webdriver;
+
+use std::path::{Path, PathBuf};
+
+use vipwatch_testkit::PtyProcess;
+
+use self::lab::{INSTANCE, PictureLab};
+use self::webdriver::{Browser, Scheme};
+use crate::{TaskError, TaskResult, build, provision, sandbox};
+
+pub const HELP: &str = "\
+Make the pictures in docs/images from a live lab with real keepalived.
+
+Usage: cargo xtask screenshots [--terminal] [--out DIR]
+
+  --terminal  Make only the pictures of `vipwatch top`
+  --out DIR   Write the pictures to DIR instead of docs/images
+
+Two nodes follow two real keepalived with 24 instances. Each keepalived is stopped and started again, and one link
+loses its carrier, so that the pictures show failovers and a finding. Debian's Chromium makes the pictures of the dashboard.
+Everything runs in its own namespaces and is removed at the end.
+";
+
+/// A picture of the dashboard.
+struct DashboardPicture {
+    /// The name of the file, without its ending.
+    file: &'static str,
+    /// The path and the fragment of the URL.
+    path: &'static str,
+    width: u32,
+    height: u32,
+    scheme: Scheme,
+}
+
+/// The pictures of the dashboard. All URLs of its views are here.
+const DASHBOARD_PICTURES: [DashboardPicture; 6] = [
+    DashboardPicture {
+        file: "dashboard-light",
+        path: "/#/",
+        width: 1280,
+        height: 800,
+        scheme: Scheme::Light,
+    },
+    DashboardPicture {
+        file: "dashboard-dark",
+        path: "/#/",
+        width: 1280,
+        height: 800,
+        scheme: Scheme::Dark,
+    },
+    DashboardPicture {
+        file: "dashboard-phone",
+        path: "/#/",
+        width: 390,
+        height: 844,
+        scheme: Scheme::Light,
+    },
+    DashboardPicture {
+        file: "dashboard-instance",
+        path: "/#/instance/web-1",
+        width: 1280,
+        height: 1000,
+        scheme: Scheme::Light,
+    },
+    DashboardPicture {
+        file: "dashboard-history",
+        path: "/#/history",
+        width: 1280,
+        height: 800,
+        scheme: Scheme::Dark,
+    },
+    DashboardPicture {
+        file: "dashboard-findings",
+        path: "/#/findings",
+        width: 1280,
+        height: 800,
+        scheme: Scheme::Light,
+    },
+];
+
+/// A picture of the terminal.
+struct TerminalPicture {
+    file: &'static str,
+    /// The keys that lead to it.
+    keys: &'static str,
+    /// A text that the complete screen has.
+    text: &'static str,
+}
+
+/// The size of the terminal in columns and rows.
+const TERMINAL_SIZE: (u16, u16) = (112, 34);
+
+const TERMINAL_PICTURES: [TerminalPicture; 2] = [
+    TerminalPicture { file: "top", keys: "", text: "storage" },
+    TerminalPicture { file: "top-detail", keys: "/web-1\r\r", text: "keepalived      runs" },
+];
+
+/// The options of the command.
+struct PictureOptions {
+    only_terminal: bool,
+    directory: PathBuf,
+}
+
+fn parse(args: &[&str]) -> Result<PictureOptions, TaskError> {
+    let directory = build::root().join("docs/images");
+    let mut options = PictureOptions { only_terminal: false, directory };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match *arg {
+            "--terminal" => options.only_terminal = true,
+            "--out" => {
+                let path = args.next().ok_or("--out needs a directory")?;
+                options.directory = std::path::absolute(path)?;
+            }
+            other => {
+                return Err(TaskError(format!(
+                    "unknown argument {other:?}\n  hint: `cargo xtask screenshots --help` lists the options"
+                )));
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// Builds `vipwatch`, installs keepalived and Chromium, and makes the pictures in the sandbox.
+pub fn prepare(args: &[&str]) -> TaskResult {
+    let options = parse(args)?;
+    provision::programs(&[provision::BASIC, provision::KEEPALIVED])?;
+    if !options.only_terminal {
+        provision::programs(&[provision::CHROMIUM])?;
+    }
+    sandbox::check_namespaces()?;
+    let program = build::vipwatch("demo")?.display().to_string();
+    std::fs::create_dir_all(&options.directory)?;
+    let directory = options.directory.display().to_string();
+    let mut line = vec!["screenshots", &program, "--out", &directory];
+    line.extend(options.only_terminal.then_some("--terminal"));
+    sandbox::enter(&line, &[])
+}
+
+/// In the sandbox: starts the lab and makes the pictures.
+pub fn run(args: &[&str]) -> TaskResult {
+    let (program, options) = args.split_first().ok_or("the program is missing")?;
+    let options = parse(options)?;
+    // The sandbox has a host name of its own, which the pictures show.
+    rustix::system::sethostname(b"net-1")?;
+    let lab = PictureLab::start(Path::new(program));
+    for picture in &TERMINAL_PICTURES {
+        let path = options.directory.join(picture.file).with_extension("svg");
+        take_terminal(&lab, picture, &path)?;
+        eprintln!("xtask: {}", path.display());
+    }
+    if options.only_terminal {
+        return Ok(());
+    }
+    let browser = Browser::start(lab.netns())?;
+    for page in &DASHBOARD_PICTURES {
+        let path = options.directory.join(page.file).with_extension("png");
+        let url = format!("http://{}{}", lab::ADDRESS, page.path);
+        browser.show(&url, page.width, page.height, page.scheme)?;
+        browser.wait_for_text(INSTANCE, page.path);
+        build::write(&path, &browser.picture()?)?;
+        eprintln!("xtask: {}", path.display());
+    }
+    Ok(())
+}
+
+/// Runs `vipwatch top` on a pseudo-terminal, presses the keys, and draws its screen.
+fn take_terminal(lab: &PictureLab, picture: &TerminalPicture, path: &Path) -> TaskResult {
+    let (columns, rows) = TERMINAL_SIZE;
+    let mut top = PtyProcess::start(&lab.top_command(), columns, rows);
+    top.wait_for(INSTANCE);
+    top.press(picture.keys);
+    top.wait_for(picture.text);
+    build::write(path, svg::picture(top.screen()).as_bytes())
+}

@@ -21,13 +21,11 @@ pub const IPERF3: &[Need] = &[("iperf3", "iperf3")];
 pub const ARPING: &[Need] = &[("arping", "iputils-arping")];
 /// Reads the history's database in tests; makes the certificates for tests of webhooks.
 pub const SQLITE_OPENSSL: &[Need] = &[("sqlite3", "sqlite3"), ("openssl", "openssl")];
-/// Shows the dashboard for pictures.
-pub const CHROMIUM: &[Need] = &[("chromium", "chromium"), ("chromedriver", "chromium-driver")];
 /// Compiles `limit.c` of `bench dropin`.
 pub const C_COMPILER: &[Need] = &[("cc", "gcc"), ("ld", "binutils")];
 /// Compiles libFuzzer.
 pub const CPP_COMPILER: &[Need] = &[("c++", "g++")];
-/// The browser in which the dashboard is tested, and the program that drives it.
+/// The browser in which the dashboard is shown, for tests and pictures, and the program that drives it.
 pub const CHROMIUM: &[Need] = &[("chromium", "chromium"), ("chromedriver", "chromium-driver")];
 /// Scrapes nodes in tests, and checks metrics and alert rules.
 pub const PROMETHEUS: &[Need] = &[("prometheus", "prometheus"), ("promtool", "prometheus")];

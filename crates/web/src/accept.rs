@@ -78,7 +78,8 @@ impl Endpoint {
         inject_panic("admit");
         let service = self.service.clone();
         let waiting = Limited::begin(&self.waiting, MAX_WAITING);
-        let place = match (self.table.admit(client), &waiting) {
+        let place = match (self.table.admit_at_once(client), &waiting) {
+            // Further clients wait in the kernel's queue, and none is accepted, until this one has a place.
             (None, None) => self.table.wait_for_place(client, Duration::ZERO).await,
             (place, _) => place,
         };

@@ -246,7 +246,7 @@ mod tests {
             transport,
         };
         let table = Arc::new(ConnectionTable::new(TableKind::Tcp, Arc::default()));
-        let place = table.admit(client).unwrap();
+        let place = table.admit_at_once(client).unwrap();
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);

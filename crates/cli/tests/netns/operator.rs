@@ -69,7 +69,8 @@ fn both_nodes_show_that_a_killed_keepalived_has_left_its_address() {
         ["keepalived-gone-address-left", "start keepalived here", "192.0.2.11 (priority 100)"];
     assert_shows(&first, &["doctor"], &dead);
     assert_shows(&first, &["show", &id], &[&dead[..], &["keepalived      gone"]].concat());
-    let status = ["keepalived-gone-address-left", "findings: 2 broken (`vipwatch doctor`"];
+    // The node also finds the keepaliveds of other tests, so that the number of findings may be higher than two.
+    let status = ["keepalived-gone-address-left", " broken (`vipwatch doctor`"];
     assert_shows(&first, &["status"], &status);
     // The other node took over as it should. Its page says that the former primary did not hand over.
     let stopped = "192.0.2.10 foreign, priority 150";

@@ -182,6 +182,10 @@ pub(crate) struct ConnectionTable {
     is_used: Notify,
     /// A place is free again.
     is_place_freed: Notify,
+    /// Clients that wait for a place do so one after the other, in the order of their arrival. Root does not wait for
+    /// other users.
+    turn_of_root: tokio::sync::Mutex<()>,
+    turn_of_others: tokio::sync::Mutex<()>,
     store: Arc<StateStore>,
 }
 
@@ -198,6 +202,8 @@ impl ConnectionTable {
             slots: Mutex::default(),
             is_used: Notify::new(),
             is_place_freed: Notify::new(),
+            turn_of_root: tokio::sync::Mutex::default(),
+            turn_of_others: tokio::sync::Mutex::default(),
             store,
         }
     }
@@ -210,6 +216,7 @@ impl ConnectionTable {
         limit: Duration,
     ) -> Option<Place> {
         let deadline = tokio::time::Instant::now() + limit;
+        let _turn = self.turn(client).lock().await;
         let mut wait = FIRST_WAIT;
         loop {
             let began = Instant::now();
@@ -227,6 +234,16 @@ impl ConnectionTable {
             }
             wait = NEXT_WAIT;
         }
+    }
+
+    /// A place for a connection of this client; `None` if all are taken, or if another client waits for one.
+    pub(crate) fn admit_at_once(self: &Arc<Self>, client: WebClient) -> Option<Place> {
+        let _turn = self.turn(client).try_lock().ok()?;
+        self.admit(client)
+    }
+
+    fn turn(&self, client: WebClient) -> &tokio::sync::Mutex<()> {
+        if client == ROOT { &self.turn_of_root } else { &self.turn_of_others }
     }
 
     /// Closes the connection that is idle for the longest time, if it is idle since `began` or longer. If there is none,
@@ -248,7 +265,7 @@ impl ConnectionTable {
     }
 
     /// A place for a connection of this client; `None` if all are taken.
-    pub(crate) fn admit(self: &Arc<Self>, client: WebClient) -> Option<Place> {
+    fn admit(self: &Arc<Self>, client: WebClient) -> Option<Place> {
         let requests = self.open_slots().iter().filter(|slot| !slot.lock().is_stream).count();
         if requests >= request_limit(client) {
             return None;

@@ -77,6 +77,88 @@ fn the_role_and_its_changes_are_in_the_metrics_and_promtool_accepts_them() {
 }
 
 #[test]
+fn deliveries_announcements_and_the_main_loop_are_counted() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let states = lab.path().join("states");
+    std::fs::create_dir_all(states.join("VI_1")).unwrap();
+    fixture.configure(&format!(
+        "[[notify]]\nstate_file = \"{}/{{id}}\"\nannounce = true\n\
+         [[notify.hook]]\nname = \"ok\"\nprogram = [\"/bin/true\"]\n\
+         [[notify.hook]]\nname = \"fails\"\nprogram = [\"/bin/false\"]\nretries = 0\non = [\"primary\"]\n",
+        states.display()
+    ));
+    let _node = fixture.start();
+    let count = |text: &str, stage: &str| {
+        value(text, &format!("vipwatch_delivery_latency_seconds_count{{stage=\"{stage}\"}}"))
+    };
+    netns.ip(ADD_VIP);
+    let text = wait_for("the announcement and the failed hook", || {
+        let text = classic(&fixture, "/metrics");
+        let failed =
+            "vipwatch_outlet_given_up_total{target=\"fails\",kind=\"hook\",source=\"node\"}";
+        let finding = "vipwatch_findings{name=\"hook-failed\",severity=\"wrong\"}";
+        let is_complete = count(&text, "announce") == Some(1.0)
+            && value(&text, failed) == Some(1.0)
+            && value(&text, finding) == Some(1.0);
+        is_complete.then_some(text)
+    });
+    assert!(count(&text, "file").unwrap() >= 1.0, "{text}");
+    assert_eq!(count(&text, "agent"), Some(0.0));
+    let all = "vipwatch_delivery_latency_seconds_bucket{le=\"+Inf\",stage=\"file\"}";
+    assert_eq!(value(&text, all), count(&text, "file"), "the last bucket has all");
+    assert!(value(&text, "vipwatch_announcements_total{result=\"sent\"}").unwrap() >= 1.0);
+    assert!(value(&text, "vipwatch_main_loop_turn_seconds_count").unwrap() >= 1.0);
+    let delivered = "vipwatch_outlet_delivered_total{target=\"ok\",kind=\"hook\",source=\"node\"}";
+    wait_for("the other hook", || {
+        (value(&classic(&fixture, "/metrics"), delivered) >= Some(1.0)).then_some(())
+    });
+    check_with_promtool(&text);
+}
+
+#[test]
+fn an_instance_that_flaps_is_counted_once() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let _node = fixture.start();
+    for _ in 0..4 {
+        netns.ip(ADD_VIP);
+        wait_for_role(&fixture, "VI_1", "primary");
+        netns.ip(REMOVE_VIP);
+        wait_for_role(&fixture, "VI_1", "backup");
+    }
+    let text = classic(&fixture, "/metrics");
+    let netns = netns.name();
+    let group = text.split("vrrp_group=\"").nth(1).unwrap().split('"').next().unwrap();
+    let labels = format!("vrrp_group=\"{group}\",vrrp_instance=\"VI_1\",netns=\"{netns}\"");
+    assert_eq!(value(&text, &format!("vipwatch_flaps_total{{{labels}}}")), Some(1.0), "{text}");
+    let transitions = format!("vipwatch_transitions_total{{{labels},to=\"primary\"}}");
+    assert_eq!(value(&text, &transitions), Some(4.0), "{text}");
+    let released = "keepalived_release_master_total{iname=\"VI_1\",intf=\"eth0\",vrid=\"";
+    let compat = classic(&fixture, "/metrics/keepalived");
+    let line = compat.lines().find(|line| line.starts_with(released)).unwrap();
+    assert!(line.ends_with(" 4"), "{line}");
+}
+
+#[test]
+fn a_reload_applies_groups_and_a_changed_metrics_section_needs_a_restart() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node = fixture.start();
+    assert!(classic(&fixture, "/metrics").contains("vrrp_group=\"ipv4/"));
+    fixture.configure(
+        "[[group]]\nname = \"web\"\ninstances = \"VI_*\"\n[metrics]\nper_instance = false\n",
+    );
+    node.reload();
+    let text = classic(&fixture, "/metrics");
+    assert!(text.contains("vipwatch_role_primary{vrrp_group=\"web\","), "{text}");
+    fixture.wait_for_log("this setting changes only after a restart");
+    fixture.configure("");
+    node.reload();
+    assert!(classic(&fixture, "/metrics").contains("vrrp_group=\"ipv4/"));
+}
+
+#[test]
 fn prometheus_gets_open_metrics_and_other_types_are_refused() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);

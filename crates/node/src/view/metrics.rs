@@ -153,12 +153,12 @@ pub fn metrics(context: &ApiContext) -> MetricsSnapshot {
         }
     }
     families.extend(targets::FAMILIES);
-    let facts = MetricFacts::read(context);
+    let entries =
+        if context.service.metrics.is_per_instance { entries(context) } else { Vec::new() };
+    let facts = MetricFacts::read(context, &entries);
     if facts.reports.is_some() {
         families.extend(receiver::FAMILIES);
     }
-    let entries =
-        if context.service.metrics.is_per_instance { entries(context) } else { Vec::new() };
     MetricsSnapshot { families, facts, entries }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use vipwatch_core::InstanceId;
 use vipwatch_core::conntrack_sync::{
@@ -13,7 +14,7 @@ use super::MetricKind::Gauge;
 use super::instance::emit_with;
 use super::{InstanceFacts, MetricFamily, MetricValue, instance_family};
 use crate::discovery::Origin;
-use crate::state::PublishedState;
+use crate::state::InstanceEntry;
 
 pub(super) const FAMILIES: &[MetricFamily] = &[
     instance_family(
@@ -56,11 +57,12 @@ fn last_sync<'f>(facts: &InstanceFacts<'f>) -> Option<&'f ConntrackSync> {
 }
 
 /// Reads the results of all routers. A router without conntrackd has no file, and a file that is not valid counts as none.
-pub(super) fn read_all(view: &PublishedState) -> HashMap<InstanceId, ConntrackSync> {
-    let routers = view.entries.iter().filter(|(_, entry)| entry.instance.origin == Origin::Neutron);
-    let results = routers.filter_map(|(id, entry)| {
-        let directory = entry.instance.file.parent()?;
-        Some((id.clone(), read(directory)?))
+pub(super) fn read_all(entries: &[Arc<InstanceEntry>]) -> HashMap<InstanceId, ConntrackSync> {
+    let instances = entries.iter().map(|entry| &entry.instance);
+    let routers = instances.filter(|instance| instance.origin == Origin::Neutron);
+    let results = routers.filter_map(|instance| {
+        let directory = instance.file.parent()?;
+        Some((instance.id.clone(), read(directory)?))
     });
     results.collect()
 }

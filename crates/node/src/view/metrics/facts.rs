@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use vipwatch_api::{ReportList, TargetItem};
 use vipwatch_core::conntrack_sync::ConntrackSync;
@@ -10,7 +11,7 @@ use vipwatch_linux::process_usage::ProcessUsage;
 
 use super::conntrack;
 use crate::log::{self, LogQueue};
-use crate::state::HistogramValue;
+use crate::state::{HistogramValue, InstanceEntry};
 use crate::view::{ApiContext, findings, reports, targets};
 
 /// The facts about the process and the node at one moment.
@@ -35,8 +36,8 @@ pub(super) struct MetricFacts {
 }
 
 impl MetricFacts {
-    /// Reads the history and `/proc`.
-    pub(super) fn read(context: &ApiContext) -> Self {
+    /// Reads the history, `/proc`, and the files of `entries`.
+    pub(super) fn read(context: &ApiContext, entries: &[Arc<InstanceEntry>]) -> Self {
         let mut counts = BTreeMap::new();
         for item in findings(context).items {
             *counts.entry((item.name, item.severity.word())).or_insert(0) += 1;
@@ -47,11 +48,7 @@ impl MetricFacts {
             reports: reports(context).ok(),
             usage: ProcessUsage::read().ok(),
             history_bytes: history_bytes(&context.state_dir),
-            conntrack: if context.service.metrics.is_per_instance {
-                conntrack::read_all(&context.store.view())
-            } else {
-                HashMap::new()
-            },
+            conntrack: conntrack::read_all(entries),
             ..Self::without_reading(context)
         }
     }

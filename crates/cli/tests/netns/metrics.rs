@@ -7,8 +7,9 @@ use vipwatch_api::FindingList;
 use vipwatch_testkit::{Lab, NodeFixture, wait_for};
 
 use crate::curl::{CurlAnswer, curl, get};
+use crate::receiver_process::{ReceiverProcess, report_until_accepted};
 use crate::support::{
-    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, vi_1_conf, wait_for_role, write,
+    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, node_fixture, vi_1_conf, wait_for_role, write,
 };
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
@@ -231,6 +232,26 @@ fn the_result_of_conntrackd_is_in_the_metrics_of_its_router_if_the_file_is_valid
     std::fs::remove_file(&status).unwrap();
     vipwatch_testkit::run(Command::new("mkfifo").arg(&status));
     assert!(!classic(&fixture, "/metrics").contains("\nvipwatch_conntrack_sync_success{"));
+}
+
+#[test]
+fn a_receiver_process_exports_its_reports_and_no_instances() {
+    let lab = Lab::new();
+    let receiver = ReceiverProcess::start(lab.path(), &[]);
+    report_until_accepted(lab.path(), "5e9b1d0c-7a8f-4a52-9d3e-1c2b3a4d5e6f", "backup");
+    // Only the path of the socket is used.
+    let fixture = node_fixture(&lab).with_socket(&lab.path().join("agent.sock"));
+    let text = wait_for("the settled report", || {
+        let text = classic(&fixture, "/metrics");
+        let standby = value(&text, "vipwatch_receiver_routers{state=\"standby\"}");
+        (standby == Some(1.0)).then_some(text)
+    });
+    assert_eq!(value(&text, "vipwatch_receiver_reports_total"), Some(1.0));
+    assert!(text.contains("service=\"receiver\"} 1\n"), "{text}");
+    assert!(!text.contains("vipwatch_role") && !text.contains("vipwatch_history"), "{text}");
+    check_with_promtool(&text);
+    assert_eq!(curl(&fixture, &[], "/metrics/keepalived").problem(), (404, "unknown-route"));
+    drop(receiver);
 }
 
 /// What a document or an answer says about one metric.

@@ -1,5 +1,6 @@
 //! Findings: of the audit, of the node itself, of configurations, of the receiver and of deliveries.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -14,12 +15,12 @@ use vipwatch_api::{
 use vipwatch_core::InstanceId;
 use vipwatch_core::audit::is_finding_name;
 use vipwatch_core::flapping::{FLAP_SPAN, MIN_TRANSITIONS};
-use vipwatch_history::{FlapCount, Reader};
+use vipwatch_history::{FlapCount, Reader, Stage};
 use vipwatch_linux::netns_query::NetnsQuery;
 
 use super::{ApiContext, known_timestamp, read_history_of, silenced_until, targets};
 use crate::audit::DatedFinding;
-use crate::event::{audit_finding, health_finding};
+use crate::event::{audit_finding, health_finding, severity};
 use crate::receiver::ReceiverHandle;
 use crate::state::{InstanceEntry, PublishedState, StateStore};
 use crate::transition::millis;
@@ -91,6 +92,35 @@ pub fn findings(context: &ApiContext) -> FindingList {
         items,
         too_young,
     }
+}
+
+/// The number of findings with each name and severity.
+pub(super) type FindingCounts = BTreeMap<(Cow<'static, str>, &'static str), u64>;
+
+/// The numbers of the findings that [`findings`] lists, without their texts: thousands of instances may have the same
+/// finding. Reads the history.
+pub(super) fn finding_counts(context: &ApiContext) -> FindingCounts {
+    let sources = FindingSources::new(&context.store, &context.receiver_handle, &context.state_dir);
+    let view = context.store.view();
+    let mut counts = FindingCounts::new();
+    let mut count = |name, severity: FindingSeverity| {
+        *counts.entry((name, severity.word())).or_insert(0) += 1;
+    };
+    let others = sources.of_node(&view).into_iter().chain(clashes(&view));
+    for item in others.chain(sources.flapping()) {
+        count(Cow::Owned(item.name), item.severity);
+    }
+    for entry in view.entries.values() {
+        let audit = entry.current_audit();
+        let audited = audit.map(|audit| &*audit.findings).unwrap_or_default();
+        for dated in audited.iter().filter(|dated| !dated.is_young(entry)) {
+            count(Cow::Borrowed(dated.finding.name), severity(dated.finding.severity));
+        }
+        for (stage, _) in entry.failures.keys() {
+            count(Cow::Owned(failure_name(*stage)), FAILURE_SEVERITY);
+        }
+    }
+    counts
 }
 
 /// Where findings come from, except for the audit's results in the published state.
@@ -279,14 +309,22 @@ fn configuration_problems(view: &PublishedState) -> Vec<FindingItem> {
     each.collect()
 }
 
+/// The severity of a failed delivery.
+const FAILURE_SEVERITY: FindingSeverity = FindingSeverity::Wrong;
+
+/// The name of the finding about a failed delivery.
+fn failure_name(stage: Stage) -> String {
+    format!("{}-failed", stage.word())
+}
+
 fn failed_deliveries(entry: &InstanceEntry) -> impl Iterator<Item = FindingItem> {
     entry.failures.iter().map(|((stage, target), failure)| {
-        let name = format!("{}-failed", stage.word());
+        let name = failure_name(*stage);
         let text = format!("{target}: {}", failure.error);
         let id = Some(entry.instance.id.as_str());
         FindingItem {
             since: known_timestamp(failure.since),
-            ..new(id, &name, FindingSeverity::Wrong, text, "the log has all attempts")
+            ..new(id, &name, FAILURE_SEVERITY, text, "the log has all attempts")
         }
     })
 }
@@ -391,7 +429,6 @@ mod tests {
     use std::time::Duration;
 
     use vipwatch_core::Role;
-    use vipwatch_history::Stage;
 
     use super::*;
     use crate::discovery::example;
@@ -407,5 +444,30 @@ mod tests {
         let found: Vec<FindingItem> = failed_deliveries(&entry).collect();
         assert_eq!(found[0].since, known_timestamp(at(5000)));
         assert_eq!((found[0].name.as_str(), found.len()), ("hook-failed", 1));
+    }
+
+    #[test]
+    fn the_counts_are_those_of_the_listed_findings() {
+        let context = crate::direct::history_context(&crate::Config::default());
+        context.store.set_health(crate::state::HealthTopic::Socket, Some("gone".to_owned()));
+        for (id, vrid) in [("A", 1), ("B", 1), ("C", 2)] {
+            let mut instance = example();
+            instance.id = id.parse().unwrap();
+            let vrrp = vipwatch_core::keepalived::VrrpInstance {
+                vrid: Some(vrid),
+                ..(*instance.vrrp).clone()
+            };
+            instance.vrrp = Arc::new(vrrp);
+            let mut entry = InstanceEntry::new(Arc::new(instance), Role::Backup, Arc::from([]));
+            let failure = FailedDelivery { error: "e".to_owned(), since: SystemTime::now() };
+            entry.failures.insert((Stage::Hook, "mail".to_owned()), failure);
+            context.store.insert(entry);
+        }
+        let mut listed = FindingCounts::new();
+        for item in findings(&context).items {
+            *listed.entry((Cow::Owned(item.name), item.severity.word())).or_insert(0) += 1;
+        }
+        assert_eq!(listed.values().sum::<u64>(), 7, "{listed:?}");
+        assert_eq!(finding_counts(&context), listed);
     }
 }

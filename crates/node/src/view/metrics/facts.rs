@@ -1,6 +1,6 @@
 //! The facts about a node from which its metrics are made.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use vipwatch_linux::process_usage::ProcessUsage;
 use super::conntrack;
 use crate::log::{self, LogQueue};
 use crate::state::{HistogramValue, InstanceEntry};
-use crate::view::{ApiContext, findings, reports, targets};
+use crate::view::findings::{FindingCounts, finding_counts};
+use crate::view::{ApiContext, reports, targets};
 
 /// The facts about the process and the node at one moment.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct MetricFacts {
     pub(super) roles: [u64; RoleKind::ALL.len()],
     pub(super) targets: Vec<TargetItem>,
     /// The number of findings with each name and severity.
-    pub(super) findings: BTreeMap<(String, &'static str), u64>,
+    pub(super) findings: FindingCounts,
     /// The state of the receiver; `None` if this process runs none.
     pub(super) reports: Option<ReportList>,
     /// `None` if `/proc` cannot be read.
@@ -38,13 +39,9 @@ pub(super) struct MetricFacts {
 impl MetricFacts {
     /// Reads the history, `/proc`, and the files of `entries`.
     pub(super) fn read(context: &ApiContext, entries: &[Arc<InstanceEntry>]) -> Self {
-        let mut counts = BTreeMap::new();
-        for item in findings(context).items {
-            *counts.entry((item.name, item.severity.word())).or_insert(0) += 1;
-        }
         Self {
             targets: targets(context).items,
-            findings: counts,
+            findings: finding_counts(context),
             reports: reports(context).ok(),
             usage: ProcessUsage::read().ok(),
             history_bytes: history_bytes(&context.state_dir),
@@ -62,7 +59,7 @@ impl MetricFacts {
         Self {
             roles,
             targets: Vec::new(),
-            findings: BTreeMap::new(),
+            findings: FindingCounts::new(),
             reports: None,
             usage: None,
             history_bytes: None,

@@ -67,7 +67,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     node_family("vipwatch_findings", Gauge, "Open findings", |facts, emit| {
         for ((name, severity), count) in &facts.findings {
-            let labels = [("name", name.as_str()), ("severity", severity)];
+            let labels = [("name", &**name), ("severity", severity)];
             emit(&labels, MetricValue::Count(*count));
         }
     }),

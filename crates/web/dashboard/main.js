@@ -57,6 +57,8 @@ const missing = (route) => ({
     ),
 });
 
+let shownBanners = null;
+
 /** Banners above the view: lost connection, token, another version. */
 function showLink() {
     const { state, since, problem } = store.link;
@@ -65,6 +67,11 @@ function showLink() {
         byId('link-text'),
         { live: 'live', connecting: 'connecting', stale: 'stale', token: 'token needed' }[state],
     );
+    const version = store.version && `${store.version.version} ${store.version.commit}`;
+    // A banner that says the same stays, so that a screen reader does not repeat it at each attempt.
+    const mark = JSON.stringify([state, since, problem, version]);
+    if (mark === shownBanners) return;
+    shownBanners = mark;
     const banners = [];
     if (state === 'stale') {
         banners.push(
@@ -85,7 +92,6 @@ function showLink() {
         );
     }
     if (state === 'token') banners.push(tokenForm());
-    const version = store.version && `${store.version.version} ${store.version.commit}`;
     if (version && version !== store.firstVersion) {
         banners.push(
             el(
@@ -96,8 +102,6 @@ function showLink() {
             ),
         );
     }
-    // The form keeps what was typed.
-    if (state === 'token' && byId('token-form')) return;
     replace(byId('banners'), banners);
 }
 
@@ -106,6 +110,7 @@ function tokenForm() {
     const submit = (event) => {
         event.preventDefault();
         replace(byId('banners'), el('div', { class: 'banner banner-info', role: 'status' }, 'Connecting…'));
+        shownBanners = null;
         useToken(field.value.trim());
     };
     return el(

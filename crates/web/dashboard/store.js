@@ -18,6 +18,8 @@ export const store = {
     log: new TransitionLog(),
     historyProblem: null,
     link: { state: 'connecting', since: null, problem: null, retryAt: null },
+    /** The last event whose effects are in the lists: `{epoch, seq}`. */
+    listsAsOf: null,
     /** Whether the first documents have arrived. */
     isLoaded: false,
     /** The version that the page was loaded with. */
@@ -102,7 +104,7 @@ function receiveDocument(name, value) {
     mark(name);
 }
 
-function receiveList({ name, items, isLast, head }) {
+function receiveList({ name, items, isLast, head, asOf }) {
     const parts = incoming.get(name) ?? [];
     parts.push(...items);
     incoming.set(name, parts);
@@ -113,6 +115,7 @@ function receiveList({ name, items, isLast, head }) {
     }
     if (!isLast) return;
     incoming.delete(name);
+    if (asOf) store.listsAsOf = asOf;
     if (name === 'instances') {
         if (store.isLoaded) store.instances = new Map(parts.map((item) => [item.id, prepared(item)]));
     } else if (name === 'findings') {
@@ -143,15 +146,53 @@ function receiveEvents(events) {
     for (const { name, data } of events) {
         const at = parse(data.at);
         if (at !== null) noticeEventTime(at);
+        record[name]?.(data);
         apply[name]?.(data);
     }
 }
 
-const apply = {
+/** Enters an event into the list of transitions. */
+const record = {
     transition(event) {
         store.log.add(event.epoch, { type: 'transition', ...event });
+        // BOUND: the newest 1,000 since the last announcement.
         if (announced.length < 1000) announced.push(event);
         mark('history');
+    },
+
+    cause(event) {
+        const { cause, cause_text, evidence } = event;
+        store.log.change(event.epoch, event.transition, { cause, cause_text, evidence });
+        mark('history');
+    },
+
+    removed(event) {
+        const item = { type: 'transition', ...event, to: 'removed', trigger: 'config', latencies: {} };
+        store.log.add(event.epoch, item);
+        mark('history');
+    },
+
+    delivery(event) {
+        if (!isOfTransition(event)) return;
+        store.log.addLatency(event.epoch, event.notification, event.stage, event.micros);
+        mark('history');
+    },
+};
+
+/** Whether the event has the latency of a transition. */
+const isOfTransition = (event) =>
+    event.source === 'node' &&
+    event.id !== null &&
+    event.finding === null &&
+    event.error === null &&
+    event.micros !== null;
+
+/** Whether the effects of an event are in the lists already: after a lost connection, the missed events arrive after them. */
+const isInLists = ({ epoch, seq }) => epoch === store.listsAsOf?.epoch && seq <= store.listsAsOf.seq;
+
+/** Applies an event to the lists of instances and findings. An instance has the number of its last transition. */
+const apply = {
+    transition(event) {
         const item = store.instances.get(event.id);
         if (!item) {
             // The event has no configuration of the instance; the list has.
@@ -160,19 +201,9 @@ const apply = {
             return;
         }
         if (event.seq <= item.seq) return;
-        const { role, reason, seq, trigger, cause, cause_text, evidence, latencies } = { ...event, role: event.to };
-        Object.assign(item, {
-            role,
-            reason,
-            seq,
-            trigger,
-            cause,
-            cause_text,
-            evidence,
-            latencies,
-            since: event.at,
-            failures: [],
-        });
+        const { reason, seq, trigger, cause, cause_text, evidence, latencies } = event;
+        const changes = { reason, seq, trigger, cause, cause_text, evidence, latencies };
+        Object.assign(item, changes, { role: event.to, since: event.at, failures: [] });
         if (event.stages) item.stages = event.stages;
         const newAddresses = new Map(event.addresses.map((address) => [address.cidr, address]));
         item.addresses = item.addresses.map((address) => newAddresses.get(address.cidr) ?? address);
@@ -181,33 +212,26 @@ const apply = {
     },
 
     cause(event) {
-        const { cause, cause_text, evidence } = event;
-        store.log.change(event.epoch, event.transition, { cause, cause_text, evidence });
-        mark('history');
         const item = store.instances.get(event.id);
         if (item?.seq !== event.transition) return;
+        const { cause, cause_text, evidence } = event;
         Object.assign(item, { cause, cause_text, evidence });
         mark('instances');
     },
 
     removed(event) {
-        store.log.add(event.epoch, { type: 'transition', ...event, to: 'removed', trigger: 'config', latencies: {} });
+        // It may be configured again since.
+        if (store.instances.get(event.id)?.seq > event.seq) return;
         store.instances.delete(event.id);
-        mark('history');
         mark('instances');
     },
 
     delivery(event) {
-        if (event.source !== 'node' || event.id === null) return;
-        const isOfTransition = event.finding === null && event.error === null && event.micros !== null;
-        if (isOfTransition) {
-            store.log.addLatency(event.epoch, event.notification, event.stage, event.micros);
-            mark('history');
-        }
-        const item = store.instances.get(event.id);
-        if (!item) return;
-        if (isOfTransition && event.notification === item.seq)
+        const item = event.source === 'node' ? store.instances.get(event.id) : undefined;
+        if (!item || isInLists(event)) return;
+        if (isOfTransition(event) && event.notification === item.seq) {
             item.latencies = { ...item.latencies, [event.stage]: event.micros };
+        }
         const others = item.failures.filter((one) => one.stage !== event.stage || one.target !== event.target);
         const { stage, target, error } = event;
         item.failures = error === null ? others : [...others, { stage, target, error }];
@@ -215,6 +239,7 @@ const apply = {
     },
 
     finding(event) {
+        if (isInLists(event)) return;
         const key = findingKey(event.id, event.finding.name);
         if (event.state === 'closed') store.findings.delete(key);
         else store.findings.set(key, dated(event.finding));

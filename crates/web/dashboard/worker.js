@@ -104,12 +104,13 @@ async function readDocuments() {
     const status = await readDocument('/v1/status', 'status');
     if (position === null || position.epoch !== status.epoch) position = { epoch: status.epoch, seq: status.seq };
     await readDocument('/v1/version', 'version');
-    await readLists();
+    await readLists({ epoch: status.epoch, seq: status.seq });
 }
 
-async function readLists() {
-    await readList('/v1/instances', 'instances');
-    await readList('/v1/findings', 'findings');
+/** Reads the lists. They contain the effects of all events up to `asOf`. */
+async function readLists(asOf) {
+    await readList('/v1/instances', 'instances', asOf);
+    await readList('/v1/findings', 'findings', asOf);
     await readDocument('/v1/targets', 'targets');
     await readHistory();
 }
@@ -145,13 +146,13 @@ async function readDocument(path, name) {
 }
 
 /** Reads a list and hands it over in parts. */
-async function readList(path, name) {
+async function readList(path, name, asOf = null) {
     const response = await request(path);
     const { items, ...head } = await response.json();
     lastByteAt = Date.now();
     for (let begin = 0; begin === 0 || begin < items.length; begin += PART_ITEMS) {
         const isLast = begin + PART_ITEMS >= items.length;
-        postMessage({ kind: 'list', name, items: items.slice(begin, begin + PART_ITEMS), isLast, head });
+        postMessage({ kind: 'list', name, items: items.slice(begin, begin + PART_ITEMS), isLast, head, asOf });
         // Between two parts, the page can draw.
         if (!isLast) await timeout(4);
     }
@@ -196,7 +197,7 @@ async function readEvents(reader, onOpen) {
         if (next === undefined) {
             // ORDER: the events that arrive meanwhile are applied after the lists, which may contain them already.
             batch.flush();
-            await readLists();
+            await readLists(position);
             listsDue = timeout(LISTS_INTERVAL_MS);
             continue;
         }
@@ -225,7 +226,7 @@ async function take({ id, name, data }) {
         batch.flush();
         postMessage({ kind: 'missed', count: document.count ?? null, reason: document.reason ?? name });
         // The node keeps the events that follow while the lists are read.
-        await readLists();
+        await readLists(position);
         return;
     }
     if (parsed === null) return;

@@ -19,7 +19,7 @@ const RECORD_LONG_TASKS: &str = "window.longTasks = []; new PerformanceObserver(
     }).observe({type: 'longtask', buffered: true});";
 
 /// Scrolls for 300 frames and answers with the time of each.
-const SCROLL: &str = "const done = arguments[1]; const frames = []; let last = performance.now(); window.longTasks.length = 0; \
+const SCROLL: &str = "const done = arguments[1]; const frames = []; let last = performance.now(); \
     function step(at) { frames.push(at - last); last = at; scrollBy(0, 300); \
     if (frames.length < 300) requestAnimationFrame(step); else done(frames.slice(1)); } requestAnimationFrame(step);";
 
@@ -27,20 +27,17 @@ fn address(number: usize) -> String {
     format!("10.{}.{}.1/32", number / 250, number % 250)
 }
 
-/// The times as one line of JSON.
-fn report(frames: &Value, tasks: &Value) -> String {
-    let numbers = |list: &Value| {
-        let mut all: Vec<f64> = list.as_array().unwrap().iter().filter_map(Value::as_f64).collect();
-        all.sort_by(f64::total_cmp);
-        all
-    };
-    let (frames, tasks) = (numbers(frames), numbers(tasks));
-    let p95 = frames[frames.len() * 95 / 100];
-    let longest = tasks.last().copied().unwrap_or(0.0);
-    format!(
-        "{{\"frame_p95_ms\":{p95:.1},\"longest_task_ms\":{longest:.1},\"long_tasks\":{}}}",
-        tasks.len()
-    )
+/// Numbers in ascending order.
+fn ascending(list: &Value) -> Vec<f64> {
+    let mut all: Vec<f64> = list.as_array().unwrap().iter().filter_map(Value::as_f64).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// The longest task since the last call, in milliseconds; 0 if none took more than 50.
+fn longest_task(page: &Page) -> f64 {
+    let tasks = page.browser.run("return window.longTasks.splice(0)");
+    ascending(&tasks).last().copied().unwrap_or(0.0)
 }
 
 #[test]
@@ -59,12 +56,9 @@ fn five_thousand_instances_can_be_scrolled_searched_and_fail_over_at_once() {
     page.browser.reload();
     page.wait_for_text(".total", "5,000 instances");
     page.wait_for_text("#link-text", "live");
-    let frames = page.browser.run_async(SCROLL, &Value::Null);
-    let line = report(&frames, &page.browser.run("return window.longTasks"));
-    println!("{line}");
-    if let Some(file) = std::env::var_os("VIPWATCH_BROWSER_REPORT") {
-        write(Path::new(&file), &format!("{line}\n"));
-    }
+    let loading = longest_task(&page);
+    let frames = ascending(&page.browser.run_async(SCROLL, &Value::Null));
+    let scrolling = longest_task(&page);
     page.browser.run("scrollTo(0, document.documentElement.scrollHeight)");
     let is_shown = "[...document.querySelectorAll('.rows .c-id a')].some((one) => one.innerText === 'router-4999')";
     page.wait_for("the last instance", is_shown);
@@ -78,6 +72,7 @@ fn five_thousand_instances_can_be_scrolled_searched_and_fail_over_at_once() {
         editor.add(link, address(number).parse().unwrap());
     }
     page.wait_for_text(".tile[data-role=primary] .tile-number", "5,000");
+    let failing_over = longest_task(&page);
     page.visit("#/history");
     // Of 10,000 transitions with the first roles, the page keeps about a half.
     page.wait_for(
@@ -89,4 +84,13 @@ fn five_thousand_instances_can_be_scrolled_searched_and_fail_over_at_once() {
     page.wait_for_text(".rows .c-role", "primary");
     page.check_mark();
     page.close();
+    let report = format!(
+        "{{\"frame_p95_ms\":{:.1},\"longest_task_ms\":{scrolling:.1},\"load_longest_task_ms\":{loading:.1},\
+         \"failover_longest_task_ms\":{failing_over:.1}}}",
+        frames[frames.len() * 95 / 100]
+    );
+    println!("{report}");
+    if let Some(file) = std::env::var_os("VIPWATCH_BROWSER_REPORT") {
+        write(Path::new(&file), &format!("{report}\n"));
+    }
 }

@@ -14,15 +14,21 @@ export const SEVERITY_MEANINGS = {
 };
 const MAX_LINES = 6;
 
+/** Findings about the node that are not in the list of findings. */
+const healthFindings = () =>
+    (store.status?.health ?? []).filter((item) => !store.findings.has(findingKey(null, item.name)));
+
+/** The number of all findings. */
+export const findingCount = () => store.findings.size + healthFindings().length;
+
 let known = { mark: null, findings: [] };
 
 /** All findings, also those about the node, the most serious and the newest first. */
 export function allFindings() {
     const mark = `${store.changes.findings} ${store.changes.status}`;
     if (known.mark !== mark) {
-        const health = (store.status?.health ?? []).filter((item) => !store.findings.has(findingKey(null, item.name)));
         const order = (item) => SEVERITIES.indexOf(item.severity);
-        const findings = [...health, ...store.findings.values()];
+        const findings = [...healthFindings(), ...store.findings.values()];
         findings.sort((a, b) => order(a) - order(b) || (b.sinceMs ?? 0) - (a.sinceMs ?? 0));
         known = { mark, findings };
     }
@@ -45,11 +51,11 @@ const hasFinding = (target) =>
 
 /** Changes with the content of the panel. */
 export const attentionMark = () =>
-    `${store.status !== null} ${store.changes.findings} ${JSON.stringify([store.status?.health, failingTargets(), store.status?.problem_count])}`;
+    `${store.isLoaded} ${store.changes.findings} ${JSON.stringify([store.status?.health, failingTargets(), store.status?.problem_count])}`;
 
 /** The content of the panel. */
 export function attention() {
-    if (store.status === null)
+    if (!store.isLoaded)
         return [
             el('h2', { id: 'h-attention', class: 'hidden-text' }, 'Attention'),
             el('p', { class: 'faint' }, 'Reading the state of the node…'),

@@ -6,7 +6,7 @@ import { clockTime, count, counted, visible, zoneName } from './format.js';
 import { current } from './route.js';
 import { hasToken, retry, start, useToken } from './link.js';
 import { onChange, store, takeAnnouncements } from './store.js';
-import { allFindings } from './attention.js';
+import { findingCount } from './attention.js';
 import { Overview } from './overview.js';
 import { InstanceView } from './instance.js';
 import { HistoryView } from './history.js';
@@ -129,7 +129,7 @@ function tokenForm() {
 
 function showFrame() {
     setText(byId('node-name'), store.node ?? '');
-    const findings = allFindings().length;
+    const findings = findingCount();
     byId('finding-count').hidden = findings === 0;
     setText(byId('finding-count'), count(findings));
     if (store.version)

@@ -1,6 +1,6 @@
 //! Drives Debian's Chromium through its `chromedriver` (W3C `WebDriver`), in the namespace of a node.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -35,8 +35,9 @@ pub struct Browser<'a> {
 impl<'a> Browser<'a> {
     /// Starts `chromedriver` and a browser in `netns`.
     pub fn start(netns: &'a TestNetns) -> Result<Self, TaskError> {
-        let mut command = netns.command("chromedriver");
-        command.args(["--port=9515"]).stdin(Stdio::null()).stdout(Stdio::null());
+        // A session of its own: `chromedriver` ends all processes of its group.
+        let mut command = netns.command("setsid");
+        command.args(["chromedriver", "--port=9515"]).stdin(Stdio::null()).stdout(Stdio::null());
         let driver = command.stderr(Stdio::null()).spawn()?;
         let mut browser = Self { driver, netns, session: String::new() };
         wait_for("chromedriver", || browser.send("GET", "/status", None).ok());
@@ -112,12 +113,9 @@ impl<'a> Browser<'a> {
              content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
         );
         stream.write_all(request.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer has no head")?;
-        let mut document: Value = serde_json::from_str(body)?;
-        if head.split(' ').nth(1) == Some("200") {
+        let (is_success, body) = read_answer(&mut BufReader::new(stream))?;
+        let mut document: Value = serde_json::from_slice(&body)?;
+        if is_success {
             return Ok(document["value"].take());
         }
         Err(TaskError(format!("chromedriver: {path}: {}", document["value"]["message"])))
@@ -134,6 +132,27 @@ impl Drop for Browser<'_> {
             self.driver.try_wait().ok().flatten()
         });
     }
+}
+
+/// Reads an answer: whether its status is 200, and its body. `chromedriver` does not close the connection after it.
+fn read_answer(stream: &mut impl BufRead) -> Result<(bool, Vec<u8>), TaskError> {
+    let mut status = String::new();
+    stream.read_line(&mut status)?;
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let line = line.trim().to_ascii_lowercase();
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse()?;
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok((status.split(' ').nth(1) == Some("200"), body))
 }
 
 /// The bytes of a text in base64 (RFC 4648, section 4); `None` if it is not valid.
@@ -163,6 +182,14 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_has_a_status_and_a_body_of_the_given_length() {
+        let text = "HTTP/1.1 200 OK\r\nContent-Length:2\r\nother: 1\r\n\r\n{}rest";
+        let (is_success, body) = read_answer(&mut text.as_bytes()).ok().unwrap();
+        assert_eq!((is_success, body.as_slice()), (true, &b"{}"[..]));
+        assert!(read_answer(&mut &b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}"[..]).is_err());
+    }
 
     #[test]
     fn base64_of_every_length_is_decoded() {

@@ -37,12 +37,10 @@ pub(super) fn follow(client: &Client, position: EventId, queue: &SyncSender<TopM
     let mut position = position;
     loop {
         let Ok(error) = follow_once(client, position, queue) else { return };
-        if let Some(error) = error {
-            let lost = TopMessage::Lost { at: Timestamp::now(), reason: error.to_string() };
-            let lost = if is_temporary(&error) { lost } else { TopMessage::Failed(error.into()) };
-            if queue.send(lost).is_err() {
-                return;
-            }
+        let lost = TopMessage::Lost { at: Timestamp::now(), reason: error.to_string() };
+        let lost = if is_temporary(&error) { lost } else { TopMessage::Failed(error.into()) };
+        if queue.send(lost).is_err() {
+            return;
         }
         match connect(client, queue) {
             Some(next) => position = next,
@@ -51,25 +49,28 @@ pub(super) fn follow(client: &Client, position: EventId, queue: &SyncSender<TopM
     }
 }
 
-/// Passes on the events of one connection. Returns why it has ended; `None` if events are missing, so that all documents
-/// must be read again.
+/// Passes on the events of one connection, and returns why it has ended. If events are missing, it reads all documents
+/// again and continues: a new stream would begin with the same gap.
 fn follow_once(
     client: &Client,
     position: EventId,
     queue: &SyncSender<TopMessage>,
-) -> Result<Option<ClientError>, MainLoopEnded> {
+) -> Result<ClientError, MainLoopEnded> {
     let filter = EventFilter { ids: Vec::new(), after: Some(position) };
     let mut stream = match client.events(&filter) {
         Ok(stream) => stream,
-        Err(error) => return Ok(Some(error)),
+        Err(error) => return Ok(error),
     };
     let mut status_due = Instant::now() + STATUS_INTERVAL;
     loop {
         match stream.next_within(status_due.saturating_duration_since(Instant::now())) {
-            Ok(Some(NodeEvent::Reset(_) | NodeEvent::Dropped(_))) => return Ok(None),
+            Ok(Some(NodeEvent::Reset(_) | NodeEvent::Dropped(_))) => match snapshot(client) {
+                Ok(documents) => send(queue, TopMessage::Connected(Box::new(documents)))?,
+                Err(error) => return Ok(error),
+            },
             Ok(Some(event)) => send(queue, TopMessage::Event(Box::new(event)))?,
             Ok(None) => {}
-            Err(error) => return Ok(Some(error)),
+            Err(error) => return Ok(error),
         }
         if Instant::now() >= status_due {
             status_due = Instant::now() + STATUS_INTERVAL;
@@ -135,3 +136,6 @@ fn read(client: &Client, request: &Request) -> Result<Answer, ClientError> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

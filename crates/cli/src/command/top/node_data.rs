@@ -331,4 +331,4 @@ fn transition_item(event: &TransitionEvent) -> TransitionItem {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

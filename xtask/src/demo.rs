@@ -2,23 +2,24 @@
 //! Every few seconds a keepalived is stopped or a cable is cut. The screen shows the output of `vipwatch watch` of
 //! all nodes.
 
+mod failures;
+mod options;
 mod relay;
 mod screen;
 
 use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
-use vipwatch_linux::signal::{Signal, Signals};
+use vipwatch_linux::signal::Signals;
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};
 use vipwatch_testkit::{Lab, NodeFixture, NodeProcess, TestNetns};
 
+use self::failures::Demo;
+use self::options::DemoOptions;
 use self::relay::{HostPorts, NODE_ADDRESS};
 use self::screen::Screen;
 use crate::{TaskError, TaskResult, build, provision, sandbox};
@@ -39,15 +40,6 @@ Three virtual addresses move between the nodes. In turn, a keepalived is stopped
 and repaired at the next failure. The lines are the output of `vipwatch watch` on all nodes. Everything runs in
 its own namespaces and is removed at the end.
 ";
-
-/// Time between two failures.
-const FAILURE_INTERVAL: Duration = Duration::from_secs(6);
-
-/// Time of the failures with `--keep`, and without a terminal.
-const DEFAULT_SECONDS: u64 = 25;
-
-/// Time between two queries of the roles, which the table on the screen shows.
-const QUERY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The names of the nodes.
 const NAMES: [&str; 3] = ["node-a", "node-b", "node-c"];
@@ -82,45 +74,6 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     line.extend(addresses.iter().map(String::as_str));
     line.extend(args);
     sandbox::enter(&line, &[])
-}
-
-/// The options of the demo.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct DemoOptions {
-    /// `None` if the option is not given.
-    seconds: Option<u64>,
-    keep: bool,
-}
-
-impl DemoOptions {
-    fn parse(args: &[&str]) -> Result<Self, TaskError> {
-        let mut options = Self::default();
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            match *arg {
-                "--keep" => options.keep = true,
-                "--seconds" => {
-                    let value = args.next().and_then(|value| value.parse().ok());
-                    let value =
-                        value.ok_or_else(|| TaskError("--seconds needs a number".to_owned()))?;
-                    options.seconds = Some(value);
-                }
-                other => {
-                    return Err(TaskError(format!(
-                        "unknown argument {other:?}\n  hint: `cargo xtask demo --help` lists the options"
-                    )));
-                }
-            }
-        }
-        Ok(options)
-    }
-
-    /// How long failures are caused; `None` for no limit.
-    fn limit(&self, is_terminal: bool) -> Option<Duration> {
-        let default = (self.keep || !is_terminal).then_some(DEFAULT_SECONDS);
-        // Without a terminal, Ctrl-C cannot end the demo.
-        self.seconds.or(default).map(Duration::from_secs)
-    }
 }
 
 /// One node of the demo.
@@ -300,123 +253,4 @@ fn links(nodes: &[DemoNode], program: &Path) -> Vec<String> {
         format!("{}  {}  {program} top --socket {}", node.name, node.dashboard, socket.display())
     };
     nodes.iter().map(link).collect()
-}
-
-/// The running demo.
-struct Demo<'a> {
-    nodes: &'a mut [DemoNode],
-    switch: &'a BridgeSwitch,
-    screen: &'a mut Screen,
-    lines: Receiver<Line>,
-    signals: Signals,
-}
-
-impl Demo<'_> {
-    /// Causes failures until Ctrl-C or `limit`; returns whether it was Ctrl-C.
-    fn cause_failures(&mut self, limit: Option<Duration>) -> bool {
-        let end = limit.map(|limit| Instant::now() + limit);
-        let mut next_failure = Instant::now() + FAILURE_INTERVAL;
-        let mut next_query = Instant::now();
-        let mut failures = 0;
-        while end.is_none_or(|end| Instant::now() < end) {
-            if self.wait(false) {
-                return true;
-            }
-            let now = Instant::now();
-            if now >= next_failure {
-                next_failure = now + FAILURE_INTERVAL;
-                repair(self.nodes, self.switch, self.screen);
-                cause_failure(self.nodes, self.switch, failures, self.screen);
-                failures += 1;
-            }
-            self.draw(&mut next_query);
-        }
-        false
-    }
-
-    /// Keeps the nodes running without failures until Enter or Ctrl-C.
-    fn keep(&mut self) {
-        repair(self.nodes, self.switch, self.screen);
-        self.screen.keep();
-        let mut next_query = Instant::now();
-        while !self.wait(true) {
-            self.draw(&mut next_query);
-        }
-    }
-
-    /// Waits a little, and takes the lines of the nodes; returns whether the user ends the demo.
-    fn wait(&mut self, ends_with_enter: bool) -> bool {
-        let stdin = std::io::stdin();
-        // Without a terminal, the input may have ended before the demo began.
-        let has_keys = ends_with_enter && std::io::IsTerminal::is_terminal(&stdin);
-        let signals = PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN);
-        let mut waiting = vec![signals];
-        waiting.extend(has_keys.then(|| PollFd::new(&stdin, PollFlags::IN)));
-        let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
-        let has_key = waiting.get(1).is_some_and(|stdin| !stdin.revents().is_empty());
-        for (number, line) in self.lines.try_iter() {
-            self.screen.add(self.nodes[number].name, &line);
-        }
-        has_key || self.signals.read() == Some(Signal::Stop)
-    }
-
-    fn draw(&mut self, next_query: &mut Instant) {
-        if self.screen.is_terminal() && Instant::now() >= *next_query {
-            *next_query = Instant::now() + QUERY_INTERVAL;
-            self.nodes.iter_mut().for_each(DemoNode::query_roles);
-        }
-        self.screen.draw(self.nodes);
-    }
-}
-
-/// Repairs the last failure.
-fn repair(nodes: &mut [DemoNode], switch: &BridgeSwitch, screen: &mut Screen) {
-    for node in nodes.iter_mut() {
-        if node.keepalived.is_none() {
-            screen.add_action(node.name, "keepalived is started again");
-            let keepalived = Keepalived::start_with(&node.netns, node.lab.path(), &node.config);
-            node.keepalived = Some(keepalived);
-        }
-        if std::mem::take(&mut node.is_cut) {
-            screen.add_action(node.name, "the cable is plugged in again");
-            switch.reconnect(&node.port);
-        }
-    }
-}
-
-/// Causes the next failure: in turn a stopped keepalived and a cut cable, on one node after the other.
-fn cause_failure(
-    nodes: &mut [DemoNode],
-    switch: &BridgeSwitch,
-    failures: usize,
-    screen: &mut Screen,
-) {
-    let node = &mut nodes[failures / 2 % NAMES.len()];
-    if failures.is_multiple_of(2) {
-        screen.add_action(node.name, "keepalived is stopped");
-        if let Some(keepalived) = node.keepalived.take() {
-            keepalived.stop();
-        }
-    } else {
-        screen.add_action(node.name, "the cable is cut");
-        switch.disconnect(&node.port);
-        node.is_cut = true;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failures_end_after_25_seconds_if_the_nodes_are_kept_or_no_terminal_can_end_them() {
-        let limit = |args: &[&str], is_terminal| {
-            DemoOptions::parse(args).ok().unwrap().limit(is_terminal).map(|limit| limit.as_secs())
-        };
-        assert_eq!(limit(&[], true), None);
-        assert_eq!(limit(&[], false), Some(25));
-        assert_eq!(limit(&["--keep"], true), Some(25));
-        assert_eq!(limit(&["--keep", "--seconds", "7"], true), Some(7));
-        assert!(DemoOptions::parse(&["--seconds"]).is_err() && DemoOptions::parse(&["x"]).is_err());
-    }
 }

@@ -16,6 +16,7 @@ mod model;
 mod node_data;
 mod screen;
 mod terminal;
+mod update;
 mod view;
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};

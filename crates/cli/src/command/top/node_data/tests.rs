@@ -1,6 +1,9 @@
 //! Tests of the changes that events make.
 
-use vipwatch_api::{CauseItem, FindingSeverity, LatencyMap, Schema};
+use vipwatch_api::{
+    CauseEvent, CauseItem, DeliveryEvent, FindingEvent, FindingSeverity, FindingState,
+    InstanceRole, LatencyMap, NodeEvent, Schema, TransitionEvent,
+};
 
 use super::super::tests::sample_snapshot;
 use super::*;

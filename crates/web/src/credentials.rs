@@ -153,7 +153,7 @@ impl CredentialStore {
     }
 
     /// Whether the client of an open connection would be accepted now.
-    fn is_known(&self, identity: &ClientIdentity) -> bool {
+    pub(crate) fn is_known(&self, identity: &ClientIdentity) -> bool {
         match identity {
             ClientIdentity::Token(token) => {
                 self.tokens().is_some_and(|tokens| tokens.contains(token))

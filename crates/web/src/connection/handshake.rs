@@ -31,6 +31,9 @@ enum HandshakeError {
     Tls(io::Error),
     #[error("it took too long")]
     TimedOut,
+    /// `web.client_ca` has changed during the handshake.
+    #[error("the certificate of the client is no longer trusted")]
+    Withdrawn,
     /// A new client needed the place.
     #[error("too many connections")]
     Evicted,
@@ -67,8 +70,13 @@ pub(super) async fn secure(
             session.set_buffer_limit(Some(TLS_BUFFER_BYTES));
             let chain = session.peer_certificates().filter(|chain| !chain.is_empty());
             let chain = chain.map(|chain| chain.iter().map(|one| one.clone().into_owned()));
-            place.end_handshake(chain.map(|chain| ClientIdentity::Certificate(chain.collect())));
-            return Some(ClientSocket::Tls(Box::new(stream)));
+            let identity = chain.map(|chain| ClientIdentity::Certificate(chain.collect()));
+            // ORDER: a change of the authorities closes the connections with an identity. This one has none before.
+            if identity.as_ref().is_none_or(|identity| credentials.is_known(identity)) {
+                place.end_handshake(identity);
+                return Some(ClientSocket::Tls(Box::new(stream)));
+            }
+            HandshakeError::Withdrawn
         }
         Err(HandshakeError::Gone) => return None,
         Err(error) => error,

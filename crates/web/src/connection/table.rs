@@ -50,6 +50,10 @@ const NEXT_WAIT: Duration = Duration::from_millis(20);
 /// clients send both in one packet.
 const MIN_INCOMPLETE_TIME: Duration = Duration::from_secs(1);
 
+/// On TCP, an answer to a client without a token and without a certificate is given up in favour of another client after
+/// this time: with slow reading, unknown clients could keep all others out.
+const MIN_SLOW_TIME: Duration = Duration::from_secs(5);
+
 /// A new client waits for a place at most this time.
 pub(crate) const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -253,7 +257,8 @@ impl ConnectionTable {
         let now = Instant::now();
         // A connection of root makes room for root only.
         let can_evict = |slot: &&Arc<ConnectionSlot>| {
-            (client == ROOT || slot.client != ROOT) && slot.lock().can_be_evicted(began, now)
+            let is_allowed = client == ROOT || slot.client != ROOT;
+            is_allowed && slot.lock().can_be_evicted(slot.client, began, now)
         };
         let order = |slot: &&Arc<ConnectionSlot>| slot.lock().eviction_order();
         let oldest = open.iter().filter(can_evict).min_by_key(order);
@@ -431,13 +436,15 @@ impl ConnectionState {
     }
 
     /// Whether the connection can be closed in favour of a client that waits since `began`.
-    fn can_be_evicted(&self, began: Instant, now: Instant) -> bool {
-        match self.phase {
-            Phase::Connected | Phase::Idle => self.since <= began,
-            Phase::Handshake | Phase::Head => {
-                now.saturating_duration_since(self.since) >= MIN_INCOMPLETE_TIME
+    fn can_be_evicted(&self, client: WebClient, began: Instant, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.since);
+        match (self.phase, client) {
+            (Phase::Connected | Phase::Idle, _) => self.since <= began,
+            (Phase::Handshake | Phase::Head, _) => age >= MIN_INCOMPLETE_TIME,
+            (Phase::Serving | Phase::Sending, WebClient::Network { .. }) => {
+                !self.is_stream && self.identity.is_none() && age >= MIN_SLOW_TIME
             }
-            Phase::Serving | Phase::Sending => false,
+            (Phase::Serving | Phase::Sending, WebClient::User(_)) => false,
         }
     }
 

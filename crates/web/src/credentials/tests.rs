@@ -90,3 +90,20 @@ fn a_missing_file_and_a_missing_credential_are_named() {
     let warnings = check_web_files(&config).unwrap();
     assert!(warnings[0].contains("credential:tokens"), "{warnings:?}");
 }
+
+#[test]
+fn a_file_that_could_not_be_read_is_read_again_although_it_has_not_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokens");
+    write_secret(&file, ONE);
+    let mut watched = WatchedFiles::new(vec![WebFile::Path(file.clone())]);
+    write_secret(&file, TWO);
+    // Stands for a process without a free file descriptor.
+    let failed = config(&directory.path().join("missing"));
+    for _ in 0..2 {
+        assert!(watched.changed_content(|| read_tokens(&failed)).is_none());
+    }
+    assert!(watched.rejection().is_some());
+    assert!(watched.changed_content(|| read_tokens(&config(&file))).is_some());
+    assert_eq!(watched.rejection(), None);
+}

@@ -37,7 +37,8 @@ impl WatchedFiles {
         read: impl FnOnce() -> Result<T, WebFileError>,
     ) -> Option<T> {
         let stamps = stamps(&self.files);
-        if stamps == self.stamps && self.state != ReadState::FailedOnce {
+        // A file that could not be read, for example without a free file descriptor, is read again.
+        if stamps == self.stamps && self.state == ReadState::InUse {
             return None;
         }
         self.stamps = stamps;

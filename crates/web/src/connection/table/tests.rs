@@ -118,6 +118,25 @@ async fn a_slow_handshake_makes_room_after_a_silent_connection() {
     assert!(is_closed(&places[1]));
 }
 
+#[tokio::test]
+async fn a_slow_answer_makes_room_only_if_its_client_is_unknown() {
+    let table = table();
+    let localhost = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    let transport = crate::socket::Transport::Tls;
+    let client = WebClient::Network { peer: localhost, server: localhost, transport };
+    let places: Vec<Place> = (0..MAX_CONNECTIONS).map(|_| table.admit(client).unwrap()).collect();
+    let old = Instant::now().checked_sub(MIN_SLOW_TIME).unwrap();
+    for place in &places {
+        place.begin_request();
+        place.0.lock().identity = Some(ClientIdentity::Token(Token::for_test("0123456789abcdef")));
+        place.0.lock().since = old;
+    }
+    assert!(place_soon(&table, client).await.is_none());
+    places[3].0.lock().identity = None;
+    assert!(place_soon(&table, client).await.is_some());
+    assert!(is_closed(&places[3]));
+}
+
 #[test]
 fn a_connection_ends_when_its_token_is_withdrawn_and_not_between_requests() {
     let table = table();

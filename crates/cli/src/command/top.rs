@@ -31,7 +31,7 @@ use vipwatch_api::client::{Client, ClientError};
 use vipwatch_linux::signal::TerminalSignals;
 use vipwatch_linux::worker::spawn_worker;
 
-use self::model::{Model, NextStep, TopMessage};
+use self::model::{LoopStep, Model, TopMessage};
 use self::node_data::{NodeDocuments, Request};
 use self::terminal::{FullScreen, ScreenFrame};
 use self::view::Theme;
@@ -104,16 +104,16 @@ fn follow(options: &TopArgs, client: &Client, snapshot: NodeDocuments) -> Result
         pace.is_needed = true;
         let flow = match message {
             Ok(message) => model.take(message)?,
-            Err(RecvTimeoutError::Timeout) if terminal::is_closed() => NextStep::Quit,
-            Err(RecvTimeoutError::Timeout) => NextStep::Continue,
+            Err(RecvTimeoutError::Timeout) if terminal::is_closed() => LoopStep::Quit,
+            Err(RecvTimeoutError::Timeout) => LoopStep::Continue,
             // The threads send for as long as the queue exists.
-            Err(RecvTimeoutError::Disconnected) => NextStep::Quit,
+            Err(RecvTimeoutError::Disconnected) => LoopStep::Quit,
         };
         match flow {
-            NextStep::Continue => {}
-            NextStep::Redraw => screen.retake()?,
-            NextStep::Suspend => screen.suspend()?,
-            NextStep::Quit => return Ok(()),
+            LoopStep::Continue => {}
+            LoopStep::Redraw => screen.retake()?,
+            LoopStep::Suspend => screen.suspend()?,
+            LoopStep::Quit => return Ok(()),
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) enum TopMessage {
 
 /// What the main loop does after a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NextStep {
+pub(super) enum LoopStep {
     /// Draws, if something has changed.
     Continue,
     /// Draws everything.
@@ -71,15 +71,15 @@ impl Model {
     }
 
     /// Takes a message.
-    pub(super) fn take(&mut self, message: TopMessage) -> Result<NextStep, CommandError> {
+    pub(super) fn take(&mut self, message: TopMessage) -> Result<LoopStep, CommandError> {
         match message {
             TopMessage::Key(key) => return Ok(self.key(key)),
             TopMessage::Resized | TopMessage::Signal(TerminalSignal::Continue) => {
-                return Ok(NextStep::Redraw);
+                return Ok(LoopStep::Redraw);
             }
-            TopMessage::Signal(TerminalSignal::Suspend) => return Ok(NextStep::Suspend),
+            TopMessage::Signal(TerminalSignal::Suspend) => return Ok(LoopStep::Suspend),
             TopMessage::Signal(TerminalSignal::Stop) | TopMessage::TerminalClosed => {
-                return Ok(NextStep::Quit);
+                return Ok(LoopStep::Quit);
             }
             TopMessage::Connected(snapshot) => self.data.restart(*snapshot),
             TopMessage::Status(status) => self.data.status(*status),
@@ -92,24 +92,24 @@ impl Model {
             }
         }
         self.needs_arrangement = true;
-        Ok(NextStep::Continue)
+        Ok(LoopStep::Continue)
     }
 
-    fn key(&mut self, key: KeyEvent) -> NextStep {
+    fn key(&mut self, key: KeyEvent) -> LoopStep {
         self.arrange();
         match input::press(&mut self.screen, &self.data, key) {
-            KeyEffect::None => NextStep::Continue,
+            KeyEffect::None => LoopStep::Continue,
             KeyEffect::Rearrange => {
                 self.needs_arrangement = true;
-                NextStep::Continue
+                LoopStep::Continue
             }
             KeyEffect::OpenDetail => {
                 self.open_detail();
-                NextStep::Continue
+                LoopStep::Continue
             }
-            KeyEffect::Redraw => NextStep::Redraw,
-            KeyEffect::Suspend => NextStep::Suspend,
-            KeyEffect::Quit => NextStep::Quit,
+            KeyEffect::Redraw => LoopStep::Redraw,
+            KeyEffect::Suspend => LoopStep::Suspend,
+            KeyEffect::Quit => LoopStep::Quit,
         }
     }
 

@@ -3,14 +3,14 @@
 
 mod lab;
 mod svg;
-mod webdriver;
 
 use std::path::{Path, PathBuf};
 
-use vipwatch_testkit::PtyProcess;
+use base64::Engine as _;
+use serde_json::json;
+use vipwatch_testkit::{Browser, ColorScheme, PtyProcess, wait_showing};
 
 use self::lab::{INSTANCE, PictureLab};
-use self::webdriver::{Browser, Scheme};
 use crate::{TaskError, TaskResult, build, provision, sandbox};
 
 pub const HELP: &str = "\
@@ -34,7 +34,7 @@ struct DashboardPicture {
     path: &'static str,
     width: u32,
     height: u32,
-    scheme: Scheme,
+    scheme: ColorScheme,
 }
 
 /// The pictures of the dashboard. All URLs of its views are here.
@@ -44,42 +44,42 @@ const DASHBOARD_PICTURES: [DashboardPicture; 6] = [
         path: "/#/",
         width: 1280,
         height: 800,
-        scheme: Scheme::Light,
+        scheme: ColorScheme::Light,
     },
     DashboardPicture {
         file: "dashboard-dark",
         path: "/#/",
         width: 1280,
         height: 800,
-        scheme: Scheme::Dark,
+        scheme: ColorScheme::Dark,
     },
     DashboardPicture {
         file: "dashboard-phone",
         path: "/#/",
         width: 390,
         height: 844,
-        scheme: Scheme::Light,
+        scheme: ColorScheme::Light,
     },
     DashboardPicture {
         file: "dashboard-instance",
         path: "/#/instance/web-1",
         width: 1280,
         height: 1000,
-        scheme: Scheme::Light,
+        scheme: ColorScheme::Light,
     },
     DashboardPicture {
         file: "dashboard-history",
         path: "/#/history",
         width: 1280,
         height: 800,
-        scheme: Scheme::Dark,
+        scheme: ColorScheme::Dark,
     },
     DashboardPicture {
         file: "dashboard-findings",
         path: "/#/findings",
         width: 1280,
         height: 800,
-        scheme: Scheme::Light,
+        scheme: ColorScheme::Light,
     },
 ];
 
@@ -158,13 +158,30 @@ pub fn run(args: &[&str]) -> TaskResult {
     if options.only_terminal {
         return Ok(());
     }
-    let browser = Browser::start(lab.netns())?;
+    // The browser, its driver and the requests to it are in the namespace of the node.
+    lab.netns().visit(|| take_dashboard(&options.directory))
+}
+
+/// Opens each view of the dashboard in a browser, and writes its picture.
+fn take_dashboard(directory: &Path) -> TaskResult {
+    let browser = Browser::start();
     for page in &DASHBOARD_PICTURES {
-        let path = options.directory.join(page.file).with_extension("png");
-        let url = format!("http://{}{}", lab::ADDRESS, page.path);
-        browser.show(&url, page.width, page.height, page.scheme)?;
-        browser.wait_for_text(INSTANCE, page.path);
-        build::write(&path, &browser.picture()?)?;
+        let path = directory.join(page.file).with_extension("png");
+        let (width, height) = (page.width, page.height);
+        // Two pixels for each CSS pixel: the pictures are sharp on the screens of today.
+        browser.devtools(
+            "Emulation.setDeviceMetricsOverride",
+            &json!({ "width": width, "height": height, "deviceScaleFactor": 2, "mobile": width < 600 }),
+        );
+        browser.set_color_scheme(page.scheme);
+        // Another page first: a new fragment alone does not load the page again.
+        browser.open("about:blank");
+        browser.open(&format!("http://{}{}", lab::ADDRESS, page.path));
+        let text = || browser.text("body");
+        let what = format!("{INSTANCE} on the page {}", page.path);
+        wait_showing(&what, text, || text().contains(INSTANCE).then_some(()));
+        let picture = base64::engine::general_purpose::STANDARD.decode(browser.screenshot());
+        build::write(&path, &picture.map_err(|error| TaskError(error.to_string()))?)?;
         eprintln!("xtask: {}", path.display());
     }
     Ok(())

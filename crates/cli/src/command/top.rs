@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::layout::Rect;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vipwatch_api::EventId;
 use vipwatch_api::client::{Client, ClientError};
-use vipwatch_linux::signal::TerminalSignals;
+use vipwatch_linux::signal::{TerminalSignal, TerminalSignals};
 use vipwatch_linux::worker::spawn_worker;
 
 use self::model::{LoopStep, Model, TopMessage};
@@ -45,6 +45,8 @@ const QUEUE_LENGTH: usize = 1024;
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after which ages on the screen are compared with the clock.
 const TICK: Duration = Duration::from_secs(1);
+/// Maximum time between a signal to stop and the end of the process.
+const STOP_TIMEOUT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 /// The width of a printed frame without a terminal.
 const DEFAULT_WIDTH: u16 = 100;
 /// Maximum number of instances in a printed frame without a terminal.
@@ -173,8 +175,18 @@ fn read_signals(signals: &TerminalSignals, queue: &SyncSender<TopMessage>) {
             if queue.send(TopMessage::Signal(signal)).is_err() {
                 return;
             }
+            if signal == TerminalSignal::Stop {
+                end_after_timeout();
+            }
         }
     }
+}
+
+/// Ends the process if the main loop does not: it may wait for a terminal that takes no output, for example that of a lost
+/// ssh connection.
+fn end_after_timeout() {
+    let _ = poll(&mut [], Some(&STOP_TIMEOUT));
+    std::process::exit(ExitStatus::No as i32);
 }
 
 fn read_keys(queue: &SyncSender<TopMessage>) {

@@ -138,12 +138,7 @@ impl NodeData {
                 self.detail = Some(detail);
                 self.extend_timeline();
             }
-            Answer::History(mut entries) => {
-                entries.reverse();
-                entries.truncate(HISTORY_ENTRIES);
-                self.history = entries.into();
-                self.history_error = None;
-            }
+            Answer::History(entries) => self.replace_history(entries),
             // The next status shows whether instances are still missing.
             Answer::Failed(Request::Instances, _) => {}
             Answer::Failed(Request::Detail(_), reason) => self.detail_error = Some(reason),
@@ -160,6 +155,20 @@ impl NodeData {
         };
         self.instances = list.into_iter().map(newest).collect();
         self.has_unknown_instance = false;
+    }
+
+    /// Takes the entries of the history, oldest first. Transitions that are newer stay: the node sends an event before it
+    /// writes the transition to its history.
+    fn replace_history(&mut self, entries: Vec<TimelineItem>) {
+        let seq = |entry: &TimelineItem| match entry {
+            TimelineItem::Transition(item) => Some(item.seq),
+            TimelineItem::Gap(_) => None,
+        };
+        let newest = entries.iter().filter_map(seq).max();
+        let known = std::mem::take(&mut self.history);
+        let newer = known.into_iter().filter(|entry| seq(entry) > newest);
+        self.history = newer.chain(entries.into_iter().rev()).take(HISTORY_ENTRIES).collect();
+        self.history_error = None;
     }
 
     pub(super) fn sort_findings(&mut self) {

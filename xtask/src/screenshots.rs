@@ -32,6 +32,8 @@ struct DashboardPicture {
     file: &'static str,
     /// The path and the fragment of the URL.
     path: &'static str,
+    /// A text that the complete page has.
+    text: &'static str,
     width: u32,
     height: u32,
     scheme: ColorScheme,
@@ -42,6 +44,7 @@ const DASHBOARD_PICTURES: [DashboardPicture; 6] = [
     DashboardPicture {
         file: "dashboard-light",
         path: "/#/",
+        text: INSTANCE,
         width: 1280,
         height: 800,
         scheme: ColorScheme::Light,
@@ -49,6 +52,7 @@ const DASHBOARD_PICTURES: [DashboardPicture; 6] = [
     DashboardPicture {
         file: "dashboard-dark",
         path: "/#/",
+        text: INSTANCE,
         width: 1280,
         height: 800,
         scheme: ColorScheme::Dark,
@@ -56,6 +60,7 @@ const DASHBOARD_PICTURES: [DashboardPicture; 6] = [
     DashboardPicture {
         file: "dashboard-phone",
         path: "/#/",
+        text: INSTANCE,
         width: 390,
         height: 844,
         scheme: ColorScheme::Light,
@@ -63,6 +68,7 @@ const DASHBOARD_PICTURES: [DashboardPicture; 6] = [
     DashboardPicture {
         file: "dashboard-instance",
         path: "/#/instance/web-1",
+        text: "Stopwatch",
         width: 1280,
         height: 1000,
         scheme: ColorScheme::Light,
@@ -70,6 +76,7 @@ const DASHBOARD_PICTURES: [DashboardPicture; 6] = [
     DashboardPicture {
         file: "dashboard-history",
         path: "/#/history",
+        text: INSTANCE,
         width: 1280,
         height: 800,
         scheme: ColorScheme::Dark,
@@ -77,6 +84,7 @@ const DASHBOARD_PICTURES: [DashboardPicture; 6] = [
     DashboardPicture {
         file: "dashboard-findings",
         path: "/#/findings",
+        text: "eth1 has no carrier",
         width: 1280,
         height: 800,
         scheme: ColorScheme::Light,
@@ -178,8 +186,8 @@ fn take_dashboard(directory: &Path) -> TaskResult {
         browser.open("about:blank");
         browser.open(&format!("http://{}{}", lab::ADDRESS, page.path));
         let text = || browser.text("body");
-        let what = format!("{INSTANCE} on the page {}", page.path);
-        wait_showing(&what, text, || text().contains(INSTANCE).then_some(()));
+        let what = format!("{} on the page {}", page.text, page.path);
+        wait_showing(&what, text, || text().contains(page.text).then_some(()));
         let picture = base64::engine::general_purpose::STANDARD.decode(browser.screenshot());
         build::write(&path, &picture.map_err(|error| TaskError(error.to_string()))?)?;
         eprintln!("xtask: {}", path.display());

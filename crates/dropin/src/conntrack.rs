@@ -26,6 +26,7 @@ use vipwatch_linux::clock;
 use vipwatch_linux::process::Child;
 
 use self::status::SyncRecord;
+pub use self::status::delete_result;
 
 /// How long the notification of the agent is delayed while the commands run. They take milliseconds, or seconds with a
 /// large table.
@@ -155,6 +156,12 @@ impl ConntrackOutlet {
 
     /// Stores the result of the last request in its file, if that is still to be done.
     pub fn write_result(&mut self) {
+        self.record.write();
+    }
+
+    /// Stores that synchronisation has failed, because the helper has ended. There will be no other result.
+    pub fn write_loss(&mut self, state: NeutronState, now: Moment) {
+        self.record.fail(state, now);
         self.record.write();
     }
 

@@ -7,7 +7,7 @@ use rustix::fs::Access;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CapabilitySet;
 use vipwatch_core::ErrorChain;
-use vipwatch_dropin::conntrack::{ConntrackOutlet, helper};
+use vipwatch_dropin::conntrack::{self, ConntrackOutlet, helper};
 use vipwatch_dropin::{EventLoop, LoopEnd, LoopSettings, OptionalOutlets};
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_linux::privilege::{self, Identity, PrivilegeError, RetainedPrivileges};
@@ -65,6 +65,10 @@ impl RouterMonitor {
             privilege::drop_privileges(setup.identity, monitor_capabilities(setup.identity))
                 .map_err(not_permitted)?;
         check_conf_dir(setup)?;
+        if !setup.has_conntrackd {
+            // An earlier run may have used conntrackd: its result is not current any more.
+            conntrack::delete_result(&setup.conf_dir);
+        }
         let output = MonitorLog::open(setup.log_file.clone(), setup.syslog, mode, setup.is_debug);
         let mut log = RouterEventLog::new(output, setup);
         log_start(&mut log.output, setup);

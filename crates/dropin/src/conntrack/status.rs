@@ -20,6 +20,11 @@ pub(super) struct SyncRecord {
     unwritten: Option<ConntrackSync>,
 }
 
+/// Deletes the result of an earlier run. If that fails, the node exports an old result, and the monitor still works.
+pub fn delete_result(directory: &Path) {
+    let _ = std::fs::remove_file(directory.join(CONNTRACK_STATUS_FILE));
+}
+
 impl SyncRecord {
     pub(super) fn new(directory: &Path) -> Self {
         Self { path: directory.join(CONNTRACK_STATUS_FILE), running: None, unwritten: None }
@@ -42,6 +47,13 @@ impl SyncRecord {
         let ended_at = u64::try_from(clock::unix_millis_now()).unwrap_or(0);
         self.unwritten =
             Some(ConntrackSync { state, ended_at, duration: now.since(began), failed });
+    }
+
+    /// The helper has ended. The synchronisation that runs, or else the next one, counts as failed.
+    pub(super) fn fail(&mut self, state: NeutronState, now: Moment) {
+        self.running.get_or_insert((now, 0));
+        self.count_failure();
+        self.end(state, now);
     }
 
     /// Writes the last result, if that is still to be done.

@@ -73,7 +73,11 @@ impl<L: EventLog> EventLoop<L> {
 
     /// Stops using a helper that has ended, and notifies the agent without waiting for it.
     fn drop_conntrack(&mut self, error: &io::Error) {
-        self.conntrack = None;
+        if let Some(mut conntrack) = self.conntrack.take() {
+            // A monitor begins as a backup.
+            let state = self.published.unwrap_or(NeutronState::Backup);
+            conntrack.write_loss(state, clock::now());
+        }
         self.log.record(&Event::ConntrackHelperLost(error));
         if let Some(state) = self.published {
             self.agent.delivery().want(state);

@@ -138,6 +138,41 @@ fn the_result_of_each_synchronisation_is_in_a_file_beside_the_state_file() {
 }
 
 #[test]
+fn a_lost_helper_is_a_failed_result_and_a_monitor_without_conntrackd_deletes_it() {
+    let (lab, mut router, agent) = fixture_with_conntrackd();
+    let path = fake_conntrackd(&lab, "exit 0");
+    let child = start_with_path(&router, &path);
+    let monitor =
+        wait_for("the monitor", || vipwatch_testkit::monitor::read_pid(&router.pid_file()));
+    let signal = |pid: i32, signal: Signal| {
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    };
+    let wait_for_status = |failed: &str| {
+        wait_showing(
+            &format!("{failed} failed"),
+            || router.log(),
+            || status(&router).get(3).is_some_and(|word| word == failed).then_some(()),
+        );
+    };
+    wait_for_status("0");
+    router.wait_for_log(&format!("Notified agent router {}, state backup", router.id));
+    children(monitor).into_iter().for_each(|helper| signal(helper, Signal::KILL));
+    wait_for_status("1");
+    assert_eq!(status(&router)[0], "backup");
+    router.wait_for_log("Lost the conntrackd helper");
+    signal(monitor, Signal::TERM);
+    wait_for("the end of the monitor", || (!is_alive(monitor)).then_some(()));
+    crate::reap(child);
+    assert!(router.conf_dir.join("conntrack.status").exists());
+    let before = agent.count();
+    router.conntrackd = false;
+    let _monitor = router.start(&subject());
+    wait_for("the state at the agent", || (agent.count() > before).then_some(()));
+    assert!(!router.conf_dir.join("conntrack.status").exists());
+}
+
+#[test]
 fn a_conntrackd_that_is_not_running_is_logged_and_the_agent_is_notified() {
     let (_lab, router, agent) = fixture_with_conntrackd();
     std::fs::File::create(router.conf_dir.join("conntrackd.conf"))

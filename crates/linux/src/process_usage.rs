@@ -1,6 +1,7 @@
 //! The resources that this process uses.
 
 use std::io;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
@@ -11,6 +12,9 @@ use crate::process_table;
 
 /// Maximum size of `/proc/self/stat`, in bytes.
 const MAX_STAT_BYTES: u64 = 4096;
+
+/// When the process started. It is computed from two clocks, so each computation has another result.
+static STARTED: OnceLock<SystemTime> = OnceLock::new();
 
 /// The resources of this process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +53,7 @@ impl ProcessUsage {
             open_files,
             max_files: getrlimit(Resource::Nofile).current,
             threads: fields.threads,
-            started: process_table::start_time(id),
+            started: *STARTED.get_or_init(|| process_table::start_time(id)),
         })
     }
 }
@@ -85,6 +89,12 @@ mod tests {
         assert_eq!(fields, Some(expected));
         assert_eq!(StatFields::parse("7 (a) S 1"), None);
         assert_eq!(StatFields::parse(""), None);
+    }
+
+    #[test]
+    fn the_start_time_is_always_the_same() {
+        let first = ProcessUsage::read().unwrap().started;
+        assert!((0..100).all(|_| ProcessUsage::read().unwrap().started == first));
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub struct InstanceEntry {
     pub cause: Option<Arc<Cause>>,
     /// How long each stage took to deliver the last transition.
     pub latencies: Latencies,
+    /// The newest transition of which the histogram has a latency, for each stage: its sequence number, or 0.
+    pub measured: [i64; Stage::ALL.len()],
     /// Each delivery that failed last time, by stage and name of the target.
     pub failures: BTreeMap<(Stage, String), FailedDelivery>,
     /// What Neutron's agent has acknowledged; `None` if the node does not notify the agent.
@@ -90,6 +92,7 @@ impl InstanceEntry {
             trigger: Trigger::Start,
             cause: None,
             latencies: Latencies::default(),
+            measured: [0; Stage::ALL.len()],
             failures: BTreeMap::new(),
             agent: None,
             stages: Arc::from([]),
@@ -105,6 +108,15 @@ impl InstanceEntry {
             Some(group) => Cow::Borrowed(group),
             None => self.instance.default_group(),
         }
+    }
+
+    /// Whether the transition `seq` has no latency in this stage yet. Deliveries can be repeated, for example to an agent
+    /// that was restarted, and only the first one is measured.
+    pub(crate) fn begin_latency(&mut self, stage: Stage, seq: i64) -> bool {
+        let measured = &mut self.measured[stage as usize];
+        let is_first = *measured < seq;
+        *measured = seq.max(*measured);
+        is_first
     }
 
     /// The result of the last audit; `None` if the instance has changed since, and the next audit is due soon.

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use vipwatch_api::FindingList;
-use vipwatch_testkit::{Lab, NodeFixture, wait_for};
+use vipwatch_testkit::agent::SocketRemains;
+use vipwatch_testkit::{Behaviour, FakeAgent, Lab, NodeFixture, Routers, wait_for};
 
 use crate::curl::{CurlAnswer, curl, get};
 use crate::receiver_process::{ReceiverProcess, report_until_accepted};
 use crate::support::{
-    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, node_fixture, vi_1_conf, wait_for_role, write,
+    ADD_VIP, REMOVE_VIP, fixture_with, instance_conf, node_fixture, query_json, vi_1_conf,
+    wait_for_role, write,
 };
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
@@ -115,6 +118,51 @@ fn deliveries_announcements_and_the_main_loop_are_counted() {
         (value(&classic(&fixture, "/metrics"), delivered) >= Some(1.0)).then_some(())
     });
     check_with_promtool(&text);
+}
+
+#[test]
+fn states_that_a_restarted_agent_gets_again_have_no_latency() {
+    let lab = Lab::new();
+    let routers = Routers::new(lab.path(), &format!("m{}", lab.number()), 2, 0);
+    let fixture = node_fixture(&lab);
+    let socket = lab.path().join("keepalived-state-change");
+    fixture.configure(&format!("[[notify]]\norigin = \"neutron\"\nagent = {socket:?}\n"));
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
+    let _node = fixture.start();
+    let wait_for_acknowledged = |word: &str| {
+        wait_for(&format!("both routers acknowledged as {word}"), || {
+            let status = query_json(&fixture, &["status"]);
+            let instances = status["instances"].as_array().unwrap();
+            let is_known = |instance: &Value| instance["agent"]["acknowledged"] == word;
+            (instances.len() == 2 && instances.iter().all(is_known)).then_some(())
+        });
+    };
+    wait_for_acknowledged("backup");
+    for router in &routers.each {
+        router.take();
+    }
+    wait_for_acknowledged("primary");
+    let latencies = |text: &str| {
+        value(text, "vipwatch_delivery_latency_seconds_count{stage=\"agent\"}").unwrap()
+    };
+    let delivered = |text: &str| {
+        let name = "vipwatch_outlet_delivered_total{";
+        let of_agent = |line: &&str| line.starts_with(name) && line.contains("kind=\"agent\"");
+        let line = text.lines().find(of_agent).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let before = wait_for("the latencies of four transitions", || {
+        let text = classic(&fixture, "/metrics");
+        (latencies(&text) >= 4.0).then_some(text)
+    });
+    agent.stop(SocketRemains::Nothing);
+    let agent = FakeAgent::listen(lab.path(), Behaviour::Threaded);
+    wait_for("both states at the new agent", || (agent.count() >= 2).then_some(()));
+    wait_for("both deliveries to be counted", || {
+        (delivered(&classic(&fixture, "/metrics")) >= delivered(&before) + 2.0).then_some(())
+    });
+    let after = classic(&fixture, "/metrics");
+    assert_eq!((latencies(&before), latencies(&after)), (4.0, 4.0), "{after}");
 }
 
 #[test]

@@ -78,16 +78,18 @@ impl Node {
         let latency = micros.filter(|_| is_complete);
         if let Some(micros) = latency {
             self.history.set_latency(*seq, *stage, micros);
-            self.store.latencies.observe(*stage, micros);
         }
-        let mut has_failed = false;
+        let (mut has_failed, mut is_first) = (false, false);
         self.store.amend(instance, |entry| {
             has_failed = entry.failures.remove(&(*stage, target.clone())).is_some();
-            let is_first = entry.seq == *seq && entry.latencies.of(*stage).is_none();
-            if let Some(micros) = latency.filter(|_| is_first) {
+            is_first = latency.is_some() && entry.begin_latency(*stage, *seq);
+            if let Some(micros) = latency.filter(|_| is_first && entry.seq == *seq) {
                 entry.latencies.set(*stage, micros);
             }
         });
+        if let Some(micros) = latency.filter(|_| is_first) {
+            self.store.latencies.observe(*stage, micros);
+        }
         // The queue of a hook or webhook has logged it.
         if has_failed && !matches!(stage, Stage::Hook | Stage::Webhook) {
             let stage = stage.word();

@@ -15,7 +15,7 @@ use vipwatch_core::audit::AgentKnowledge;
 use vipwatch_core::cause::{ChangeDirection, UnknownReason};
 use vipwatch_core::reconcile::{ObservedRole, Reconciled, StoredRole, reconcile};
 use vipwatch_core::{InstanceId, Moment, Role, Trigger};
-use vipwatch_history::Stage;
+use vipwatch_history::{Latencies, Stage};
 use vipwatch_linux::clock;
 
 use super::Node;
@@ -182,11 +182,11 @@ impl Node {
             self.request_checks(&transition, is_first);
         }
         self.history.record(transition.record(), latencies);
-        let entry = self.entry(&transition, known.as_deref());
+        let entry = self.entry(&transition, known.as_deref(), latencies);
         let since = reconciled.since();
         let counts = known.as_ref().map(|known| known.counts).unwrap_or_default();
         let counts = counts.with(transition.from, transition.to.kind());
-        self.store.insert(InstanceEntry { addresses, since, latencies, counts, ..entry });
+        self.store.insert(InstanceEntry { addresses, since, counts, ..entry });
         self.publish_transition_event(&transition, &latencies);
         self.store.latencies.observe_all(&latencies);
         let counters = &self.store.counters;
@@ -239,8 +239,8 @@ impl Node {
         });
         let PublishResult { latencies, reports } =
             self.outlets.deliver(&transition, DeliveryReason::Restart);
-        let entry = self.entry(&transition, None);
-        self.store.insert(InstanceEntry { addresses, since, latencies, ..entry });
+        let entry = self.entry(&transition, None, latencies);
+        self.store.insert(InstanceEntry { addresses, since, ..entry });
         log_unchanged(&transition);
         for report in &reports {
             self.record_delivery(report);
@@ -249,13 +249,18 @@ impl Node {
     }
 
     /// The entry for the published state after a transition. `known` is the entry before.
-    fn entry(&self, transition: &Transition, known: Option<&InstanceEntry>) -> InstanceEntry {
+    fn entry(
+        &self,
+        transition: &Transition,
+        known: Option<&InstanceEntry>,
+        latencies: Latencies,
+    ) -> InstanceEntry {
         let stages = self.outlets.stages(&transition.instance.id);
         let agent = known.and_then(|known| known.agent.clone());
         let instance = Arc::clone(&transition.instance);
         let is_holding = matches!(transition.to, Role::Primary | Role::Partial { .. });
         let held_since = known.and_then(|known| known.held_since).unwrap_or(transition.at);
-        InstanceEntry {
+        let mut entry = InstanceEntry {
             configured_group: self.config.groups.group_of(&transition.instance),
             held_since: is_holding.then_some(held_since),
             seq: transition.seq,
@@ -267,7 +272,13 @@ impl Node {
             stages,
             // Not current any more, but it has the age of findings that persist.
             audit: known.and_then(|known| known.audit.clone()),
+            latencies,
+            measured: known.map(|known| known.measured).unwrap_or_default(),
             ..InstanceEntry::new(instance, transition.to.clone(), Arc::from([]))
+        };
+        for stage in Stage::ALL.into_iter().filter(|stage| latencies.of(*stage).is_some()) {
+            entry.begin_latency(stage, transition.seq);
         }
+        entry
     }
 }

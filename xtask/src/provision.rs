@@ -28,7 +28,11 @@ pub const CPP_COMPILER: &[Need] = &[("c++", "g++")];
 /// The browser in which the dashboard is shown, for tests and pictures, and the program that drives it.
 pub const CHROMIUM: &[Need] = &[("chromium", "chromium"), ("chromedriver", "chromium-driver")];
 /// Scrapes nodes in tests, and checks metrics and alert rules.
-pub const PROMETHEUS: &[Need] = &[("prometheus", "prometheus"), ("promtool", "prometheus")];
+pub const PROMETHEUS: &[Need] = &[
+    ("prometheus", "prometheus"),
+    ("promtool", "prometheus"),
+    ("prometheus-node-exporter", "prometheus-node-exporter"),
+];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];
 /// The programs that Neutron's script starts, and Python for Neutron itself.
 pub const PEERS: &[Need] = &[

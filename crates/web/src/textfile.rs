@@ -1,7 +1,7 @@
 //! The metrics in a file, which the text-file collector of the node exporter reads.
 //!
-//! The file is replaced in one step. It is removed when the node stops: otherwise the node exporter would export the last
-//! values of a node that does not run.
+//! The file is replaced in one step. It is removed when the node stops, and while its main loop hangs: otherwise the node
+//! exporter would export old roles.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -26,7 +26,7 @@ const MODE: u32 = 0o644;
 enum TextfileError {
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("{} is not written: {reason}", path.display())]
+    #[error("{} was removed: {reason}", path.display())]
     Stale { path: PathBuf, reason: String },
 }
 
@@ -113,9 +113,12 @@ impl TextfileWriter {
     fn write(&self) -> Result<(), TextfileError> {
         let path = self.path.clone();
         if let Err(problem) = check_main_loop(&self.context) {
+            // If it cannot be removed, or is already removed, there is nothing else to do.
+            let _ = std::fs::remove_file(&path);
             return Err(TextfileError::Stale { path, reason: problem.detail });
         }
-        let text = MetricsText::new(view::metrics(&self.context), MetricsFormat::Classic);
+        let metrics = view::metrics(&self.context).without_process_families();
+        let text = MetricsText::new(metrics, MetricsFormat::Classic);
         // The name of the new file does not end in `.prom`, so that the node exporter does not read it.
         replace_file(&self.path, MODE, |file| write_parts(file, text))
             .map_err(|source| TextfileError::Write { path, source })
@@ -188,6 +191,7 @@ mod tests {
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.contains("\n# TYPE vipwatch_build_info gauge\n"), "{text}");
         assert!(!text.contains("# EOF"), "{text}");
+        assert!(!text.contains("\nprocess_"), "the node exporter has these names: {text}");
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, MODE);
         drop(textfile);
         let left = std::fs::read_dir(directory.path().join("out")).unwrap().count();
@@ -195,15 +199,19 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_main_loop_hangs_writes_no_file() {
+    fn a_node_whose_main_loop_hangs_removes_the_file_until_it_runs_again() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("out")).unwrap();
         let context = context(directory.path());
-        context.store.record_turn_at(Instant::now().checked_sub(Duration::from_mins(1)).unwrap());
+        let file = directory.path().join("out/v.prom");
         let _textfile = MetricsTextfile::start(&context).unwrap().unwrap();
+        wait_until(|| file.exists());
+        context.store.record_turn_at(Instant::now().checked_sub(Duration::from_mins(1)).unwrap());
         wait_until(|| context.store.health_problem(HealthTopic::Textfile).is_some());
         let problem = context.store.health_problem(HealthTopic::Textfile).unwrap();
         assert!(problem.contains("the main loop has not run for 60 s"), "{problem}");
-        assert!(!directory.path().join("out/v.prom").exists());
+        wait_until(|| !file.exists());
+        context.store.record_turn_at(Instant::now());
+        wait_until(|| file.exists());
     }
 }

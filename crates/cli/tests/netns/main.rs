@@ -28,6 +28,7 @@ mod metrics;
 mod missing;
 mod monitors;
 mod node;
+mod node_exporter;
 mod node_receiver;
 mod notify;
 mod operator;

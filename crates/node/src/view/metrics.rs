@@ -119,6 +119,14 @@ impl MetricsSnapshot {
         &self.families
     }
 
+    /// Leaves out the families about the process, which have the same names for every program: the node exporter rejects
+    /// them in a text file, because it exports its own.
+    #[must_use]
+    pub fn without_process_families(mut self) -> Self {
+        self.families.retain(|family| !family.name.starts_with("process_"));
+        self
+    }
+
     /// The number of steps in which the samples of a family are made: one for each instance, or one.
     pub fn steps(&self, family: &MetricFamily) -> usize {
         match family.samples {

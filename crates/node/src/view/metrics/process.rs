@@ -122,6 +122,18 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
         |facts, emit| counter(facts, emit, |counters| &counters.web_refused),
     ),
     node_family(
+        "vipwatch_web_unauthorized_total",
+        Counter,
+        "Requests over TCP without a valid token",
+        |facts, emit| counter(facts, emit, |counters| &counters.web_unauthorized),
+    ),
+    node_family(
+        "vipwatch_web_handshakes_failed_total",
+        Counter,
+        "TLS handshakes that failed or took too long",
+        |facts, emit| counter(facts, emit, |counters| &counters.web_handshakes_failed),
+    ),
+    node_family(
         "vipwatch_feed_missed_total",
         Counter,
         "Events that slow clients of the event stream have missed",

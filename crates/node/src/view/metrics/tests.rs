@@ -81,6 +81,16 @@ fn without_metrics_of_instances_only_sums_remain() {
 }
 
 #[test]
+fn every_counter_of_the_status_is_a_family() {
+    let context = context(&Config::default());
+    let snapshot = metrics(&context);
+    let names: BTreeSet<&str> = snapshot.families().iter().map(|family| family.name).collect();
+    for (name, _) in context.store.counters.metrics() {
+        assert!(names.contains(name), "{name} is not in /metrics");
+    }
+}
+
+#[test]
 fn a_configured_group_replaces_the_default_one() {
     let context = context(&Config::default());
     let id = example().id;

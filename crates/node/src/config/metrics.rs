@@ -97,7 +97,7 @@ impl InstanceGroups {
         self.0.iter().filter(is_covered)
     }
 
-    /// Patterns that match no instance, and instances that two groups match.
+    /// Patterns that match no instance, instances that two groups match, and groups with two instances of this node.
     pub(super) fn warnings(&self, instances: &[Arc<InstanceConfig>]) -> Vec<String> {
         let mut warnings = Vec::new();
         for InstanceGroup { name, patterns } in &self.0 {
@@ -125,7 +125,27 @@ impl InstanceGroups {
                 warnings.push(text);
             }
         }
+        warnings.extend(self.0.iter().filter_map(|group| self.shared_warning(group, instances)));
         warnings
+    }
+
+    /// A warning if a group has several instances of this node: the sum of the primaries of the group is then wrong.
+    fn shared_warning(
+        &self,
+        group: &InstanceGroup,
+        instances: &[Arc<InstanceConfig>],
+    ) -> Option<String> {
+        let is_member = |instance: &&Arc<InstanceConfig>| {
+            self.group_of(instance).is_some_and(|name| name == group.name)
+        };
+        let members: Vec<&str> =
+            instances.iter().filter(is_member).map(|instance| instance.id.as_str()).collect();
+        let [first, second, ..] = members.as_slice() else { return None };
+        let (name, count) = (&group.name, members.len());
+        Some(format!(
+            "[[group]] {name:?} matches {count} instances of this node, such as {first} and {second}: several of them can \
+             be primary at once, and the alerts about two primaries and about none are wrong; give each its own group"
+        ))
     }
 }
 
@@ -216,6 +236,18 @@ mod tests {
         );
         instance.origin = Origin::Neutron;
         assert_eq!(config.groups.group_of(&instance), None, "a router is a group of its own");
+    }
+
+    #[test]
+    fn a_group_with_two_instances_of_this_node_is_a_warning() {
+        let config = parse(
+            "[[group]]\nname = \"web\"\ninstances = \"A\"\n[[group]]\nname = \"all\"\ninstances = [\"B*\"]\n",
+        );
+        let of = |id: &str| Arc::new(InstanceConfig { id: id.parse().unwrap(), ..example() });
+        assert_eq!(config.warnings(&[of("A"), of("B1")]), [""; 0]);
+        let warnings = config.warnings(&[of("A"), of("B1"), of("B2"), of("B3")]);
+        let expected = "[[group]] \"all\" matches 3 instances of this node, such as B1 and B2: ";
+        assert!(warnings.len() == 1 && warnings[0].starts_with(expected), "{warnings:?}");
     }
 
     #[test]

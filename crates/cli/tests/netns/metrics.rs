@@ -252,7 +252,7 @@ fn the_result_of_conntrackd_is_in_the_metrics_of_its_router_if_the_file_is_valid
     write(&directory.join("keepalived.conf"), &instance_conf("VR_1", "ha-1", &["169.254.0.1/24"]));
     let status = directory.join("conntrack.status");
     write(&status, "primary 1731800000123 12345 0\n");
-    let _node = fixture.start();
+    let node = fixture.start();
     let labels = format!("vrrp_group=\"{id}\",vrrp_instance=\"{id}\",netns=\"qrouter-{id}\"");
     let success = format!("vipwatch_conntrack_sync_success{{{labels},state=\"primary\"}}");
     let duration =
@@ -263,8 +263,22 @@ fn the_result_of_conntrackd_is_in_the_metrics_of_its_router_if_the_file_is_valid
     assert_eq!(value(&text, &duration), Some(0.012_345));
     assert_eq!(value(&text, &ended), Some(1_731_800_000.123));
     check_with_promtool(&text);
+    let routers = |text: &str, result: &str| {
+        value(text, &format!("vipwatch_conntrack_routers{{result=\"{result}\"}}"))
+    };
+    assert_eq!((routers(&text, "success"), routers(&text, "failure")), (Some(1.0), Some(0.0)));
     write(&status, "primary 1731800000123 12345 2\n");
     assert_eq!(value(&classic(&fixture, "/metrics"), &success), Some(0.0));
+    // The number of routers does not need metrics of instances.
+    fixture.configure("[metrics]\nper_instance = false\n");
+    assert!(node.stop().success());
+    let node = fixture.start();
+    let text = classic(&fixture, "/metrics");
+    assert_eq!((routers(&text, "success"), routers(&text, "failure")), (Some(0.0), Some(1.0)));
+    assert!(!text.contains("vipwatch_conntrack_sync_success"), "{text}");
+    fixture.configure("");
+    assert!(node.stop().success());
+    let _node = fixture.start();
     let long = "primary 1 2 0\n".repeat(100_000);
     for invalid in ["", "primary\n", "x\"} 1\nvipwatch_forged 1 2 3\n", &long] {
         write(&status, invalid);

@@ -21,6 +21,7 @@ impl Node {
         let counters = &self.store.counters;
         let table = self.follower.table();
         counters.overruns.store(table.overruns(), Ordering::Relaxed);
+        counters.resyncs.store(table.resyncs(), Ordering::Relaxed);
         counters.snapshots.store(table.snapshots(), Ordering::Relaxed);
         counters.namespaces.store(table.namespaces() as u64, Ordering::Relaxed);
         counters.netlink_sockets.store(table.watcher().sockets() as u64, Ordering::Relaxed);

@@ -11,6 +11,8 @@ pub struct Counters {
     pub transitions: AtomicU64,
     /// How often the kernel dropped events because the socket's buffer was full.
     pub overruns: AtomicU64,
+    /// How often all namespaces were read after the kernel dropped events.
+    pub resyncs: AtomicU64,
     /// Snapshots of namespaces that the instance table took; those of the audit do not count.
     pub snapshots: AtomicU64,
     /// Role changes that only the audit found.

@@ -101,13 +101,15 @@ pub(super) type FindingCounts = BTreeMap<(Cow<'static, str>, &'static str), u64>
 /// finding. Reads the history.
 pub(super) fn finding_counts(context: &ApiContext) -> FindingCounts {
     let sources = FindingSources::new(&context.store, &context.receiver_handle, &context.state_dir);
+    // ORDER: before the view is taken. While a reader holds the view, the next change must copy all of it.
+    let flapping = sources.flapping();
     let view = context.store.view();
     let mut counts = FindingCounts::new();
     let mut count = |name, severity: FindingSeverity| {
         *counts.entry((name, severity.word())).or_insert(0) += 1;
     };
     let others = sources.of_node(&view).into_iter().chain(clashes(&view));
-    for item in others.chain(sources.flapping()) {
+    for item in others.chain(flapping) {
         count(Cow::Owned(item.name), item.severity);
     }
     for entry in view.entries.values() {

@@ -153,7 +153,7 @@ impl MetricsSnapshot {
 pub fn metrics(context: &ApiContext) -> MetricsSnapshot {
     let mut families: Vec<&MetricFamily> = process::FAMILIES.iter().collect();
     if context.service.kind == ServiceKind::Node {
-        families.extend(node::FAMILIES);
+        families.extend(node::FAMILIES.iter().chain(conntrack::SUMS));
         if context.service.metrics.is_per_instance {
             families.extend(instance::FAMILIES.iter().chain(conntrack::FAMILIES));
         } else {
@@ -161,9 +161,11 @@ pub fn metrics(context: &ApiContext) -> MetricsSnapshot {
         }
     }
     families.extend(targets::FAMILIES);
-    let entries =
-        if context.service.metrics.is_per_instance { entries(context) } else { Vec::new() };
+    let mut entries = entries(context);
     let facts = MetricFacts::read(context, &entries);
+    if !context.service.metrics.is_per_instance {
+        entries.clear();
+    }
     if facts.reports.is_some() {
         families.extend(receiver::FAMILIES);
     }

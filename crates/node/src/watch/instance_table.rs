@@ -98,6 +98,10 @@ pub struct InstanceTable {
     names: BTreeMap<NetnsRef, Vec<Name>>,
     /// How often events were lost.
     overruns: u64,
+    /// Whether events were lost, and not all namespaces were read since.
+    is_resyncing: bool,
+    /// How often all namespaces were read after events were lost.
+    resyncs: u64,
     /// The namespaces that must be read, and why: the rate limit delays them, or they changed while they were
     /// read.
     pending: BTreeMap<Name, PendingRead>,
@@ -123,6 +127,8 @@ impl InstanceTable {
             entries: BTreeMap::new(),
             names: BTreeMap::new(),
             overruns: 0,
+            is_resyncing: false,
+            resyncs: 0,
             pending: BTreeMap::new(),
             snapshots: 0,
             has_address_changes: false,
@@ -138,6 +144,11 @@ impl InstanceTable {
     /// How often events were lost, so that every namespace was read again.
     pub fn overruns(&self) -> u64 {
         self.overruns
+    }
+
+    /// How often all namespaces were read after events were lost.
+    pub fn resyncs(&self) -> u64 {
+        self.resyncs
     }
 
     /// How many snapshots of namespaces were taken.
@@ -196,6 +207,7 @@ impl InstanceTable {
         }
         if is_lost {
             self.overruns += 1;
+            self.is_resyncing = true;
             let read = || PendingRead::new(Trigger::Resync);
             self.pending = self.entries.keys().map(|name| (name.clone(), read())).collect();
         }
@@ -247,6 +259,10 @@ impl InstanceTable {
                 }
                 None => {}
             }
+        }
+        if self.is_resyncing && !self.pending.values().any(|read| read.is_resync) {
+            self.is_resyncing = false;
+            self.resyncs += 1;
         }
     }
 

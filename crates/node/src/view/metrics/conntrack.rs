@@ -12,7 +12,7 @@ use vipwatch_linux::file::read_head;
 
 use super::MetricKind::Gauge;
 use super::instance::emit_with;
-use super::{InstanceFacts, MetricFamily, MetricValue, instance_family};
+use super::{InstanceFacts, MetricFamily, MetricValue, instance_family, node_family};
 use crate::discovery::Origin;
 use crate::state::InstanceEntry;
 
@@ -51,6 +51,19 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
         },
     ),
 ];
+
+/// The number of routers by the result: also for nodes whose instances have no metrics of their own.
+pub(super) const SUMS: &[MetricFamily] = &[node_family(
+    "vipwatch_conntrack_routers",
+    Gauge,
+    "Routers by the result of their last synchronisation with conntrackd",
+    |facts, emit| {
+        let succeeded = facts.conntrack.values().filter(|sync| sync.failed == 0).count() as u64;
+        let failed = facts.conntrack.len() as u64 - succeeded;
+        emit(&[("result", "success")], MetricValue::Count(succeeded));
+        emit(&[("result", "failure")], MetricValue::Count(failed));
+    },
+)];
 
 fn last_sync<'f>(facts: &InstanceFacts<'f>) -> Option<&'f ConntrackSync> {
     facts.node.conntrack.get(&facts.entry.instance.id)

@@ -39,6 +39,12 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
         |facts, emit| counter(facts, emit, |counters| &counters.overruns),
     ),
     node_family(
+        "vipwatch_netlink_resyncs_total",
+        Counter,
+        "How often all namespaces were read again after the kernel dropped events",
+        |facts, emit| counter(facts, emit, |counters| &counters.resyncs),
+    ),
+    node_family(
         "vipwatch_netlink_snapshots_total",
         Counter,
         "Snapshots of namespaces, after events and after overruns",

@@ -10,19 +10,21 @@ use vipwatch_linux::netns_watcher::AddressEvent;
 #[derive(Debug, Clone)]
 pub(super) struct PendingRead {
     pub(super) trigger: Trigger,
+    /// Whether events were lost. An event that follows changes only the trigger.
+    pub(super) is_resync: bool,
     /// The netlink port of the first change of each address, in order. Only watched addresses are here, so their number is limited.
     ports: Vec<(IpAddr, u32)>,
 }
 
 impl PendingRead {
     pub(super) fn new(trigger: Trigger) -> Self {
-        Self { trigger, ports: Vec::new() }
+        Self { trigger, is_resync: trigger == Trigger::Resync, ports: Vec::new() }
     }
 
     /// After an event about an address.
     pub(super) fn of_address(event: AddressEvent) -> Self {
         let port = event.ip.map(|ip| (ip, event.port));
-        Self { trigger: Trigger::Address, ports: port.into_iter().collect() }
+        Self { ports: port.into_iter().collect(), ..Self::new(Trigger::Address) }
     }
 
     /// Gives an event of the kernel itself the port of the process that changed the address before, which `last` has; and
@@ -42,6 +44,7 @@ impl PendingRead {
     /// Adds another event. An address explains more than the link that came with it: [`Trigger`] has that order.
     pub(super) fn join(&mut self, other: &Self) {
         self.trigger = self.trigger.min(other.trigger);
+        self.is_resync |= other.is_resync;
         for (ip, port) in &other.ports {
             if self.ports.iter().all(|(known, _)| known != ip) {
                 self.ports.push((*ip, *port));

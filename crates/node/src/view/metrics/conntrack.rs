@@ -52,7 +52,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
 ];
 
-/// The number of routers by the result: also for nodes whose instances have no metrics of their own.
+/// The number of routers by the result. It also exists if instances have no metrics of their own.
 pub(super) const SUMS: &[MetricFamily] = &[node_family(
     "vipwatch_conntrack_routers",
     Gauge,

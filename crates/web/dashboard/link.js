@@ -4,6 +4,8 @@ import { receive, setFetch } from './store.js';
 import { setServerTime } from './clock.js';
 
 const TOKEN_KEY = 'vipwatch-token';
+/** The tokens that a node accepts in its file of tokens. A request with other characters would fail in the browser. */
+const TOKEN = /^[A-Za-z0-9._~+/=-]{16,512}$/;
 const worker = new Worker('/assets/worker.js', { type: 'module' });
 /** Requests of views that wait for an answer. BOUND: a view has a few at a time. */
 const waiting = new Map();
@@ -50,20 +52,30 @@ const storage = (act) => {
 /** Begins to read the API. */
 export function start() {
     setFetch(fetchDocument);
-    worker.postMessage({ kind: 'start', token: storage((session) => session.getItem(TOKEN_KEY)) });
+    worker.postMessage({ kind: 'start', token: storedToken() });
     addEventListener('online', retry);
-    document.addEventListener('visibilitychange', () => {
-        if (!document.hidden) worker.postMessage({ kind: 'refresh' });
-    });
+    document.addEventListener('visibilitychange', sendVisibility);
+    // A tab can be opened in the background.
+    sendVisibility();
 }
+
+const sendVisibility = () => worker.postMessage({ kind: document.hidden ? 'hidden' : 'visible' });
 
 /** Connects again at once. */
 export const retry = () => worker.postMessage({ kind: 'retry' });
 
-/** Whether a token is stored: then a 401 means that it is wrong. */
-export const hasToken = () => storage((session) => session.getItem(TOKEN_KEY)) !== null;
+/** Whether a node can have this token. */
+export const isToken = (text) => TOKEN.test(text);
 
-/** Stores a token for this tab and uses it. */
+function storedToken() {
+    const token = storage((session) => session.getItem(TOKEN_KEY));
+    return token !== null && isToken(token) ? token : null;
+}
+
+/** Whether a token is stored: then a 401 means that it is wrong. */
+export const hasToken = () => storedToken() !== null;
+
+/** Stores a token for this tab and uses it. Call it only with a text for which [`isToken`] is true. */
 export function useToken(token) {
     storage((session) => session.setItem(TOKEN_KEY, token));
     worker.postMessage({ kind: 'token', token });

@@ -4,7 +4,7 @@ import { el, outside, replace, setText } from './dom.js';
 import { tick } from './clock.js';
 import { clockTime, count, counted, visible, zoneName } from './format.js';
 import { current } from './route.js';
-import { hasToken, retry, start, useToken } from './link.js';
+import { hasToken, isToken, retry, start, useToken } from './link.js';
 import { onChange, store, takeAnnouncements } from './store.js';
 import { findingCount } from './attention.js';
 import { Overview } from './overview.js';
@@ -29,12 +29,14 @@ function showRoute() {
     if (view !== null && key === shown) {
         view.setRoute?.(route);
     } else {
-        if (shown !== null) positions.set(shown, scrollY);
+        const isFirst = shown === null;
+        if (!isFirst) positions.set(shown, scrollY);
         view?.close?.();
         shown = key;
         view = route.view in VIEWS ? new VIEWS[route.view](route) : missing(route);
         replace(main, view.element);
         view.update?.(new Set(['instances', 'findings', 'history', 'status', 'targets']));
+        moveFocus(isFirst);
         // Back in the overview, the table is where it was.
         requestAnimationFrame(() => scrollTo(0, positions.get(key) ?? 0));
     }
@@ -44,6 +46,15 @@ function showRoute() {
         if (link.dataset.view === route.view) link.setAttribute('aria-current', 'page');
         else link.removeAttribute('aria-current');
     }
+}
+
+let isSearchWanted = false;
+
+/** After a change of the view, the element that had the focus does not exist any more. */
+function moveFocus(isFirst) {
+    if (isSearchWanted) view.searchField?.focus();
+    else if (!isFirst) main.focus({ preventScroll: true });
+    isSearchWanted = false;
 }
 
 const missing = (route) => ({
@@ -57,60 +68,76 @@ const missing = (route) => ({
     ),
 });
 
-let shownBanners = null;
+const LINK_TEXTS = {
+    live: 'live',
+    connecting: 'connecting',
+    paused: 'paused',
+    stale: 'stale',
+    token: 'token needed',
+};
+/** The names of the banners on the page. */
+let shownBanners = '';
+const staleSince = el('strong');
+const staleReason = el('bdi', { class: 'outside' });
+// It stays one element, so that a screen reader announces only texts that differ.
+const staleBanner = el(
+    'div',
+    { class: 'banner banner-stale', id: 'stale-banner', role: 'alert' },
+    el('span', null, staleSince, ': ', staleReason, '. Reconnecting.'),
+    el('button', { type: 'button', onclick: retry }, 'Reconnect now'),
+);
 
 /** Banners above the view: lost connection, token, another version. */
 function showLink() {
     const { state, since, problem } = store.link;
     byId('link-state').dataset.state = state;
-    setText(
-        byId('link-text'),
-        { live: 'live', connecting: 'connecting', stale: 'stale', token: 'token needed' }[state],
-    );
+    setText(byId('link-text'), LINK_TEXTS[state]);
+    if (state === 'stale') {
+        setText(staleSince, store.isLoaded ? `stale since ${clockTime(since)}` : 'not connected');
+        setText(staleReason, `${problem?.detail ?? ''}${problem?.hint ? ` (${problem.hint})` : ''}`);
+    }
     const version = store.version && `${store.version.version} ${store.version.commit}`;
-    // A banner that says the same stays, so that a screen reader does not repeat it at each attempt.
-    const mark = JSON.stringify([state, since, problem, version]);
+    const names = [];
+    if (state === 'stale' || state === 'token') names.push(state);
+    if (version && version !== store.firstVersion) names.push('version');
+    const mark = names.join(' ');
     if (mark === shownBanners) return;
     shownBanners = mark;
-    const banners = [];
-    if (state === 'stale') {
-        banners.push(
-            el(
-                'div',
-                { class: 'banner banner-stale', id: 'stale-banner', role: 'alert' },
-                el(
-                    'span',
-                    null,
-                    el('strong', null, store.isLoaded ? `stale since ${clockTime(since)}` : 'not connected'),
-                    ': ',
-                    outside(problem?.detail ?? ''),
-                    problem?.hint ? [' (', outside(problem.hint), ')'] : null,
-                    '. Reconnecting.',
-                ),
-                el('button', { type: 'button', onclick: retry }, 'Reconnect now'),
-            ),
-        );
-    }
-    if (state === 'token') banners.push(tokenForm());
-    if (version && version !== store.firstVersion) {
-        banners.push(
-            el(
-                'div',
-                { class: 'banner banner-info', role: 'status' },
-                el('span', null, 'The node runs another version of vipwatch than this page.'),
-                el('button', { type: 'button', onclick: () => location.reload() }, 'Reload the page'),
-            ),
-        );
-    }
-    replace(byId('banners'), banners);
+    const makers = { stale: () => staleBanner, token: tokenForm, version: versionBanner };
+    replace(
+        byId('banners'),
+        names.map((name) => makers[name]()),
+    );
+    if (state === 'token') byId('token').focus();
 }
 
+const versionBanner = () =>
+    el(
+        'div',
+        { class: 'banner banner-info', role: 'status' },
+        el('span', null, 'The node runs another version of vipwatch than this page.'),
+        el('button', { type: 'button', onclick: () => location.reload() }, 'Reload the page'),
+    );
+
 function tokenForm() {
-    const field = el('input', { type: 'password', id: 'token', autocomplete: 'off', required: true });
+    const field = el('input', {
+        type: 'password',
+        id: 'token',
+        autocomplete: 'off',
+        required: true,
+        oninput: () => field.setCustomValidity(''),
+    });
     const submit = (event) => {
         event.preventDefault();
+        if (!isToken(field.value.trim())) {
+            field.setCustomValidity(
+                'A token has 16 to 512 characters: letters, digits, and the characters - . _ ~ + / =',
+            );
+            field.reportValidity();
+            return;
+        }
         replace(byId('banners'), el('div', { class: 'banner banner-info', role: 'status' }, 'Connecting…'));
-        shownBanners = null;
+        shownBanners = '';
         useToken(field.value.trim());
     };
     return el(
@@ -161,9 +188,13 @@ function key(event) {
     if (event.key === 'Escape' && isTyping) event.target.blur();
     if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === '/') {
-        if (!view?.searchField) location.hash = '#/';
         event.preventDefault();
-        requestAnimationFrame(() => view?.searchField?.focus());
+        if (view?.searchField) {
+            view.searchField.focus();
+        } else {
+            isSearchWanted = true;
+            location.hash = '#/';
+        }
     } else if (event.key === 'g') {
         afterG = performance.now();
     } else if (performance.now() - afterG < 1500) {

@@ -1,5 +1,8 @@
 // Requests to the API, in the worker.
 
+/** The longest time for an answer with its body. The event stream has no such limit. */
+const TIME_LIMIT_MS = 30_000;
+
 let token = null;
 
 export const setToken = (value) => {
@@ -15,8 +18,19 @@ export class RequestError extends Error {
     }
 }
 
+/** Requests a document, with a time limit; returns its value and the node's time. `signal` ends the request early. */
+export async function requestDocument(path, signal = null) {
+    const limit = AbortSignal.timeout(TIME_LIMIT_MS);
+    const response = await request(path, {}, signal === null ? limit : AbortSignal.any([signal, limit]));
+    try {
+        return { value: await response.json(), date: dateOf(response) };
+    } catch {
+        throw new RequestError(0, { detail: 'the answer of the node is incomplete' });
+    }
+}
+
 /** Sends a request; returns the response if it succeeded. */
-export async function request(path, headers = {}, signal = undefined) {
+export async function request(path, headers, signal) {
     const all = token === null ? headers : { ...headers, Authorization: `Bearer ${token}` };
     let response;
     try {
@@ -41,7 +55,7 @@ export async function request(path, headers = {}, signal = undefined) {
 }
 
 /** The time in the answer's header `Date`, in milliseconds; null if it has none. */
-export function dateOf(response) {
+function dateOf(response) {
     const time = Date.parse(response.headers.get('date') ?? '');
     return Number.isNaN(time) ? null : time;
 }

@@ -4,15 +4,18 @@
 //   start ──▶ read the documents ──▶ follow the events ──▶ connection lost ──▶ wait ──┐
 //                  ▲                  └─ `reset`, `dropped`: read them again         │
 //                  └────────────────────────────────────────────────────────────────┘
+//
+// While the tab is hidden, the worker pauses before the next attempt.
 
+import { batch } from './batch.js';
 import { EventParser, parseEventId } from './sse.js';
-import { RequestError, dateOf, request, setToken } from './request.js';
+import { RequestError, request, requestDocument, setToken } from './request.js';
 
 const PART_ITEMS = 250;
-const MAX_BATCH = 200;
-const BATCH_INTERVAL_MS = 100;
 // The node sends a sign of life every 15 s.
 const SILENCE_LIMIT_MS = 40_000;
+// A browser has six connections to a host, and a stream occupies one. Hidden tabs must not take them from the others.
+const HIDDEN_LIMIT_MS = 30_000;
 const MIN_RETRY_MS = 500;
 const MAX_RETRY_MS = 15_000;
 const HISTORY_ITEMS = 1000;
@@ -25,31 +28,63 @@ const LISTS_INTERVAL_MS = 300_000;
 let position = null;
 /** Since when nothing was received, by this machine's clock; null while the stream is open. */
 let lostAt = null;
+/** When the last bytes arrived, by this machine's clock. It is only shown: the clock may be set. */
 let lastByteAt = Date.now();
-let wake = () => {};
+/** When the last bytes of the stream arrived, by the monotonic clock. */
+let streamByteAt = 0;
 let isLive = false;
+/** Ends the wait before the next attempt. */
+let wake = () => {};
+/** Ends the pause of a hidden tab. */
+let resume = () => {};
+/** Ends the running attempt. */
+let running = new AbortController();
+let isRetryWanted = false;
+let isPaused = false;
+/** Whether the page shows that the connection is lost. */
+let isStale = false;
+let hiddenTimer = null;
 
 onmessage = ({ data: message }) => {
-    if (message.kind === 'start' || message.kind === 'token') {
+    if (message.kind === 'start') {
         setToken(message.token);
-        if (message.kind === 'start') run();
-        wake();
+        run();
+    } else if (message.kind === 'token') {
+        setToken(message.token);
+        retry();
     } else if (message.kind === 'retry') {
-        wake();
+        retry();
     } else if (message.kind === 'request') {
         answer(message.number, message.path);
-    } else if (message.kind === 'refresh') {
+    } else if (message.kind === 'hidden') {
+        hiddenTimer ??= setTimeout(pause, HIDDEN_LIMIT_MS);
+    } else if (message.kind === 'visible') {
+        clearTimeout(hiddenTimer);
+        hiddenTimer = null;
+        isPaused = false;
+        resume();
         refresh();
     }
 };
 
+/** Connects again at once, also if an attempt waits for an answer. */
+function retry() {
+    if (isLive) return;
+    isRetryWanted = true;
+    running.abort();
+    wake();
+}
+
+/** Ends the stream. The node keeps the events, and sends them when the tab is visible again. */
+function pause() {
+    isPaused = true;
+    running.abort();
+}
+
 /** A request of a view. */
 async function answer(number, path) {
     try {
-        const response = await request(path);
-        const date = dateOf(response);
-        const value = await response.json();
-        postMessage({ kind: 'answer', number, date, value });
+        postMessage({ kind: 'answer', number, ...(await requestDocument(path)) });
     } catch (error) {
         postMessage({ kind: 'answer', number, problem: problemOf(error) });
     }
@@ -63,21 +98,26 @@ const problemOf = (error) =>
 async function run() {
     let attempt = 0;
     for (;;) {
+        if (isPaused) await visible();
+        running = new AbortController();
+        isRetryWanted = false;
         try {
-            await readDocuments();
-            await follow(() => {
+            await readDocuments(running.signal);
+            await follow(running, () => {
                 attempt = 0;
             });
             throw new RequestError(0, { detail: 'the node has closed the connection' });
         } catch (error) {
             isLive = false;
             if (lostAt === null) lostAt = lastByteAt;
+            if (isPaused || isRetryWanted) continue;
             const problem = problemOf(error);
             const needsToken = problem.status === 401;
             const limit = Math.min(MAX_RETRY_MS, MIN_RETRY_MS * 2 ** attempt);
             // Without the random part, all pages would come back at the same time after a restart.
             const delay = needsToken ? null : limit * (0.5 + Math.random() / 2);
             postMessage({ kind: 'link', state: needsToken ? 'token' : 'stale', since: lostAt, problem, delay });
+            isStale = true;
             attempt += 1;
             await waitFor(delay);
         }
@@ -94,47 +134,57 @@ function waitFor(delay) {
     });
 }
 
+/** Waits until the tab is visible. A page that is out of date stays marked as such. */
+async function visible() {
+    if (!isStale) postMessage({ kind: 'link', state: 'paused' });
+    await new Promise((resolve) => {
+        resume = resolve;
+    });
+    if (!isStale) postMessage({ kind: 'link', state: 'connecting' });
+}
+
 const timeout = (delay) =>
     new Promise((resolve) => {
         setTimeout(resolve, delay);
     });
 
 /** Reads everything. The status comes first: the events after its number are not in it for certain. */
-async function readDocuments() {
-    const status = await readDocument('/v1/status', 'status');
+async function readDocuments(signal) {
+    const status = await readDocument('/v1/status', 'status', signal);
     if (position === null || position.epoch !== status.epoch) position = { epoch: status.epoch, seq: status.seq };
-    await readDocument('/v1/version', 'version');
-    await readLists({ epoch: status.epoch, seq: status.seq });
+    await readDocument('/v1/version', 'version', signal);
+    await readLists({ epoch: status.epoch, seq: status.seq }, signal);
 }
 
 /** Reads the lists. They contain the effects of all events up to `asOf`. */
-async function readLists(asOf) {
-    await readList('/v1/instances', 'instances', asOf);
-    await readList('/v1/findings', 'findings', asOf);
-    await readDocument('/v1/targets', 'targets');
-    await readHistory();
-}
-
-/** A node whose history cannot be read has roles and findings all the same. */
-async function readHistory() {
-    try {
-        await readList(`/v1/history?limit=${HISTORY_ITEMS}`, 'history');
-    } catch (error) {
-        if (!(error instanceof RequestError) || ![404, 503].includes(error.status)) throw error;
-        postMessage({
-            kind: 'list',
-            name: 'history',
-            items: [],
-            isLast: true,
-            head: { epoch: position.epoch, problem: error.problem },
-        });
+async function readLists(asOf, signal) {
+    const reads = [
+        () => readList('/v1/instances', 'instances', asOf, signal),
+        () => readList('/v1/findings', 'findings', asOf, signal),
+        () => readDocument('/v1/targets', 'targets', signal),
+        () => readHistory(signal),
+    ];
+    for (const read of reads) {
+        await read();
+        // The bytes of the stream wait meanwhile.
+        streamByteAt = performance.now();
     }
 }
 
-async function readDocument(path, name) {
-    const response = await request(path);
-    const date = dateOf(response);
-    const value = await response.json();
+/** A node whose history cannot be read has roles and findings all the same. */
+async function readHistory(signal) {
+    try {
+        await readList(`/v1/history?limit=${HISTORY_ITEMS}`, 'history', null, signal);
+    } catch (error) {
+        // Without a status, the connection is lost.
+        if (!(error instanceof RequestError) || [0, 401].includes(error.status)) throw error;
+        const head = { epoch: position.epoch, problem: error.problem };
+        postMessage({ kind: 'list', name: 'history', items: [], isLast: true, head });
+    }
+}
+
+async function readDocument(path, name, signal) {
+    const { value, date } = await requestDocument(path, signal);
     lastByteAt = Date.now();
     if (name === 'status') {
         // Thousands of files may have a problem; the page shows the first ones and the number.
@@ -146,9 +196,8 @@ async function readDocument(path, name) {
 }
 
 /** Reads a list and hands it over in parts. */
-async function readList(path, name, asOf = null) {
-    const response = await request(path);
-    const { items, ...head } = await response.json();
+async function readList(path, name, asOf, signal) {
+    const { items, ...head } = (await requestDocument(path, signal)).value;
     lastByteAt = Date.now();
     for (let begin = 0; begin === 0 || begin < items.length; begin += PART_ITEMS) {
         const isLast = begin + PART_ITEMS >= items.length;
@@ -162,71 +211,80 @@ async function readList(path, name, asOf = null) {
 async function refresh() {
     if (!isLive) return;
     try {
-        await readDocument('/v1/status', 'status');
-        await readDocument('/v1/targets', 'targets');
+        await readDocument('/v1/status', 'status', running.signal);
+        await readDocument('/v1/targets', 'targets', running.signal);
     } catch {
         // The stream shows whether the node is reachable.
     }
 }
 
 /** Follows the events until the connection ends. */
-async function follow(onOpen) {
-    const controller = new AbortController();
+async function follow(controller, onOpen) {
+    streamByteAt = performance.now();
     const watch = setInterval(() => {
-        if (Date.now() - lastByteAt > SILENCE_LIMIT_MS) controller.abort();
+        if (performance.now() - streamByteAt > SILENCE_LIMIT_MS) controller.abort();
     }, 5000);
     try {
         const headers = { Accept: 'text/event-stream', 'Last-Event-ID': `${position.epoch}-${position.seq}` };
         const response = await request('/v1/events', headers, controller.signal);
-        await readEvents(response.body.pipeThrough(new TextDecoderStream()).getReader(), onOpen);
+        const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+        await readEvents(reader, controller.signal, onOpen);
     } catch (error) {
         if (error instanceof RequestError) throw error;
         throw new RequestError(0, { detail: 'the connection to the node was lost' });
     } finally {
         clearInterval(watch);
+        // After an event that cannot be read, the connection is still open.
+        controller.abort();
         batch.flush();
     }
 }
 
-async function readEvents(reader, onOpen) {
+async function readEvents(reader, signal, onOpen) {
     const parser = new EventParser();
-    let part = reader.read();
+    const read = () => {
+        const next = reader.read();
+        // It may fail while the lists are read, or after the loop has ended. In the loop, the race reports it.
+        next.catch(() => {});
+        return next;
+    };
+    let part = read();
     let listsDue = timeout(LISTS_INTERVAL_MS);
     for (;;) {
         const next = await Promise.race([part, listsDue]);
         if (next === undefined) {
             // ORDER: the events that arrive meanwhile are applied after the lists, which may contain them already.
             batch.flush();
-            await readLists(position);
+            await readLists(position, signal);
             listsDue = timeout(LISTS_INTERVAL_MS);
             continue;
         }
         const { value, done } = next;
         if (done) return;
-        part = reader.read();
+        part = read();
         lastByteAt = Date.now();
+        streamByteAt = performance.now();
         if (!isLive) {
             // The first bytes say that the node has accepted the stream.
             isLive = true;
+            isStale = false;
             lostAt = null;
             onOpen();
             postMessage({ kind: 'link', state: 'live' });
         }
-        for (const event of parser.push(value)) await take(event);
+        for (const event of parser.push(value)) await take(event, signal);
     }
 }
 
-async function take({ id, name, data }) {
+async function take({ id, name, data }, signal) {
     const parsed = parseEventId(id);
     if (parsed === null && data !== null) {
         if (name !== 'reset' && name !== 'dropped') return;
-        const document = JSON.parse(data);
-        const next = parseEventId(document.next_after);
+        const next = parseEventId(JSON.parse(data).next_after);
         if (next !== null) position = next;
         batch.flush();
-        postMessage({ kind: 'missed', count: document.count ?? null, reason: document.reason ?? name });
         // The node keeps the events that follow while the lists are read.
-        await readLists(position);
+        await readLists(position, signal);
         return;
     }
     if (parsed === null) return;
@@ -235,28 +293,5 @@ async function take({ id, name, data }) {
     position = parsed;
     if (data !== null) batch.add({ name, data: JSON.parse(data) });
 }
-
-/** Events on their way to the page: one at once, many together. */
-const batch = {
-    items: [],
-    timer: null,
-    sentAt: 0,
-
-    // BOUND: MAX_BATCH events.
-    add(event) {
-        this.items.push(event);
-        if (this.items.length >= MAX_BATCH || Date.now() - this.sentAt > BATCH_INTERVAL_MS) this.flush();
-        else this.timer ??= setTimeout(() => this.flush(), BATCH_INTERVAL_MS);
-    },
-
-    flush() {
-        clearTimeout(this.timer);
-        this.timer = null;
-        if (this.items.length === 0) return;
-        postMessage({ kind: 'events', items: this.items });
-        this.items = [];
-        this.sentAt = Date.now();
-    },
-};
 
 setInterval(refresh, REFRESH_INTERVAL_MS);

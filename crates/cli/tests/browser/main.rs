@@ -7,6 +7,7 @@ mod hostile;
 mod keyboard;
 mod live;
 mod modules;
+mod proxy;
 mod reconnect;
 mod routes;
 mod scale;

@@ -1,22 +1,17 @@
 //! The page after a lost connection.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use vipwatch_testkit::{Lab, NodeFixture};
+use vipwatch_testkit::{Lab, wait_for};
 
-use crate::support::{Page, configure, instance, node_with_instances, web_address};
+use crate::proxy::{self, Verdict};
+use crate::support::{Page, configure, instance, node_with_instances, recorded, web_address};
 
 const ADD: &str = "address add 192.0.2.9/24 dev eth0";
 const REMOVE: &str = "address del 192.0.2.9/24 dev eth0";
-
-/// The numbers of the transitions in the node's history, the newest first.
-fn recorded(fixture: &NodeFixture) -> Vec<String> {
-    let output = fixture.run(&["history", "-n", "1000", "-o", "json"]);
-    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let items = answer["items"].as_array().unwrap().iter().rev();
-    items.filter(|item| item["type"] == "transition").map(|item| item["seq"].to_string()).collect()
-}
 
 /// The numbers of the transitions on the page, from top to bottom.
 fn shown(page: &Page) -> Vec<String> {
@@ -89,5 +84,68 @@ fn a_page_whose_history_was_replaced_reads_everything_again() {
     netns.ip(ADD);
     page.wait_for_text(".total", "2 transitions");
     assert_eq!(shown(&page), recorded(&fixture));
+    page.close_after_errors();
+}
+
+/// Tells the page that its tab is hidden, or visible. The driver has only one tab, which is always visible.
+fn set_hidden(page: &Page, is_hidden: bool) {
+    page.browser.run(&format!(
+        "Object.defineProperty(document, 'hidden', {{ configurable: true, value: {is_hidden} }});\
+         document.dispatchEvent(new Event('visibilitychange'))"
+    ));
+}
+
+#[test]
+fn a_hidden_tab_ends_its_stream_and_gets_the_missed_events_when_it_is_visible_again() {
+    let lab = Lab::new();
+    let (netns, fixture) = node_with_instances(&lab, &instance("VI_1", 1, "eth0", "192.0.2.9/24"));
+    let _node = fixture.start();
+    let page = Page::open(web_address(&fixture), "#/history");
+    page.wait_for_text(".total", "1 transition");
+    page.mark();
+    set_hidden(&page, true);
+    page.wait_for_text("#link-text", "paused");
+    for (change, number) in [(ADD, 2), (REMOVE, 3), (ADD, 4)] {
+        netns.ip(change);
+        wait_for("the transition", || (recorded(&fixture).len() == number).then_some(()));
+    }
+    assert_eq!(shown(&page).len(), 1, "no event arrives while the tab is hidden");
+    set_hidden(&page, false);
+    page.wait_for_text("#link-text", "live");
+    page.wait_for_text(".total", "4 transitions");
+    assert_eq!(shown(&page), recorded(&fixture));
+    page.check_mark();
+    page.close();
+}
+
+#[test]
+fn a_request_without_an_answer_ends_and_reconnect_now_ends_it_at_once() {
+    let lab = Lab::new();
+    let (_netns, fixture) = node_with_instances(&lab, &instance("VI_1", 1, "eth0", "192.0.2.9/24"));
+    let _node = fixture.start();
+    // The first attempt ends by its time limit; the second one would last as long.
+    let requests = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&requests);
+    let address = proxy::start(web_address(&fixture), move |head| {
+        let is_held = head.contains(" /v1/status") && seen.fetch_add(1, Ordering::Relaxed) < 2;
+        if is_held { Verdict::Hold } else { Verdict::Forward }
+    });
+    let page = Page::open_before_live(address, "#/");
+    page.wait_for_text("#link-text", "stale");
+    page.wait_for_content("the node does not answer");
+    wait_for("the second attempt", || (requests.load(Ordering::Relaxed) == 2).then_some(()));
+    page.browser.run_async(
+        "import('/assets/store.js').then(({ store, onChange }) => { window.ended = 0;\
+         onChange((parts) => { if (parts.has('link') && store.link.state === 'stale') window.ended += 1; }) }).then(arguments[1])",
+        &Value::Null,
+    );
+    page.click("#stale-banner button");
+    page.wait_for_text("#link-text", "live");
+    page.wait_for_text(".total", "1 instance");
+    assert_eq!(
+        page.browser.run("return window.ended"),
+        0,
+        "an attempt has ended by its time limit"
+    );
     page.close_after_errors();
 }

@@ -63,6 +63,14 @@ pub(crate) fn web_address(fixture: &NodeFixture) -> SocketAddr {
     word.unwrap().trim_matches('"').parse().unwrap()
 }
 
+/// The numbers of the transitions in the node's history, the newest first.
+pub(crate) fn recorded(fixture: &NodeFixture) -> Vec<String> {
+    let output = fixture.run(&["history", "-n", "1000", "-o", "json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let items = answer["items"].as_array().unwrap().iter().rev();
+    items.filter(|item| item["type"] == "transition").map(|item| item["seq"].to_string()).collect()
+}
+
 /// A browser with the dashboard of a node.
 pub(crate) struct Page {
     pub(crate) browser: Browser,

@@ -1,56 +1,20 @@
 //! A node that requires a token. A proxy before the node requires it, so that the page alone is tested.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::thread;
-
 use vipwatch_testkit::Lab;
 
+use crate::proxy::{self, Verdict};
 use crate::support::{ENTER, Page, instance, node_with_instances, web_address};
 
 const TOKEN: &str = "a-token-of-this-test";
 
-/// Starts a proxy that answers requests for `/v1/` without the token with 401.
-fn start_proxy(node: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            thread::spawn(move || serve(client, node));
-        }
-    });
-    address
-}
-
-/// Serves one request, then closes the connection.
-fn serve(mut client: TcpStream, node: SocketAddr) {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        match client.read(&mut byte) {
-            Ok(1) => head.push(byte[0]),
-            _ => return,
-        }
-    }
-    let head = String::from_utf8(head).unwrap();
-    let is_permitted =
-        head.to_ascii_lowercase().contains(&format!("authorization: bearer {TOKEN}"));
-    if head.contains(" /v1/") && !is_permitted {
+/// Requests for `/v1/` need the token.
+fn require_token(head: &str) -> Verdict {
+    let wanted = format!("authorization: bearer {TOKEN}");
+    if head.contains(" /v1/") && !head.to_ascii_lowercase().contains(&wanted) {
         let body = r#"{"code":"unauthorized","status":401,"detail":"a token is needed"}"#;
-        let answer = format!(
-            "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
-             connection: close\r\n\r\n{body}",
-            body.len()
-        );
-        let _ = client.write_all(answer.as_bytes());
-        let _ = client.shutdown(Shutdown::Write);
-        return;
+        return Verdict::Problem("401 Unauthorized", body);
     }
-    let Ok(mut upstream) = TcpStream::connect(node) else { return };
-    let head = head.replace("Connection: keep-alive", "Connection: close");
-    if upstream.write_all(head.as_bytes()).is_ok() {
-        let _ = std::io::copy(&mut upstream, &mut client);
-    }
+    Verdict::Forward
 }
 
 #[test]
@@ -58,15 +22,25 @@ fn a_page_that_is_not_permitted_asks_for_the_token_and_keeps_it_in_its_tab() {
     let lab = Lab::new();
     let (netns, fixture) = node_with_instances(&lab, &instance("VI_1", 1, "eth0", "192.0.2.9/24"));
     let _node = fixture.start();
-    let page = Page::open_before_live(start_proxy(web_address(&fixture)), "#/");
+    let page = Page::open_before_live(proxy::start(web_address(&fixture), require_token), "#/");
     page.wait_for_text("#link-text", "token needed");
     page.wait_for_content("This node requires a token");
     let enter = |token: &str| {
         page.wait_for("the form", "document.querySelector('#token')");
-        page.browser.run("document.querySelector('#token').focus()");
+        page.wait_for("the focus in the field", "document.activeElement.id === 'token'");
+        page.browser.run("document.activeElement.value = ''");
         page.browser.press(&format!("{token}{ENTER}"));
     };
-    enter("wrong");
+    // No request can carry the first one, and no node accepts the second one.
+    for invalid in ["a-token-with-an-umlaut-\u{e4}", "too-short"] {
+        enter(invalid);
+        page.wait_for(
+            "a text that says which tokens are valid",
+            "document.querySelector('#token').validationMessage.includes('16 to 512 characters')",
+        );
+        assert_eq!(page.browser.run("return sessionStorage.length"), 0);
+    }
+    enter("another-token-of-this-test");
     page.wait_for_content("The node rejects this token");
     enter(TOKEN);
     page.wait_for_text("#link-text", "live");

@@ -42,6 +42,7 @@ const ICON: Asset = asset!("favicon.svg", SVG);
 /// The files below `/assets/`.
 const ASSETS: &[Asset] = &[
     asset!("attention.js", SCRIPT),
+    asset!("batch.js", SCRIPT),
     asset!("clock.js", SCRIPT),
     asset!("dom.js", SCRIPT),
     asset!("findings.js", SCRIPT),

@@ -74,3 +74,13 @@ function tickOne(element) {
 export function tick() {
     for (const element of document.querySelectorAll('time[data-since]')) tickOne(element);
 }
+
+/** The value of a date field as UTC. */
+export const toUtc = (value) => (value === '' ? '' : new Date(value).toISOString().replace('.000', ''));
+
+/** The value of a date field for a time of the API. */
+export function toLocal(text) {
+    const time = parse(text);
+    if (time === null) return '';
+    return new Date(time - new Date(time).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}

@@ -1,6 +1,6 @@
 // Everything that is wrong: findings, failing targets, problems in files, silences.
 
-import { el, outside, panel, replace, setText, table } from './dom.js';
+import { el, outside, panel, renew, setText, table } from './dom.js';
 import { ageElement, parse, timeElement } from './clock.js';
 import { address, instanceAddress, open, refine } from './route.js';
 import { count, counted, words } from './format.js';
@@ -112,9 +112,7 @@ export class FindingsView {
         const mark = JSON.stringify([findings, health, store.targets, store.status?.problems, store.status?.silences]);
         if (!isForced && mark === this.#mark) return;
         this.#mark = mark;
-        const focus = document.activeElement?.dataset?.severity;
         this.#showTiles(all);
-        if (focus) this.tiles.querySelector(`[data-severity="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
         this.#showNames(all);
         const { severity, name, q } = this.#filter;
         const wanted = q.toLowerCase();
@@ -128,7 +126,7 @@ export class FindingsView {
             item.id === null
                 ? el('span', { class: 'faint' }, 'the node')
                 : el('a', { class: 'outside', href: instanceAddress(item.id) }, item.id);
-        replace(
+        renew(
             this.list,
             selected.slice(0, this.#shown).map((item) => findingItem(item, where(item))),
             selected.length > 0
@@ -136,7 +134,7 @@ export class FindingsView {
                 : el(
                       'li',
                       { class: 'empty' },
-                      store.status === null
+                      !store.areFindingsRead || store.status === null
                           ? 'Reading…'
                           : all.length === 0
                             ? 'No finding: nothing is known to be wrong.'
@@ -147,16 +145,18 @@ export class FindingsView {
         setText(this.more, `Show ${count(Math.min(PAGE_ITEMS, selected.length - this.#shown))} more`);
         setText(
             this.total,
-            selected.length === all.length
-                ? counted(all.length, 'finding')
-                : `${count(selected.length)} of ${counted(all.length, 'finding')}`,
+            !store.areFindingsRead
+                ? 'Reading…'
+                : selected.length === all.length
+                  ? counted(all.length, 'finding')
+                  : `${count(selected.length)} of ${counted(all.length, 'finding')}`,
         );
         this.#showOther();
     }
 
     #showTiles(all) {
         const counts = severityCounts(all);
-        replace(
+        renew(
             this.tiles,
             SEVERITIES.map((severity) =>
                 el(
@@ -165,6 +165,7 @@ export class FindingsView {
                         type: 'button',
                         class: `tile tile-${severity}`,
                         'data-severity': severity,
+                        'data-key': severity,
                         'data-zero': counts[severity] === 0 ? 'true' : null,
                         'aria-pressed': String(this.#filter.severity.includes(severity)),
                         onclick: () => this.#toggle(severity),
@@ -181,12 +182,13 @@ export class FindingsView {
         const names = [
             ...new Set([...all.map((item) => item.name), ...(this.#filter.name ? [this.#filter.name] : [])]),
         ].sort();
-        replace(
+        // An open list of options stays open if they are the same.
+        renew(
             this.name,
             el('option', { value: '' }, 'all names'),
             names.map((name) => el('option', { value: name }, words(name))),
         );
-        this.name.value = this.#filter.name;
+        if (this.name.value !== this.#filter.name) this.name.value = this.#filter.name;
     }
 
     #showOther() {
@@ -205,7 +207,7 @@ export class FindingsView {
         ]);
         const problems = store.status?.problems ?? [];
         const silences = store.status?.silences ?? [];
-        replace(
+        renew(
             this.other,
             panel(
                 'Deliveries',

@@ -36,6 +36,9 @@ export function span(milliseconds) {
     return `${count(Math.floor(hours / 24))} d ${hours % 24} h`;
 }
 
+/** A duration in a table, in which most are 0. */
+export const duration = (milliseconds) => (milliseconds === 0 ? '–' : span(milliseconds));
+
 /** A duration with one unit, for columns. */
 export function shortSpan(milliseconds) {
     return span(milliseconds).replace(/^(\S+ \S+).*$/, '$1');

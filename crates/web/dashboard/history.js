@@ -1,14 +1,14 @@
 // The history of the node: transitions, instances that change often, time without a primary.
 
-import { el, panel, replace, setText, table } from './dom.js';
-import { ageElement, now, parse } from './clock.js';
+import { el, panel, renew, setText, table } from './dom.js';
+import { ageElement, now, parse, toLocal, toUtc } from './clock.js';
 import { fetchDocument } from './link.js';
 import { address, open, refine } from './route.js';
-import { bindRow, instanceLink, makeRow } from './history-rows.js';
-import { count, counted, dayTime, span } from './format.js';
+import { bindRow, instanceLink, keyOf, makeRow, newestFirst } from './history-rows.js';
+import { count, counted, dayTime, duration, span } from './format.js';
 import { flapRanking, gapTime, outages } from './outages.js';
 import { store } from './store.js';
-import { TransitionLog } from './transition-log.js';
+import { MAX_TRANSITIONS, TransitionLog } from './transition-log.js';
 import { Paced } from './frames.js';
 import { VirtualList } from './virtual.js';
 
@@ -36,7 +36,8 @@ export class HistoryView {
     });
     #typing = null;
     #request = 0;
-    #expanded = false;
+    /** Whether the selected time has older transitions that were not read. */
+    #isTruncated = false;
 
     constructor(route) {
         this.id = el('input', {
@@ -112,13 +113,13 @@ export class HistoryView {
             ),
             this.rows,
         );
-        this.list = new VirtualList(this.rows, makeRow, bindRow);
+        this.list = new VirtualList(this.rows, makeRow, bindRow, keyOf);
     }
 
     setRoute({ parameters }) {
         const filter = {
             id: parameters.get('id') ?? '',
-            last: parameters.get('last') in PERIOD_MS ? parameters.get('last') : '',
+            last: Object.hasOwn(PERIOD_MS, parameters.get('last')) ? parameters.get('last') : '',
             since: parse(parameters.get('since')) === null ? '' : parameters.get('since'),
             until: parse(parameters.get('until')) === null ? '' : parameters.get('until'),
         };
@@ -160,6 +161,7 @@ export class HistoryView {
         const request = this.#request;
         this.#log = new TransitionLog();
         this.#problem = null;
+        this.#isTruncated = false;
         if (this.#isFiltered) {
             const { from, until } = this.#limits;
             const query = new URLSearchParams({ limit: ITEMS });
@@ -170,6 +172,7 @@ export class HistoryView {
                 const document = await fetchDocument(`/v1/history?${query}`);
                 if (request !== this.#request) return;
                 this.#log.merge(document.epoch, document.items);
+                this.#isTruncated = document.items.length >= ITEMS;
             } catch (error) {
                 if (request !== this.#request) return;
                 this.#problem = error.problem;
@@ -193,9 +196,13 @@ export class HistoryView {
     #current() {
         if (!this.#isFiltered) return store.log;
         const { from, until } = this.#limits;
-        const ids = new Set([...this.#log.items.map((item) => item.id), this.#filter.id]);
+        const wanted = this.#filter.id;
+        const ids = new Set(this.#log.items.map((item) => item.id));
+        // As on the node: an id that exists is not the beginning of others.
+        const isExact = store.instances.has(wanted) || ids.has(wanted);
+        const isNamed = (id) => (isExact ? id === wanted : ids.has(id) || id.startsWith(wanted));
         const newest = this.#log.items.at(-1)?.seq ?? -1;
-        const isSelected = (item) => this.#filter.id === '' || ids.has(item.id) || item.id.startsWith(this.#filter.id);
+        const isSelected = (item) => wanted === '' || isNamed(item.id);
         const isWanted = (item) =>
             isSelected(item) &&
             (item.seq <= newest || ((from === null || item.atMs >= from) && (until === null || item.atMs <= until)));
@@ -206,9 +213,7 @@ export class HistoryView {
 
     #show() {
         const { items, gaps } = this.#current();
-        const rows = [...items, ...gaps.map((gap) => ({ ...gap, atMs: parse(gap.until) }))].sort(
-            (a, b) => b.atMs - a.atMs || (b.seq ?? 0) - (a.seq ?? 0),
-        );
+        const rows = newestFirst(items, gaps);
         this.table.setAttribute('aria-rowcount', rows.length + 1);
         this.table.hidden = rows.length === 0;
         this.list.show(rows);
@@ -219,17 +224,22 @@ export class HistoryView {
             this.total,
             !store.isLoaded
                 ? 'Reading…'
-                : `${counted(items.length, 'transition')}${items.length >= ITEMS ? ' (the newest)' : ''}`,
+                : `${counted(items.length, 'transition')}${this.#isCut(items) ? ' (the newest)' : ''}`,
         );
         this.#showFigures(items, gaps);
+    }
+
+    #isCut(items) {
+        return this.#isTruncated || items.length >= MAX_TRANSITIONS;
     }
 
     #showFigures(items, gaps) {
         const limits = this.#limits;
         const until = limits.until ?? now();
-        const from = limits.from ?? items[0]?.atMs ?? until;
+        const isCut = this.#isCut(items);
+        const from = (isCut ? null : limits.from) ?? items[0]?.atMs ?? until;
         const ranking = flapRanking(items).slice(0, RANKED);
-        replace(
+        renew(
             this.flaps,
             ranking.length === 0
                 ? el('p', { class: 'faint' }, 'No change of a role in this time.')
@@ -244,9 +254,8 @@ export class HistoryView {
                   ),
         );
         const rows = outages(items, store.findings.values(), from, until).slice(0, RANKED);
-        const open = this.outages.querySelector('details')?.open ?? this.#expanded;
         const unrecorded = gapTime(gaps, from, until);
-        replace(
+        renew(
             this.outages,
             rows.length === 0
                 ? el('p', { class: 'faint' }, 'No transition in this time.')
@@ -273,11 +282,12 @@ export class HistoryView {
                 'p',
                 { class: 'faint' },
                 `From ${dayTime(from, now())} to ${dayTime(until, now())}.`,
+                isCut ? ` Older transitions were not read: only the newest ${count(items.length)} count.` : null,
                 unrecorded > 0 ? ` ${span(unrecorded)} of it are not recorded.` : null,
             ),
             el(
                 'details',
-                { id: 'limits', open },
+                { id: 'limits' },
                 el('summary', null, 'What one node cannot know'),
                 el(
                     'p',
@@ -287,14 +297,4 @@ export class HistoryView {
             ),
         );
     }
-}
-
-const duration = (milliseconds) => (milliseconds === 0 ? '–' : span(milliseconds));
-
-/** The value of a date field as UTC, and back. */
-const toUtc = (value) => (value === '' ? '' : new Date(value).toISOString().replace('.000', ''));
-function toLocal(text) {
-    const time = parse(text);
-    if (time === null) return '';
-    return new Date(time - new Date(time).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }

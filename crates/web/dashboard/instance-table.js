@@ -75,7 +75,7 @@ export class InstanceTable {
             body,
         );
         this.element = this.#table;
-        this.#list = new VirtualList(body, makeRow, bindRow);
+        this.#list = new VirtualList(body, makeRow, bindRow, (item) => item.id);
     }
 
     close() {
@@ -110,7 +110,7 @@ function makeRow() {
     const time = el('time', { 'data-form': 'short' });
     cells.since.append(time);
     const element = el('div', { role: 'row', class: 'grid-row' }, Object.values(cells));
-    return { element, role, link, name, texts, time, shownRole: null };
+    return { element, role, link, name, texts, time, shownRole: null, shownId: null };
 }
 
 function bindRow(row, item, index) {
@@ -121,7 +121,10 @@ function bindRow(row, item, index) {
         row.role.replaceChildren(icon(item.role), item.role);
     }
     setText(row.link, item.id);
-    row.link.href = instanceAddress(item.id);
+    if (row.shownId !== item.id) {
+        row.shownId = item.id;
+        row.link.href = instanceAddress(item.id);
+    }
     setText(row.name, item.name === item.id ? '' : ` ${item.name}`);
     const more = item.addresses.length > 1 ? ` +${item.addresses.length - 1}` : '';
     setText(row.texts.address, `${firstAddress(item)}${more}`);

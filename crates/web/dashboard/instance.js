@@ -1,6 +1,6 @@
 // One instance: its role, why it has it, its timeline and stopwatch, addresses, deliveries, processes, adverts, findings.
 
-import { el, outside, panel, replace } from './dom.js';
+import { el, outside, panel, renew, setText } from './dom.js';
 import { ageElement, parse, timeElement } from './clock.js';
 import { fetchDocument } from './link.js';
 import { icon, meaning } from './roles.js';
@@ -33,6 +33,8 @@ export class InstanceView {
     #transitions = [];
     #gaps = [];
     #problem = null;
+    /** Why there is no history. */
+    #historyProblem = null;
     #knownSeq = -1;
     #limits = { from: null, to: null };
     #selected = null;
@@ -47,7 +49,8 @@ export class InstanceView {
         this.title = route.id;
         this.head = el('div', { class: 'instance-head' });
         this.timeline = new Timeline((from, to) => this.#zoomed(from, to));
-        this.timelinePanel = panel('Timeline', { hidden: true }, this.timeline.element);
+        this.historyNotice = el('p', { class: 'notice', hidden: true });
+        this.timelinePanel = panel('Timeline', { hidden: true }, this.historyNotice, this.timeline.element);
         this.watchPanel = panel('Stopwatch', { hidden: true }, (this.watch = el('div')));
         this.body = el('div', { class: 'columns' });
         this.transitionPanel = panel('Transitions', { hidden: true }, (this.transitionBody = el('div')));
@@ -60,7 +63,7 @@ export class InstanceView {
             this.body,
             this.transitionPanel,
         );
-        replace(this.head, el('h1', null, outside(this.#id)), el('p', { class: 'faint' }, 'Reading…'));
+        renew(this.head, el('h1', null, outside(this.#id)), el('p', { class: 'faint' }, 'Reading…'));
         this.setRoute(route);
         this.#read();
     }
@@ -107,23 +110,40 @@ export class InstanceView {
             fetchDocument(`/v1/history?id=${id}&limit=${HISTORY_ITEMS}`),
         ]);
         this.#isReading = false;
-        if (detail.status === 'fulfilled') {
-            this.#detail = detail.value;
+        this.#takeDetail(detail);
+        this.#takeHistory(history);
+        this.#show();
+    }
+
+    /** The path also accepts the beginning of an id; the view shows only the instance with exactly this id. */
+    #takeDetail({ value, reason }) {
+        const isOther = value ? value.instance.id !== this.#id : reason.problem?.code === 'ambiguous-id';
+        if (isOther) {
+            this.#detail = null;
+            this.#problem = { status: 404, detail: `there is no instance "${this.#id}" on this node` };
+        } else if (value) {
+            this.#detail = value;
             this.#problem = null;
         } else {
-            this.#problem = detail.reason.problem;
+            this.#problem = reason.problem;
             // The last known document stays on the screen while the node does not answer.
             if (this.#problem?.status === 404) this.#detail = null;
         }
-        if (history.status === 'fulfilled') {
+    }
+
+    #takeHistory({ value, reason }) {
+        if (value) {
             // The parameter `id` also selects ids that begin with it.
-            const items = history.value.items.filter((item) => item.type === 'transition' && item.id === this.#id);
+            const items = value.items.filter((item) => item.type === 'transition' && item.id === this.#id);
             this.#transitions = items.map(prepared);
-            this.#gaps = history.value.items.filter((item) => item.type === 'gap');
-        } else {
+            this.#gaps = value.items.filter((item) => item.type === 'gap');
+            this.#historyProblem = null;
+        } else if (reason.problem?.status !== 0 || this.#transitions.length === 0) {
+            // The last known history stays on the screen while the node does not answer.
             this.#transitions = (this.#detail?.timeline ?? []).map(prepared);
+            this.#gaps = [];
+            this.#historyProblem = this.#detail?.history_error ?? reason.problem?.detail ?? 'the node does not answer';
         }
-        this.#show();
     }
 
     #zoomed(from, to) {
@@ -136,33 +156,33 @@ export class InstanceView {
     }
 
     #show() {
-        // A redraw would take the focus from the element that has it.
-        const focus = this.element.contains(document.activeElement) ? document.activeElement : null;
-        replace(this.head, this.#header());
+        renew(this.head, this.#header());
         const hasHistory = this.#transitions.length > 0;
-        this.timelinePanel.hidden = !hasHistory;
+        // An instance that does not exist has a notice already.
+        const problem = this.#detail === null ? null : this.#historyProblem;
+        this.historyNotice.hidden = problem === null;
+        if (problem !== null) setText(this.historyNotice, `The history cannot be read: ${problem}`);
+        this.timeline.element.hidden = !hasHistory;
+        this.timelinePanel.hidden = !hasHistory && problem === null;
         this.watchPanel.hidden = !hasHistory;
         this.transitionPanel.hidden = !hasHistory;
-        if (hasHistory) this.#showHistory(focus);
-        const open = new Set([...this.body.querySelectorAll('details[open]')].map((one) => one.id));
-        replace(this.body, this.#detail === null ? [] : this.#panels());
-        for (const id of open) document.getElementById(id)?.setAttribute('open', '');
+        if (hasHistory) this.#showHistory();
+        renew(this.body, this.#detail === null ? [] : this.#panels());
     }
 
-    #showHistory(focus) {
+    #showHistory() {
         this.timeline.show(this.#transitions, this.#gaps, this.#limits.from, this.#limits.to);
         const newest = this.#transitions.at(-1);
         const item = this.#detail?.instance;
         const chosen = this.#transitions.find((item) => item.seq === this.#selected) ?? newest;
-        replace(this.watch, stopwatch(chosen, item?.stages ?? [], item?.failures ?? [], chosen === newest));
+        renew(this.watch, stopwatch(chosen, item?.stages ?? [], item?.failures ?? [], chosen === newest));
         const select = (seq) => {
             this.#selected = seq;
             refine({ from: this.#limits.from, to: this.#limits.to, seq });
             this.#show();
         };
-        const focused = focus?.closest('tr')?.rowIndex;
         const last = this.#transitions.slice(-SHOWN_TRANSITIONS).reverse();
-        replace(
+        renew(
             this.transitionBody,
             transitionTable(last, chosen.seq, select),
             this.#transitions.length > SHOWN_TRANSITIONS
@@ -173,11 +193,6 @@ export class InstanceView {
                   )
                 : null,
         );
-        if (focused && !focus.isConnected)
-            this.transitionBody
-                .querySelectorAll('tr')
-                [focused]?.querySelector('button')
-                ?.focus({ preventScroll: true });
     }
 
     #header() {

@@ -30,6 +30,7 @@ export class InstanceMap {
     #form = '';
     #canvas;
     #caption;
+    #spoken;
     #scroller;
     #sizes = new ResizeObserver(() => this.#render());
     #scheme = matchMedia('(prefers-color-scheme: dark)');
@@ -37,7 +38,9 @@ export class InstanceMap {
 
     constructor() {
         this.#canvas = el('canvas', { class: 'map-canvas' });
-        this.#caption = el('p', { class: 'map-caption', role: 'status' }, HELP);
+        this.#caption = el('p', { class: 'map-caption' }, HELP);
+        // Only the keys announce a cell: the mouse passes over many.
+        this.#spoken = el('p', { class: 'hidden-text', role: 'status' });
         this.#scroller = el(
             'div',
             {
@@ -58,6 +61,7 @@ export class InstanceMap {
             { class: 'map-frame' },
             this.#scroller,
             this.#caption,
+            this.#spoken,
             el(
                 'p',
                 { id: 'map-help', class: 'hidden-text' },
@@ -204,6 +208,7 @@ export class InstanceMap {
         } else if (event.key in steps && this.#items.length > 0) {
             const from = this.#selected < 0 ? (steps[event.key] > 0 ? -1 : 1) : this.#selected;
             this.#select(Math.max(0, Math.min(this.#items.length - 1, from + steps[event.key])));
+            setText(this.#spoken, this.#caption.textContent);
             const top = Math.floor(this.#selected / this.#columns) * this.#step;
             const { scrollTop, clientHeight } = this.#scroller;
             if (top < scrollTop || top + this.#cell > scrollTop + clientHeight)

@@ -1,6 +1,6 @@
 // The overview: what needs attention, the number of instances with each role, the map and the table.
 
-import { el, replace, setText } from './dom.js';
+import { el, renew, setText } from './dom.js';
 import { InstanceMap } from './map.js';
 import { COLUMNS, InstanceTable, sorted } from './instance-table.js';
 import { ROLES, icon, meaning } from './roles.js';
@@ -177,9 +177,9 @@ export class Overview {
             element.toggleAttribute('data-zero', size === 0);
         }
         const mark = attentionMark();
-        if (mark === this.#attentionMark || this.attention.contains(document.activeElement)) return;
+        if (mark === this.#attentionMark) return;
         this.#attentionMark = mark;
-        replace(this.attention, attention());
+        renew(this.attention, attention());
     }
 
     /** The button that shows the number of instances with a role, and filters by it. */
@@ -222,7 +222,7 @@ export class Overview {
         this.empty.hidden = items.length > 0;
         setText(
             this.empty,
-            !store.isLoaded
+            !store.areInstancesRead
                 ? 'Reading the instances…'
                 : all.length === 0
                   ? 'This node has no instances. `vipwatch discover` shows where it looks for them.'

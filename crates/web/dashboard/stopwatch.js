@@ -87,6 +87,7 @@ export function transitionTable(transitions, selected, onSelect) {
                 {
                     type: 'button',
                     class: 'link',
+                    'data-key': item.seq,
                     'aria-pressed': String(item.seq === selected),
                     title: 'Show in the stopwatch',
                     onclick: () => onSelect(item.seq),

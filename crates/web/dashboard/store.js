@@ -20,7 +20,9 @@ export const store = {
     link: { state: 'connecting', since: null, problem: null, retryAt: null },
     /** The last event whose effects are in the lists: `{epoch, seq}`. */
     listsAsOf: null,
-    /** Whether the first documents have arrived. */
+    /** Whether each list has arrived, and whether all documents have. */
+    areInstancesRead: false,
+    areFindingsRead: false,
     isLoaded: false,
     /** The version that the page was loaded with. */
     firstVersion: null,
@@ -109,7 +111,7 @@ function receiveList({ name, items, isLast, head, asOf }) {
     parts.push(...items);
     incoming.set(name, parts);
     // The first list grows on the screen; a later one replaces the old one when it is complete.
-    if (name === 'instances' && !store.isLoaded) {
+    if (name === 'instances' && !store.areInstancesRead) {
         for (const item of items) store.instances.set(item.id, prepared(item));
         mark('instances');
     }
@@ -117,9 +119,11 @@ function receiveList({ name, items, isLast, head, asOf }) {
     incoming.delete(name);
     if (asOf) store.listsAsOf = asOf;
     if (name === 'instances') {
-        if (store.isLoaded) store.instances = new Map(parts.map((item) => [item.id, prepared(item)]));
+        if (store.areInstancesRead) store.instances = new Map(parts.map((item) => [item.id, prepared(item)]));
+        store.areInstancesRead = true;
     } else if (name === 'findings') {
         store.findings = new Map(parts.map((item) => [findingKey(item.id, item.name), dated(item)]));
+        store.areFindingsRead = true;
     } else {
         store.log.merge(head.epoch, parts);
         store.historyProblem = head.problem ?? null;
@@ -203,7 +207,8 @@ const apply = {
         if (event.seq <= item.seq) return;
         const { reason, seq, trigger, cause, cause_text, evidence, latencies } = event;
         const changes = { reason, seq, trigger, cause, cause_text, evidence, latencies };
-        Object.assign(item, changes, { role: event.to, since: event.at, failures: [] });
+        // Failures stay: a target that did not receive the last transition has not received this one either.
+        Object.assign(item, changes, { role: event.to, since: event.at });
         if (event.stages) item.stages = event.stages;
         const newAddresses = new Map(event.addresses.map((address) => [address.cidr, address]));
         item.addresses = item.addresses.map((address) => newAddresses.get(address.cidr) ?? address);
@@ -228,7 +233,8 @@ const apply = {
 
     delivery(event) {
         const item = event.source === 'node' ? store.instances.get(event.id) : undefined;
-        if (!item || isInLists(event)) return;
+        // A delivery about a finding has no stage of the instance.
+        if (!item || event.finding !== null || isInLists(event)) return;
         if (isOfTransition(event) && event.notification === item.seq) {
             item.latencies = { ...item.latencies, [event.stage]: event.micros };
         }
@@ -271,6 +277,8 @@ async function readUnknown() {
         for (const id of ids) {
             try {
                 const { instance } = await fetchDocument(`/v1/instances/${encodeURIComponent(id)}`);
+                // The path also accepts the beginning of an id: this one is gone, and another one begins with it.
+                if (instance.id !== id) continue;
                 if (instance.seq >= (store.instances.get(id)?.seq ?? 0)) store.instances.set(id, prepared(instance));
                 mark('instances');
             } catch {

@@ -35,7 +35,9 @@ export class Timeline {
             'aria-hidden': 'true',
             focusable: 'false',
         });
-        this.range = el('p', { class: 'timeline-range', role: 'status' });
+        this.range = el('p', { class: 'timeline-range' });
+        // The range moves with the time; a screen reader announces it only after a zoom.
+        this.spoken = el('p', { class: 'hidden-text', role: 'status' });
         this.frame = el(
             'div',
             {
@@ -66,6 +68,7 @@ export class Timeline {
                 button('All', 'Show all', () => this.#setView(null)),
                 this.range,
             ),
+            this.spoken,
             el(
                 'p',
                 { id: 'timeline-help', class: 'hidden-text' },
@@ -101,6 +104,7 @@ export class Timeline {
     #setView(view) {
         this.#view = view;
         this.#render();
+        setText(this.spoken, this.range.textContent);
         this.#onZoom(view?.from ?? null, view?.to ?? null);
     }
 
@@ -219,7 +223,7 @@ export class Timeline {
             );
     }
 
-    /** At most one bar for each pixel: of several changes within a pixel, the last is drawn. */
+    /** At most one bar for each pixel: of several changes within a pixel, the first is drawn. */
     #bars(from, to, x) {
         const bars = [];
         let drawnTo = -1;

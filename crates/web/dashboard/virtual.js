@@ -4,13 +4,15 @@ const OVERSCAN = 8;
 const ORDER_DELAY_MS = 150;
 
 /**
- * Rows of equal height in `container`. `make()` makes an empty row, `bind(row, item, index)` fills it. The rows are in
- * the document in the order of the list, so that the tabulator key and screen readers go through them in order.
+ * Rows of equal height in `container`. `make()` makes an empty row, `bind(row, item, index)` fills it. `keyOf(item)`
+ * identifies an item: the focus stays with the item, not with the row. The rows are in the document in the order of the
+ * list, so that the tabulator key and screen readers go through them in order.
  */
 export class VirtualList {
     #container;
     #make;
     #bind;
+    #keyOf;
     #items = [];
     #rows = [];
     #first = 0;
@@ -23,10 +25,12 @@ export class VirtualList {
         this.#schedule();
     };
 
-    constructor(container, make, bind) {
+    constructor(container, make, bind, keyOf) {
         this.#container = container;
         this.#make = make;
         this.#bind = bind;
+        this.#keyOf = keyOf;
+        container.tabIndex = -1;
         addEventListener('scroll', this.#onScroll, { passive: true });
         addEventListener('resize', this.#onResize, { passive: true });
     }
@@ -41,23 +45,33 @@ export class VirtualList {
 
     /** Shows these items, and fills all rows again. */
     show(items) {
-        this.#items = items;
-        this.#layout(true);
+        this.#keepFocus(() => {
+            this.#items = items;
+            this.#layout(true);
+        });
     }
 
-    /** Scrolls until the item is on the screen, and returns its row. */
-    reveal(index) {
-        const top = this.#container.getBoundingClientRect().top + scrollY + index * this.#rowHeight;
-        if (top < scrollY + 120 || top > scrollY + innerHeight - 2 * this.#rowHeight)
-            scrollTo({ top: top - innerHeight / 2 });
-        this.#layout(false);
-        return this.#rows[index - this.#first];
+    /** Calls `act`, and gives the focus to the row that has the focused item then. If none has it, the list has the focus:
+     * the enter key must not open another item. */
+    #keepFocus(act) {
+        const active = document.activeElement;
+        const focused = this.#rows.find((row) => row.element.contains(active));
+        if (focused === undefined) {
+            act();
+            return;
+        }
+        const wanted = this.#keyOf(this.#items[focused.index]);
+        act();
+        const row = this.#rows.find((one) => this.#keyOf(this.#items[one.index]) === wanted);
+        if (row === focused && active.isConnected) return;
+        const next = row?.element.querySelector('a') ?? this.#container;
+        next.focus({ preventScroll: true });
     }
 
     #schedule() {
         this.#frame ??= requestAnimationFrame(() => {
             this.#frame = null;
-            this.#layout(false);
+            this.#keepFocus(() => this.#layout(false));
         });
     }
 

@@ -69,3 +69,43 @@ fn a_page_that_stays_open_keeps_a_bounded_list_with_each_transition_once() {
     assert_eq!(found, json!([["a-1", "a-2", null, "a-3"], []]));
     page.close();
 }
+
+#[test]
+fn a_clock_that_is_set_back_does_not_change_the_order_of_transitions() {
+    let lab = Lab::new();
+    let (_netns, fixture) = node_with_instances(&lab, &instance("VI_1", 1, "eth0", "192.0.2.9/24"));
+    let _node = fixture.start();
+    let page = Page::open(web_address(&fixture), "#/");
+    let rows = with_module(
+        &page,
+        "history-rows.js",
+        "const item = (seq, minute) => ({type: 'transition', seq, atMs: Date.UTC(2026, 0, 1, 0, minute)});\
+         const gap = (minute) => ({type: 'gap', from: `gap at ${minute}`, until: `2026-01-01T00:${minute}:00Z`});\
+         return it.newestFirst([item(1, 10), item(2, 30), item(3, 20)], [gap('15'), gap('40')]).map((row) => row.seq ?? row.from);",
+    );
+    assert_eq!(rows, json!(["gap at 40", 3, 2, "gap at 15", 1]));
+    page.close();
+}
+
+#[test]
+fn failures_of_an_instance_change_as_on_the_node() {
+    let lab = Lab::new();
+    let (_netns, fixture) = node_with_instances(&lab, &instance("VI_1", 1, "eth0", "192.0.2.9/24"));
+    let _node = fixture.start();
+    let page = Page::open(web_address(&fixture), "#/");
+    page.wait_for_text(".total", "1 instance");
+    let failures = with_module(
+        &page,
+        "store.js",
+        "const item = it.store.instances.get('VI_1'); const found = []; let seq = item.seq + 1000;\
+         const send = (name, data) => { seq += 1; it.receive({kind: 'events', items: [{name, data: {id: 'VI_1', seq,\
+         epoch: it.store.status.epoch, at: item.since, ...data}}]}); found.push(item.failures.length); };\
+         const delivery = {source: 'node', stage: 'hook', target: 'a', notification: 1, finding: null, micros: null};\
+         send('delivery', {...delivery, finding: 'link-fault', error: 'x'}); send('delivery', {...delivery, error: 'x'});\
+         send('transition', {to: 'backup', addresses: [], latencies: {}});\
+         send('delivery', {...delivery, finding: 'link-fault', error: null}); send('delivery', {...delivery, error: null});\
+         return found;",
+    );
+    assert_eq!(failures, json!([0, 1, 1, 1, 0]));
+    page.close();
+}

@@ -157,7 +157,9 @@ fn a_lost_helper_is_a_failed_result_and_a_monitor_without_conntrackd_deletes_it(
     };
     wait_for_status("0");
     router.wait_for_log(&format!("Notified agent router {}, state backup", router.id));
-    children(monitor).into_iter().for_each(|helper| signal(helper, Signal::KILL));
+    for helper in children(monitor) {
+        signal(helper, Signal::KILL);
+    }
     wait_for_status("1");
     assert_eq!(status(&router)[0], "backup");
     router.wait_for_log("Lost the conntrackd helper");

@@ -25,7 +25,7 @@ pub enum ApiServerError {
     /// A file of `[web]`: the certificate, the key, the client CA or the tokens.
     #[error("cannot use the files of [web]")]
     WebFiles {
-        /// The file and what is wrong with it.
+        /// The file and its error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

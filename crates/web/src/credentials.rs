@@ -59,7 +59,7 @@ struct WatchedCredentials {
     tokens: WatchedFiles,
 }
 
-/// What is wrong with the files, as texts of findings.
+/// The problems of the files, as texts of findings.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FileProblems {
     files: Option<String>,
@@ -124,7 +124,7 @@ impl CredentialStore {
         }
     }
 
-    /// Reads the files that have changed. Returns whether new content is in use, and what is wrong.
+    /// Reads the files that have changed. Returns whether new content is in use, and the problems.
     fn check(&self, now: SystemTime) -> (bool, FileProblems) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let tls = watched.tls.changed_content(|| read_tls(&self.config));
@@ -212,7 +212,7 @@ fn read_tokens(config: &WebConfig) -> Result<Option<TokenSet>, WebFileError> {
     config.token_file.as_ref().map(TokenSet::read).transpose()
 }
 
-/// Reads the files of `[web]` as a node does at its start. Returns what is not an error, but needs attention.
+/// Reads the files of `[web]` as a node does at its start. Returns warnings.
 pub fn check_web_files(config: &WebConfig) -> Result<Vec<String>, WebFileError> {
     let files = tls_files(config).chain(&config.token_file);
     let unknown: Vec<&WebFile> = files.filter(|file| file.path().is_none()).collect();

@@ -8,7 +8,7 @@ use crate::support::{ENTER, Page, TAB, instance, node_with_instances, web_addres
 const ESCAPE: &str = "\u{e00c}";
 const RIGHT: &str = "\u{e014}";
 
-/// What has the focus, and whether that is visible.
+/// The element with the focus, and whether its focus is visible.
 fn focus(page: &Page) -> Value {
     page.browser.run(
         "const it = document.activeElement; const style = getComputedStyle(it);\

@@ -46,7 +46,7 @@ impl WebFileError {
     }
 }
 
-/// What is wrong with a file.
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileProblem {
     #[error("systemd has passed no credentials to this process")]

@@ -1,4 +1,4 @@
-//! Notices that files have changed, and keeps what is wrong with them.
+//! Notices that files have changed, and keeps their errors.
 
 use vipwatch_core::ErrorChain;
 use vipwatch_linux::file::FileStamp;

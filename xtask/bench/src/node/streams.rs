@@ -35,7 +35,7 @@ pub fn open_stream(fixture: &NodeFixture) -> Option<UnixStream> {
 
 /// The connection of a client that reads the event stream.
 pub trait StreamSocket: Sync {
-    /// Reads what has arrived.
+    /// Reads the bytes that have arrived.
     fn read_part(&self, buffer: &mut [u8]) -> io::Result<usize>;
     /// Has later reads fail if nothing has arrived.
     fn set_nonblocking(&self) -> io::Result<()>;

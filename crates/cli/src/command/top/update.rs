@@ -1,4 +1,4 @@
-//! How events change what is known about the node.
+//! Applies events to the known state of the node.
 
 use vipwatch_api::{
     CauseEvent, CauseItem, DeliveryEvent, FailureItem, FindingEvent, FindingState, InstanceRole,

@@ -105,22 +105,27 @@ fn a_thousand_routers_with_floating_addresses_fail_over_at_once() {
     assert_eq!(metric(&fixture, "vipwatch_netlink_sockets"), Some(1));
     assert_eq!(metric(&fixture, "vipwatch_audit_corrections_total"), Some(0));
     assert!(node.stop().success());
-    // Each change is recorded once and in order.
+    // Each change is recorded once and in order. Causes and findings take numbers of the same sequence, so a gap between
+    // two changes is no loss, but a number that neither table has is one.
+    let missing = "SELECT max(seq) - min(seq) + 1 - count(*) FROM \
+                   (SELECT seq FROM transition UNION ALL SELECT seq FROM event)";
+    assert_eq!(query(&fixture.state_dir().join("history.sqlite"), missing), "0");
     let changes = {
         let state = fixture.state_dir();
         transitions(&fixture, &["-n", "1000000", "--state-dir", state.to_str().unwrap()])
     };
     let seqs: Vec<i64> = changes.iter().map(|change| change["seq"].as_i64().unwrap()).collect();
     assert!(
-        seqs.is_sorted_by(|a, b| a + 1 == *b),
-        "sequence numbers have no gap and no repetition"
+        seqs.is_sorted_by(|a, b| a < b),
+        "sequence numbers rise without a repetition: {seqs:?}"
     );
     let mut roles_by_id: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for change in &changes {
-        roles_by_id
-            .entry(change["id"].as_str().unwrap())
-            .or_default()
-            .push(change["to"].as_str().unwrap());
+        let roles = roles_by_id.entry(change["id"].as_str().unwrap()).or_default();
+        if let Some(before) = roles.last() {
+            assert_eq!(change["from"].as_str(), Some(*before), "{change}");
+        }
+        roles.push(change["to"].as_str().unwrap());
     }
     assert_eq!(roles_by_id.len(), all);
     for (id, roles) in roles_by_id {
@@ -160,17 +165,17 @@ fn a_node_that_is_killed_at_random_points_keeps_all_written_records() {
         let gaps = items.filter(|item| item["type"] == "gap");
         let reasons: Vec<&Value> = gaps.map(|gap| &gap["reason"]).collect();
         assert_eq!(reasons, vec!["killed"; round], "each run is recorded as killed");
-        assert_eq!(integrity(&state.join("history.sqlite")), "ok");
+        assert_eq!(query(&state.join("history.sqlite"), "PRAGMA integrity_check"), "ok");
     }
     let _node = fixture.start();
     assert!(roles(&fixture).values().all(|role| role == "backup"));
     assert!(fixture.run_text(&["history"]).contains("the node was killed"));
 }
 
-/// The result of SQLite's integrity check of a database that was not closed.
-fn integrity(file: &Path) -> String {
+/// The answer of SQLite to a query of a database, which may not have been closed.
+fn query(file: &Path, query: &str) -> String {
     let mut command = std::process::Command::new("sqlite3");
-    let output = output_of(command.arg("-readonly").arg(file).arg("PRAGMA integrity_check"));
+    let output = output_of(command.arg("-readonly").arg(file).arg(query));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 

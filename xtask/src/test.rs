@@ -187,6 +187,7 @@ pub fn run(args: &[&str]) -> TaskResult {
     let began = Instant::now();
     let mut total = Count::default();
     let mut failed = Vec::new();
+    let mut failures = Vec::new();
     let mut results = Vec::new();
     for program in programs.chunks_exact(3) {
         let (suite, name, path) = (program[0], program[1], program[2]);
@@ -196,7 +197,7 @@ pub fn run(args: &[&str]) -> TaskResult {
         // signal that is blocked at the start is blocked in all threads.
         let mut command = Command::new("env");
         command.arg("--block-signal=IO,RTMIN+5").arg(path);
-        command.args(["--show-output", "--test-threads", suite.threads()]);
+        command.args(["--test-threads", suite.threads()]);
         if !filter.is_empty() {
             command.arg(filter);
         }
@@ -204,12 +205,17 @@ pub fn run(args: &[&str]) -> TaskResult {
         let mut run = run_program(&mut command)?;
         total.add(&run.count);
         results.append(&mut run.results);
+        failures.append(&mut run.failures);
         if !run.is_ok {
             failed.push(name.to_owned());
         }
     }
     if let Some(table) = std::env::var_os("VIPWATCH_TABLE") {
         write_table(&PathBuf::from(table), &mut results)?;
+    }
+    // Again at the end, because the output of all tests is long.
+    for line in &failures {
+        println!("{line}");
     }
     println!("\n{} passed, {} failed", total.passed, total.failed);
     println!("in {:.0} s", began.elapsed().as_secs_f64());
@@ -240,6 +246,8 @@ struct Run {
     count: Count,
     /// The name of each test, and whether it passed.
     results: Vec<(String, bool)>,
+    /// The output of the failed tests, without backtraces.
+    failures: Vec<String>,
     is_ok: bool,
 }
 
@@ -247,6 +255,7 @@ struct Run {
 fn run_program(command: &mut Command) -> Result<Run, TaskError> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut results = Vec::new();
+    let mut failures = FailureOutput::default();
     let mut count = Count::default();
     let output = child
         .stdout
@@ -264,12 +273,41 @@ fn run_program(command: &mut Command) -> Result<Run, TaskError> {
                 count.failed += 1;
                 results.push((name.to_owned(), false));
             }
-            _ => {}
+            _ => failures.read(&line),
         }
         println!("{line}");
     }
     let is_ok = child.wait()?.success();
-    Ok(Run { count, results, is_ok })
+    Ok(Run { count, results, failures: failures.lines, is_ok })
+}
+
+/// Collects the output of failed tests from the output of a test program: `---- NAME stdout ----`, the text, and the
+/// line `failures:` after the last one.
+#[derive(Default)]
+struct FailureOutput {
+    lines: Vec<String>,
+    is_in_test: bool,
+    is_in_backtrace: bool,
+}
+
+impl FailureOutput {
+    fn read(&mut self, line: &str) {
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.is_in_test = true;
+            self.is_in_backtrace = false;
+        } else if line == "failures:" {
+            self.is_in_test = false;
+        } else if line == "stack backtrace:" {
+            self.is_in_backtrace = true;
+        } else if self.is_in_backtrace && !line.starts_with(' ') {
+            // The backtrace ends with a note about its length.
+            self.is_in_backtrace = false;
+            return;
+        }
+        if self.is_in_test && !self.is_in_backtrace {
+            self.lines.push(line.to_owned());
+        }
+    }
 }
 
 /// Writes the results as a Markdown table, sorted by name.
@@ -283,4 +321,27 @@ fn write_table(path: &std::path::Path, results: &mut [(String, bool)]) -> TaskRe
     }
     std::fs::File::create(path)?.write_all(text.as_bytes())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_output_of_failed_tests_is_repeated_without_backtraces() {
+        let output = "failures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at a.rs:1:5:\nwrong role\n\
+                      stack backtrace:\n   0: begin\n             at lib.rs:1:5\nnote: Some details are omitted\nafter\n\
+                      \nfailures:\n    a::b\n\ntest result: FAILED";
+        let mut failures = FailureOutput::default();
+        output.lines().for_each(|line| failures.read(line));
+        let expected = [
+            "---- a::b stdout ----",
+            "",
+            "thread 'a::b' panicked at a.rs:1:5:",
+            "wrong role",
+            "after",
+            "",
+        ];
+        assert_eq!(failures.lines, expected);
+    }
 }

@@ -6,8 +6,10 @@
 mod net_log;
 
 use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -247,25 +249,42 @@ struct DriverProcess {
 impl DriverProcess {
     fn start() -> Self {
         let mut command = Command::new("chromedriver");
-        command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.arg(format!("--port={}", free_port()));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let child = command.spawn();
         let mut child = child.expect("chromedriver; hint: `cargo xtask test browser` installs it");
         let output = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
         Self { child, output }
     }
 
-    /// The free port that the driver has chosen, which it prints.
+    /// The port of the driver, once the driver accepts connections there.
     fn port(&mut self) -> u16 {
-        let mut line = String::new();
+        let mut output = String::new();
         loop {
-            line.clear();
-            let length = self.output.read_line(&mut line).expect("read the output of the driver");
-            assert!(length > 0, "chromedriver has ended without a port");
-            if let Some((_, port)) = line.split_once("started successfully on port ") {
+            let start = output.len();
+            let length = self.output.read_line(&mut output).expect("read the output of the driver");
+            assert!(length > 0, "chromedriver has ended without a port: {output}");
+            if let Some((_, port)) = output[start..].split_once("started successfully on port ") {
                 return port.trim().trim_end_matches('.').parse().expect("a port is a number");
             }
         }
     }
+}
+
+/// A port that is free in IPv4 and in IPv6, from a range below the one that the kernel uses for connections. With
+/// `--port=0` the driver asks the kernel for a free port of IPv6, and ends if a closed connection still uses the same
+/// port of IPv4.
+fn free_port() -> u16 {
+    // Closed connections of an earlier driver may still use its port.
+    static NEXT: AtomicU16 = AtomicU16::new(21_000);
+    let addresses = |port| [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()];
+    let is_free = |address: &SocketAddr| match TcpListener::bind(address) {
+        Ok(_) => true,
+        // Without IPv6, the driver uses IPv4 alone.
+        Err(error) => error.kind() == std::io::ErrorKind::AddrNotAvailable,
+    };
+    let mut ports = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed));
+    ports.find(|port| addresses(*port).iter().all(is_free)).expect("a free port")
 }
 
 impl Drop for DriverProcess {

@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod check;
 mod demo;
+mod deployment;
 mod faults;
 mod fuzz;
 mod openapi;

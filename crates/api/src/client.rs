@@ -20,8 +20,8 @@ pub use self::history::HistoryStream;
 use crate::filter::escape;
 use crate::{
     ConfigDocument, EventFilter, FindingList, HealthDocument, HistoryFilter, InstanceDetail,
-    InstanceFilter, InstanceList, NodeStatus, ProblemDocument, ReportList, SilenceItem,
-    SilenceList, SilenceRequest, TargetList, VersionDocument,
+    InstanceFilter, InstanceList, NodeStatus, ProblemDocument, ReloadDocument, ReportList,
+    SilenceItem, SilenceList, SilenceRequest, TargetList, VersionDocument,
 };
 
 /// The default time within which a connection must be accepted, its answer must begin, and each part of a document
@@ -30,6 +30,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The time within which an audit must end. The server gives up before.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(65);
+
+/// The time within which a reload must end. The server gives up before.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +134,13 @@ impl Client {
         connection.request("GET", "/healthz", None, self.timeout)?;
         let _: HealthDocument = connection.document(self.timeout)?;
         connection.request("POST", "/v1/audit", None, self.timeout.max(AUDIT_TIMEOUT))?;
+        connection.document(self.timeout)
+    }
+
+    /// Has the process read its configuration again, and returns how that ended: `POST /v1/reload`.
+    pub fn reload(&self) -> Result<ReloadDocument, ClientError> {
+        let mut connection = ClientConnection::open(&self.socket, self.timeout)?;
+        connection.request("POST", "/v1/reload", None, self.timeout.max(RELOAD_TIMEOUT))?;
         connection.document(self.timeout)
     }
 

@@ -60,8 +60,8 @@ pub use self::receiver::{ReceiverProblem, ReportItem, ReportList};
 pub use self::schema::Schema;
 pub use self::silence::{SilenceItem, SilenceList, SilenceRequest};
 pub use self::status::{
-    ConfigDocument, HealthDocument, NodeStatus, ReloadOutcome, RoleSummary, SeveritySummary,
-    VersionDocument,
+    ConfigDocument, HealthDocument, NodeStatus, ReloadDocument, ReloadOutcome, RoleSummary,
+    SeveritySummary, VersionDocument,
 };
 pub use self::target::{FailingDelivery, TargetItem, TargetKind, TargetList};
 

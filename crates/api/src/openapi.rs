@@ -11,8 +11,8 @@ use utoipa::openapi::{ObjectBuilder, OpenApi, RefOr, Schema};
 
 use crate::{
     ConfigDocument, FindingList, HealthDocument, HistoryDocument, InstanceDetail, InstanceList,
-    InstanceRole, NodeStatus, ProblemDocument, ReportList, SilenceItem, SilenceList,
-    SilenceRequest, TargetList, VersionDocument,
+    InstanceRole, NodeStatus, ProblemDocument, ReloadDocument, ReportList, SilenceItem,
+    SilenceList, SilenceRequest, TargetList, VersionDocument,
 };
 
 /// The document.
@@ -50,6 +50,7 @@ pub(crate) fn words(description: &str, values: &[&str]) -> RefOr<Schema> {
         reports,
         config,
         audit,
+        reload,
         version,
         silences,
         create_silence,
@@ -209,6 +210,16 @@ describe! {
             (status = 200, body = FindingList),
             (status = 504, body = ProblemDocument, content_type = "application/problem+json", description = "the audit did not end in time")))]
     fn audit
+}
+
+describe! {
+    /// Has the process read its configuration again, and waits for the result. A rejected configuration is an answer with
+    /// status 200 and an error in it. Only root and the user of the process may call it, on the unix socket.
+    #[utoipa::path(post, path = "/v1/reload",
+        responses(CommonErrors,
+            (status = 200, body = ReloadDocument),
+            (status = 504, body = ProblemDocument, content_type = "application/problem+json", description = "the reload did not end in time")))]
+    fn reload
 }
 
 describe! {

@@ -131,6 +131,8 @@ codes! {
     HistoryOutdated = "history-outdated", 503, "the history has an earlier format";
     /// The audit did not end in time.
     AuditTimeout = "audit-timeout", 504, "the audit did not end in time";
+    /// The reload did not end in time.
+    ReloadTimeout = "reload-timeout", 504, "the reload did not end in time";
 }
 
 #[cfg(test)]

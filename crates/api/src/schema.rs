@@ -57,6 +57,8 @@ schemas! {
     DrainCheck = "vipwatch.drain-check/1",
     /// `GET /v1/version`
     Version = "vipwatch.version/1",
+    /// `POST /v1/reload`
+    Reload = "vipwatch.reload/1",
     /// `GET /healthz` and `GET /readyz`
     Health = "vipwatch.health/1",
     /// Event `transition`; also the body of a notification.

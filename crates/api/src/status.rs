@@ -1,4 +1,4 @@
-//! The node itself: `GET /v1/status`, `/v1/version`, `/v1/config`, `/healthz` and `/readyz`.
+//! The node itself: `GET /v1/status`, `/v1/version`, `/v1/config`, `POST /v1/reload`, `/healthz` and `/readyz`.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,10 @@ pub struct NodeStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReloadOutcome {
-    /// When the node was asked to reload.
+    /// The number of the reload, counted from 1 since the process started; 0 from a version without numbers.
+    #[serde(default)]
+    pub number: u64,
+    /// When the configuration was applied or rejected.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// Why the configuration was rejected; null if it was applied.
@@ -99,6 +102,24 @@ pub struct VersionDocument {
     pub config_file: Option<String>,
     /// The last reload; null if there was none.
     pub last_reload: Option<ReloadOutcome>,
+}
+
+/// The answer to `POST /v1/reload`: how the reload ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReloadDocument {
+    /// [`Schema::Reload`]
+    pub schema: Schema,
+    /// The name of the node.
+    pub node: String,
+    /// `node` or `receiver`.
+    pub service: String,
+    /// The process id.
+    pub pid: u32,
+    /// The configuration file; null without one.
+    pub config_file: Option<String>,
+    /// The reload.
+    pub reload: ReloadOutcome,
 }
 
 /// The answer to `GET /v1/config`: the settings in force, with defaults, without secrets.

@@ -24,8 +24,8 @@ pub(crate) use self::drain_check::DrainCheckArgs;
 pub(crate) use self::output::{Format, OutputOptions};
 pub(crate) use self::query::{
     DiscoverArgs, DoctorArgs, FailOn, FindingSelection, FindingsArgs, HistoryArgs,
-    ReceiverStatusArgs, ShowArgs, SilenceAdd, SilenceArgs, SilenceCommand, StatusArgs, TargetsArgs,
-    VersionArgs, WatchArgs,
+    ReceiverStatusArgs, ReloadArgs, ShowArgs, SilenceAdd, SilenceArgs, SilenceCommand, StatusArgs,
+    TargetsArgs, VersionArgs, WatchArgs,
 };
 pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::source::{NodeOptions, NodeSocketOptions, QueryOptions, config_error};
@@ -173,6 +173,15 @@ pub(crate) enum Command {
   vipwatch node
   vipwatch node --config ./vipwatch.toml --log text --debug")]
     Node(NodeArgs),
+    /// Have the running node read its configuration again, and wait for the result
+    ///
+    /// If the configuration has errors, the node keeps the one it has, and the command prints every error with its
+    /// position and ends with exit code 1. Some settings change only after a restart: the log of the node names them.
+    #[command(after_help = "Examples:
+  vipwatch config check && vipwatch reload
+  vipwatch reload -o json                    # with the number and the time of the reload
+  vipwatch reload --receiver                 # the process `vipwatch receiver`")]
+    Reload(ReloadArgs),
     /// Run a receiver for the reports of monitors, in place of Neutron's L3 agent
     #[command(
         visible_alias = "agent",

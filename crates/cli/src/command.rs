@@ -8,6 +8,7 @@ pub(crate) mod drain_check;
 pub(crate) mod history;
 pub(crate) mod node;
 pub(crate) mod receiver;
+pub(crate) mod reload;
 pub(crate) mod show;
 pub(crate) mod silence;
 pub(crate) mod simulate;

@@ -171,6 +171,7 @@ fn exit_status(code: ErrorCode) -> ExitStatus {
         | ErrorCode::HistoryUnavailable
         | ErrorCode::HistoryOutdated
         | ErrorCode::AuditTimeout
+        | ErrorCode::ReloadTimeout
         | ErrorCode::Other => ExitStatus::Missing,
     }
 }
@@ -196,6 +197,7 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::HistoryOutdated => "start `vipwatch node`, which migrates the file",
         ErrorCode::HistoryUnavailable => "see the log of the node",
         ErrorCode::AuditTimeout => "`vipwatch findings` shows the result of the last audit",
+        ErrorCode::ReloadTimeout => "`vipwatch version` shows the result of the last reload",
         ErrorCode::Internal => "this is a defect: see the log of the node, and report it",
         ErrorCode::InvalidRequest
         | ErrorCode::Unauthorized
@@ -265,6 +267,7 @@ mod tests {
             ErrorCode::HistoryUnavailable,
             ErrorCode::HistoryOutdated,
             ErrorCode::AuditTimeout,
+            ErrorCode::ReloadTimeout,
             ErrorCode::Other,
         ];
         let problems =

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Silence(options) => command::silence::run(options),
         Command::Version(options) => command::version::run(options),
         Command::Node(options) => command::node::run(options),
+        Command::Reload(options) => command::reload::run(options),
         Command::Config(command) => command::config::run(command),
         Command::History(options) => command::history::run(options),
         Command::Watch(options) => command::watch::run(options),

@@ -407,6 +407,7 @@ pub(crate) fn version() -> VersionDocument {
         started_at: at("09:00:00"),
         config_file: Some("/etc/vipwatch/vipwatch.toml".to_owned()),
         last_reload: Some(ReloadOutcome {
+            number: 2,
             at: at("10:00:00"),
             error: Some("line 3: unknown key \"sokcet\"".to_owned()),
         }),

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub enum Signal {
     /// `SIGTERM` or `SIGINT`: stop.
     Stop,
-    /// `SIGHUP`: reopen the log file, reload the configuration.
+    /// `SIGHUP`: reopen the log file.
     Reopen,
 }
 
@@ -23,27 +23,59 @@ impl Signals {
         signal_file(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]).map(Self)
     }
 
-    /// Like [`Self::block`]; also discards `SIGUSR1` and `SIGUSR2`, which would end the process.
-    ///
-    /// They are blocked and not ignored, because programs that this process starts would inherit "ignored".
-    pub fn block_for_service() -> io::Result<Self> {
+    /// The next queued signal; `None` if there is none.
+    pub fn read(&self) -> Option<Signal> {
+        Some(match self.0.read()? {
+            libc::SIGHUP => Signal::Reopen,
+            _ => Signal::Stop,
+        })
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The signals that control a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceSignal {
+    /// `SIGTERM` or `SIGINT`: stop.
+    Stop,
+    /// `SIGHUP`: reload the configuration.
+    Reload,
+    /// `SIGUSR1`: write the state to the log.
+    Dump,
+    /// `SIGUSR2`: begin or end to log debug messages.
+    ToggleDebug,
+}
+
+/// Blocks the signals in [`ServiceSignal`]; they are queued until [`Self::read`].
+///
+/// They are blocked and not ignored, because programs that this process starts would inherit "ignored".
+#[derive(Debug)]
+pub struct ServiceSignals(SignalFile);
+
+impl ServiceSignals {
+    /// Blocks the signals. Call it while the process has one thread: only threads that are started later inherit it.
+    pub fn block() -> io::Result<Self> {
         let numbers = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
         signal_file(&numbers).map(Self)
     }
 
     /// The next queued signal; `None` if there is none.
-    pub fn read(&self) -> Option<Signal> {
-        loop {
-            match self.0.read()? {
-                libc::SIGHUP => return Some(Signal::Reopen),
-                libc::SIGUSR1 | libc::SIGUSR2 => {}
-                _ => return Some(Signal::Stop),
-            }
-        }
+    pub fn read(&self) -> Option<ServiceSignal> {
+        Some(match self.0.read()? {
+            libc::SIGHUP => ServiceSignal::Reload,
+            libc::SIGUSR1 => ServiceSignal::Dump,
+            libc::SIGUSR2 => ServiceSignal::ToggleDebug,
+            _ => ServiceSignal::Stop,
+        })
     }
 }
 
-impl AsFd for Signals {
+impl AsFd for ServiceSignals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

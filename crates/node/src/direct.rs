@@ -57,6 +57,7 @@ pub fn history_context(config: &Config) -> ApiContext {
         receiver_handle: ReceiverHandle::default(),
         notifier: None,
         silences: None,
+        reload_requests: None,
         service: Arc::new(ServiceInfo::new(ServiceKind::Node, config)),
     }
 }

@@ -26,6 +26,7 @@ mod packed;
 pub mod panic;
 pub mod processes;
 pub mod receiver;
+pub mod reload_requests;
 pub mod selection;
 pub mod service;
 pub mod silence;

@@ -38,7 +38,7 @@ use vipwatch_history::{HistoryError, Writer};
 use vipwatch_linux::clock;
 use vipwatch_linux::lock::FileLock;
 use vipwatch_linux::process::{raise_file_limit, release_spare_heap};
-use vipwatch_linux::signal::{Signal, Signals};
+use vipwatch_linux::signal::{ServiceSignal, ServiceSignals};
 use vipwatch_receiver::ListenSource;
 
 use self::causes::PendingCauses;
@@ -58,6 +58,7 @@ use crate::notify::{Notifier, NotifierSetup};
 use crate::packed::pack;
 use crate::processes::{KeepalivedTable, ProcessWorker, RememberedSources};
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
+use crate::reload_requests::ReloadRequests;
 use crate::service;
 use crate::silence::Silences;
 use crate::state::StateStore;
@@ -112,7 +113,7 @@ pub type ConfigLoader = Box<dyn Fn() -> Result<Config, ConfigError>>;
 pub struct Node {
     config: Config,
     load_config: ConfigLoader,
-    signals: Signals,
+    signals: ServiceSignals,
     follower: Follower,
     /// State files, agents and announcements, and the targets of each instance.
     outlets: InstanceOutlets,
@@ -141,6 +142,8 @@ pub struct Node {
     witness: Witness,
     /// This process and its configuration, for the API.
     service_info: Arc<ServiceInfo>,
+    /// Requests of clients to reload the configuration.
+    reload_requests: ReloadRequests,
     /// The name and the epoch, as they appear in events.
     identity: NodeIdentity,
     /// The sequence number of the last event.
@@ -218,6 +221,7 @@ impl Node {
         let (requests, evidence) = (audit_worker.requests(), evidence_updates.clone());
         let witness = Witness::start(config.witness.clone(), &store, requests, evidence)
             .map_err(NodeError::StartWorker)?;
+        let reload_requests = ReloadRequests::new().map_err(NodeError::StartWorker)?;
         let service_info = Arc::new(ServiceInfo::new(ServiceKind::Node, &config));
         let context = ApiContext {
             store: Arc::clone(&store),
@@ -229,6 +233,7 @@ impl Node {
             receiver_handle: receiver_handle.clone(),
             notifier: Some(notifier.clone()),
             silences: Some(Arc::clone(&silences)),
+            reload_requests: Some(reload_requests.clone()),
             service: Arc::clone(&service_info),
         };
         let api_server = open_api_server(&config, context)?;
@@ -254,6 +259,7 @@ impl Node {
             receiver_handle,
             witness,
             service_info,
+            reload_requests,
             identity,
             seq: opened.last_seq,
             last_run,
@@ -312,10 +318,13 @@ impl Node {
             self.store.record_turn();
             let read_at = self.wait()?;
             match self.signals.read() {
-                Some(Signal::Stop) => break,
-                Some(Signal::Reopen) => self.reload(),
-                None => {}
+                Some(ServiceSignal::Stop) => break,
+                Some(ServiceSignal::Reload) => {
+                    self.reload();
+                }
+                Some(ServiceSignal::Dump | ServiceSignal::ToggleDebug) | None => {}
             }
+            self.serve_reload_requests();
             for netns in self.snapshot_requests.take_all() {
                 self.follower.table().request_snapshot(netns);
             }
@@ -354,6 +363,7 @@ impl Node {
             self.finding_changes.as_fd(),
             self.evidence_updates.as_fd(),
             self.silences.as_fd(),
+            self.reload_requests.as_fd(),
         ];
         let processes = self.process_worker.iter().map(|worker| worker.source_changes().as_fd());
         let mut polled: Vec<PollFd<'_>> = queues

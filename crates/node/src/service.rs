@@ -8,7 +8,7 @@ use std::time::Duration;
 use vipwatch_core::Moment;
 use vipwatch_linux::clock;
 use vipwatch_linux::listen::inherited;
-use vipwatch_linux::signal::Signals;
+use vipwatch_linux::signal::ServiceSignals;
 use vipwatch_linux::worker::{stalled, watchdog_period};
 use vipwatch_receiver::ListenSource;
 
@@ -17,8 +17,8 @@ use vipwatch_receiver::ListenSource;
 pub struct StartupFds {
     /// The socket that systemd passed to the process (`LISTEN_FDS`); without one, the receiver creates its own.
     pub listen_source: ListenSource,
-    /// The signals that stop the process or reload its configuration.
-    pub signals: Signals,
+    /// The signals that control the process.
+    pub signals: ServiceSignals,
 }
 
 impl StartupFds {
@@ -27,7 +27,7 @@ impl StartupFds {
         // ORDER: before the process opens a file, which could get the same descriptor number.
         let listen_source = inherited().map_or(ListenSource::New, ListenSource::Given);
         // ORDER: before a thread is started, because threads inherit the blocked signals.
-        Ok(Self { listen_source, signals: Signals::block_for_service()? })
+        Ok(Self { listen_source, signals: ServiceSignals::block()? })
     }
 }
 

@@ -19,8 +19,8 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use vipwatch_api::{
-    ConfigDocument, ErrorCode, NodeStatus, ProblemDocument, RoleSummary, Schema, SeveritySummary,
-    Timestamp, VersionDocument, timestamp_from_millis,
+    ConfigDocument, ErrorCode, NodeStatus, ProblemDocument, ReloadDocument, ReloadOutcome,
+    RoleSummary, Schema, SeveritySummary, Timestamp, VersionDocument, timestamp_from_millis,
 };
 use vipwatch_core::Role;
 use vipwatch_history::{HistoryError, Reader};
@@ -103,6 +103,12 @@ pub fn version(context: &ApiContext) -> VersionDocument {
         config_file: reload.config_file.map(|file| file.display().to_string()),
         last_reload: reload.last_reload,
     }
+}
+
+/// How a reload ended.
+pub fn reload(context: &ApiContext, outcome: ReloadOutcome) -> ReloadDocument {
+    let VersionDocument { node, service, pid, config_file, .. } = version(context);
+    ReloadDocument { schema: Schema::Reload, node, service, pid, config_file, reload: outcome }
 }
 
 /// The settings in force.

@@ -7,6 +7,7 @@ mod history;
 mod instances;
 mod metrics;
 mod process;
+mod reload;
 mod silences;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(crate) fn router(context: &ApiContext) -> Router {
     let mut of_state = Router::new()
         .route("/v1/reports", get(process::reports))
         .route("/v1/targets", get(process::targets))
+        .route("/v1/reload", post(reload::reload))
         .route("/metrics", get(metrics::metrics));
     // Routes about the process and its records: they help to find out why the main loop hangs.
     let mut router = Router::new()
@@ -166,7 +168,7 @@ mod tests {
         ] {
             assert_eq!(status("GET", path).await, StatusCode::SERVICE_UNAVAILABLE, "{path}");
         }
-        for path in ["/v1/audit", "/v1/silences"] {
+        for path in ["/v1/audit", "/v1/silences", "/v1/reload"] {
             assert_eq!(status("POST", path).await, StatusCode::SERVICE_UNAVAILABLE, "{path}");
         }
         assert_eq!(status("GET", "/v1/version").await, StatusCode::OK);

@@ -44,6 +44,11 @@ pub(crate) struct OutputOptions {
 }
 
 impl OutputOptions {
+    /// Whether programs read the output: JSON or YAML.
+    pub(crate) fn is_for_scripts(&self) -> bool {
+        matches!(self.format(), Format::Json | Format::Yaml)
+    }
+
     /// The chosen format.
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }

@@ -11,7 +11,7 @@ use vipwatch_api::{FindingSeverity, InstanceFilter, InstanceRole, Timestamp};
 use vipwatch_node::config::span;
 
 use super::time::{After, after, time};
-use super::{NodeOptions, QueryOptions};
+use super::{NodeOptions, QueryOptions, RECEIVER_SOCKET};
 use crate::complete::live_ids;
 
 /// The values of `--origin`.
@@ -276,6 +276,19 @@ pub(crate) struct VersionArgs {
     /// Show only the version of this program; does not query the node
     #[arg(long)]
     pub(crate) client: bool,
+    #[command(flatten)]
+    pub(crate) node: NodeOptions,
+}
+
+/// `vipwatch reload`.
+#[derive(Debug, Arguments)]
+pub(crate) struct ReloadArgs {
+    /// Reload the process `vipwatch receiver` instead of the node
+    #[arg(long)]
+    pub(crate) receiver: bool,
+    /// Connect to the receiver on this socket
+    #[arg(long, value_name = "PATH", default_value = RECEIVER_SOCKET, requires = "receiver", help_heading = "Source")]
+    pub(crate) status_socket: PathBuf,
     #[command(flatten)]
     pub(crate) node: NodeOptions,
 }

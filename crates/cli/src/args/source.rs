@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args as Arguments;
 use vipwatch_core::ErrorChain;
 use vipwatch_node::Config;
-use vipwatch_node::config::ConfigError;
+use vipwatch_node::config::{ConfigError, SettingError};
 use vipwatch_node::discovery::check_file;
 
 use super::OutputOptions;
@@ -55,6 +55,22 @@ impl NodeSocketOptions {
     /// The settings of a node. Errors of the file are reported, and its valid settings are used: the running node has
     /// not applied the file either. A file without read permission is skipped.
     pub(crate) fn settings(&self) -> Result<NodeSettings, CommandError> {
+        let (settings, errors) = self.load()?;
+        if let Some(error) = errors.first() {
+            let text =
+                format!("{error}; connecting to {} anyway", settings.config.socket.display());
+            crate::failure::warn(&text);
+        }
+        Ok(settings)
+    }
+
+    /// The same without a report of the file's errors, for a command that gets them from the node.
+    pub(crate) fn settings_without_warning(&self) -> Result<NodeSettings, CommandError> {
+        self.load().map(|(settings, _errors)| settings)
+    }
+
+    /// The settings, and the errors of the file.
+    fn load(&self) -> Result<(NodeSettings, Vec<SettingError>), CommandError> {
         let loaded = Config::load_lenient(self.config.as_deref());
         let (mut config, errors, unread) = match loaded {
             Ok((config, errors)) => (config, errors, None),
@@ -66,11 +82,7 @@ impl NodeSocketOptions {
         if let Some(socket) = &self.socket {
             config.socket.clone_from(socket);
         }
-        if let Some(error) = errors.first() {
-            let text = format!("{error}; connecting to {} anyway", config.socket.display());
-            crate::failure::warn(&text);
-        }
-        Ok(NodeSettings { config, unread })
+        Ok((NodeSettings { config, unread }, errors))
     }
 }
 

@@ -9,19 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use vipwatch_api::ReloadOutcome;
 use vipwatch_core::ErrorChain;
 use vipwatch_linux::account::{AccountKind, id};
 use vipwatch_linux::file::is_storage_error;
 use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::{raise_file_limit, share_heaps};
-use vipwatch_linux::signal::{Signal, Signals};
+use vipwatch_linux::signal::{ServiceSignal, ServiceSignals};
 use vipwatch_node::api_server::ApiServer;
 use vipwatch_node::config::ReceiverConfig;
 use vipwatch_node::log::{self, LogLevel};
 use vipwatch_node::receiver::{ReceiverService, ServiceContext};
+use vipwatch_node::reload_requests::ReloadRequests;
 use vipwatch_node::service::StartupFds;
 use vipwatch_node::state::StateStore;
-use vipwatch_node::view::ServiceInfo;
+use vipwatch_node::view::{ApiContext, ServiceInfo};
 use vipwatch_node::{Config, direct, service};
 use vipwatch_receiver::ReceiverError;
 use vipwatch_receiver::journal::JournalError;
@@ -102,7 +104,11 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     let service_context = ServiceContext::standalone(&config)
         .map_err(|error| CommandError::new(ExitStatus::Missing, ErrorChain(&error)))?;
     let config = Config { receiver: Some(settings.clone()), ..config };
-    let context = direct::receiver_context(&config);
+    let reload_requests = ReloadRequests::new().map_err(failed)?;
+    let context = ApiContext {
+        reload_requests: Some(reload_requests.clone()),
+        ..direct::receiver_context(&config)
+    };
     let (store, service_info) = (Arc::clone(&context.store), Arc::clone(&context.service));
     let receiver_handle = context.receiver_handle.clone();
     // ORDER: the API server before the receiver, so that a process that can report can also query.
@@ -115,7 +121,8 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     tracing::info!(socket = %receiver.socket().display(), "receiver is ready");
     service::notify("READY=1");
     let settings = SettingsInForce { options, config, service_info };
-    run_until_stopped(settings, &signals, &api_server, &store, receiver)
+    let inputs = LoopInputs { signals, reload_requests };
+    run_until_stopped(settings, &inputs, &api_server, &store, receiver)
 }
 
 fn create_state_dir(directory: &Path) -> Result<(), CommandError> {
@@ -153,10 +160,16 @@ struct SettingsInForce<'a> {
     service_info: Arc<ServiceInfo>,
 }
 
-/// Reacts to signals and checks the sockets until the receiver ends.
+/// What the loop reacts to.
+struct LoopInputs {
+    signals: ServiceSignals,
+    reload_requests: ReloadRequests,
+}
+
+/// Reacts to signals and requests, and checks the sockets until the receiver ends.
 fn run_until_stopped(
     mut settings: SettingsInForce<'_>,
-    signals: &Signals,
+    inputs: &LoopInputs,
     api_server: &WebServer,
     store: &StateStore,
     mut receiver: ReceiverService,
@@ -165,7 +178,7 @@ fn run_until_stopped(
     let mut status_socket_lost = None;
     while receiver.is_alive() {
         store.record_turn();
-        wait(signals, &watchdog);
+        wait(inputs, &watchdog);
         watchdog.tick(vipwatch_linux::clock::now());
         receiver.forget_old_routers(|_| false);
         receiver.check_socket();
@@ -178,19 +191,24 @@ fn run_until_stopped(
             tracing::info!("the status socket works again");
         }
         status_socket_lost = lost;
-        match signals.read() {
-            Some(Signal::Stop) => {
+        match inputs.signals.read() {
+            Some(ServiceSignal::Stop) => {
                 service::notify("STOPPING=1");
                 drop(receiver);
                 tracing::info!("receiver process stopped");
                 return Ok(());
             }
-            Some(Signal::Reopen) => {
-                service::notify_reloading();
+            Some(ServiceSignal::Reload) => {
                 settings.reload(&mut receiver);
-                service::notify("READY=1");
             }
-            None => {}
+            Some(ServiceSignal::Dump | ServiceSignal::ToggleDebug) | None => {}
+        }
+        let requests = inputs.reload_requests.take_all();
+        if !requests.is_empty() {
+            let outcome = settings.reload(&mut receiver);
+            for request in requests {
+                request.complete(outcome.clone());
+            }
         }
     }
     Err(CommandError::new(ExitStatus::Missing, "the receiver has ended; see the log"))
@@ -198,20 +216,23 @@ fn run_until_stopped(
 
 impl SettingsInForce<'_> {
     /// Reads the configuration again and applies it, or logs why it cannot be applied. The API shows the outcome.
-    fn reload(&mut self, receiver: &mut ReceiverService) {
-        match self.apply(receiver) {
+    fn reload(&mut self, receiver: &mut ReceiverService) -> ReloadOutcome {
+        service::notify_reloading();
+        let outcome = match self.apply(receiver) {
             Ok(config) => {
                 self.config = config;
-                self.service_info.record_reload(&self.config, None);
                 let socket = receiver.socket().display();
                 tracing::info!(%socket, "configuration reloaded");
+                self.service_info.record_reload(&self.config, None)
             }
             Err(error) => {
                 let error = error.message;
                 tracing::error!(error, "configuration rejected; the previous one stays in use");
-                self.service_info.record_failed_reload(error);
+                self.service_info.record_failed_reload(error)
             }
-        }
+        };
+        service::notify("READY=1");
+        outcome
     }
 
     /// Applies the configuration file; returns the configuration that is in force then.
@@ -229,11 +250,12 @@ impl SettingsInForce<'_> {
     }
 }
 
-/// Waits for a signal, or until the watchdog must be notified, but not longer than [`MAX_WAIT`].
-fn wait(signals: &Signals, watchdog: &service::Watchdog) {
+/// Waits for a signal or a request, or until the watchdog must be notified, but not longer than [`MAX_WAIT`].
+fn wait(inputs: &LoopInputs, watchdog: &service::Watchdog) {
     let due = watchdog.due().map(|due| due.since(vipwatch_linux::clock::now()));
     let limit = due.unwrap_or(MAX_WAIT).min(MAX_WAIT);
-    let mut polled = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+    let sources = [inputs.signals.as_fd(), inputs.reload_requests.as_fd()];
+    let mut polled = sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN));
     let _ = poll(&mut polled, rustix::event::Timespec::try_from(limit).ok().as_ref());
 }
 

@@ -37,6 +37,7 @@ mod prometheus;
 mod queries;
 mod receiver;
 mod receiver_process;
+mod reload_command;
 mod removals;
 mod report_deliveries;
 mod scale;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use vipwatch_api::ReloadOutcome;
 use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_history::DeliverySource;
 use vipwatch_linux::clock;
@@ -17,24 +18,37 @@ use crate::state::HealthTopic;
 use crate::watch::follower::FollowerUpdate;
 
 impl Node {
-    /// Reads the configuration again, and applies it if it is valid.
-    pub(super) fn reload(&mut self) {
+    /// Reads the configuration again for the clients that ask for it, and answers them.
+    pub(super) fn serve_reload_requests(&mut self) {
+        let requests = self.reload_requests.take_all();
+        if requests.is_empty() {
+            return;
+        }
+        let outcome = self.reload();
+        for request in requests {
+            request.complete(outcome.clone());
+        }
+    }
+
+    /// Reads the configuration again, and applies it if it is valid. Returns how that ended.
+    pub(super) fn reload(&mut self) -> ReloadOutcome {
         service::notify_reloading();
         self.api_server.reload();
-        match (self.load_config)() {
+        let outcome = match (self.load_config)() {
             Ok(config) => self.apply(config),
             Err(error) => {
                 let error = ErrorChain(&error).to_string();
                 tracing::error!(error, "configuration rejected; the previous one stays in use");
-                self.service_info.record_failed_reload(error.clone());
-                self.store.set_health(HealthTopic::Configuration, Some(error));
+                self.store.set_health(HealthTopic::Configuration, Some(error.clone()));
+                self.service_info.record_failed_reload(error)
             }
-        }
+        };
         self.audit_worker.compare_findings();
         service::notify("READY=1");
+        outcome
     }
 
-    fn apply(&mut self, config: Config) {
+    fn apply(&mut self, config: Config) -> ReloadOutcome {
         let changes = ConfigChanges::between(&self.config.settings(), &config.settings());
         changes.log();
         let ids_before = self.instance_ids();
@@ -49,7 +63,7 @@ impl Node {
         self.follower.set_locations(config.locations.clone(), config.instances.clone());
         self.config = self.config.with_reloaded(config);
         let receiver_error = self.store.health_problem(HealthTopic::Receiver);
-        self.service_info.record_reload(&self.config, receiver_error);
+        let outcome = self.service_info.record_reload(&self.config, receiver_error);
         self.watch_agent_sockets();
         let update = self.follower.rediscover();
         // All instances, because the targets of an instance that has not changed may have changed.
@@ -59,6 +73,7 @@ impl Node {
         self.config.log_warnings(self.follower.instances());
         self.store.set_health(HealthTopic::Configuration, None);
         self.log_reload(&changes, &ids_before);
+        outcome
     }
 
     fn instance_ids(&self) -> BTreeSet<InstanceId> {

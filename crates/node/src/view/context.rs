@@ -10,6 +10,7 @@ use crate::audit::{Audit, AuditRequests};
 use crate::config::{Config, MetricsConfig};
 use crate::notify::Notifier;
 use crate::receiver::ReceiverHandle;
+use crate::reload_requests::ReloadRequests;
 use crate::silence::Silences;
 use crate::state::StateStore;
 use crate::view::timestamp;
@@ -35,6 +36,8 @@ pub struct ApiContext {
     pub notifier: Option<Notifier>,
     /// The silences; `None` without a node.
     pub silences: Option<Arc<Silences>>,
+    /// Requests to the loop that reloads the configuration; `None` in a process without it.
+    pub reload_requests: Option<ReloadRequests>,
     /// This process and its configuration.
     pub service: Arc<ServiceInfo>,
 }
@@ -92,6 +95,12 @@ impl ReloadState {
             last_reload,
         }
     }
+
+    /// The outcome of a reload that ends now, with the next number.
+    fn next_outcome(&self, error: Option<String>) -> ReloadOutcome {
+        let number = self.last_reload.as_ref().map_or(0, |last| last.number) + 1;
+        ReloadOutcome { number, at: timestamp(SystemTime::now()), error }
+    }
 }
 
 impl ServiceInfo {
@@ -107,17 +116,20 @@ impl ServiceInfo {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records that `config` is in force since now. `error` says which part of it could not be applied.
-    pub fn record_reload(&self, config: &Config, error: Option<String>) {
-        let outcome = ReloadOutcome { at: timestamp(SystemTime::now()), error };
+    /// Records that `config` is in force since now, and returns how the reload ended. `error` says which part of it could
+    /// not be applied.
+    pub fn record_reload(&self, config: &Config, error: Option<String>) -> ReloadOutcome {
         let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
-        *reload = ReloadState::new(config, Some(outcome));
+        let outcome = reload.next_outcome(error);
+        *reload = ReloadState::new(config, Some(outcome.clone()));
+        outcome
     }
 
-    /// Records that a reload failed, and the configuration in force did not change.
-    pub fn record_failed_reload(&self, error: String) {
-        let outcome = ReloadOutcome { at: timestamp(SystemTime::now()), error: Some(error) };
+    /// Records that a reload failed, and the configuration in force did not change. Returns how the reload ended.
+    pub fn record_failed_reload(&self, error: String) -> ReloadOutcome {
         let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
-        reload.last_reload = Some(outcome);
+        let outcome = reload.next_outcome(Some(error));
+        reload.last_reload = Some(outcome.clone());
+        outcome
     }
 }

@@ -113,15 +113,37 @@ pub struct TestProgram {
     pub path: PathBuf,
 }
 
-/// Builds all tests of the workspace.
+/// Builds all tests of the workspace, except those of the packages.
 pub fn tests() -> Result<Vec<TestProgram>, TaskError> {
+    // `cargo test` alone does not build the last four.
+    build_tests(&[
+        "--workspace",
+        "--lib",
+        "--bins",
+        "--test",
+        "netns",
+        "--test",
+        "contract",
+        "--test",
+        "neutron",
+        "--test",
+        "browser",
+    ])
+}
+
+/// Builds the tests of the packages that have these names.
+pub fn package_tests(names: &[&str]) -> Result<Vec<TestProgram>, TaskError> {
+    let mut options = vec!["--package", "vipwatch-packages"];
+    for name in names {
+        options.extend(["--test", name]);
+    }
+    build_tests(&options)
+}
+
+fn build_tests(options: &[&str]) -> Result<Vec<TestProgram>, TaskError> {
     let output = cargo()
-        .args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"])
-        // `cargo test` alone does not build the last four.
-        .args([
-            "--lib", "--bins", "--test", "netns", "--test", "contract", "--test", "neutron",
-            "--test", "browser",
-        ])
+        .args(["test", "--no-run", "--message-format=json-render-diagnostics"])
+        .args(options)
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {

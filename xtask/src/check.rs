@@ -1,6 +1,5 @@
 //! `cargo xtask check`: format, lints, the rules of `tidy`, excluded words, documentation, dependencies.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use crate::{TaskError, TaskResult, build, openapi, provision, tidy, words};
@@ -16,9 +15,6 @@ Usage: cargo xtask check [--advisories | --words]
 Excluded words are those that CONTRIBUTING.md asks to avoid in comments, messages and documents. They are warnings:
 the first ones are printed, and the exit code stays 0. Everything else that is found is an error.
 ";
-
-/// The version that is built if no cargo-deny is installed.
-const CARGO_DENY: &str = "cargo-deny@0.20.2";
 
 pub fn run(args: &[&str]) -> TaskResult {
     match args {
@@ -61,41 +57,10 @@ pub fn quick() -> TaskResult {
 
 /// Compares the dependencies with `deny.toml`.
 fn deny(args: &[&str]) -> TaskResult {
-    let status = Command::new(cargo_deny()?).args(args).current_dir(build::root()).status()?;
+    let status =
+        Command::new(provision::cargo_deny()?).args(args).current_dir(build::root()).status()?;
     if status.success() {
         return Ok(());
     }
     Err(TaskError("a dependency breaks a rule of deny.toml\n  hint: the lines above name the dependency and the rule".to_owned()))
-}
-
-/// The path of cargo-deny. It is built below `target/tools` if it is not installed.
-fn cargo_deny() -> Result<PathBuf, TaskError> {
-    let tools = build::target_directory().join("tools");
-    let built = tools.join("bin/cargo-deny");
-    let installed = provision::find("cargo-deny").or_else(|| {
-        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-        let home =
-            home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))?;
-        Some(home.join("bin/cargo-deny")).filter(|path| path.is_file())
-    });
-    if let Some(path) = installed.or_else(|| Some(built.clone()).filter(|path| path.is_file())) {
-        return Ok(path);
-    }
-    eprintln!("xtask: building {CARGO_DENY} (about two minutes, once)");
-    let scratch = tools.join("build");
-    let status = build::cargo()
-        // Not optimised: cargo-deny runs for two seconds, and an optimised build takes several minutes longer.
-        .args(["install", "--quiet", "--locked", "--debug", CARGO_DENY, "--root"])
-        .arg(&tools)
-        .arg("--target-dir")
-        .arg(&scratch)
-        .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        .status()?;
-    let _ = std::fs::remove_dir_all(scratch);
-    if status.success() {
-        return Ok(built);
-    }
-    Err(TaskError(format!(
-        "cannot build {CARGO_DENY}\n  hint: cargo install --locked {CARGO_DENY}"
-    )))
 }

@@ -8,9 +8,11 @@ mod build;
 mod check;
 mod demo;
 mod deployment;
+mod dist;
 mod faults;
 mod fuzz;
 mod openapi;
+mod packages;
 mod provision;
 mod random;
 mod sample;
@@ -47,6 +49,7 @@ Commands:
   bench       Measure vipwatch and the programs it replaces in one run
   faults      Inject faults into labs with real keepalived, and judge the answers of vipwatch
   fuzz        Run the parsers on random input, or compare discovery with real keepalived
+  dist        Build the programs and the packages that are shipped
   openapi     Write the OpenAPI document of the HTTP API
   sample      Print random lines of code, or random comments, log lines and errors
   screenshots Make the pictures of the documents from a live lab
@@ -83,6 +86,9 @@ fn run(args: &[&str]) -> TaskResult {
     if *command == sandbox::INSIDE {
         return run_in_sandbox(rest);
     }
+    if *command == sandbox::INSIDE_AS_ROOT {
+        return test::run(rest);
+    }
     if let Some(help) = help(command, rest) {
         print!("{help}");
         return Ok(());
@@ -94,6 +100,7 @@ fn run(args: &[&str]) -> TaskResult {
         "bench" => bench::prepare(rest),
         "faults" => faults::run(rest),
         "fuzz" => fuzz::run(rest),
+        "dist" => dist::run(rest),
         "openapi" => openapi::run(rest),
         "sample" => sample::run(rest),
         "screenshots" => screenshots::prepare(rest),
@@ -119,6 +126,7 @@ fn help(command: &str, rest: &[&str]) -> Option<&'static str> {
         "bench" => bench::HELP,
         "faults" => faults::HELP,
         "fuzz" => fuzz::HELP,
+        "dist" => dist::HELP,
         "openapi" => openapi::HELP,
         "sample" => sample::HELP,
         "screenshots" => screenshots::HELP,
@@ -145,7 +153,9 @@ mod tests {
 
     #[test]
     fn every_command_prints_its_own_help() {
-        for command in ["demo", "test", "check", "bench", "faults", "fuzz", "openapi", "sample"] {
+        let commands =
+            ["demo", "test", "check", "bench", "faults", "fuzz", "dist", "openapi", "sample"];
+        for command in commands {
             let usage = format!("Usage: cargo xtask {command}");
             assert!(help(command, &["--help"]).unwrap().contains(&usage), "{command}");
             assert!(help("help", &[command]).unwrap().contains(&usage), "{command}");

@@ -43,6 +43,16 @@ pub const PEERS: &[Need] = &[
     ("sudo", "sudo"),
 ];
 
+/// Compresses packages, and removes debug information from programs.
+pub const PACKING: &[Need] = &[("xz", "xz-utils"), ("gzip", "gzip"), ("strip", "binutils")];
+
+/// Makes and boots Debian roots, and checks packages.
+pub const ROOTS: &[Need] = &[
+    ("mmdebstrap", "mmdebstrap"),
+    ("systemd-nspawn", "systemd-container"),
+    ("lintian", "lintian"),
+];
+
 /// Free disk space for a first build with all tests, and for a build over an earlier one, in GiB.
 const FIRST_BUILD_GIB: u64 = 8;
 const NEXT_BUILD_GIB: u64 = 2;
@@ -129,6 +139,48 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .chain(system)
         .map(|directory| directory.join(program))
         .find(|candidate| candidate.is_file())
+}
+
+/// The path of cargo-deny.
+pub fn cargo_deny() -> Result<PathBuf, TaskError> {
+    cargo_tool("cargo-deny", "0.20.2", &[])
+}
+
+/// The path of cargo-deb. Compression is left to the system's programs, so that it needs fewer crates.
+pub fn cargo_deb() -> Result<PathBuf, TaskError> {
+    cargo_tool("cargo-deb", "3.8.0", &["--no-default-features"])
+}
+
+/// The path of a program from crates.io. It is built below `target/tools` if it is not installed.
+fn cargo_tool(name: &str, version: &str, options: &[&str]) -> Result<PathBuf, TaskError> {
+    let tools = build::target_directory().join("tools");
+    let built = tools.join("bin").join(name);
+    let installed = find(name).or_else(|| {
+        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home =
+            home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))?;
+        Some(home.join("bin").join(name)).filter(|path| path.is_file())
+    });
+    if let Some(path) = installed.or_else(|| Some(built.clone()).filter(|path| path.is_file())) {
+        return Ok(path);
+    }
+    let source = format!("{name}@{version}");
+    eprintln!("xtask: building {source} (one or two minutes, once)");
+    let scratch = tools.join(format!("build-{name}"));
+    let status = build::cargo()
+        // Not optimised: these programs run for seconds, and an optimised build takes several minutes longer.
+        .args(["install", "--quiet", "--locked", "--debug", &source, "--root"])
+        .arg(&tools)
+        .arg("--target-dir")
+        .arg(&scratch)
+        .args(options)
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .status()?;
+    let _ = std::fs::remove_dir_all(scratch);
+    if status.success() {
+        return Ok(built);
+    }
+    Err(TaskError(format!("cannot build {source}\n  hint: cargo install --locked {source}")))
 }
 
 /// Installs this version of Neutron from PyPI; returns the directory of its Python environment.

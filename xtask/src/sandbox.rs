@@ -11,6 +11,9 @@ use crate::{TaskError, TaskResult};
 /// The internal command of `xtask` for the process in the sandbox.
 pub const INSIDE: &str = "inside";
 
+/// The internal command of `xtask` for the process of [`enter_as_root`].
+pub const INSIDE_AS_ROOT: &str = "inside-as-root";
+
 /// Runs this program again in new namespaces, with the internal command and `args`.
 pub fn enter(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
     let mut command = unshare();
@@ -23,6 +26,41 @@ pub fn enter(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
     }
     let command = args.first().copied().unwrap_or_default();
     Err(TaskError(format!("`{command}` failed in the sandbox; see above")))
+}
+
+/// Runs this program again as root, in new namespaces for mounts and processes only: the tests of the packages boot
+/// systems with a systemd, and use the network for the packages of Debian.
+pub fn enter_as_root(args: &[&str], environment: &[(&str, String)]) -> TaskResult {
+    let mut command = Command::new(if is_root() { "env" } else { "sudo" });
+    if !is_root() {
+        command.args(["-n", "env"]);
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.arg(format!("PATH={path}:/usr/sbin:/sbin"));
+    command.args(environment.iter().map(|(name, value)| format!("{name}={value}")));
+    command.args(["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]);
+    command.args(["--kill-child", "--mount-proc", "--"]);
+    command.arg(std::env::current_exe()?).arg(INSIDE_AS_ROOT).args(args);
+    if command.status()?.success() {
+        return Ok(());
+    }
+    Err(TaskError("the tests of the packages failed; see above".to_owned()))
+}
+
+/// Fails if this program can neither be root nor become root without a password.
+pub fn check_root() -> TaskResult {
+    let can_sudo = || {
+        let mut command = Command::new("sudo");
+        command.args(["-n", "true"]).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if is_root() || can_sudo() {
+        return Ok(());
+    }
+    Err(TaskError(
+        "the tests of the packages boot systems, and need root\n  hint: sudo -E env PATH=\"$PATH\" cargo xtask test packages"
+            .to_owned(),
+    ))
 }
 
 /// `unshare` with the options for new namespaces.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::build::{self, TestProgram};
-use crate::{TaskError, TaskResult, check, deployment, faults, fuzz, provision, sandbox};
+use crate::{TaskError, TaskResult, check, deployment, faults, fuzz, packages, provision, sandbox};
 
 pub const HELP: &str = "\
 Run all checks and tests, or one suite. This command must succeed before a change is merged.
@@ -21,11 +21,13 @@ Suites:
   neutron   Tests with Neutron's own code, releases 28 and 29, as the agent
   browser   Tests of the dashboard in real Chromium, with a node and real keepalived
   faults    Short schedules of faults with real keepalived, judged by an independent checker
+  packages  Installation of the Debian packages in a clean system with a real systemd; needs root
   fuzz      20,000 inputs for each fuzz target
   deployment  The examples for Ansible, Kolla-Ansible, OpenStack-Ansible and Helm, each with its own linter
 
   FILTER          Run only tests with this text in their name
-  --full          Run 200 schedules of faults and judge their deadlines too; this takes more than half an hour
+  --full          Run 200 schedules of faults and judge their deadlines too; this takes more than half an hour.
+                  With `packages`: build everything that is shipped, and test it on older systems too
   --subject PATH  Run the contract suite on another executable, for example on Neutron's script
   --table FILE    Write the results to FILE as a Markdown table
 
@@ -43,10 +45,12 @@ enum Suite {
     Contract,
     Neutron,
     Browser,
+    Packages,
 }
 
 impl Suite {
-    const ALL: [Self; 5] = [Self::Unit, Self::Netns, Self::Contract, Self::Neutron, Self::Browser];
+    const ALL: [Self; 6] =
+        [Self::Unit, Self::Netns, Self::Contract, Self::Neutron, Self::Browser, Self::Packages];
 
     fn name(self) -> &'static str {
         match self {
@@ -55,6 +59,7 @@ impl Suite {
             Self::Contract => "contract",
             Self::Neutron => "neutron",
             Self::Browser => "browser",
+            Self::Packages => "packages",
         }
     }
 
@@ -67,7 +72,7 @@ impl Suite {
     /// agents or with a browser need the processors themselves.
     fn threads(self) -> &'static str {
         match self {
-            Self::Unit => "2",
+            Self::Unit | Self::Packages => "2",
             Self::Netns | Self::Contract => "8",
             Self::Neutron | Self::Browser => "1",
         }
@@ -117,6 +122,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         ["deployment"] => return deployment::check(),
         ["faults"] => return faults::briefly(),
         ["faults", "--full"] => return faults::fully(),
+        ["packages", rest @ ..] => return packages::run(rest),
         _ => {}
     }
     let options = parse(args)?;
@@ -128,7 +134,12 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         check::quick()?;
         deployment::check()?;
         fuzz::briefly()?;
-        if options.is_full { faults::fully()? } else { faults::briefly()? }
+        if options.is_full {
+            faults::fully()?;
+        } else {
+            faults::briefly()?;
+        }
+        packages::run(if options.is_full { &["--full"] } else { &[] })?;
     }
     let wants = |suite| options.suite.is_none_or(|chosen| chosen == suite);
     if wants(Suite::Netns) || wants(Suite::Contract) {

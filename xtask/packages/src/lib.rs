@@ -1,0 +1,37 @@
+//! Systems for tests of the packages: a clean Debian root, changed in memory only, and booted with its own systemd.
+//!
+//! ```text
+//! let machine = Root::debian(&suite()).boot();
+//! machine.install(&["vipwatch"]);
+//! machine.succeed("systemctl is-active vipwatch-node.service");
+//! ```
+//!
+//! `cargo xtask test packages` starts the tests in namespaces of their own for mounts and processes, so that the kernel
+//! removes both at the end, also after a kill.
+
+mod cgroup;
+mod machine;
+mod outcome;
+mod root;
+
+pub use machine::Machine;
+pub use outcome::Outcome;
+pub use root::{Root, suite};
+
+use std::path::PathBuf;
+
+/// The directory in a root that has the packages.
+pub const PACKAGES: &str = "/packages";
+
+/// A directory that `cargo xtask test packages` passes to the tests.
+///
+/// # Panics
+/// If the variable is missing.
+#[track_caller]
+pub fn directory(variable: &str) -> PathBuf {
+    let value = std::env::var_os(variable);
+    let value = value.unwrap_or_else(|| {
+        panic!("{variable} is not set\n  hint: run the tests with `cargo xtask test packages`")
+    });
+    PathBuf::from(value)
+}

@@ -1,0 +1,77 @@
+//! Installation, and the node in daily use.
+
+use vipwatch_packages::{Machine, Root, suite};
+
+/// A keepalived with one address in a network namespace of its own.
+const KEEPALIVED: &str = "
+vrrp_instance VI_1 {
+    state BACKUP
+    interface eth0
+    virtual_router_id 51
+    priority 100
+    advert_int 0.1
+    virtual_ipaddress {
+        192.0.2.10/24 dev eth0
+    }
+}
+";
+
+/// A machine with both packages.
+fn installed() -> Machine {
+    let machine = Root::debian(&suite()).boot();
+    machine.install(&["vipwatch", "vipwatch-neutron"]);
+    machine
+}
+
+#[test]
+fn the_node_runs_after_the_installation_and_shows_a_failover_of_keepalived() {
+    let machine = installed();
+    assert_eq!(machine.succeed("systemctl is-active vipwatch-node.service"), "active");
+    assert_eq!(machine.succeed("systemctl is-enabled vipwatch-node.service"), "enabled");
+    machine.write("/etc/keepalived/keepalived.conf", KEEPALIVED);
+    machine.succeed(
+        "ip netns add east && ip netns add west
+         ip link add eth0 netns east type veth peer name eth0 netns west
+         for name in east west; do
+             ip -n $name link set lo up && ip -n $name link set eth0 up
+             mkdir -p /run/$name
+         done
+         ip -n east address add 192.0.2.1/24 dev eth0
+         ip -n west address add 192.0.2.2/24 dev eth0",
+    );
+    let start = |name: &str| {
+        machine.succeed(&format!(
+            "ip netns exec {name} keepalived --vrrp --log-detail --pid /run/{name}/pid --vrrp_pid /run/{name}/vrrp"
+        ));
+    };
+    start("east");
+    let is_primary =
+        |name: &str| format!("vipwatch status --netns {name} --role primary -o name | grep .");
+    machine.wait_until("primary in east", &is_primary("east"));
+    start("west");
+    machine.succeed("kill -TERM $(cat /run/east/pid)");
+    machine.wait_until("primary in west", &is_primary("west"));
+    let history = machine.succeed("vipwatch history -o json");
+    assert!(history.contains("primary"), "{history}");
+}
+
+#[test]
+fn a_restart_of_the_node_succeeds() {
+    let machine = installed();
+    let id = "systemctl show --property MainPID --value vipwatch-node.service";
+    let first = machine.succeed(id);
+    machine.succeed("systemctl restart vipwatch-node.service");
+    assert_ne!(machine.succeed(id), first);
+    assert_eq!(machine.succeed("systemctl is-active vipwatch-node.service"), "active");
+    machine.succeed("vipwatch status");
+}
+
+#[test]
+fn a_system_without_a_running_systemd_takes_the_packages() {
+    let root = Root::debian(&suite());
+    let output = root.run("dpkg --install /packages/*.deb 2>&1").expect();
+    assert!(!output.contains("Failed"), "{output}");
+    assert!(!output.contains("hint:"), "{output}");
+    let machine = root.boot();
+    assert_eq!(machine.succeed("systemctl is-active vipwatch-node.service"), "active");
+}

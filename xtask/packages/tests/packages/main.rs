@@ -1,0 +1,5 @@
+//! The Debian packages in a clean system with a real systemd: `cargo xtask test packages`.
+
+mod install;
+mod lint;
+mod remove;

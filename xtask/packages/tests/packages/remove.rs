@@ -1,0 +1,74 @@
+//! Removal, purge, and the choices of the administrator during an upgrade.
+
+use std::collections::BTreeSet;
+
+use vipwatch_packages::{Machine, Root, suite};
+
+/// Directories that other programs of the system change all the time.
+const OTHERS: [&str; 5] = ["/proc", "/sys", "/dev", "/packages", "/tmp"];
+
+/// The paths of all files, and the names of all users and groups.
+fn traces(machine: &Machine) -> BTreeSet<String> {
+    let leave_out: Vec<String> =
+        OTHERS.iter().map(|path| format!("-path {path} -prune -o")).collect();
+    let find = format!(
+        "find / {} -print | grep -v -e ^/run/systemd/ -e ^/var/log/journal/ -e ^/run/log/",
+        leave_out.join(" ")
+    );
+    let users = "getent passwd | cut -d: -f1,3; getent group | cut -d: -f1,3";
+    let text = machine.succeed(&format!("{find}; {users}"));
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_purge_leaves_nothing_behind() {
+    let machine = Root::debian(&suite()).boot();
+    // dpkg creates files at its first use, for example a backup of its own state.
+    machine.succeed("dpkg --configure -a; userdel --version >/dev/null 2>&1 || true");
+    let before = traces(&machine);
+    machine.install(&["vipwatch", "vipwatch-neutron"]);
+    machine.wait_until("a history", "test -e /var/lib/vipwatch/history.sqlite");
+    machine.succeed("dpkg --purge vipwatch-neutron vipwatch");
+    let after = traces(&machine);
+    let is_ours = |path: &&String| !before.contains(*path) && !path.starts_with("/var/lib/dpkg/");
+    let left: Vec<&String> = after.iter().filter(is_ours).collect();
+    assert!(left.is_empty(), "left behind: {left:#?}");
+    let gone: Vec<&String> = before.difference(&after).collect();
+    assert!(gone.is_empty(), "removed, but not from these packages: {gone:#?}");
+    let units = machine.run("systemctl list-units --all --no-legend 'vipwatch*'").stdout;
+    assert_eq!(units, "");
+}
+
+#[test]
+fn a_removal_stops_the_node_and_keeps_its_history_and_configuration() {
+    let machine = Root::debian(&suite()).boot();
+    machine.install(&["vipwatch"]);
+    machine.wait_until("a history", "test -e /var/lib/vipwatch/history.sqlite");
+    machine.succeed("dpkg --remove vipwatch");
+    assert_eq!(machine.run("systemctl is-active vipwatch-node.service").stdout.trim(), "inactive");
+    machine.succeed("test -e /var/lib/vipwatch/history.sqlite");
+    machine.install(&["vipwatch"]);
+    assert_eq!(machine.succeed("systemctl is-active vipwatch-node.service"), "active");
+}
+
+#[test]
+fn an_upgrade_keeps_a_disabled_stopped_or_masked_node_as_it_is() {
+    let machine = Root::debian(&suite()).boot();
+    machine.install(&["vipwatch"]);
+    machine.succeed("systemctl disable --now vipwatch-node.service");
+    machine.install(&["vipwatch"]);
+    let state = |verb: &str| {
+        machine.run(&format!("systemctl {verb} vipwatch-node.service")).stdout.trim().to_owned()
+    };
+    assert_eq!((state("is-enabled"), state("is-active")), ("disabled".into(), "inactive".into()));
+    machine.succeed("systemctl mask vipwatch-node.service");
+    machine.install(&["vipwatch"]);
+    assert_eq!((state("is-enabled"), state("is-active")), ("masked".into(), "inactive".into()));
+    machine.succeed(
+        "systemctl unmask vipwatch-node.service && systemctl enable --now vipwatch-node.service",
+    );
+    let id = "systemctl show --property MainPID --value vipwatch-node.service";
+    let first = machine.succeed(id);
+    machine.install(&["vipwatch"]);
+    assert_ne!(machine.succeed(id), first, "the upgrade restarts a running node");
+}

@@ -1,0 +1,125 @@
+//! The files of the packages that are generated: completions, manual pages, the changelog of Debian and the licences of
+//! the crates that are linked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::Release;
+use super::files::Package;
+use crate::{TaskError, TaskResult, build};
+
+/// Writes everything that does not depend on the format of the package to `directory`.
+pub fn write(directory: &Path, vipwatch: &Path, release: &Release) -> TaskResult {
+    completions(&directory.join("completions"), vipwatch)?;
+    for package in Package::ALL {
+        let name = package.name();
+        let changelog = changelog(name, release)?;
+        build::write(&directory.join(format!("{name}.changelog")), changelog.as_bytes())?;
+        let licenses_file = directory.join(format!("{name}.licenses"));
+        build::write(&licenses_file, licenses(package)?.as_bytes())?;
+        // Without -n, the archive would have the time.
+        let status = Command::new("gzip").args(["-9", "-n"]).arg(licenses_file).status()?;
+        if !status.success() {
+            return Err(TaskError("gzip failed".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Runs `vipwatch completions` for each shell.
+fn completions(directory: &Path, vipwatch: &Path) -> TaskResult {
+    fs::create_dir_all(directory)?;
+    for shell in ["bash", "zsh", "fish"] {
+        let output = Command::new(vipwatch).args(["completions", shell]).output()?;
+        if !output.status.success() {
+            let reason = String::from_utf8_lossy(&output.stderr);
+            return Err(TaskError(format!("vipwatch completions {shell} failed: {reason}")));
+        }
+        build::write(&directory.join(shell), &output.stdout)?;
+    }
+    Ok(())
+}
+
+/// The changelog in Debian's format: one entry, which refers to the changelog of the project.
+fn changelog(name: &str, release: &Release) -> Result<String, TaskError> {
+    let date = Command::new("date")
+        .args(["--utc", "--rfc-email", &format!("--date=@{}", release.epoch)])
+        .env("LC_ALL", "C")
+        .output()?;
+    let date = String::from_utf8_lossy(&date.stdout);
+    Ok(format!(
+        "{name} ({}-1) unstable; urgency=medium\n\n  * Version {} of vipwatch; its changes are in CHANGELOG.md of the \
+         project.\n\n -- {}  {}\n",
+        release.version,
+        release.version,
+        super::MAINTAINER,
+        date.trim()
+    ))
+}
+
+/// The licences of the crates that the programs of a package link, with equal texts once.
+fn licenses(package: Package) -> Result<String, TaskError> {
+    let linked = linked_crates(package)?;
+    let metadata = build::cargo().args(["metadata", "--format-version=1", "--locked"]).output()?;
+    let metadata: Value = serde_json::from_slice(&metadata.stdout)?;
+    let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for dependency in metadata["packages"].as_array().into_iter().flatten() {
+        let word = |key: &str| dependency[key].as_str().unwrap_or_default();
+        let name = format!("{} v{}", word("name"), word("version"));
+        if dependency["source"].is_null() || !linked.contains(&name) {
+            continue;
+        }
+        let crate_name = format!("{name} ({})", word("license"));
+        let directory = Path::new(word("manifest_path")).parent().unwrap_or(Path::new("/"));
+        for text in license_texts(directory)? {
+            texts.entry(text).or_default().insert(crate_name.clone());
+        }
+    }
+    let mut result =
+        "Licences of the crates that are linked into the programs of this package.\n".to_owned();
+    for (text, crates) in texts {
+        let _ = write!(result, "\n{:=<80}\n", "");
+        for name in crates {
+            let _ = writeln!(result, "{name}");
+        }
+        let _ = write!(result, "{:-<80}\n{}\n", "", text.trim_end());
+    }
+    Ok(result)
+}
+
+/// `name vVERSION` of each crate in the programs of a package, without those that only run in the compiler.
+fn linked_crates(package: Package) -> Result<BTreeSet<String>, TaskError> {
+    let program = match package {
+        Package::Vipwatch => "vipwatch-cli",
+        Package::Neutron => "vipwatch-dropin",
+    };
+    let output = build::cargo()
+        .args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--package", program])
+        .args(["--target", super::X86_64])
+        .output()?;
+    if !output.status.success() {
+        return Err(TaskError(format!("cargo tree --package {program} failed")));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    Ok(text.lines().filter(|line| !line.contains("(proc-macro)")).map(words).collect())
+}
+
+/// The texts of the licence files of a crate.
+fn license_texts(directory: &Path) -> Result<Vec<String>, TaskError> {
+    let mut texts = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().to_uppercase();
+        let is_license = ["LICEN", "COPYING", "NOTICE"].iter().any(|word| name.starts_with(word));
+        if is_license && entry.file_type()?.is_file() {
+            texts.push(String::from_utf8_lossy(&fs::read(entry.path())?).into_owned());
+        }
+    }
+    Ok(texts)
+}

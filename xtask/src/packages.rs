@@ -1,0 +1,31 @@
+//! `cargo xtask test packages`: makes the packages, and runs the tests of the crate `xtask/packages` as root.
+
+use crate::{TaskError, TaskResult, build, dist, provision, sandbox};
+
+/// Makes the packages and runs the tests. `args` is a filter, `--full`, or both.
+pub fn run(args: &[&str]) -> TaskResult {
+    let mut filters = args.iter().copied().filter(|arg| *arg != "--full");
+    let filter = filters.next().unwrap_or_default();
+    if filter.starts_with('-') || filters.next().is_some() {
+        return Err(TaskError(format!(
+            "unknown arguments {args:?}\n  hint: cargo xtask test packages [FILTER] [--full]"
+        )));
+    }
+    sandbox::check_root()?;
+    provision::disk_space()?;
+    provision::programs(&[provision::BASIC, provision::ROOTS])?;
+    let target = std::path::absolute(build::target_directory())?;
+    let packages = target.join("packages");
+    dist::quick(&packages)?;
+    let mut line = vec![filter.to_owned()];
+    for program in build::package_tests(&["packages"])? {
+        let name = format!("{}/{}", program.package, program.target);
+        line.extend(["packages".to_owned(), name, program.path.display().to_string()]);
+    }
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let environment = [
+        ("VIPWATCH_PACKAGES", packages.display().to_string()),
+        ("VIPWATCH_ROOTS", target.join("roots").display().to_string()),
+    ];
+    sandbox::enter_as_root(&line, &environment)
+}

@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, fstat, futimens,
-    openat, renameat, renameat_with, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, fchown, fstat,
+    futimens, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
 use vipwatch_core::{Backoff, Jitter, Moment};
 use vipwatch_linux::file::read_head;
 
@@ -217,7 +218,8 @@ fn reuse_spare(directory: &OwnedFd, contents: &[u8]) -> io::Result<bool> {
     let stat = fstat(&file)?;
     let is_own = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_mode & 0o7777 == MODE
-        && stat.st_uid == rustix::process::geteuid().as_raw()
+        && (stat.st_uid == rustix::process::geteuid().as_raw()
+            || stat.st_uid == fstat(directory)?.st_uid)
         && stat.st_nlink == 1;
     // Longer than every word, so that a file with a word and more text is not accepted.
     let mut content = [0_u8; 64];
@@ -243,7 +245,22 @@ fn create_spare(directory: &OwnedFd, contents: &[u8]) -> io::Result<()> {
         }
         other => other?,
     };
+    give_to_owner(directory, &file)?;
     File::from(file).write_all(contents)
+}
+
+/// Gives the file to the owner of its directory, the agent's user, because the agent writes this file too. A process
+/// without the right to do so keeps the file: the agent can still read it.
+fn give_to_owner(directory: &OwnedFd, file: &OwnedFd) -> io::Result<()> {
+    let owner = fstat(directory)?;
+    if owner.st_uid == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let (user, group) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
+    match fchown(file, Some(user), Some(group)) {
+        Ok(()) | Err(Errno::PERM) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 #[cfg(test)]

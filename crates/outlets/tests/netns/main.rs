@@ -3,3 +3,4 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod announce;
+mod state_file;

@@ -193,11 +193,12 @@ pub fn inherited() -> Option<OwnedFd> {
 }
 
 fn set_mode_and_owner(path: &Path, options: SocketOptions) -> io::Result<()> {
+    // ORDER: the mode first. Afterwards the file may belong to another user, and only its owner may change the mode.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(options.mode))?;
     std::os::unix::fs::chown(path, options.user, options.group).map_err(|error| {
         let owner = options.user.or(options.group).map(|id| id.to_string()).unwrap_or_default();
         io::Error::new(error.kind(), format!("cannot change the owner to {owner}: {error}"))
-    })?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(options.mode))
+    })
 }
 
 fn create(path: &Path, options: SocketOptions) -> io::Result<OwnedFd> {

@@ -66,6 +66,16 @@ pub fn permitted() -> Result<CapabilitySet, PrivilegeError> {
     Ok(sets.permitted)
 }
 
+/// Has programs that this thread and its later threads execute inherit no capabilities. systemd's
+/// `AmbientCapabilities=` gives them to this process, and otherwise to every program that it starts.
+pub fn clear_ambient_set() -> Result<(), PrivilegeError> {
+    match rustix::thread::clear_ambient_capability_set() {
+        // Before Linux 4.3 there is no ambient set.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(PrivilegeError::AmbientSet(errno.into())),
+    }
+}
+
 /// Changes the process to `identity`, without supplementary groups, with only those capabilities of `keep` that it has,
 /// and without a way to gain more.
 ///
@@ -91,11 +101,7 @@ pub fn drop_privileges(
         rustix::thread::set_thread_res_uid(uid, uid, uid)
             .map_err(|errno| PrivilegeError::User(user, errno.into()))?;
     }
-    match rustix::thread::clear_ambient_capability_set() {
-        // Before Linux 4.3 there is no ambient set.
-        Ok(()) | Err(Errno::INVAL) => {}
-        Err(errno) => return Err(PrivilegeError::AmbientSet(errno.into())),
-    }
+    clear_ambient_set()?;
     let keep = keep.intersection(permitted()?);
     let sets =
         CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };

@@ -103,6 +103,16 @@ pub fn stalled(limit: Duration) -> Option<String> {
     workers.iter().find(is_stalled).map(|worker| worker.name.clone())
 }
 
+/// The name of every worker, and the time since its last heartbeat.
+pub fn workers() -> Vec<(String, Duration)> {
+    let now = now_millis();
+    let workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let age = |worker: &WorkerStatus| {
+        Duration::from_millis(now.saturating_sub(worker.last_beat.load(Ordering::Relaxed)))
+    };
+    workers.iter().map(|worker| (worker.name.clone(), age(worker))).collect()
+}
+
 fn now_millis() -> u64 {
     let since = clock::now().since(Moment::new(Duration::ZERO));
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
 use vipwatch_core::{escape_untrusted, escape_untrusted_json};
 
 pub(crate) use self::instance_fields::{addresses, netns_name};
@@ -39,6 +40,31 @@ pub enum LogLevel {
 
 /// The log of this process, for [`flush`].
 static CURRENT: OnceLock<LogWriter> = OnceLock::new();
+
+/// The lowest level that is logged, for [`toggle_debug`].
+static FILTER: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
+fn filter_of(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+    }
+}
+
+/// Begins to log debug messages, or ends it (SIGUSR2).
+pub fn toggle_debug() {
+    let Some(filter) = FILTER.get() else { return };
+    let is_debug = filter.with_current(|level| *level == LevelFilter::DEBUG).unwrap_or(false);
+    let level = if is_debug { LogLevel::Info } else { LogLevel::Debug };
+    if let Err(error) = filter.reload(filter_of(level)) {
+        tracing::error!(%error, "cannot change the level of the log");
+        return;
+    }
+    match level {
+        LogLevel::Debug => tracing::info!("debug messages are logged until the next SIGUSR2"),
+        LogLevel::Info => tracing::info!("debug messages are no longer logged"),
+    }
+}
 
 /// Waits up to one second until the queue is written; false if it is not, or if no log is open.
 pub(crate) fn flush() -> bool {
@@ -63,10 +89,8 @@ impl Drop for NodeLog {
 /// Opens the log of this process. If journald cannot be reached, the log goes to standard error, with a
 /// warning. Call once, after signals are blocked, because it starts a thread.
 pub fn open(format: LogFormat, level: LogLevel) -> std::io::Result<NodeLog> {
-    let filter = match level {
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-    };
+    let (filter, handle) = reload::Layer::new(filter_of(level));
+    let _ = FILTER.set(handle);
     let wants_journald = match format {
         LogFormat::Auto => is_read_by_journald(),
         LogFormat::Journald => true,
@@ -84,15 +108,17 @@ pub fn open(format: LogFormat, level: LogLevel) -> std::io::Result<NodeLog> {
     let _ = CURRENT.set(writer.clone());
     let escape = if format == LogFormat::Json { escape_untrusted_json } else { escape_untrusted };
     let lines = writer.clone();
-    let builder = tracing_subscriber::fmt()
-        .with_max_level(filter)
+    let layer = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(false)
         .with_writer(move || EscapedLines { writer: lines.clone(), escape });
     // The call fails if a log is already open, which then stays.
     let _ = match format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        _ => builder.try_init(),
+        LogFormat::Json => {
+            let layer = layer.json().flatten_event(true);
+            tracing_subscriber::registry().with(filter).with(layer).try_init()
+        }
+        _ => tracing_subscriber::registry().with(filter).with(layer).try_init(),
     };
     if let Err(error) = journald {
         tracing::warn!(%error, "cannot reach journald, logging to standard error");

@@ -51,6 +51,7 @@ use crate::config::{Config, ConfigError};
 use crate::discovery::MISSING_FILE_HOLD;
 use crate::event::NodeIdentity;
 use crate::evidence::EvidenceUpdates;
+use crate::log;
 use crate::notify::announce::DuplicateReports;
 use crate::notify::instance_outlets::InstanceOutlets;
 use crate::notify::notification::ReportQueue;
@@ -59,7 +60,7 @@ use crate::packed::pack;
 use crate::processes::{KeepalivedTable, ProcessWorker, RememberedSources};
 use crate::receiver::{ReceiverHandle, ReceiverService, ReceiverShutdown};
 use crate::reload_requests::ReloadRequests;
-use crate::service;
+use crate::service::{self, StatusText};
 use crate::silence::Silences;
 use crate::state::StateStore;
 use crate::view::{ApiContext, FindingSources, ServiceInfo, ServiceKind};
@@ -140,8 +141,9 @@ pub struct Node {
     receiver_handle: ReceiverHandle,
     /// Captures the adverts of the instances.
     witness: Witness,
-    /// This process and its configuration, for the API.
-    service_info: Arc<ServiceInfo>,
+    /// What the API answers from; also for the status text and the state in the log.
+    context: ApiContext,
+    status_text: StatusText,
     /// Requests of clients to reload the configuration.
     reload_requests: ReloadRequests,
     /// The name and the epoch, as they appear in events.
@@ -171,10 +173,9 @@ impl Node {
         // Announcements need some file descriptors for each instance, for some seconds.
         raise_file_limit();
         let lock = state_dir::lock_if_usable(&config.state_dir)?;
-        let name = crate::name();
-        let (locations, own) = (config.locations.clone(), config.instances.clone());
-        let mut follower =
-            Follower::open(locations, own, config.listen).map_err(NodeError::Listen)?;
+        let (name, locations) = (crate::name(), config.locations.clone());
+        let mut follower = Follower::open(locations, config.instances.clone(), config.listen)
+            .map_err(NodeError::Listen)?;
         let (history, mut opened) = Writer::open(&config.state_dir, config.keep)?;
         let last_run = history::last_run(std::mem::take(&mut opened.roles));
         let store = Arc::new(StateStore::default());
@@ -200,8 +201,8 @@ impl Node {
         let epoch = std::mem::take(&mut opened.epoch).into();
         let identity = NodeIdentity { node: Arc::clone(&name), epoch };
         store.begin_epoch(Arc::clone(&identity.epoch), opened.last_seq);
-        let silences = Silences::new(std::mem::take(&mut opened.silences));
-        let silences = Arc::new(silences.map_err(NodeError::StartWorker)?);
+        let silences = Silences::new(std::mem::take(&mut opened.silences)).map(Arc::new);
+        let silences = silences.map_err(NodeError::StartWorker)?;
         let reports = ReportQueue::new().map_err(NodeError::StartWorker)?;
         let setup = NotifierSetup {
             identity: identity.clone(),
@@ -222,7 +223,6 @@ impl Node {
         let witness = Witness::start(config.witness.clone(), &store, requests, evidence)
             .map_err(NodeError::StartWorker)?;
         let reload_requests = ReloadRequests::new().map_err(NodeError::StartWorker)?;
-        let service_info = Arc::new(ServiceInfo::new(ServiceKind::Node, &config));
         let context = ApiContext {
             store: Arc::clone(&store),
             audit,
@@ -234,9 +234,9 @@ impl Node {
             notifier: Some(notifier.clone()),
             silences: Some(Arc::clone(&silences)),
             reload_requests: Some(reload_requests.clone()),
-            service: Arc::clone(&service_info),
+            service: Arc::new(ServiceInfo::new(ServiceKind::Node, &config)),
         };
-        let api_server = open_api_server(&config, context)?;
+        let api_server = open_api_server(&config, context.clone())?;
         let mut node = Self {
             config,
             load_config,
@@ -258,7 +258,8 @@ impl Node {
             closing_receiver: None,
             receiver_handle,
             witness,
-            service_info,
+            context,
+            status_text: StatusText::default(),
             reload_requests,
             identity,
             seq: opened.last_seq,
@@ -269,10 +270,7 @@ impl Node {
             watchdog: service::Watchdog::from_environment(),
             lock,
         };
-        node.publish_first_roles(opened.is_migrated, listen_source);
-        // ORDER: clients are answered only after every role is published.
-        node.api_server.serve().map_err(NodeError::StartWorker)?;
-        Ok(node)
+        node.publish_first_roles(opened.is_migrated, listen_source).map(|()| node)
     }
 
     /// Reads the processes of keepalived, and has the follower scan their configurations.
@@ -292,8 +290,13 @@ impl Node {
         Ok(Some(table))
     }
 
-    /// Publishes the role of every instance, and starts the receiver. `is_migrated`: an earlier version wrote the history.
-    fn publish_first_roles(&mut self, is_migrated: bool, listen_source: ListenSource) {
+    /// Publishes the role of every instance, starts the receiver and begins to answer clients. `is_migrated`: an earlier
+    /// version wrote the history.
+    fn publish_first_roles(
+        &mut self,
+        is_migrated: bool,
+        listen_source: ListenSource,
+    ) -> Result<(), NodeError> {
         self.watch_agent_sockets();
         let update = self.follower.rediscover();
         self.publish_update(update, clock::now());
@@ -307,10 +310,13 @@ impl Node {
         self.apply_receiver(receiver.as_ref(), listen_source);
         self.store.update(|view| pack(&mut view.entries));
         release_spare_heap();
+        // ORDER: clients are answered only after every role is published.
+        self.api_server.serve().map_err(NodeError::StartWorker)
     }
 
     /// Runs until a signal stops the node. On return, the history is on the disk.
     pub fn run(mut self) -> Result<(), NodeError> {
+        self.status_text.update(&self.context, clock::now());
         service::notify("READY=1");
         let count = self.store.view().entries.len();
         tracing::info!(instances = count, socket = %self.config.socket.display(), "node is ready");
@@ -322,7 +328,9 @@ impl Node {
                 Some(ServiceSignal::Reload) => {
                     self.reload();
                 }
-                Some(ServiceSignal::Dump | ServiceSignal::ToggleDebug) | None => {}
+                Some(ServiceSignal::Dump) => service::write_state_dump(&self.context),
+                Some(ServiceSignal::ToggleDebug) => log::toggle_debug(),
+                None => {}
             }
             self.serve_reload_requests();
             for netns in self.snapshot_requests.take_all() {
@@ -397,6 +405,7 @@ impl Node {
             self.transition_log.tick(now, &self.store);
             self.next_housekeeping = now + HOUSEKEEPING_INTERVAL;
         }
+        self.status_text.update(&self.context, now);
         self.watchdog.tick(now);
     }
 

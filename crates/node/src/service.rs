@@ -1,5 +1,8 @@
-//! Messages to systemd (`sd_notify(3)`): ready, reloading, stopping, watchdog; and the socket and signals that a
-//! process takes over at its start.
+//! What a service process does for the service manager and the operator: messages to systemd (`sd_notify(3)`), the socket
+//! and signals that it takes over at its start, the status text, and the state in the log.
+
+mod dump;
+mod status_text;
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -8,9 +11,13 @@ use std::time::Duration;
 use vipwatch_core::Moment;
 use vipwatch_linux::clock;
 use vipwatch_linux::listen::inherited;
+use vipwatch_linux::privilege::clear_ambient_set;
 use vipwatch_linux::signal::ServiceSignals;
 use vipwatch_linux::worker::{stalled, watchdog_period};
 use vipwatch_receiver::ListenSource;
+
+pub use self::dump::write_state_dump;
+pub use self::status_text::StatusText;
 
 /// The file descriptors that a process takes over or opens before anything else.
 #[derive(Debug)]
@@ -26,7 +33,8 @@ impl StartupFds {
     pub fn take() -> io::Result<Self> {
         // ORDER: before the process opens a file, which could get the same descriptor number.
         let listen_source = inherited().map_or(ListenSource::New, ListenSource::Given);
-        // ORDER: before a thread is started, because threads inherit the blocked signals.
+        // ORDER: before a thread is started, because threads inherit the ambient set and the blocked signals.
+        clear_ambient_set().map_err(io::Error::other)?;
         Ok(Self { listen_source, signals: ServiceSignals::block()? })
     }
 }

@@ -40,7 +40,7 @@ pub(crate) use self::silences::silenced_until;
 pub use self::silences::{create_silence, end_silence, silences};
 pub use self::targets::targets;
 pub(crate) use crate::event::time as timestamp;
-use crate::state::StateStore;
+use crate::state::{PublishedState, StateStore};
 use crate::transition::millis;
 
 /// The node itself. Reads the history: the findings are those of [`findings()`], and the metrics of targets are the sums of
@@ -51,17 +51,7 @@ pub fn status(context: &ApiContext) -> NodeStatus {
         findings::count(&mut known, item.severity);
     }
     let view = context.store.view();
-    let mut roles = RoleSummary::default();
-    for entry in view.entries.values() {
-        roles.instances += 1;
-        *match entry.role {
-            Role::Primary => &mut roles.primary,
-            Role::Partial { .. } => &mut roles.partial,
-            Role::Backup => &mut roles.backup,
-            Role::Fault(_) => &mut roles.fault,
-            Role::Unknown(_) => &mut roles.unknown,
-        } += 1;
-    }
+    let roles = role_summary(&view);
     let counted = context.store.counters.metrics().into_iter();
     let metrics = counted.chain(targets::metrics(&targets(context).items));
     NodeStatus {
@@ -77,6 +67,22 @@ pub fn status(context: &ApiContext) -> NodeStatus {
         silences: silences(context).items,
         metrics: metrics.map(|(name, value)| (name.to_owned(), value)).collect(),
     }
+}
+
+/// The number of instances with each role.
+pub(crate) fn role_summary(view: &PublishedState) -> RoleSummary {
+    let mut roles = RoleSummary::default();
+    for entry in view.entries.values() {
+        roles.instances += 1;
+        *match entry.role {
+            Role::Primary => &mut roles.primary,
+            Role::Partial { .. } => &mut roles.partial,
+            Role::Backup => &mut roles.backup,
+            Role::Fault(_) => &mut roles.fault,
+            Role::Unknown(_) => &mut roles.unknown,
+        } += 1;
+    }
+    roles
 }
 
 /// The commit that the program was built from.

@@ -21,8 +21,7 @@ use vipwatch_node::config::ReceiverConfig;
 use vipwatch_node::log::{self, LogLevel};
 use vipwatch_node::receiver::{ReceiverService, ServiceContext};
 use vipwatch_node::reload_requests::ReloadRequests;
-use vipwatch_node::service::StartupFds;
-use vipwatch_node::state::StateStore;
+use vipwatch_node::service::{StartupFds, StatusText};
 use vipwatch_node::view::{ApiContext, ServiceInfo};
 use vipwatch_node::{Config, direct, service};
 use vipwatch_receiver::ReceiverError;
@@ -109,10 +108,10 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
         reload_requests: Some(reload_requests.clone()),
         ..direct::receiver_context(&config)
     };
-    let (store, service_info) = (Arc::clone(&context.store), Arc::clone(&context.service));
+    let service_info = Arc::clone(&context.service);
     let receiver_handle = context.receiver_handle.clone();
     // ORDER: the API server before the receiver, so that a process that can report can also query.
-    let mut api_server = WebServer::open(&options.status_socket, config.group, context)
+    let mut api_server = WebServer::open(&options.status_socket, config.group, context.clone())
         .map_err(|error| receiver_error(&ReceiverError::Listen(error)))?;
     let opened = ReceiverService::open(&settings, &service_context, listen_source);
     let receiver = opened.map_err(|error| receiver_error(&error))?;
@@ -121,8 +120,8 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     tracing::info!(socket = %receiver.socket().display(), "receiver is ready");
     service::notify("READY=1");
     let settings = SettingsInForce { options, config, service_info };
-    let inputs = LoopInputs { signals, reload_requests };
-    run_until_stopped(settings, &inputs, &api_server, &store, receiver)
+    let inputs = LoopInputs { signals, reload_requests, context };
+    run_until_stopped(settings, &inputs, &api_server, receiver)
 }
 
 fn create_state_dir(directory: &Path) -> Result<(), CommandError> {
@@ -160,10 +159,11 @@ struct SettingsInForce<'a> {
     service_info: Arc<ServiceInfo>,
 }
 
-/// What the loop reacts to.
+/// What the loop reacts to, and the state that it publishes.
 struct LoopInputs {
     signals: ServiceSignals,
     reload_requests: ReloadRequests,
+    context: ApiContext,
 }
 
 /// Reacts to signals and requests, and checks the sockets until the receiver ends.
@@ -171,13 +171,14 @@ fn run_until_stopped(
     mut settings: SettingsInForce<'_>,
     inputs: &LoopInputs,
     api_server: &WebServer,
-    store: &StateStore,
     mut receiver: ReceiverService,
 ) -> Result<(), CommandError> {
     let mut watchdog = service::Watchdog::from_environment();
     let mut status_socket_lost = None;
+    let mut status_text = StatusText::default();
     while receiver.is_alive() {
-        store.record_turn();
+        inputs.context.store.record_turn();
+        status_text.update(&inputs.context, vipwatch_linux::clock::now());
         wait(inputs, &watchdog);
         watchdog.tick(vipwatch_linux::clock::now());
         receiver.forget_old_routers(|_| false);
@@ -201,7 +202,9 @@ fn run_until_stopped(
             Some(ServiceSignal::Reload) => {
                 settings.reload(&mut receiver);
             }
-            Some(ServiceSignal::Dump | ServiceSignal::ToggleDebug) | None => {}
+            Some(ServiceSignal::Dump) => service::write_state_dump(&inputs.context),
+            Some(ServiceSignal::ToggleDebug) => log::toggle_debug(),
+            None => {}
         }
         let requests = inputs.reload_requests.take_all();
         if !requests.is_empty() {

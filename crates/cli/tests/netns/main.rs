@@ -43,6 +43,7 @@ mod report_deliveries;
 mod scale;
 mod schemathesis;
 mod selection;
+mod service_signals;
 mod simulate;
 mod storage;
 mod support;

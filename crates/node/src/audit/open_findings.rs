@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::{Instant, UNIX_EPOCH};
 
 use vipwatch_api::{FindingItem, FindingSeverity, FindingState, Timestamp};
@@ -146,6 +147,8 @@ impl OpenFindings {
         let view = self.sources.store.view();
         self.compare(&view, now.saturating_duration_since(restored_at) < RESTORED_HOLD);
         drop(view);
+        let open = self.open.len() as u64;
+        self.sources.store.counters.open_findings.store(open, Ordering::Relaxed);
         if self.open.len() > MANY_FINDINGS {
             pack(&mut self.open);
             release_spare_heap();

@@ -40,7 +40,7 @@ impl Node {
                 let error = ErrorChain(&error).to_string();
                 tracing::error!(error, "configuration rejected; the previous one stays in use");
                 self.store.set_health(HealthTopic::Configuration, Some(error.clone()));
-                self.service_info.record_failed_reload(error)
+                self.context.service.record_failed_reload(error)
             }
         };
         self.audit_worker.compare_findings();
@@ -63,7 +63,7 @@ impl Node {
         self.follower.set_locations(config.locations.clone(), config.instances.clone());
         self.config = self.config.with_reloaded(config);
         let receiver_error = self.store.health_problem(HealthTopic::Receiver);
-        let outcome = self.service_info.record_reload(&self.config, receiver_error);
+        let outcome = self.context.service.record_reload(&self.config, receiver_error);
         self.watch_agent_sockets();
         let update = self.follower.rediscover();
         // All instances, because the targets of an instance that has not changed may have changed.

@@ -49,6 +49,8 @@ pub struct Counters {
     pub api_panics: AtomicU64,
     /// Role changes by their new role, in the order of [`RoleKind::ALL`].
     pub transitions_to: [AtomicU64; RoleKind::ALL.len()],
+    /// Findings that clients know as open.
+    pub open_findings: AtomicU64,
     /// How often an instance began to flap.
     pub flaps: AtomicU64,
     /// Rounds of announcements that were sent, of all addresses.

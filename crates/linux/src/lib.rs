@@ -9,13 +9,15 @@
 //! - Files: [`dnotify`] watches few directories (drop-in), [`inotify`] watches thousands (node), [`mod@file`] reads and
 //!   replaces files, [`lock`] gives one process exclusive use of a directory.
 //! - Sockets: [`listen`] opens unix sockets, [`peer`] reads the credentials of the other end.
-//! - Other processes: [`process_table`] reads them, [`process_exit`] reports their end.
+//! - Other processes: [`process_table`] reads them, [`process_exit`] reports their end. [`program`] checks and starts a
+//!   program by its descriptor, [`descendants`] ends everything that it has started, [`passed_socket`] passes a socket.
 //! - This process and its threads: [`process`], [`signal`], [`privilege`], [`account`], [`worker`] (threads that the watchdog
 //!   supervises), [`wake_queue`] (a queue that wakes a `poll`), [`file_table`] (a thread with files of its own), [`clock`].
 
 pub mod account;
 pub mod announce;
 pub mod clock;
+pub mod descendants;
 pub mod dnotify;
 pub mod file;
 pub mod file_table;
@@ -27,12 +29,14 @@ pub mod netlink;
 pub mod netns;
 pub mod netns_query;
 pub mod netns_watcher;
+pub mod passed_socket;
 pub mod peer;
 pub mod privilege;
 pub mod process;
 pub mod process_exit;
 pub mod process_table;
 pub mod process_usage;
+pub mod program;
 pub mod signal;
 pub mod sysctl;
 pub mod vrrp_capture;

@@ -95,6 +95,15 @@ pub fn silence_standard_files() -> io::Result<()> {
     Ok(())
 }
 
+/// Makes the kernel send `SIGUSR1` to this process when its parent ends, which has the pid `parent`. Returns false if the
+/// parent has already ended.
+pub fn signal_at_end_of(parent: u32) -> io::Result<bool> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::USR1))?;
+    // ORDER: as in `die_with_parent`.
+    let current = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
+    Ok(current == Some(parent))
+}
+
 /// Makes the kernel kill this process when its parent ends. Returns false if the parent has already ended.
 fn die_with_parent(parent: Pid) -> io::Result<bool> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -173,6 +182,16 @@ pub fn share_heaps() {
 }
 
 impl Child {
+    /// The pid of the child.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// Sends `SIGUSR1`, as the kernel does to a process that has called [`signal_at_end_of`].
+    pub fn signal_end(&self) {
+        let _ = rustix::process::kill_process(self.pid, Signal::USR1);
+    }
+
     /// Waits until the child has ended, at most for `limit`; returns whether it has ended.
     pub fn wait(&mut self, limit: Duration) -> bool {
         // Polled and not waited for with a pidfd: kernels before 5.3 have none, and the child is about to end.

@@ -59,6 +59,12 @@ pub struct ProcessStat {
     pub state: RunState,
 }
 
+/// The pids of all processes.
+pub(crate) fn pids() -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
 /// Reads `/proc/PID/stat`.
 pub fn stat(pid: u32) -> io::Result<ProcessStat> {
     let text = read(pid, "stat")?;

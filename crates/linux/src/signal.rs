@@ -141,6 +141,50 @@ impl AsFd for ChildSignals {
     }
 }
 
+/// The signals of a process that runs programs, and of the processes that supervise them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunnerSignal {
+    /// `SIGCHLD`: a child process has ended.
+    ChildEnded,
+    /// `SIGUSR1`: the parent has ended ([`crate::process::signal_at_end_of`]).
+    ParentEnded,
+    /// `SIGTERM` or `SIGINT`: stop.
+    Stop,
+    /// `SIGHUP`: reload the configuration.
+    Reload,
+}
+
+/// Blocks the signals in [`RunnerSignal`], and `SIGUSR2`, which is discarded; they are queued until [`Self::read`].
+#[derive(Debug)]
+pub struct RunnerSignals(SignalFile);
+
+impl RunnerSignals {
+    /// Blocks the signals. Call it while the process has one thread.
+    pub fn block() -> io::Result<Self> {
+        let service = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+        signal_file(&[&service[..], &[libc::SIGCHLD]].concat()).map(Self)
+    }
+
+    /// The next queued signal; `None` if there is none.
+    pub fn read(&self) -> Option<RunnerSignal> {
+        loop {
+            match self.0.read()? {
+                libc::SIGCHLD => return Some(RunnerSignal::ChildEnded),
+                libc::SIGUSR1 => return Some(RunnerSignal::ParentEnded),
+                libc::SIGHUP => return Some(RunnerSignal::Reload),
+                libc::SIGUSR2 => {}
+                _ => return Some(RunnerSignal::Stop),
+            }
+        }
+    }
+}
+
+impl AsFd for RunnerSignals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Unblocks all signals, in a child process that is about to execute another program.
 pub(crate) fn unblock_all() {
     // SAFETY: all zeroes is a valid value of the plain data type, and `sigemptyset` initialises it. It outlives the

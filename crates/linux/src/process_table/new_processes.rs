@@ -8,10 +8,11 @@
 //! calls of the next [`RECHECK_SPAN`], and all processes are listed from time to time.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use super::pids;
 
 /// How long a new process is examined again, because a shell or a service manager may run the wanted program in it.
 const RECHECK_SPAN: Duration = Duration::from_secs(5);
@@ -60,7 +61,7 @@ impl NewProcesses {
             Some(pids) if !is_list_due => Ok(Candidates::New(pids)),
             _ => {
                 let began = Instant::now();
-                let pids = list()?;
+                let pids = pids()?;
                 // The caller reads each of them, which takes a few times as long as the list.
                 let pause = LIST_INTERVAL.max(began.elapsed() * LIST_SHARE);
                 self.next_list = Some(now + pause);
@@ -97,12 +98,6 @@ fn last_pid() -> io::Result<u32> {
     let last = text.trim_ascii().rsplit(|byte| *byte == b' ').next();
     let last = last.and_then(|last| std::str::from_utf8(last).ok()?.parse().ok());
     last.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
-}
-
-/// The pids of all processes.
-fn list() -> io::Result<Vec<u32>> {
-    let entries = fs::read_dir("/proc")?.flatten();
-    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 #[cfg(test)]

@@ -1,0 +1,299 @@
+//! Opens a program, checks that only trusted users can change it, and starts exactly the file that was checked.
+//!
+//! ```text
+//!   /  ──▶  etc  ──▶  vipwatch  ──▶  hooks  ──▶  changed        each part: opened (O_PATH), then checked
+//!                                                   │
+//!                                                   └──▶ descriptor N  ──▶  execve("/proc/self/fd/N")
+//! ```
+//!
+//! The path is followed part by part through descriptors, symbolic links included. The program is started by its
+//! descriptor, so a file that replaces it after the check is not started. `/proc/self/fd/N` leads to the open file
+//! itself, and is what `fexecve(3)` uses too.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Gid, Signal, Uid};
+
+/// Maximum number of symbolic links in a path, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// The id by which the kernel shows users that a user namespace does not have.
+const OVERFLOW_USER: u32 = 65534;
+
+/// Why a program is not started.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// A part of the path cannot be opened.
+    #[error("cannot open {}", path.display())]
+    Open {
+        /// The part of the path.
+        path: PathBuf,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// The path leads to a directory or a device.
+    #[error("it is not a file")]
+    NotAFile,
+    /// No user may execute the file.
+    #[error("the program file is not executable: chmod +x")]
+    NotExecutable,
+    /// Users other than the owner can write to the file.
+    #[error("users other than its owner can write to the program file: chmod go-w")]
+    Exposed,
+    /// The owner of the file could change it.
+    #[error("the program belongs to user {0}, not to root, the node's user or the hook's user")]
+    Foreign(u32),
+    /// Users other than the owner of a directory can put another file in the place of the program.
+    #[error("users other than its owner can write to the directory {}: chmod go-w", .0.display())]
+    ExposedDirectory(PathBuf),
+    /// The owner of a directory could put another file in the place of the program.
+    #[error("the directory {} belongs to user {user}, not to root, the node's user or the hook's user", path.display())]
+    ForeignDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The id of its owner.
+        user: u32,
+    },
+}
+
+impl ProgramError {
+    /// Whether this process has not the permission to look: a process of another user may have it.
+    pub fn is_not_permitted(&self) -> bool {
+        matches!(self, Self::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+}
+
+/// The user and the groups of a process that is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunAs {
+    /// User id.
+    pub user: u32,
+    /// Group id.
+    pub group: u32,
+    /// Supplementary group ids.
+    pub groups: Vec<u32>,
+}
+
+/// An open program that only root and the trusted users can change.
+#[derive(Debug)]
+pub struct CheckedProgram {
+    /// Opened with `O_PATH`: it can be executed, and neither read nor written.
+    file: OwnedFd,
+    path: PathBuf,
+    /// A script: its interpreter opens the descriptor again, so the descriptor stays open in the new process.
+    is_script: bool,
+}
+
+impl CheckedProgram {
+    /// Opens the program at the absolute `path`. The owner of the file and of each directory on the way must be root
+    /// or one of `trusted`, and no other user may write to them. A directory with the sticky bit, such as `/tmp`, may
+    /// be writable: there, users cannot replace files of other users.
+    pub fn open(path: &Path, trusted: &[u32]) -> Result<Self, ProgramError> {
+        let file = Walk::new(path, trusted)?.run()?;
+        let is_script = !is_elf(&file);
+        Ok(Self { file, path: path.to_owned(), is_script })
+    }
+
+    /// The command that starts this file. Its first argument is the path; a script gets `/proc/self/fd/N` as `$0`.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        command.arg0(&self.path);
+        command
+    }
+
+    /// Prepares `command`, which [`Self::command`] has made: the new process has the identity `run_as` (`None`: that of
+    /// this process) and no blocked signals, and the kernel kills it when this thread ends. Keep this value until the
+    /// process is started.
+    pub fn prepare(&self, command: &mut Command, run_as: Option<&RunAs>) {
+        let parent = rustix::process::getpid();
+        let kept_open = self.is_script.then(|| self.file.as_raw_fd());
+        let identity = run_as.map(|run_as| {
+            let groups = run_as.groups.iter().map(|group| Gid::from_raw(*group));
+            (Uid::from_raw(run_as.user), Gid::from_raw(run_as.group), groups.collect::<Vec<_>>())
+        });
+        let prepare = move || {
+            if let Some((user, group, groups)) = &identity {
+                change_identity(*user, *group, groups)?;
+            }
+            if let Some(fd) = kept_open {
+                clear_close_on_exec(fd)?;
+            }
+            crate::signal::unblock_all();
+            // ORDER: after the change of the user, which clears this setting.
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            if rustix::process::getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(Errno::SRCH.into())
+            }
+        };
+        // SAFETY: between fork and exec the closure only makes system calls; it uses neither the heap nor a lock.
+        unsafe { command.pre_exec(prepare) };
+    }
+}
+
+/// ORDER: supplementary groups, then group, then user: each step needs a right that the next one drops.
+fn change_identity(user: Uid, group: Gid, groups: &[Gid]) -> io::Result<()> {
+    rustix::thread::set_thread_groups(groups)?;
+    rustix::thread::set_thread_res_gid(group, group, group)?;
+    rustix::thread::set_thread_res_uid(user, user, user)?;
+    Ok(())
+}
+
+fn clear_close_on_exec(fd: i32) -> io::Result<()> {
+    // SAFETY: the caller of `prepare` keeps the program open until the process is started, so the descriptor is open.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    Ok(rustix::io::fcntl_setfd(fd, FdFlags::empty())?)
+}
+
+/// Follows a path part by part.
+struct Walk<'t> {
+    trusted: &'t [u32],
+    /// Whether this process is in a user namespace, which shows every user outside of it as [`OVERFLOW_USER`].
+    has_unknown_users: bool,
+    directory: OwnedFd,
+    /// The path of `directory`, for messages.
+    shown: PathBuf,
+    /// The parts that follow, the next one last.
+    rest: Vec<OsString>,
+    links: usize,
+}
+
+impl<'t> Walk<'t> {
+    fn new(path: &Path, trusted: &'t [u32]) -> Result<Self, ProgramError> {
+        let mut rest = Vec::new();
+        push_parts(path, &mut rest);
+        Ok(Self {
+            trusted,
+            has_unknown_users: is_in_user_namespace(),
+            directory: open_root()?,
+            shown: PathBuf::from("/"),
+            rest,
+            links: 0,
+        })
+    }
+
+    /// The open file at the end of the path.
+    fn run(mut self) -> Result<OwnedFd, ProgramError> {
+        let root = fstat(&self.directory).map_err(|errno| self.failed("/".as_ref(), errno))?;
+        self.check_directory(&root)?;
+        while let Some(part) = self.rest.pop() {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = openat(&self.directory, &part, flags, Mode::empty());
+            let file = opened.map_err(|errno| self.failed(&part, errno))?;
+            let stat = fstat(&file).map_err(|errno| self.failed(&part, errno))?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Symlink => self.follow(&part, &file)?,
+                FileType::Directory => {
+                    self.shown.push(&part);
+                    self.directory = file;
+                    self.check_directory(&stat)?;
+                }
+                FileType::RegularFile if self.rest.is_empty() => {
+                    return self.check_program(&stat).map(|()| file);
+                }
+                _ if self.rest.is_empty() => return Err(ProgramError::NotAFile),
+                _ => return Err(self.failed(&part, Errno::NOTDIR)),
+            }
+        }
+        Err(ProgramError::NotAFile)
+    }
+
+    fn follow(&mut self, part: &OsStr, link: &OwnedFd) -> Result<(), ProgramError> {
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            return Err(self.failed(part, Errno::LOOP));
+        }
+        let target = readlinkat(link, "", Vec::new()).map_err(|errno| self.failed(part, errno))?;
+        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        if target.is_absolute() {
+            self.directory = open_root()?;
+            self.shown = PathBuf::from("/");
+        }
+        push_parts(&target, &mut self.rest);
+        Ok(())
+    }
+
+    fn check_directory(&self, stat: &Stat) -> Result<(), ProgramError> {
+        if !self.is_trusted(stat.st_uid) {
+            let path = self.shown.clone();
+            return Err(ProgramError::ForeignDirectory { path, user: stat.st_uid });
+        }
+        // Members of the group root can write to some directories of distributions.
+        let writable = if stat.st_gid == 0 { 0o002 } else { 0o022 };
+        let is_sticky = stat.st_mode & 0o1000 != 0;
+        if stat.st_mode & writable != 0 && !is_sticky {
+            return Err(ProgramError::ExposedDirectory(self.shown.clone()));
+        }
+        Ok(())
+    }
+
+    fn check_program(&self, stat: &Stat) -> Result<(), ProgramError> {
+        if stat.st_mode & 0o111 == 0 {
+            return Err(ProgramError::NotExecutable);
+        }
+        if !self.is_trusted(stat.st_uid) {
+            return Err(ProgramError::Foreign(stat.st_uid));
+        }
+        if stat.st_mode & 0o022 != 0 {
+            return Err(ProgramError::Exposed);
+        }
+        Ok(())
+    }
+
+    /// LIMIT: in a user namespace, root of the machine cannot be told from its other users.
+    fn is_trusted(&self, user: u32) -> bool {
+        let is_unknown = self.has_unknown_users && user == OVERFLOW_USER;
+        user == 0 || is_unknown || self.trusted.contains(&user)
+    }
+
+    fn failed(&self, part: &OsStr, errno: Errno) -> ProgramError {
+        ProgramError::Open { path: self.shown.join(part), source: errno.into() }
+    }
+}
+
+fn open_root() -> Result<OwnedFd, ProgramError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open("/", flags, Mode::empty());
+    opened.map_err(|errno| ProgramError::Open { path: PathBuf::from("/"), source: errno.into() })
+}
+
+/// Adds the parts of `path`, so that its first part is the last of `rest`.
+fn push_parts(path: &Path, rest: &mut Vec<OsString>) {
+    for part in path.components().rev() {
+        match part {
+            Component::Normal(name) => rest.push(name.to_owned()),
+            Component::ParentDir => rest.push(OsString::from("..")),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+}
+
+/// Whether the file is a binary program. A file that this process may not read is one: a script must be readable.
+fn is_elf(file: &OwnedFd) -> bool {
+    let mut start = [0; 4];
+    let opened = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let read = opened.and_then(|mut file| file.read_exact(&mut start));
+    match read {
+        Ok(()) => &start == b"\x7fELF",
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    }
+}
+
+fn is_in_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let fields: Vec<&str> = map.split_ascii_whitespace().collect();
+    !map.is_empty() && fields != ["0", "0", "4294967295"]
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 mod announce;
 mod config;
 mod drain_check;
+mod hook_runner;
 mod output;
 mod query;
 mod simulate;
@@ -21,6 +22,7 @@ use vipwatch_receiver::simulate::Behaviour;
 pub(crate) use self::announce::{AnnounceArgs, AnnounceTarget};
 pub(crate) use self::config::ConfigCommand;
 pub(crate) use self::drain_check::DrainCheckArgs;
+pub(crate) use self::hook_runner::HookRunnerArgs;
 pub(crate) use self::output::{Format, OutputOptions};
 pub(crate) use self::query::{
     DiscoverArgs, DoctorArgs, FailOn, FindingSelection, FindingsArgs, HistoryArgs,
@@ -188,6 +190,14 @@ pub(crate) enum Command {
         after_help = "Examples:\n  vipwatch receiver --allow neutron\n  vipwatch receiver status"
     )]
     Receiver(ReceiverArgs),
+    /// Run the programs of hooks for a node, each as its own user
+    #[command(
+        long_about = self::hook_runner::ABOUT,
+        after_help = "Examples:
+  vipwatch hook-runner                       # for a node with --hook-runner /run/vipwatch-hook-runner/socket
+  vipwatch hook-runner --config ./vipwatch.toml --socket /tmp/hooks.sock --allow neutron"
+    )]
+    HookRunner(HookRunnerArgs),
     /// Simulate Neutron's L3 agent, or one that fails, to test a monitor
     #[command(after_help = "Examples:
   vipwatch simulate-agent threaded --state-path /tmp/neutron
@@ -229,6 +239,9 @@ pub(crate) struct NodeArgs {
     /// Override `node.log`: the destination of the log
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) log: Option<LogTo>,
+    /// Have the hook runner on this socket run the hooks [default: the node starts a runner of its own]
+    #[arg(long, value_name = "PATH", env = "VIPWATCH_HOOK_RUNNER", hide_env_values = true)]
+    pub(crate) hook_runner: Option<PathBuf>,
     /// Log debug messages
     #[arg(long)]
     pub(crate) debug: bool,
@@ -301,6 +314,9 @@ pub(crate) struct ServeArgs {
     /// Hold a reported primary back for this time, in case it is withdrawn; 0s for not at all [default: 2s]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub(crate) interval: Option<Duration>,
+    /// Have the hook runner on this socket run the hooks [default: the receiver starts a runner of its own]
+    #[arg(long, value_name = "PATH", env = "VIPWATCH_HOOK_RUNNER", hide_env_values = true)]
+    pub(crate) hook_runner: Option<PathBuf>,
     /// The name of `vipwatch simulate-agent` in earlier versions
     #[arg(long, hide = true, value_name = "MODE", value_parser = PossibleValuesParser::new(Behaviour::ALL.map(|(name, _)| name)))]
     pub(crate) simulate: Option<String>,

@@ -6,6 +6,7 @@ pub(crate) mod discover;
 pub(crate) mod doctor;
 pub(crate) mod drain_check;
 pub(crate) mod history;
+pub(crate) mod hook_runner;
 pub(crate) mod node;
 pub(crate) mod receiver;
 pub(crate) mod reload;

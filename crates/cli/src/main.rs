@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::History(options) => command::history::run(options),
         Command::Watch(options) => command::watch::run(options),
         Command::Discover(options) => command::discover::run(options),
+        Command::HookRunner(options) => command::hook_runner::run(options),
         Command::Receiver(options) => command::receiver::run(options),
         Command::SimulateAgent(options) => command::simulate::run(options),
         Command::Announce(options) => command::announce::run(options),

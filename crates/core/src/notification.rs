@@ -82,6 +82,8 @@ pub enum AttemptResult {
     Rejected,
     /// The attempt was ended from outside, for example because the service is stopping. It does not count.
     Interrupted,
+    /// The attempt could not be made, because a part of the program that it needs does not work. It does not count.
+    Unavailable,
 }
 
 /// What follows from an attempt.
@@ -409,17 +411,20 @@ impl<N> InstanceDelivery<N> {
             AttemptResult::Delivered => Some(Conclusion::Delivered),
             AttemptResult::Interrupted => None,
             _ if is_replaced => Some(Conclusion::Superseded),
+            AttemptResult::Unavailable => None,
             AttemptResult::Failed if has_retry => None,
             AttemptResult::Failed | AttemptResult::Rejected => Some(Conclusion::GivenUp),
         };
         if let Some(conclusion) = conclusion {
             return Some(AfterAttempt::Concluded(self.conclude_first(conclusion, policy)));
         }
-        let wait = if result == AttemptResult::Interrupted {
-            WAIT_AFTER_INTERRUPTION
-        } else {
-            pending.failures += 1;
-            pending.backoff.next_wait(jitter)
+        let wait = match result {
+            AttemptResult::Interrupted => WAIT_AFTER_INTERRUPTION,
+            AttemptResult::Unavailable => pending.backoff.next_wait(jitter),
+            AttemptResult::Delivered | AttemptResult::Failed | AttemptResult::Rejected => {
+                pending.failures += 1;
+                pending.backoff.next_wait(jitter)
+            }
         };
         pending.retry_at = Some(now + wait);
         Some(AfterAttempt::RetryAfter(wait))

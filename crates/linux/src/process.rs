@@ -86,6 +86,13 @@ pub fn detach() -> io::Result<()> {
     Ok(())
 }
 
+/// Redirects standard input to `/dev/null`.
+pub fn silence_standard_input() -> io::Result<()> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok(())
+}
+
 /// Redirects standard input, output and error to `/dev/null`.
 pub fn silence_standard_files() -> io::Result<()> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;

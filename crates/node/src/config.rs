@@ -8,6 +8,7 @@
 mod credentials;
 mod document;
 mod effective;
+mod hook_account;
 mod metrics;
 pub mod migrate;
 mod notify;
@@ -32,6 +33,7 @@ use vipwatch_linux::file::TextFile;
 use vipwatch_linux::listen::{ListenError, check_path};
 
 pub use self::document::{SettingError, nearest, span};
+pub use self::hook_account::{HookAccount, HookAccountError, ResolvedAccount};
 pub use self::metrics::{InstanceGroup, InstanceGroups, MetricsConfig};
 pub use self::notify::{AgentRule, BatchSettings, Hook, Rule, Target, Template, Webhook};
 pub use self::receiver::{AllowedAccounts, ReceiverConfig, UnknownAccount, Upstream, octal};
@@ -124,6 +126,10 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// The settings of the receiver; `None` if the file has no `[receiver]`.
     pub receiver: Option<ReceiverConfig>,
+    /// Warnings about keys with an old name that still works.
+    pub old_names: Vec<String>,
+    /// The socket of the hook runner; `None` if this process starts a runner of its own. It is not in the file.
+    pub hook_runner: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -146,6 +152,8 @@ impl Default for Config {
             instances: Vec::new(),
             rules: Vec::new(),
             receiver: None,
+            old_names: Vec::new(),
+            hook_runner: None,
         }
     }
 }
@@ -213,11 +221,7 @@ impl Config {
     pub fn load_trusted(file: Option<&Path>) -> Result<Self, ConfigError> {
         let path = file.unwrap_or(Path::new(FILE));
         let Some(file) = read_file(file)? else { return Ok(Self::default()) };
-        let own_user = rustix::process::geteuid().as_raw();
-        let is_owner_trusted = file.metadata.uid() == 0 || file.metadata.uid() == own_user;
-        if !is_owner_trusted || file.metadata.mode() & 0o022 != 0 {
-            return Err(ConfigError::Exposed(path.to_owned()));
-        }
+        check_writers(path, &file)?;
         let mut config = Self::parse(path, &file.text).map_err(ConfigError::Invalid)?;
         config.file = Some(path.to_owned());
         if file.metadata.mode() & 0o004 != 0 && config.has_credentials() {
@@ -225,6 +229,15 @@ impl Config {
         }
         let errors = programs::examine_programs(path, &file.text);
         if errors.is_empty() { Ok(config) } else { Err(ConfigError::Invalid(errors)) }
+    }
+
+    /// The hooks of the file, for the hook runner: fails if other users can write to the file. Errors in other parts of the
+    /// file do not matter, and each program is checked when it runs.
+    pub(crate) fn load_hooks(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let path = file.unwrap_or(Path::new(FILE));
+        let Some(file) = read_file(file)? else { return Ok(Self::default()) };
+        check_writers(path, &file)?;
+        Ok(Self::parse_lenient(path, &file.text).0)
     }
 
     /// As [`Self::load`], for a command that only queries the node: returns the valid settings of the file
@@ -248,8 +261,8 @@ impl Config {
         Ok(())
     }
 
-    /// Settings that have no effect with these instances. They are not errors, because an instance may be configured
-    /// later.
+    /// Keys with an old name that still works, and settings that have no effect with these instances. The latter are not
+    /// errors, because an instance may be configured later.
     pub fn warnings(&self, instances: &[Arc<InstanceConfig>]) -> Vec<String> {
         let rules = (1..).zip(&self.rules);
         let unmatched = rules.flat_map(|(number, rule): (usize, &Rule)| {
@@ -258,7 +271,8 @@ impl Config {
                 format!("[[notify]] number {number}: the pattern {pattern:?} matches no instance")
             })
         });
-        unmatched.chain(self.groups.warnings(instances)).collect()
+        let old_names = self.old_names.iter().cloned();
+        old_names.chain(unmatched).chain(self.groups.warnings(instances)).collect()
     }
 
     /// Logs the [`Self::warnings`].
@@ -281,6 +295,7 @@ impl Config {
             keep: self.keep,
             web: self.web.clone(),
             metrics: self.metrics.clone(),
+            hook_runner: self.hook_runner.clone(),
             locations: ConfigLocations {
                 has_processes: self.locations.has_processes,
                 ..new.locations
@@ -311,6 +326,16 @@ fn read_file(file: Option<&Path>) -> Result<Option<TextFile>, ConfigError> {
         Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfigError::Read { file: path.to_owned(), source }),
     }
+}
+
+/// Fails if users other than root and the user of this process can write to the file.
+fn check_writers(path: &Path, file: &TextFile) -> Result<(), ConfigError> {
+    let own_user = rustix::process::geteuid().as_raw();
+    let is_owner_trusted = file.metadata.uid() == 0 || file.metadata.uid() == own_user;
+    if !is_owner_trusted || file.metadata.mode() & 0o022 != 0 {
+        return Err(ConfigError::Exposed(path.to_owned()));
+    }
+    Ok(())
 }
 
 /// Checks that `path` is a directory or could be created: its nearest existing ancestor is a directory.

@@ -247,6 +247,10 @@ pub fn health_finding(problem: &HealthProblem) -> FindingItem {
         HealthTopic::Textfile => {
             "check the directory of `metrics.textfile` and its permissions; the node retries by itself"
         }
+        HealthTopic::HookRunner => {
+            "hooks wait, and the node retries by itself: see `systemctl status vipwatch-hook-runner.socket`, or reload the \
+             node if its configuration file has changed"
+        }
         HealthTopic::OneSocket => {
             "the node works, with more sockets; as root on Linux 4.20 or later it needs one"
         }

@@ -19,6 +19,7 @@ pub mod direct;
 pub mod discovery;
 pub mod event;
 mod evidence;
+pub mod hook_runner;
 pub mod log;
 pub mod node;
 pub mod notify;

@@ -126,6 +126,36 @@ pub fn open(format: LogFormat, level: LogLevel) -> std::io::Result<NodeLog> {
     Ok(NodeLog(writer))
 }
 
+/// Opens the log of a process that must not have another thread, because it forks: text to standard error, which may
+/// block.
+pub fn open_without_thread(level: LogLevel) {
+    let filter = match level {
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+    };
+    let builder = tracing_subscriber::fmt().with_max_level(filter).with_target(false);
+    let builder = builder.with_ansi(false).with_writer(|| EscapedStderr);
+    // The journal has a time of its own.
+    let _ =
+        if is_read_by_journald() { builder.without_time().try_init() } else { builder.try_init() };
+}
+
+/// Writes each event to standard error at once.
+struct EscapedStderr;
+
+impl Write for EscapedStderr {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = format!("{}\n", escape_untrusted(text.trim_end_matches('\n')));
+        io::stderr().write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Formats one event as one line: control characters in values from outside are escaped.
 struct EscapedLines {
     writer: LogWriter,

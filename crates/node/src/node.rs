@@ -212,7 +212,7 @@ impl Node {
             state_dir: &config.state_dir,
             states: &store,
             silences: Arc::clone(&silences),
-            hooks_at_once: config.hooks_at_once,
+            config: &config,
         };
         let notifier = setup.start_with(Some(reports.clone()));
         let found = DuplicateReports::new(&store, audit_worker.requests());

@@ -126,7 +126,7 @@ impl ServiceContext {
             state_dir: &directory,
             states: &Arc::default(),
             silences: Arc::new(Silences::new(Vec::new())?),
-            hooks_at_once: config.hooks_at_once,
+            config,
         };
         Ok(Self {
             state_dir: config.state_dir.clone(),

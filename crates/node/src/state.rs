@@ -155,6 +155,8 @@ pub enum HealthTopic {
     WebFiles,
     /// The metrics in a file for the node exporter.
     Textfile,
+    /// The process that runs the programs of hooks.
+    HookRunner,
 }
 
 impl HealthTopic {
@@ -170,6 +172,7 @@ impl HealthTopic {
             Self::WebCertificate => "web-certificate",
             Self::WebFiles => "web-files",
             Self::Textfile => "textfile",
+            Self::HookRunner => "hook-runner",
         }
     }
 }

@@ -42,6 +42,7 @@ struct Overrides {
     neutron: Option<PathBuf>,
     keepalived: Option<PathBuf>,
     log: Option<LogFormat>,
+    hook_runner: Option<PathBuf>,
 }
 
 impl Overrides {
@@ -58,6 +59,7 @@ impl Overrides {
             neutron: options.state_path.clone(),
             keepalived: options.keepalived_conf.clone(),
             log,
+            hook_runner: options.hook_runner.clone(),
         }
     }
 
@@ -80,6 +82,7 @@ impl Overrides {
             receiver.set_state_path(neutron);
         }
         config.log = self.log.unwrap_or(config.log);
+        config.hook_runner.clone_from(&self.hook_runner);
         Ok(config)
     }
 }

@@ -78,6 +78,7 @@ impl ServeArgs {
         }
         receiver.options.mode = self.mode.unwrap_or(receiver.options.mode);
         receiver.interval = self.interval.unwrap_or(receiver.interval);
+        config.hook_runner.clone_from(&self.hook_runner);
         Ok((config, receiver))
     }
 }

@@ -114,7 +114,7 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
     let hook = |name: &&str| {
         let path = directory.join(name);
         let deadline = if *name == "hangs" { "300ms" } else { "1m" };
-        format!("[[notify.hook]]\nprogram = \"{}\"\ndeadline = \"{deadline}\"\n", path.display())
+        format!("[[notify.hook]]\nprogram = \"{}\"\ntimeout = \"{deadline}\"\n", path.display())
     };
     let hooks = names.iter().map(hook).collect::<Vec<_>>().concat();
     let states = directory.join("states");
@@ -138,7 +138,7 @@ fn a_hook_that_hangs_floods_or_cannot_run_is_reported_and_affects_nothing_else()
         "the program ended with code 7",
         "the program file is not executable",
         "users other than its owner can write to the program file",
-        "cannot start the program: No such file",
+        "missing: No such file or directory",
     ] {
         wait_for(expected, || fixture.log().contains(expected).then_some(()));
     }
@@ -229,7 +229,7 @@ fn a_hook_that_hangs_for_many_instances_does_not_delay_another_hook() {
         &format!("echo $VIPWATCH_TO >> {}", hook_output.display()),
     );
     fixture.configure(&format!(
-        "[[notify]]\ninstances = \"HANG_*\"\nhook = {{ program = \"{}\", deadline = \"10m\" }}\n\
+        "[[notify]]\ninstances = \"HANG_*\"\nhook = {{ program = \"{}\", timeout = \"10m\" }}\n\
          [[notify]]\ninstances = \"VI_1\"\nhook = {{ program = \"{}\", on = \"primary\" }}\n",
         hangs.display(),
         quick.display()
@@ -251,7 +251,7 @@ fn a_terminated_hook_runs_again_although_another_hook_of_the_instance_waits() {
     let stopped = write_hook(&lab.path().join("stopped"), &format!("{again}; exec sleep 600"));
     let other = write_hook(&lab.path().join("other"), "true");
     fixture.configure(&format!(
-        "[[notify]]\n[[notify.hook]]\nprogram = \"{}\"\ndeadline = \"10m\"\ndeliver = \"latest\"\n\
+        "[[notify]]\n[[notify.hook]]\nprogram = \"{}\"\ntimeout = \"10m\"\ndeliver = \"latest\"\n\
          [[notify.hook]]\nprogram = \"{}\"\n",
         stopped.display(),
         other.display()
@@ -274,7 +274,7 @@ fn a_hook_that_fails_after_a_reload_has_removed_it_is_no_finding() {
     );
     let hook = write_hook(&lab.path().join("hook"), &text);
     fixture.configure(&format!(
-        "[[notify]]\nhook = {{ program = \"{}\", deadline = \"10m\" }}\n",
+        "[[notify]]\nhook = {{ program = \"{}\", timeout = \"10m\" }}\n",
         hook.display()
     ));
     let node = fixture.start();

@@ -395,7 +395,7 @@ fn a_hook_that_is_terminated_with_the_receiver_runs_again_after_the_restart() {
         let text = format!("trap 'exit 3' TERM; {again}; {first_run}");
         let hook = write_hook(&lab.path().join("hook"), &text);
         let text = format!(
-            "[receiver]\ninterval = \"0s\"\n[[receiver.hook]]\nprogram = [\"{}\"]\ndeadline = \"10m\"\n",
+            "[receiver]\ninterval = \"0s\"\n[[receiver.hook]]\nprogram = [\"{}\"]\ntimeout = \"10m\"\n",
             hook.display()
         );
         configure(lab.path(), Some(&text));

@@ -38,6 +38,7 @@ pub const FINDING_NAMES: &[&str] = &[
     "no-primary",
     "node-configuration",
     "node-history",
+    "node-hook-runner",
     "node-not-running",
     "node-one-socket",
     "node-receiver",

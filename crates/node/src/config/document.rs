@@ -50,11 +50,13 @@ pub(super) struct SettingErrors<'a> {
     file: &'a Path,
     text: &'a str,
     pub(super) list: Vec<SettingError>,
+    /// Old names that still work, in the order in which they were found.
+    pub(super) warnings: Vec<String>,
 }
 
 impl<'a> SettingErrors<'a> {
     pub(super) fn new(file: &'a Path, text: &'a str) -> Self {
-        Self { file, text, list: Vec::new() }
+        Self { file, text, list: Vec::new(), warnings: Vec::new() }
     }
 
     /// The line number of the byte at `offset`.
@@ -64,6 +66,12 @@ impl<'a> SettingErrors<'a> {
 
     pub(super) fn add(&mut self, offset: usize, text: impl Into<String>) {
         self.push(offset, text.into(), false);
+    }
+
+    fn warn_renamed(&mut self, offset: usize, text: &str) {
+        let (file, line) = (self.file.display(), self.line(offset));
+        let warning = format!("{file}:{line}: {text}; `vipwatch config migrate` renames it");
+        self.warnings.push(warning);
     }
 
     fn add_renamed(&mut self, offset: usize, text: String) {
@@ -282,7 +290,14 @@ impl<'t, 'a> Table<'t, 'a> {
                 continue;
             }
             if let Some(renamed) = renamed::by_old_key(&self.name, key) {
-                errors.add_renamed(name.span().start, renamed.message());
+                let offset = name.span().start;
+                if !renamed.is_accepted {
+                    errors.add_renamed(offset, renamed.message());
+                } else if self.find(renamed.new).is_some() {
+                    errors.add(offset, format!("{}, and the table has both", renamed.message()));
+                } else {
+                    errors.warn_renamed(offset, &renamed.message());
+                }
                 continue;
             }
             let table = match self.name.as_str() {

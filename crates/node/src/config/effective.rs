@@ -154,7 +154,13 @@ struct HookSection<'c> {
     name: &'c str,
     program: &'c [String],
     on: Vec<&'static str>,
-    deadline: String,
+    /// Absent for the user of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'c str>,
+    /// Absent for the primary group of the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'c str>,
+    timeout: String,
     deliver: &'static str,
     /// `0s`: off.
     /// Absent if the target is called at once.
@@ -364,7 +370,9 @@ impl<'c> HookSection<'c> {
             name: &hook.name,
             program: &hook.program,
             on: event_words(&hook.on),
-            deadline: span_text(hook.deadline),
+            user: hook.account.user.as_deref(),
+            group: hook.account.group.as_deref(),
+            timeout: span_text(hook.timeout),
             deliver: deliver_word(hook.deliver),
             settle: optional_span(hook.settle),
             retries: hook.retries,

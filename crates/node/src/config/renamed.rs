@@ -1,15 +1,17 @@
-//! Keys and values of the configuration that have a new name: the reader names the new one in its error,
-//! and `vipwatch config migrate` rewrites the file.
+//! Keys and values of the configuration that have a new name: the reader names the new one in its error, or in a warning
+//! if the old name still works, and `vipwatch config migrate` rewrites the file.
 
 /// A key that has a new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RenamedKey {
-    /// The table of the key; empty for the top level of the document.
+    /// The name of the table of the key; empty for the top level of the document.
     pub(super) table: &'static str,
-    /// The name that is now an error.
+    /// The name that is now an error or a warning.
     pub(super) old: &'static str,
     /// The name to use.
     pub(super) new: &'static str,
+    /// Whether the old name still works, with a warning.
+    pub(super) is_accepted: bool,
     /// How the table is written in a file, for messages.
     kind: KeyKind,
 }
@@ -37,13 +39,33 @@ pub(super) struct RenamedValue {
     pub(super) new: &'static str,
 }
 
-const KEYS: [RenamedKey; 3] = [
-    RenamedKey { table: "", old: "agent", new: "receiver", kind: KeyKind::Table },
-    RenamedKey { table: "", old: "outlet", new: "notify", kind: KeyKind::TableArray },
+const KEYS: [RenamedKey; 4] = [
+    RenamedKey {
+        table: "",
+        old: "agent",
+        new: "receiver",
+        is_accepted: false,
+        kind: KeyKind::Table,
+    },
+    RenamedKey {
+        table: "",
+        old: "outlet",
+        new: "notify",
+        is_accepted: false,
+        kind: KeyKind::TableArray,
+    },
     RenamedKey {
         table: "history",
         old: "keep_changes",
         new: "keep_transitions",
+        is_accepted: false,
+        kind: KeyKind::Value,
+    },
+    RenamedKey {
+        table: "hook",
+        old: "deadline",
+        new: "timeout",
+        is_accepted: true,
         kind: KeyKind::Value,
     },
 ];
@@ -70,9 +92,11 @@ impl RenamedValue {
     }
 }
 
-/// The renamed key with the old name `old` in `table`.
+/// The renamed key with the old name `old` in `table`. `table` may be a path: `notify.hook` and `receiver.hook` are
+/// tables with the name `hook`.
 pub(super) fn by_old_key(table: &str, old: &str) -> Option<RenamedKey> {
-    KEYS.into_iter().find(|key| key.table == table && key.old == old)
+    let name = table.rsplit_once('.').map_or(table, |(_, name)| name);
+    KEYS.into_iter().find(|key| key.table == name && key.old == old)
 }
 
 /// The renamed key with the new name `new` in `table`.

@@ -14,12 +14,13 @@ use vipwatch_history::DeliverySource;
 use super::Upstream;
 use super::credentials::{has_credentials, is_readable_in_transit};
 use super::document::{SettingErrors, Table, span};
+use super::hook_account::HookAccount;
 use super::sections::absolute;
 use super::target_name::{GivenName, TargetNames};
 use crate::notify::post::{ca_bundle, display_name};
 
 /// Default time limit of a hook.
-const HOOK_DEADLINE: Duration = Duration::from_secs(10);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Default time limit of one HTTP request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,8 +38,10 @@ pub struct Hook {
     pub program: Vec<String>,
     /// The events for which it runs.
     pub on: Vec<EventKind>,
-    /// The time after which the process is killed.
-    pub deadline: Duration,
+    /// The user and the group of the program.
+    pub account: HookAccount,
+    /// The time after which the program and everything that it has started are killed.
+    pub timeout: Duration,
     /// What happens to notifications that wait.
     pub deliver: DeliveryMode,
     /// How long a role must last before the program runs; zero for no wait.
@@ -173,7 +176,8 @@ impl<'n> TargetScope<'n> {
         let name = GivenName::read(&mut table, errors);
         let program = table.texts("program", errors);
         let on = self.read_on(&mut table, errors);
-        let deadline = table.parsed("deadline", errors, parse_limit).unwrap_or(HOOK_DEADLINE);
+        let account = HookAccount::read(&mut table, errors);
+        let timeout = table.parsed("timeout", errors, parse_limit).unwrap_or(HOOK_TIMEOUT);
         let (deliver, settle) = read_delivery(DeliveryMode::Every, &mut table, errors);
         let retries = table.number("retries", 0, 1000, errors).unwrap_or(0);
         table.finish(errors);
@@ -189,9 +193,9 @@ impl<'n> TargetScope<'n> {
         let program: Vec<String> = program.into_iter().map(|(_, word)| word.to_owned()).collect();
         let default = program.join(" ");
         let make = |name| {
-            let (program, on) = (program.clone(), on.clone());
+            let (program, on, account) = (program.clone(), on.clone(), account.clone());
             let retries = u32::try_from(retries).unwrap_or(0);
-            Arc::new(Hook { name, program, on, deadline, deliver, settle, retries })
+            Arc::new(Hook { name, program, on, account, timeout, deliver, settle, retries })
         };
         Some(self.names.name(self.source, name, offset, &default, make, errors))
     }

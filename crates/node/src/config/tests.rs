@@ -279,7 +279,7 @@ fn a_target_without_a_name_has_its_program_or_its_url_without_secrets_as_its_nam
         "[[notify]]\nhook = { program = [\"/bin/a\", \"-x\"] }\n\
          webhook = { url = \"https://h/a?token=1\" }\n\
          [[notify]]\ninstances = \"web-*\"\nhook = { program = [\"/bin/a\", \"-x\"] }\n\
-         [[notify]]\nhook = { program = [\"/bin/a\", \"-x\"], deadline = \"1s\" }\n\
+         [[notify]]\nhook = { program = [\"/bin/a\", \"-x\"], timeout = \"1s\" }\n\
          [receiver]\nhook = { program = [\"/bin/a\", \"-x\"] }\n",
     )
     .unwrap();

@@ -20,6 +20,7 @@ use super::{hook, ipv6};
 use crate::config::{Target, Webhook};
 use crate::event::NodeIdentity;
 use crate::event::time;
+use crate::hook_runner::client::HookRunner;
 
 /// A notification that is being delivered.
 #[derive(Debug, Clone)]
@@ -46,11 +47,12 @@ impl Attempt {
 pub(super) struct Sender {
     client: PostClient,
     identity: NodeIdentity,
+    hook_runner: Arc<HookRunner>,
 }
 
 impl Sender {
-    pub(super) fn new(identity: NodeIdentity) -> Self {
-        Self { client: PostClient::default(), identity }
+    pub(super) fn new(identity: NodeIdentity, hook_runner: Arc<HookRunner>) -> Self {
+        Self { client: PostClient::default(), identity, hook_runner }
     }
 
     /// Reads the certificates of an address now, so that they are known if the file disappears. A failure is reported
@@ -75,7 +77,8 @@ impl Sender {
         match settings {
             TargetSettings::Hook(hook) => {
                 let run = |event: &OutgoingEvent| {
-                    hook::deliver(hook, &*event.notification, &self.document(event))
+                    let document = self.document(event);
+                    hook::deliver(&self.hook_runner, hook, &*event.notification, &document)
                 };
                 events.iter().map(run).collect()
             }

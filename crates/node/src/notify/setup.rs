@@ -10,7 +10,9 @@ use super::notification::ReportQueue;
 use super::notifier::Notifier;
 use super::slots::Slots;
 use super::target_queue::QueueContext;
+use crate::config::Config;
 use crate::event::NodeIdentity;
+use crate::hook_runner::client::HookRunner;
 use crate::silence::Silences;
 use crate::state::StateStore;
 
@@ -30,8 +32,8 @@ pub struct NotifierSetup<'a> {
     pub states: &'a Arc<StateStore>,
     /// The silences of the node.
     pub silences: Arc<Silences>,
-    /// Maximum number of processes of one hook at the same time.
-    pub hooks_at_once: usize,
+    /// The configuration, for hooks.
+    pub config: &'a Config,
 }
 
 impl NotifierSetup<'_> {
@@ -58,7 +60,8 @@ impl NotifierSetup<'_> {
             read_backlog,
             journal,
             slots: Slots::new(),
-            hooks_at_once: self.hooks_at_once,
+            hooks_at_once: self.config.hooks_at_once,
+            hook_runner: HookRunner::new(self.config, self.states),
         };
         Notifier::new(self.stored, self.is_uncertain, context)
     }

@@ -38,6 +38,7 @@ use super::notification::{Notification, ReportQueue, Subject};
 use super::slots::{Slots, WakeTarget};
 use super::target::TargetSettings;
 use crate::event::NodeIdentity;
+use crate::hook_runner::client::HookRunner;
 use crate::silence::Silences;
 
 /// How long a worker thread waits for work before it ends.
@@ -71,6 +72,7 @@ pub(super) struct QueueContext {
     pub(super) slots: Arc<Slots>,
     /// Maximum number of processes of one hook at the same time.
     pub(super) hooks_at_once: usize,
+    pub(super) hook_runner: Arc<HookRunner>,
 }
 
 /// The queue of one target.
@@ -98,7 +100,7 @@ impl TargetQueue {
     ) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let sender = Sender::new(context.identity.clone());
+        let sender = Sender::new(context.identity.clone(), Arc::clone(&context.hook_runner));
         sender.prepare(&settings);
         let state = TargetQueueState::new(settings, source, stored, Arc::clone(context));
         let shared = SharedQueue {

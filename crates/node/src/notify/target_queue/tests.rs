@@ -7,7 +7,7 @@ use vipwatch_core::{EventKind, RoleKind};
 use vipwatch_history::Record;
 
 use super::*;
-use crate::config::Hook;
+use crate::config::{Hook, HookAccount};
 use crate::notify::notification::RecordedTransition;
 
 /// A queue of a hook for primary that runs `script` in `directory`, and is retried.
@@ -21,13 +21,15 @@ fn queue(directory: &Path, script: &str) -> TargetQueue {
         journal: SharedJournal::default(),
         slots: Slots::new(),
         hooks_at_once: 2,
+        hook_runner: HookRunner::in_this_process(),
     };
     let script = format!("cd {} && {script}", directory.display());
     let hook = Hook {
         name: "hook".to_owned(),
         program: ["/bin/sh", "-c", &script].map(str::to_owned).to_vec(),
         on: vec![EventKind::Role(RoleKind::Primary)],
-        deadline: Duration::from_mins(2),
+        account: HookAccount::default(),
+        timeout: Duration::from_mins(2),
         deliver: DeliveryMode::Latest,
         settle: Duration::ZERO,
         retries: 1000,

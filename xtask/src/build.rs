@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{TaskError, TaskResult};
 
 /// The name of the drop-in's executable.
-const DROPIN: &str = "neutron-keepalived-state-change";
+pub const DROPIN: &str = "neutron-keepalived-state-change";
 
 /// The root directory of the repository.
 pub fn root() -> PathBuf {
@@ -83,7 +83,7 @@ pub fn bench() -> Result<PathBuf, TaskError> {
 }
 
 /// Whether the compiler can build for `target`. If it cannot, rustup tries to install the target first.
-fn has_target(target: &str) -> bool {
+pub fn has_target(target: &str) -> bool {
     let is_installed = || {
         Command::new("rustc")
             .args(["--print", "target-libdir", "--target", target])

@@ -1,8 +1,15 @@
 //! `cargo xtask dist`: builds the programs and packs them for distribution.
 
+mod archive;
 mod deb;
 mod files;
 mod generated;
+mod oci;
+mod programs;
+mod release;
+mod rpm;
+mod sbom;
+mod summary;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,53 +18,65 @@ use std::time::Instant;
 
 use crate::{TaskError, TaskResult, build, provision};
 use deb::Compression;
-use files::{Inputs, Package};
+use files::{Inputs, Layout, Package};
+use programs::X86_64;
+use release::Release;
 
 pub const HELP: &str = "\
 Build the programs and the packages that are shipped.
 
-Usage: cargo xtask dist [--quick] [--out DIR] [--version VERSION]
+Usage: cargo xtask dist [--quick] [--out DIR] [--version VERSION] [--json]
 
   --quick            Make only the Debian packages, with the debug build of vipwatch, for tests
   --out DIR          Write to DIR instead of target/dist
   --version VERSION  Use this version for the packages instead of that in Cargo.toml
+  --json             Print the summary as JSON
+
+The result: static programs, Debian packages, RPMs, an archive with the same files, an OCI image, bills of materials
+(CycloneDX) and SHA256SUMS. docs/reference/packages.md describes them. The same commit gives the same bytes, in every
+directory; SOURCE_DATE_EPOCH replaces the time of the commit.
 
 Examples:
   cargo xtask dist
   cargo xtask dist --quick --out /tmp/packages
 ";
 
-/// The compiler target of the packages.
-const X86_64: &str = "x86_64-unknown-linux-musl";
-
 /// The maintainer in the changelog of the Debian packages.
 const MAINTAINER: &str = "The vipwatch authors <authors@vipwatch.invalid>";
 
-/// The version and the time that the packages carry.
-pub struct Release {
-    pub version: String,
-    /// The time of the commit, in seconds since 1970. All files in the packages have it.
-    pub epoch: u64,
+/// What is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// The Debian packages with debug builds.
+    Quick,
+    /// Everything that is shipped.
+    Full,
 }
 
 /// A parsed command line.
 struct DistOptions {
-    is_quick: bool,
+    extent: Extent,
     out: PathBuf,
     version: String,
+    is_json: bool,
+}
+
+impl DistOptions {
+    fn new(extent: Extent, out: PathBuf) -> Self {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Self { extent, out, version, is_json: false }
+    }
 }
 
 fn parse(args: &[&str]) -> Result<DistOptions, TaskError> {
-    let mut options = DistOptions {
-        is_quick: false,
-        out: build::target_directory().join("dist"),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
+    let out = std::path::absolute(build::target_directory())?.join("dist");
+    let mut options = DistOptions::new(Extent::Full, out);
     let mut args = args.iter().copied();
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| TaskError(format!("{arg} needs a value")));
         match arg {
-            "--quick" => options.is_quick = true,
+            "--quick" => options.extent = Extent::Quick,
+            "--json" => options.is_json = true,
             "--out" => options.out = std::path::absolute(value()?)?,
             "--version" => value()?.clone_into(&mut options.version),
             other => {
@@ -72,80 +91,143 @@ fn parse(args: &[&str]) -> Result<DistOptions, TaskError> {
 
 pub fn run(args: &[&str]) -> TaskResult {
     let options = parse(args)?;
-    let files = make(&options)?;
-    for file in files {
-        println!("{}", file.display());
+    let release = Release::new(&options.version)?;
+    let files = make(&options, &release)?;
+    let artifacts = summary::check_sums(&files, &options.out)?;
+    if options.is_json {
+        println!("{}", summary::json(&artifacts, &release, &options.out));
+    } else {
+        println!("{}", summary::table(&artifacts, &options.out));
     }
     Ok(())
 }
 
-/// The Debian packages for tests: the debug build in `out`, with `version` or that of Cargo.toml.
-pub fn quick(out: &Path) -> TaskResult {
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    make(&DistOptions { is_quick: true, out: out.to_owned(), version })?;
+/// Makes the Debian packages for tests in `out`, with another version if one is given.
+pub fn quick(out: &Path, version: Option<&str>) -> TaskResult {
+    let mut options = DistOptions::new(Extent::Quick, out.to_owned());
+    if let Some(version) = version {
+        version.clone_into(&mut options.version);
+    }
+    make(&options, &Release::new(&options.version)?)?;
     Ok(())
 }
 
-fn make(options: &DistOptions) -> Result<Vec<PathBuf>, TaskError> {
+/// Makes everything; returns the paths.
+fn make(options: &DistOptions, release: &Release) -> Result<Vec<PathBuf>, TaskError> {
     let began = Instant::now();
+    let progress = |what: &str| eprintln!("xtask: {:>4} s  {what}", began.elapsed().as_secs());
     provision::programs(&[provision::PACKING])?;
-    let release = Release { version: options.version.clone(), epoch: commit_time()? };
-    let work = build::target_directory().join("dist-work");
+    let target = std::path::absolute(build::target_directory())?;
+    let work = target.join("dist-work");
     let _ = fs::remove_dir_all(&work);
     let generated = work.join("generated");
     fs::create_dir_all(&generated)?;
     fs::create_dir_all(&options.out)?;
-    let inputs = Inputs {
-        vipwatch: debug_program("vipwatch-cli", "vipwatch", &work)?,
+    remove_old(&options.out)?;
+    let mut made = Vec::new();
+    let inputs = match options.extent {
+        Extent::Quick => debug_programs(&work, generated)?,
+        Extent::Full => {
+            let programs = programs::build(progress)?;
+            for (program, architecture) in
+                [(&programs.dropin, "x86_64"), (&programs.dropin_aarch64, "aarch64")]
+            {
+                let name = format!("{}-{}-{architecture}", build::DROPIN, release.version);
+                fs::copy(program, options.out.join(&name))?;
+                made.push(options.out.join(name));
+            }
+            let programs::Programs { vipwatch, dropin, switch, .. } = programs;
+            Inputs { vipwatch, dropin, switch, generated }
+        }
+    };
+    progress("completions, manual pages, licences");
+    generated::write(&inputs.generated, &inputs.vipwatch, release)?;
+    let compression = match options.extent {
+        Extent::Quick => Compression::Fast,
+        Extent::Full => Compression::Small,
+    };
+    for package in Package::ALL {
+        progress(&format!("Debian package {}", package.name()));
+        made.push(deb::make(package, &inputs, release, compression, &work, &options.out)?);
+    }
+    if options.extent == Extent::Full {
+        made.extend(other_formats(&inputs, release, &work, &options.out, progress)?);
+    }
+    progress("done");
+    Ok(made)
+}
+
+/// Makes what is shipped beside the Debian packages.
+fn other_formats(
+    inputs: &Inputs,
+    release: &Release,
+    work: &Path,
+    out: &Path,
+    progress: impl Fn(&str),
+) -> Result<Vec<PathBuf>, TaskError> {
+    provision::programs(&[provision::RPM])?;
+    let mut made = Vec::new();
+    for package in Package::ALL {
+        progress(&format!("RPM {}", package.name()));
+        made.push(rpm::make(package, inputs, release, work, out)?);
+    }
+    progress("archive");
+    made.push(tarball(inputs, release, work, out)?);
+    progress("OCI image");
+    made.push(oci::make(inputs, release, work, out)?);
+    progress("bills of materials");
+    made.extend(sbom::make(release, work, out)?);
+    Ok(made)
+}
+
+/// An archive with the files of both packages, for systems without dpkg and rpm.
+fn tarball(
+    inputs: &Inputs,
+    release: &Release,
+    work: &Path,
+    out: &Path,
+) -> Result<PathBuf, TaskError> {
+    let name = format!("vipwatch-{}-x86_64", release.version);
+    let tree = work.join("archive");
+    for package in Package::ALL {
+        archive::stage(&files::files(package, Layout::Merged, inputs)?, &tree.join(&name))?;
+    }
+    let path = out.join(format!("{name}.tar"));
+    archive::tar(&tree, &[&name], &path, release)?;
+    archive::gzip(&path)?;
+    Ok(out.join(format!("{name}.tar.gz")))
+}
+
+/// Removes the results of an earlier build: other versions must not stay beside the new one.
+fn remove_old(out: &Path) -> TaskResult {
+    for entry in fs::read_dir(out)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_ours = name.starts_with("vipwatch") || name.starts_with(build::DROPIN);
+        if path.is_file() && (is_ours || name == "SHA256SUMS") {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds the programs for tests, without debug information, which would make the packages large.
+fn debug_programs(work: &Path, generated: PathBuf) -> Result<Inputs, TaskError> {
+    let program = |package: &str, name: &str| -> Result<PathBuf, TaskError> {
+        build::run_cargo(&["build", "--quiet", "--package", package])?;
+        let built = build::target_directory().join("debug").join(name);
+        let path = work.join(name);
+        let status = Command::new("strip").arg("-o").arg(&path).arg(built).status()?;
+        if status.success() { Ok(path) } else { Err(TaskError(format!("cannot strip {name}"))) }
+    };
+    Ok(Inputs {
+        vipwatch: program("vipwatch-cli", "vipwatch")?,
         dropin: build::dropin()?,
         switch: if build::root().join("crates/switch").exists() {
-            Some(debug_program("vipwatch-switch", "vipwatch-neutron-switch", &work)?)
+            Some(program("vipwatch-switch", "vipwatch-neutron-switch")?)
         } else {
             None
         },
         generated,
-    };
-    generated::write(&inputs.generated, &inputs.vipwatch, &release)?;
-    let mut made = Vec::new();
-    for package in Package::ALL {
-        let compression = if options.is_quick { Compression::Fast } else { Compression::Small };
-        eprintln!(
-            "xtask: {:>4.0} s: Debian package {}",
-            began.elapsed().as_secs_f64(),
-            package.name()
-        );
-        made.push(deb::make(package, &inputs, &release, compression, &work, &options.out)?);
-    }
-    Ok(made)
-}
-
-/// Builds a program for tests, without debug information, which would make the package large.
-fn debug_program(package: &str, name: &str, work: &Path) -> Result<PathBuf, TaskError> {
-    build::run_cargo(&["build", "--quiet", "--package", package])?;
-    let program = work.join(name);
-    let status = Command::new("strip")
-        .arg("-o")
-        .arg(&program)
-        .arg(build::target_directory().join("debug").join(name))
-        .status()?;
-    if status.success() { Ok(program) } else { Err(TaskError("strip failed".to_owned())) }
-}
-
-/// `SOURCE_DATE_EPOCH`, or the time of the newest commit.
-fn commit_time() -> Result<u64, TaskError> {
-    let text = if let Ok(text) = std::env::var("SOURCE_DATE_EPOCH") {
-        text
-    } else {
-        let output = Command::new("git")
-            .args(["log", "-1", "--format=%ct"])
-            .current_dir(build::root())
-            .output()?;
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    text.trim().parse().map_err(|error| {
-        TaskError(format!(
-            "cannot read the time of the commit ({error})\n  hint: outside of a git clone, set SOURCE_DATE_EPOCH to \
-             a number of seconds"
-        ))
     })
 }

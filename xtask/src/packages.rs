@@ -16,7 +16,7 @@ pub fn run(args: &[&str]) -> TaskResult {
     provision::programs(&[provision::BASIC, provision::ROOTS])?;
     let target = std::path::absolute(build::target_directory())?;
     let packages = target.join("packages");
-    dist::quick(&packages)?;
+    dist::quick(&packages, None)?;
     let mut line = vec![filter.to_owned()];
     for program in build::package_tests(&["packages"])? {
         let name = format!("{}/{}", program.package, program.target);

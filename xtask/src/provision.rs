@@ -46,6 +46,10 @@ pub const PEERS: &[Need] = &[
 /// Compresses packages, and removes debug information from programs.
 pub const PACKING: &[Need] = &[("xz", "xz-utils"), ("gzip", "gzip"), ("strip", "binutils")];
 
+/// Compiles the C code of SQLite and ring for static programs; `readelf` checks that they are static.
+pub const MUSL: &[Need] = &[("musl-gcc", "musl-tools"), ("cc", "gcc"), ("readelf", "binutils")];
+/// Makes and queries RPMs.
+pub const RPM: &[Need] = &[("rpmbuild", "rpm")];
 /// Makes and boots Debian roots, and checks packages.
 pub const ROOTS: &[Need] = &[
     ("mmdebstrap", "mmdebstrap"),
@@ -149,6 +153,16 @@ pub fn cargo_deny() -> Result<PathBuf, TaskError> {
 /// The path of cargo-deb. Compression is left to the system's programs, so that it needs fewer crates.
 pub fn cargo_deb() -> Result<PathBuf, TaskError> {
     cargo_tool("cargo-deb", "3.8.0", &["--no-default-features"])
+}
+
+/// The path of cargo-auditable, which adds the list of dependencies to programs.
+pub fn cargo_auditable() -> Result<PathBuf, TaskError> {
+    cargo_tool("cargo-auditable", "0.7.7", &[])
+}
+
+/// The path of cargo-cyclonedx, which writes bills of materials.
+pub fn cargo_cyclonedx() -> Result<PathBuf, TaskError> {
+    cargo_tool("cargo-cyclonedx", "0.5.9", &[])
 }
 
 /// The path of a program from crates.io. It is built below `target/tools` if it is not installed.

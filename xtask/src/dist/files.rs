@@ -23,6 +23,14 @@ impl Package {
         }
     }
 
+    /// The directory below `crates` of its main program.
+    pub fn crate_directory(self) -> &'static str {
+        match self {
+            Self::Vipwatch => "cli",
+            Self::Neutron => "dropin",
+        }
+    }
+
     /// The first line of the description.
     pub fn summary(self) -> &'static str {
         match self {
@@ -38,7 +46,6 @@ pub enum Layout {
     /// Debian 11 reads units only below /lib.
     Debian,
     /// Everything below /usr.
-    #[expect(dead_code, reason = "the formats beside Debian's are not made yet")]
     Merged,
 }
 
@@ -63,6 +70,7 @@ impl Layout {
 pub struct Inputs {
     pub vipwatch: PathBuf,
     pub dropin: PathBuf,
+    /// `None` while the repository has no crate `switch`.
     pub switch: Option<PathBuf>,
     /// The directory with completions, manual pages and documents; see [`super::generated`].
     pub generated: PathBuf,

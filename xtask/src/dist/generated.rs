@@ -9,8 +9,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::Release;
 use super::files::Package;
+use super::{Release, archive};
 use crate::{TaskError, TaskResult, build};
 
 /// Writes everything that does not depend on the format of the package to `directory`.
@@ -22,11 +22,7 @@ pub fn write(directory: &Path, vipwatch: &Path, release: &Release) -> TaskResult
         build::write(&directory.join(format!("{name}.changelog")), changelog.as_bytes())?;
         let licenses_file = directory.join(format!("{name}.licenses"));
         build::write(&licenses_file, licenses(package)?.as_bytes())?;
-        // Without -n, the archive would have the time.
-        let status = Command::new("gzip").args(["-9", "-n"]).arg(licenses_file).status()?;
-        if !status.success() {
-            return Err(TaskError("gzip failed".to_owned()));
-        }
+        archive::gzip(&licenses_file)?;
     }
     Ok(())
 }
@@ -94,16 +90,17 @@ fn licenses(package: Package) -> Result<String, TaskError> {
 
 /// `name vVERSION` of each crate in the programs of a package, without those that only run in the compiler.
 fn linked_crates(package: Package) -> Result<BTreeSet<String>, TaskError> {
-    let program = match package {
-        Package::Vipwatch => "vipwatch-cli",
-        Package::Neutron => "vipwatch-dropin",
+    let programs: &[&str] = match package {
+        Package::Vipwatch => &["--package", "vipwatch-cli"],
+        Package::Neutron => &["--package", "vipwatch-dropin"],
     };
     let output = build::cargo()
-        .args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--package", program])
+        .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
+        .args(programs)
         .args(["--target", super::X86_64])
         .output()?;
     if !output.status.success() {
-        return Err(TaskError(format!("cargo tree --package {program} failed")));
+        return Err(TaskError(format!("cargo tree {} failed", programs.join(" "))));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");

@@ -1,0 +1,56 @@
+//! Trees of files, and tar archives of them with the same bytes in every run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use super::Release;
+use super::files::PackagedFile;
+use crate::{TaskError, TaskResult};
+
+/// Copies files to their places below `directory`.
+pub fn stage(files: &[PackagedFile], directory: &Path) -> TaskResult {
+    for PackagedFile { source, destination, mode } in files {
+        let path = directory.join(destination);
+        let parent = path.parent().unwrap_or(directory);
+        fs::create_dir_all(parent)?;
+        fs::copy(source, &path).map_err(|error| {
+            TaskError(format!("cannot copy {} to {}: {error}", source.display(), path.display()))
+        })?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(*mode))?;
+    }
+    Ok(())
+}
+
+/// Writes `names` in `directory` as a tar archive: sorted, of root, with the time of the commit.
+pub fn tar(directory: &Path, names: &[&str], archive: &Path, release: &Release) -> TaskResult {
+    let mut command = Command::new("tar");
+    command.args(["--create", "--sort=name", "--format=gnu", "--numeric-owner"]);
+    command.args(["--owner=0", "--group=0", "--mode=u+rwX,go+rX,go-w"]);
+    command.arg(format!("--mtime=@{}", release.epoch)).arg("--file").arg(archive);
+    command.arg("--directory").arg(directory).args(names).env("LC_ALL", "C");
+    if command.status()?.success() {
+        return Ok(());
+    }
+    Err(TaskError(format!("cannot write {}", archive.display())))
+}
+
+/// Compresses a file; the result has `.gz` after its name. Without -n it would have the time of this run.
+pub fn gzip(path: &Path) -> TaskResult {
+    let status = Command::new("gzip").args(["-9", "-n", "--force"]).arg(path).status()?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(TaskError(format!("cannot compress {}", path.display())))
+}
+
+/// The SHA-256 sum of a file in hexadecimal digits.
+pub fn sha256(path: &Path) -> Result<String, TaskError> {
+    let output = Command::new("sha256sum").arg(path).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match text.split_whitespace().next() {
+        Some(sum) if output.status.success() => Ok(sum.trim_start_matches('\\').to_owned()),
+        _ => Err(TaskError(format!("sha256sum {} failed", path.display()))),
+    }
+}

@@ -1,0 +1,38 @@
+//! The version, the time and the commit that the packages carry.
+
+use std::process::Command;
+
+use crate::{TaskError, build};
+
+/// Facts about the build that do not depend on the machine.
+pub struct Release {
+    pub version: String,
+    /// The time of the commit, in seconds since 1970. All files in the packages have it.
+    pub epoch: u64,
+    /// The hash of the commit; empty outside of a git clone.
+    pub commit: String,
+}
+
+impl Release {
+    /// Reads `SOURCE_DATE_EPOCH`, or the time of the newest commit.
+    pub fn new(version: &str) -> Result<Self, TaskError> {
+        let time = match std::env::var("SOURCE_DATE_EPOCH") {
+            Ok(text) => text,
+            Err(_) => git(&["log", "-1", "--format=%ct"])?,
+        };
+        let epoch = time.trim().parse().map_err(|error| {
+            TaskError(format!(
+                "cannot read the time of the commit ({error})\n  hint: outside of a git clone, set SOURCE_DATE_EPOCH \
+                 to a number of seconds"
+            ))
+        })?;
+        let commit = git(&["rev-parse", "HEAD"])?.trim().to_owned();
+        Ok(Self { version: version.to_owned(), epoch, commit })
+    }
+}
+
+/// The output of git; empty if it fails.
+fn git(args: &[&str]) -> Result<String, TaskError> {
+    let output = Command::new("git").args(args).current_dir(build::root()).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,59 @@
+//! The bills of materials: CycloneDX documents, made by cargo-cyclonedx.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::Release;
+use super::files::Package;
+use crate::{TaskError, TaskResult, build, provision};
+
+/// The name that cargo-cyclonedx gives to its documents, which it writes beside each manifest.
+const NAME: &str = "bill";
+
+/// Writes one document for each package to `out`; returns their paths.
+pub fn make(release: &Release, work: &Path, out: &Path) -> Result<Vec<PathBuf>, TaskError> {
+    let copy = work.join("sbom");
+    copy_sources(&copy)?;
+    let output = Command::new(provision::cargo_cyclonedx()?)
+        .args(["cyclonedx", "--quiet", "--format", "json", "--spec-version", "1.5"])
+        .args(["--target", super::X86_64, "--override-filename", NAME])
+        .env("SOURCE_DATE_EPOCH", release.epoch.to_string())
+        .current_dir(&copy)
+        .output()?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        return Err(TaskError(format!("cargo-cyclonedx failed:\n{reason}")));
+    }
+    let mut made = Vec::new();
+    for package in Package::ALL {
+        let document = copy.join("crates").join(package.crate_directory()).join(NAME);
+        let text = fs::read_to_string(document.with_extension("json"))?;
+        // The identifiers of the project's own crates have the directory of this build.
+        let text = text.replace(&copy.display().to_string(), "/vipwatch");
+        let mut value: Value = serde_json::from_str(&text)?;
+        if let Some(object) = value.as_object_mut() {
+            // A random number, which the format does not require.
+            object.remove("serialNumber");
+        }
+        let path = out.join(format!("{}-{}.cdx.json", package.name(), release.version));
+        build::write(&path, &serde_json::to_vec_pretty(&value)?)?;
+        made.push(path);
+    }
+    Ok(made)
+}
+
+/// Copies the tracked files, so that cargo-cyclonedx writes nothing into the repository.
+fn copy_sources(copy: &Path) -> TaskResult {
+    fs::create_dir_all(copy)?;
+    let script =
+        "git ls-files -z | tar --null --files-from=- --create | tar --extract --directory \"$0\"";
+    let status =
+        Command::new("sh").args(["-ec", script]).arg(copy).current_dir(build::root()).status()?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(TaskError("cannot copy the tracked files for the bill of materials".to_owned()))
+}

@@ -28,6 +28,8 @@ pub(crate) struct RouterEventLog {
     /// The watched address, as it was given.
     cidr: String,
     words: StateWords,
+    /// Whether the agent has acknowledged a state since the start.
+    has_notified: bool,
 }
 
 impl RouterEventLog {
@@ -39,11 +41,12 @@ impl RouterEventLog {
             link: setup.link,
             cidr: setup.cidr.clone(),
             words: setup.word.words(),
+            has_notified: false,
         }
     }
 
     fn state_changed(&mut self, change: &StateChange) {
-        let Self { output, router, cidr, link, netns, words } = self;
+        let Self { output, router, cidr, link, netns, words, .. } = self;
         let word = words(change.to);
         if change.cause == ChangeCause::Assumed {
             let message = format_args!(
@@ -167,9 +170,13 @@ impl RouterEventLog {
     }
 
     fn agent_notified(&mut self, state: NeutronState) {
-        let Self { output, router, words, .. } = self;
+        let Self { output, router, words, has_notified, .. } = self;
         let word = words(state);
-        output.line(Level::Debug, format_args!("Notified agent router {router}, state {word}"));
+        // The first one is always logged: it shows an operator, and `vipwatch-neutron-switch`, that the agent answers
+        // this monitor.
+        let level = if *has_notified { Level::Debug } else { Level::Info };
+        *has_notified = true;
+        output.line(level, format_args!("Notified agent router {router}, state {word}"));
     }
 
     fn agent_notify_failed(&mut self, state: NeutronState, error: &AgentError) {

@@ -46,6 +46,7 @@ fn without_debug_there_is_one_line_for_a_change() {
     agent.wait_for_words(&["backup", "primary"]);
     router.wait_for_log(" is primary: ");
     let log = router.log();
+    assert_eq!(log.matches("Notified agent").count(), 1, "{log}");
     assert!(!log.contains("DEBUG"), "{log}");
     assert_eq!(log.matches(" is primary: ").count(), 1, "{log}");
 }

@@ -77,7 +77,10 @@ fn is_monitor(command_line: &[u8], instance: &InstanceId) -> bool {
     // Endings of interpreter names without their version: `python3.6`, `platform-python3.6`, `bash`.
     const INTERPRETERS: [&str; 2] = ["python", "sh"];
     let text = String::from_utf8_lossy(command_line);
-    let mut words = text.split('\0');
+    // Neutron's Python daemon loads a library that joins its command line to one word with spaces.
+    let is_joined = !text.trim_end_matches('\0').contains('\0');
+    let separator = if is_joined { ' ' } else { '\0' };
+    let mut words = text.split(separator);
     let program = base_name(words.next().unwrap_or_default());
     let family = program.trim_end_matches(|c| "0123456789.".contains(c));
     let program = if INTERPRETERS.iter().any(|name| family.ends_with(name)) {
@@ -159,6 +162,9 @@ mod tests {
         for line in others {
             assert!(!is_monitor(line), "{line}");
         }
+        let joined =
+            "/usr/bin/python3 /usr/bin/neutron-keepalived-state-change --router_id=5c7d\0\0";
+        assert!(super::is_monitor(joined.as_bytes(), &instance), "{joined}");
     }
 
     #[test]

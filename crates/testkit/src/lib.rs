@@ -1,6 +1,6 @@
 //! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes
-//! ([`address_editor`]), real keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), the drop-in as
-//! Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), programs on a pseudo-terminal ([`pty`]),
+//! ([`address_editor`]), real keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), Neutron's own code
+//! ([`neutron`]), the drop-in as Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), programs on a pseudo-terminal ([`pty`]),
 //! packet captures ([`wire`]), waiting for facts ([`wait`]), and a real browser ([`browser`]).
 //!
 //! It needs permission to create network namespaces. `cargo xtask` provides it; without it a test fails with a hint.
@@ -14,6 +14,7 @@ pub mod dump;
 pub mod keepalived;
 pub mod lab;
 pub mod monitor;
+pub mod neutron;
 pub mod node;
 pub mod pty;
 pub mod recorder;

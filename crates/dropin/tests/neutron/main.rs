@@ -6,17 +6,14 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-mod agent_process;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use vipwatch_testkit::monitor::read_pid;
+use vipwatch_testkit::neutron::{Neutron, NeutronAgent};
 use vipwatch_testkit::wait::{wait_within, wait_within_showing};
 use vipwatch_testkit::{AddressEditor, Lab, MonitorProcess, Release, Router};
-
-use crate::agent_process::{Neutron, NeutronAgent};
 
 /// Maximum time until the agent applies a state. The agent waits for an advert interval and collects batches, and its
 /// interpreter may be busy.
@@ -125,6 +122,20 @@ fn release_28_starts_finds_and_stops_the_monitor() {
 #[test]
 fn release_29_starts_finds_and_stops_the_monitor() {
     starts_finds_and_stops(Neutron::V29);
+}
+
+/// The Python daemon does not take the lock of this program: only its pid file and its command line show that it runs.
+#[test]
+fn the_monitor_does_not_start_beside_the_python_daemon_of_release_28() {
+    let lab = Lab::new();
+    let router = Router::new(&lab, Release::V28);
+    let _agent = NeutronAgent::start(&lab, Neutron::V28, &subject(), &[&router]);
+    let python = router.start(&Neutron::V28.monitor());
+    router.wait_for_state("backup");
+    let output = router.attempt(&subject(), |_| {});
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("already"), "{output:?}");
+    assert!(python.is_alive());
 }
 
 fn has_the_state_after_restarts(neutron: Neutron) {
@@ -258,7 +269,7 @@ fn release_29_applies_300_changes_during_its_restart() {
 /// the cases are hard enough.
 #[test]
 fn the_script_of_release_29_fails_some_of_these_cases() {
-    let script = Neutron::V29.directory().join("bin/neutron-keepalived-state-change");
+    let script = Neutron::V29.monitor();
     let timeout = Duration::from_secs(15);
     let at_once = mass_failover(Neutron::V29, 40, &script, timeout);
     let during = mass_failover_during_restart(Neutron::V29, 40, &script, timeout);

@@ -1,23 +1,24 @@
-//! Runs the agent in `agent.py` as a process and sends it commands.
+//! Neutron's own code, releases 28 and 29: its monitors, and its agent, which `neutron/agent.py` runs as a process.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use crate::{Lab, Router};
 use serde_json::{Value, json};
-use vipwatch_testkit::{Lab, Router};
 
 /// A release of Neutron that is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Neutron {
+#[expect(missing_docs, reason = "the name is the version")]
+pub enum Neutron {
     V28,
     V29,
 }
 
 impl Neutron {
     /// The directory in which the release is installed.
-    pub(crate) fn directory(self) -> PathBuf {
+    pub fn directory(self) -> PathBuf {
         let name = match self {
             Self::V28 => "VIPWATCH_NEUTRON_28",
             Self::V29 => "VIPWATCH_NEUTRON_29",
@@ -26,6 +27,11 @@ impl Neutron {
         directory
             .unwrap_or_else(|| panic!("{name} is not set; hint: run `cargo xtask test neutron`"))
             .into()
+    }
+
+    /// Neutron's own monitor.
+    pub fn monitor(self) -> PathBuf {
+        self.directory().join("bin/neutron-keepalived-state-change")
     }
 
     fn number(self) -> &'static str {
@@ -37,7 +43,8 @@ impl Neutron {
 }
 
 /// A running agent. It is killed when dropped and leaves its socket behind, as a killed agent does.
-pub(crate) struct NeutronAgent {
+#[derive(Debug)]
+pub struct NeutronAgent {
     process: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -45,32 +52,33 @@ pub(crate) struct NeutronAgent {
 
 impl NeutronAgent {
     /// Starts an agent that runs `program` as its monitor. It knows `routers` before a monitor can connect to it.
-    pub(crate) fn start(lab: &Lab, neutron: Neutron, program: &Path, routers: &[&Router]) -> Self {
+    pub fn start(lab: &Lab, neutron: Neutron, program: &Path, routers: &[&Router]) -> Self {
         let bin = lab.path().join("bin");
         let _ = std::fs::create_dir(&bin);
         let _ = std::os::unix::fs::symlink(program, bin.join("neutron-keepalived-state-change"));
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display());
-        let log = std::fs::File::create(lab.path().join("agent.log")).unwrap();
+        let log =
+            std::fs::File::create(lab.path().join("agent.log")).expect("create the agent's log");
         let mut command = Command::new(neutron.directory().join("bin/python"));
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/neutron/agent.py"));
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/neutron/agent.py"));
         // The advert interval is 1 s. The root helper `env` runs commands unchanged, because the test is already root.
         command.arg(lab.path()).args(["1", neutron.number(), "env"]);
         command.env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let mut process = command.spawn().unwrap();
-        let commands = process.stdin.take().unwrap();
-        let answers = BufReader::new(process.stdout.take().unwrap());
+        let mut process = command.spawn().expect("start Neutron's Python");
+        let commands = process.stdin.take().expect("a pipe to the agent");
+        let answers = BufReader::new(process.stdout.take().expect("a pipe from the agent"));
         let mut agent = Self { process, commands, answers };
         let routers: Vec<Value> = routers
             .iter()
             .map(|router| json!({ "router": router.id, "conf_dir": router.conf_dir }))
             .collect();
-        writeln!(agent.commands, "{}", Value::from(routers)).unwrap();
+        writeln!(agent.commands, "{}", Value::from(routers)).expect("send to the agent");
         assert_eq!(agent.read_answer(), "ready");
         agent
     }
 
     /// Sends a command about `router` and returns the answer.
-    pub(crate) fn send(&mut self, command: &str, router: &Router) -> Value {
+    pub fn send(&mut self, command: &str, router: &Router) -> Value {
         self.call(&json!({
             "do": command,
             "router": router.id,
@@ -82,19 +90,19 @@ impl NeutronAgent {
     }
 
     /// The state of each router that the agent has applied.
-    pub(crate) fn applied(&mut self) -> HashMap<String, String> {
+    pub fn applied(&mut self) -> HashMap<String, String> {
         let answer = self.call(&json!({ "do": "applied" }));
         states(&answer)
     }
 
     /// The state of each router that the agent has reported to neutron-server.
-    pub(crate) fn reported(&mut self) -> HashMap<String, String> {
+    pub fn reported(&mut self) -> HashMap<String, String> {
         let answer = self.call(&json!({ "do": "reported" }));
         states(&answer)
     }
 
     fn call(&mut self, call: &Value) -> Value {
-        writeln!(self.commands, "{call}").unwrap();
+        writeln!(self.commands, "{call}").expect("send to the agent");
         let answer = self.read_answer();
         assert!(answer.get("error").is_none(), "{call}: {answer}");
         answer
@@ -102,7 +110,7 @@ impl NeutronAgent {
 
     fn read_answer(&mut self) -> Value {
         let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
+        self.answers.read_line(&mut line).expect("read from the agent");
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("the agent ended; see agent.log"))
     }
 }

@@ -23,6 +23,10 @@ const BANNED_IN_DROPIN: &[&str] = &[
     "serde",
 ];
 
+/// Crates that the switch must not link: it is one small static file that changes monitors as root.
+const BANNED_IN_SWITCH: &[&str] =
+    &["tokio", "async-std", "smol", "mio", "hyper", "axum", "rustls", "openssl", "native-tls"];
+
 /// Crates of the HTTP server. The node does not know it: `cli` connects both.
 const BANNED_IN_NODE: &[&str] = &["tokio", "hyper", "axum", "vipwatch-web"];
 
@@ -115,11 +119,14 @@ fn files_have_a_head(file: &SourceFile, broken: &mut Vec<String>) {
     }
 }
 
-/// The drop-in links none of [`BANNED_IN_DROPIN`], and the node none of [`BANNED_IN_NODE`].
+/// The drop-in links none of [`BANNED_IN_DROPIN`], the switch none of [`BANNED_IN_SWITCH`], and the node none of
+/// [`BANNED_IN_NODE`].
 fn packages_link_little(broken: &mut Vec<String>) -> TaskResult {
-    for (package, banned) in
-        [("vipwatch-dropin", BANNED_IN_DROPIN), ("vipwatch-node", BANNED_IN_NODE)]
-    {
+    for (package, banned) in [
+        ("vipwatch-dropin", BANNED_IN_DROPIN),
+        ("vipwatch-switch", BANNED_IN_SWITCH),
+        ("vipwatch-node", BANNED_IN_NODE),
+    ] {
         let output = build::cargo()
             .args(["tree", "--package", package, "--edges", "normal"])
             .args(["--prefix", "none", "--format", "{p}"])

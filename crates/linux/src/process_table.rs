@@ -144,6 +144,23 @@ pub fn command_line(pid: u32) -> io::Result<Vec<String>> {
     Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
 }
 
+/// The words `NAME=VALUE` of the environment with which a process was started. Needs `PTRACE_MODE_READ`.
+pub fn environment(pid: u32) -> io::Result<Vec<String>> {
+    let text = read(pid, "environ")?;
+    let words = text.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
+/// The real user id of a process. The owner of the files below `/proc/PID` is root for a process that has changed its
+/// user, so it does not tell the user.
+pub fn user(pid: u32) -> io::Result<u32> {
+    let text = read(pid, "status")?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let user = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    user.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// The working directory of a process, as a path in its own root directory.
 pub fn working_directory(pid: u32) -> io::Result<PathBuf> {
     fs::read_link(entry(pid, "cwd"))
@@ -352,6 +369,9 @@ mod tests {
         assert!(!command_line(pid).unwrap().is_empty());
         assert_eq!(working_directory(pid).unwrap(), std::env::current_dir().unwrap());
         assert_eq!(netns(pid).unwrap(), NetnsId::current().unwrap());
+        assert_eq!(user(pid).unwrap(), rustix::process::getuid().as_raw());
+        let environment = environment(pid).unwrap();
+        assert!(environment.iter().any(|word| word.starts_with("PATH=")), "{environment:?}");
         assert!(is_process(pid) && nested_pids(pid).unwrap().contains(&pid));
         let age = SystemTime::now().duration_since(start_time(stat.id)).unwrap_or_default();
         assert!(age < Duration::from_hours(1), "{age:?}");

@@ -1,0 +1,178 @@
+//! The JSON documents that the commands print, and their tables.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+/// The monitor of one router, as `status` shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct MonitorRow {
+    pub(crate) router: String,
+    pub(crate) pid: u32,
+    /// `vipwatch`, `neutron-python`, `neutron-script` or `unknown`.
+    pub(crate) program: &'static str,
+    /// Only for vipwatch.
+    pub(crate) version: Option<String>,
+    pub(crate) user: u32,
+    pub(crate) namespace: String,
+    /// The word in the state file; `null` if there is none.
+    pub(crate) state_file: Option<&'static str>,
+    /// The state by the addresses in the namespace; `null` if it cannot be read.
+    pub(crate) kernel: Option<&'static str>,
+    /// Whether the pid file names this process.
+    pub(crate) is_in_pid_file: bool,
+    pub(crate) is_in_container: bool,
+    /// Problems in words.
+    pub(crate) problems: Vec<String>,
+}
+
+/// The answer of `status`.
+#[derive(Debug, Serialize)]
+pub(crate) struct StatusDocument {
+    pub(crate) schema: &'static str,
+    /// The path and version of the installed vipwatch; `null` if it is not installed.
+    pub(crate) vipwatch: Option<ProgramDocument>,
+    /// The path and kind of Neutron's own program.
+    pub(crate) neutron: Option<ProgramDocument>,
+    pub(crate) is_agent_listening: bool,
+    pub(crate) monitors: Vec<MonitorRow>,
+    /// Routers with an unfinished replacement.
+    pub(crate) unfinished: Vec<String>,
+}
+
+/// An installed program.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProgramDocument {
+    pub(crate) path: String,
+    pub(crate) program: &'static str,
+    pub(crate) version: Option<String>,
+}
+
+/// What was done with one router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ReplacementResult {
+    /// The monitor runs the wanted program already.
+    Unchanged,
+    /// `--dry-run`: it would be replaced.
+    WouldReplace,
+    Replaced,
+    /// An earlier run was interrupted; this one has verified the new monitor, or started it.
+    Repaired,
+    Failed,
+}
+
+impl ReplacementResult {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Unchanged => "unchanged",
+            Self::WouldReplace => "would be replaced",
+            Self::Replaced => "replaced",
+            Self::Repaired => "repaired",
+            Self::Failed => "FAILED",
+        }
+    }
+}
+
+/// The result for one router.
+#[derive(Debug, Serialize)]
+pub(crate) struct ReplacementRow {
+    pub(crate) router: String,
+    pub(crate) result: ReplacementResult,
+    pub(crate) from: Option<&'static str>,
+    pub(crate) pid: Option<u32>,
+    pub(crate) state: Option<&'static str>,
+    /// How it is known that the agent has the state: `monitor-log`, `own-report` or `not-checked`.
+    pub(crate) agent: Option<&'static str>,
+    pub(crate) seconds: f64,
+    pub(crate) message: Option<String>,
+}
+
+impl ReplacementRow {
+    pub(crate) fn new(router: &str, result: ReplacementResult) -> Self {
+        Self {
+            router: router.to_string(),
+            result,
+            from: None,
+            pid: None,
+            state: None,
+            agent: None,
+            seconds: 0.0,
+            message: None,
+        }
+    }
+
+    /// One line for an operator.
+    pub(crate) fn line(&self) -> String {
+        let mut line = format!("{}  {}", self.router, self.result.word());
+        if let Some(from) = self.from {
+            let _ = write!(line, ", was {from}");
+        }
+        if let (Some(pid), Some(state)) = (self.pid, self.state) {
+            let _ = write!(line, ", pid {pid}, state {state}");
+        }
+        if self.seconds > 0.0 {
+            let _ = write!(line, ", {:.1} s", self.seconds);
+        }
+        line
+    }
+}
+
+/// The answer of `to-vipwatch` and `to-neutron`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ReplacementDocument {
+    pub(crate) schema: &'static str,
+    pub(crate) command: &'static str,
+    pub(crate) is_dry_run: bool,
+    pub(crate) target: ProgramDocument,
+    pub(crate) routers: Vec<ReplacementRow>,
+    /// Whether all chosen monitors run the wanted program, or would.
+    pub(crate) ok: bool,
+}
+
+impl StatusDocument {
+    /// The table of `status`.
+    pub(crate) fn table(&self) -> String {
+        let mut text = String::new();
+        let installed = [("vipwatch", &self.vipwatch), ("Neutron", &self.neutron)];
+        for (name, program) in installed {
+            let shown = program.as_ref().map_or_else(|| "not installed".to_owned(), shown_program);
+            let _ = writeln!(text, "{name:<9} {shown}");
+        }
+        let agent = if self.is_agent_listening { "listens" } else { "does not listen" };
+        let _ = writeln!(text, "{:<9} {agent} on its socket\n", "agent");
+        if self.monitors.is_empty() {
+            text.push_str("no monitor runs\n");
+        } else {
+            let _ = writeln!(
+                text,
+                "{:<36}  {:>7}  {:<14}  {:<8}  {:<7}  KERNEL",
+                "ROUTER", "PID", "PROGRAM", "VERSION", "STATE"
+            );
+        }
+        for row in &self.monitors {
+            let _ = writeln!(
+                text,
+                "{:<36}  {:>7}  {:<14}  {:<8}  {:<7}  {}",
+                row.router,
+                row.pid,
+                row.program,
+                row.version.as_deref().unwrap_or("-"),
+                row.state_file.unwrap_or("-"),
+                row.kernel.unwrap_or("-")
+            );
+            for problem in &row.problems {
+                let _ = writeln!(text, "  problem: {problem}");
+            }
+        }
+        for router in &self.unfinished {
+            let _ = writeln!(text, "unfinished: {router}; run the last command again");
+        }
+        text
+    }
+}
+
+pub(crate) fn shown_program(program: &ProgramDocument) -> String {
+    let version = program.version.as_deref().map(|version| format!(" {version}"));
+    format!("{} ({}{})", program.path, program.program, version.unwrap_or_default())
+}

@@ -1,0 +1,175 @@
+//! Starts a monitor as the agent would have started it.
+//!
+//! ```text
+//!   switch ── spawns ──▶ launcher            joins the old monitor's cgroup, starts a session
+//!     │ ◀──── "ready" ──────┤
+//!     ├────── "go" ────────▶│                ends the old monitor
+//!     │ ◀──── "stopped" ────┤
+//!     │                     └── becomes the new program (exec)
+//! ```
+//!
+//! The launcher is this program in a process of its own. After "go" it needs the switch no longer: if the switch is
+//! killed, the new monitor starts all the same. Without "go" it ends and nothing has changed.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use vipwatch_linux::process;
+
+use crate::args::LAUNCHER;
+use crate::cgroup;
+use crate::stop::{StopOrder, StopResult, stop};
+
+/// Everything that is needed to start a monitor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StartPlan {
+    /// The program, and the words before it (`ip netns exec NAME`).
+    pub(crate) line: Vec<String>,
+    /// Words `NAME=VALUE`.
+    pub(crate) environment: Vec<String>,
+    pub(crate) directory: PathBuf,
+    /// Files of cgroups to join.
+    pub(crate) cgroups: Vec<PathBuf>,
+    pub(crate) oom_score_adj: Option<String>,
+    /// Where the program's messages at its start go. `None` for the script of Neutron 29, which writes to standard
+    /// error as long as it runs: the output is discarded.
+    pub(crate) messages: Option<PathBuf>,
+    /// The monitor to end first; `None` if none runs.
+    pub(crate) stop: Option<StopOrder>,
+}
+
+/// Why a monitor was not started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchError {
+    #[error("cannot start the helper process")]
+    Spawn(#[source] io::Error),
+    #[error("the helper process ended without an answer")]
+    NoAnswer,
+    #[error("cannot prepare the start of the new monitor: {0}")]
+    Preparation(String),
+    #[error("cannot end the old monitor: {0}")]
+    Stop(String),
+}
+
+/// A launcher that is ready. Dropping it before [`ReadyLauncher::go`] ends it without an effect.
+#[derive(Debug)]
+pub(crate) struct ReadyLauncher {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl ReadyLauncher {
+    /// Starts a launcher for `plan`, and waits until it is ready.
+    pub(crate) fn start(plan: &StartPlan) -> Result<Self, LaunchError> {
+        let program = std::env::current_exe().map_err(LaunchError::Spawn)?;
+        let mut command = Command::new(program);
+        command.arg(LAUNCHER).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(LaunchError::Spawn)?;
+        let answers = child.stdout.take().map(BufReader::new).ok_or(LaunchError::NoAnswer)?;
+        let mut launcher = Self { child, answers };
+        let mut text = serde_json::to_vec(plan).unwrap_or_default();
+        text.push(b'\n');
+        launcher.send(&text)?;
+        match launcher.answer()?.split_once(' ') {
+            None => Ok(launcher),
+            Some((_, reason)) => Err(LaunchError::Preparation(reason.to_owned())),
+        }
+    }
+
+    /// Ends the old monitor and starts the new one. Returns the process that became the new program.
+    pub(crate) fn go(mut self) -> Result<(Child, StopResult), LaunchError> {
+        self.send(b"go\n")?;
+        let result = match self.answer()?.as_str() {
+            "stopped" => StopResult::Terminated,
+            "killed" => StopResult::Killed,
+            other => return Err(LaunchError::Stop(other.trim_start_matches("failed ").to_owned())),
+        };
+        Ok((self.child, result))
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), LaunchError> {
+        let input = self.child.stdin.as_mut().ok_or(LaunchError::NoAnswer)?;
+        input.write_all(bytes).and_then(|()| input.flush()).map_err(LaunchError::Spawn)
+    }
+
+    fn answer(&mut self) -> Result<String, LaunchError> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).map_err(LaunchError::Spawn)?;
+        match line.trim_end() {
+            "" => Err(LaunchError::NoAnswer),
+            answer => Ok(answer.to_owned()),
+        }
+    }
+}
+
+/// The launcher's own process. It returns only if it has failed or was not needed.
+pub(crate) fn run_launcher() -> io::Result<()> {
+    let mut input = BufReader::new(io::stdin());
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    let plan: StartPlan = serde_json::from_str(&line)?;
+    if let Err(error) = prepare(&plan) {
+        return answer(&format!("failed {error}"));
+    }
+    answer("ready")?;
+    line.clear();
+    input.read_line(&mut line)?;
+    if line != "go\n" {
+        return Ok(());
+    }
+    let stopped = plan.stop.as_ref().map_or(Ok(StopResult::Terminated), stop);
+    // An answer that cannot be sent means that the switch was killed. The new monitor is needed all the same.
+    match stopped {
+        Ok(StopResult::Terminated) => drop(answer("stopped")),
+        Ok(StopResult::Killed) => drop(answer("killed")),
+        Err(error) => return answer(&format!("failed {error}")),
+    }
+    become_monitor(&plan)
+}
+
+/// ORDER: everything that can fail comes before the old monitor ends.
+fn prepare(plan: &StartPlan) -> io::Result<()> {
+    cgroup::join(&plan.cgroups).map_err(|error| {
+        let place = plan.cgroups.first().map(|path| path.display().to_string()).unwrap_or_default();
+        io::Error::new(
+            error.kind(),
+            format!("cannot join the old monitor's cgroup ({place}): {error}"),
+        )
+    })?;
+    rustix::process::setsid()?;
+    rustix::process::chdir(&plan.directory).or_else(|_gone| rustix::process::chdir("/"))?;
+    // As for a service and for sudo.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    if let Some(value) = &plan.oom_score_adj {
+        let path = "/proc/self/oom_score_adj";
+        std::fs::File::options().write(true).open(path)?.write_all(value.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Becomes the new program. Its standard files are `/dev/null`, as for a daemon.
+fn become_monitor(plan: &StartPlan) -> io::Result<()> {
+    process::silence_standard_files()?;
+    if let Some(path) = &plan.messages {
+        let file = std::fs::File::options().write(true).create(true).truncate(true).open(path)?;
+        rustix::stdio::dup2_stderr(&file)?;
+    }
+    let (program, arguments) = plan.line.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear();
+    command.envs(plan.environment.iter().filter_map(|word| word.split_once('=')));
+    let error = command.exec();
+    let _ = writeln!(io::stderr(), "cannot execute {program}: {error}");
+    Err(error)
+}
+
+fn answer(text: &str) -> io::Result<()> {
+    let mut output = io::stdout();
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    output.write_all(line.as_bytes())?;
+    output.write_all(b"\n")?;
+    output.flush()
+}

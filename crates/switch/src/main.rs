@@ -1,0 +1,79 @@
+//! `vipwatch-neutron-switch`: replaces the running monitors of Neutron's HA routers one by one, in either direction.
+//!
+//! This file is the table of contents: [`args`] reads the command line, [`monitor`] finds the running monitors,
+//! [`status`] shows them, [`run`] goes through the routers, [`replace`] replaces one monitor, [`launch`] starts a
+//! program as the agent would, and [`verify`] compares the new monitor with the kernel and the agent.
+
+mod agent;
+mod args;
+mod cgroup;
+mod check;
+mod command_line;
+mod document;
+mod failure;
+mod launch;
+mod log;
+mod monitor;
+mod plan;
+mod program;
+mod progress;
+mod replace;
+mod run;
+mod state;
+mod status;
+mod stop;
+mod unfinished;
+mod verify;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::args::{HELP, SwitchArgs, SwitchCommand, SwitchInvocation};
+use crate::failure::SwitchFailure;
+
+fn main() -> ExitCode {
+    match invoke() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn invoke() -> Result<(), SwitchFailure> {
+    match args::parse(std::env::args_os())? {
+        SwitchInvocation::Help => print(HELP),
+        SwitchInvocation::Version => {
+            print(&format!("vipwatch-neutron-switch {}\n", env!("CARGO_PKG_VERSION")));
+        }
+        SwitchInvocation::Launcher => {
+            return launch::run_launcher().map_err(SwitchFailure::environment);
+        }
+        SwitchInvocation::Run(args) => return execute(&args),
+    }
+    Ok(())
+}
+
+fn execute(args: &SwitchArgs) -> Result<(), SwitchFailure> {
+    if args.command == SwitchCommand::Status {
+        let document = status::status(args)?;
+        print(&if args.is_json { json(&document) } else { document.table() });
+        return Ok(());
+    }
+    let run::RunResult { document, failure } = run::switch(args)?;
+    if args.is_json {
+        print(&json(&document));
+    } else if document.routers.is_empty() {
+        print("no monitor runs: nothing to do\n");
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn json(document: &impl serde::Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(document).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// Prints to standard output. A closed pipe is ignored.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

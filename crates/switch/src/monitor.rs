@@ -1,0 +1,192 @@
+//! The running monitors of this machine, found in `/proc`.
+//!
+//! A monitor may have further processes: the script of Neutron 29 runs a subshell and `ip monitor`, the drop-in a helper
+//! for conntrackd. They are descendants of the monitor and end with it.
+//!
+//! LIMIT: a process counts only if root or the owner of the agent's state directory runs it, and if it uses that
+//! directory. Any user can start a process with the command line of a monitor; the arguments of such a process must not
+//! reach a program that root starts.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use vipwatch_linux::netns::NetnsId;
+use vipwatch_linux::process_table::{self, ProcessId, ProcessStat, RunState};
+
+use crate::command_line::{MonitorCommand, PROGRAM, base_name, interpreter_family};
+
+/// The program that a monitor runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MonitorProgram {
+    /// The drop-in of this project.
+    Vipwatch,
+    /// Neutron's Python daemon, up to release 28.
+    Python,
+    /// Neutron's shell script, from release 29 on.
+    Script,
+    /// Neither of them.
+    Unknown,
+}
+
+impl MonitorProgram {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Vipwatch => "vipwatch",
+            Self::Python => "neutron-python",
+            Self::Script => "neutron-script",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The program of a process, by its executable. The interpreter decides about Neutron's programs: the file that it
+    /// reads may have been replaced since.
+    fn of(executable: &Path, first_word: &str) -> Self {
+        let path = executable.to_string_lossy();
+        match interpreter_family(&path) {
+            Some("python") => Self::Python,
+            Some(_) => Self::Script,
+            // The shell of a small container is one of many names of this program.
+            None if base_name(&path) == "busybox"
+                && interpreter_family(first_word) == Some("sh") =>
+            {
+                Self::Script
+            }
+            None if base_name(&path) == PROGRAM => Self::Vipwatch,
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// Where a monitor runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MonitorPlace {
+    /// It sees the same files as this process.
+    Here,
+    /// It has another root directory: that of a container.
+    Container,
+}
+
+/// A running monitor.
+#[derive(Debug, Clone)]
+pub(crate) struct RunningMonitor {
+    pub(crate) id: ProcessId,
+    pub(crate) program: MonitorProgram,
+    pub(crate) command: MonitorCommand,
+    pub(crate) user: u32,
+    pub(crate) place: MonitorPlace,
+    /// Whether the agent has started it with `ip netns exec`, as releases up to 15 do.
+    pub(crate) is_started_inside: bool,
+    /// The processes below it.
+    pub(crate) descendants: Vec<ProcessId>,
+}
+
+/// Why the running monitors are not known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MonitorListError {
+    #[error("cannot list the processes in /proc")]
+    Processes(#[source] io::Error),
+    #[error("cannot examine {}", path.display())]
+    StatePath { path: PathBuf, source: io::Error },
+}
+
+/// Finds the monitors that use the agent's directory `state_path`, sorted by router.
+pub(crate) fn running_monitors(state_path: &Path) -> Result<Vec<RunningMonitor>, MonitorListError> {
+    let owner = owner_of(state_path)?;
+    let table = process_stats().map_err(MonitorListError::Processes)?;
+    let mut candidates: Vec<RunningMonitor> = Vec::new();
+    for stat in table.values() {
+        // A process may end while it is read; then it is no monitor.
+        let Ok(Some(monitor)) = examine(*stat) else { continue };
+        let is_trusted = monitor.user == 0 || monitor.user == owner;
+        if is_trusted && monitor.command.state_path == state_path {
+            candidates.push(monitor);
+        }
+    }
+    // A child process of a monitor that has the same command line is a part of that monitor.
+    let parts: Vec<bool> = candidates.iter().map(|one| is_part(one, &candidates, &table)).collect();
+    let mut parts = parts.into_iter();
+    candidates.retain(|_| parts.next() == Some(false));
+    for monitor in &mut candidates {
+        monitor.descendants = descendants(monitor.id.pid, &table);
+    }
+    candidates.sort_by(|a, b| (&a.command.router, a.id).cmp(&(&b.command.router, b.id)));
+    Ok(candidates)
+}
+
+/// The running monitor with this pid; `None` if the process is not a monitor, or has ended.
+pub(crate) fn monitor_at(pid: u32) -> Option<RunningMonitor> {
+    examine(process_table::stat(pid).ok()?).ok().flatten()
+}
+
+fn owner_of(state_path: &Path) -> Result<u32, MonitorListError> {
+    let failed = |source| MonitorListError::StatePath { path: state_path.to_owned(), source };
+    Ok(std::fs::metadata(state_path).map_err(failed)?.uid())
+}
+
+fn process_stats() -> io::Result<HashMap<u32, ProcessStat>> {
+    let mut table = HashMap::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        if let Ok(stat) = process_table::stat(pid)
+            && stat.state != RunState::Ended
+        {
+            table.insert(pid, stat);
+        }
+    }
+    Ok(table)
+}
+
+fn examine(stat: ProcessStat) -> io::Result<Option<RunningMonitor>> {
+    let pid = stat.id.pid;
+    let words = process_table::command_line(pid)?;
+    let Some(command) = MonitorCommand::parse(&words) else { return Ok(None) };
+    let executable = process_table::executable(pid)?;
+    let first_word = words.first().map_or("", String::as_str);
+    let process = |entry: &str| PathBuf::from(format!("/proc/{pid}/{entry}"));
+    let has_same = |entry: &str| -> io::Result<bool> {
+        let own = process_table::file_identity(&Path::new("/proc/self").join(entry))?;
+        Ok(process_table::file_identity(&process(entry))? == own)
+    };
+    let place = if has_same("root")? { MonitorPlace::Here } else { MonitorPlace::Container };
+    // `ip netns exec` gives the process mounts of its own, and nothing else that starts a monitor here does.
+    let is_inside = NetnsId::of_name(&command.netns)? == Some(process_table::netns(pid)?)
+        && !has_same("ns/mnt")?;
+    Ok(Some(RunningMonitor {
+        id: stat.id,
+        program: MonitorProgram::of(&executable, first_word),
+        user: process_table::user(pid)?,
+        is_started_inside: is_inside && place == MonitorPlace::Here,
+        command,
+        place,
+        descendants: Vec::new(),
+    }))
+}
+
+/// Whether an ancestor of `monitor` is a monitor of the same router.
+fn is_part(
+    monitor: &RunningMonitor,
+    all: &[RunningMonitor],
+    table: &HashMap<u32, ProcessStat>,
+) -> bool {
+    let parent = |pid: &u32| table.get(pid).map(|stat| stat.parent);
+    let ancestors = std::iter::successors(parent(&monitor.id.pid), parent).take(64);
+    ancestors.into_iter().any(|pid| {
+        let same = |one: &&RunningMonitor| one.command.is_same_instance(&monitor.command);
+        all.iter().filter(same).any(|one| one.id.pid == pid)
+    })
+}
+
+fn descendants(pid: u32, table: &HashMap<u32, ProcessStat>) -> Vec<ProcessId> {
+    let mut found: Vec<ProcessId> = Vec::new();
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        for stat in table.values().filter(|stat| stat.parent == parent) {
+            found.push(stat.id);
+            parents.push(stat.id.pid);
+        }
+    }
+    found
+}

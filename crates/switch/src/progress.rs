@@ -1,0 +1,73 @@
+//! Shows the progress: a bar on a terminal, one line for each router otherwise. Everything goes to standard error; with
+//! `--json` only the document goes to standard output.
+
+use std::io::{IsTerminal, Write};
+
+use crate::document::ReplacementRow;
+
+/// The width of the bar, in characters.
+const WIDTH: usize = 30;
+
+/// The progress of one run.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    is_terminal: bool,
+    done: usize,
+    total: usize,
+}
+
+impl Progress {
+    pub(crate) fn new(total: usize) -> Self {
+        Self { is_terminal: std::io::stderr().is_terminal(), done: 0, total }
+    }
+
+    /// Shows that the work on a router begins.
+    pub(crate) fn begin(&self, router: &str) {
+        if self.is_terminal {
+            self.write(&format!(
+                "\r\x1b[K{} {}/{} {router}",
+                bar(self.done, self.total),
+                self.done,
+                self.total
+            ));
+        }
+    }
+
+    /// Shows the result for a router.
+    pub(crate) fn end(&mut self, row: &ReplacementRow) {
+        self.done += 1;
+        let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
+        self.write(&format!("{clear}[{}/{}] {}\n", self.done, self.total, row.line()));
+    }
+
+    /// Removes the bar before another text.
+    pub(crate) fn clear(&self) {
+        if self.is_terminal {
+            self.write("\r\x1b[K");
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "the progress has one output")]
+    fn write(&self, text: &str) {
+        // A closed standard error does not stop the replacements.
+        let mut stderr = std::io::stderr();
+        let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+    }
+}
+
+fn bar(done: usize, total: usize) -> String {
+    let filled = (WIDTH * done).checked_div(total).unwrap_or(WIDTH).min(WIDTH);
+    format!("[{}{}]", "#".repeat(filled), "-".repeat(WIDTH - filled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_empty_at_the_beginning_and_full_at_the_end() {
+        assert_eq!(bar(0, 7), format!("[{}]", "-".repeat(WIDTH)));
+        assert_eq!(bar(7, 7), format!("[{}]", "#".repeat(WIDTH)));
+        assert_eq!(bar(0, 0), format!("[{}]", "#".repeat(WIDTH)));
+    }
+}

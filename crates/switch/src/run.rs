@@ -1,0 +1,294 @@
+//! `to-vipwatch` and `to-neutron`: one router after the other, until all are done or there is a doubt.
+
+use std::time::{Duration, Instant};
+
+use vipwatch_core::{ErrorChain, InstanceId};
+use vipwatch_linux::clock;
+
+use crate::agent;
+use crate::args::{SwitchArgs, SwitchCommand};
+use crate::check::{RouterMonitors, by_router, check, primary_word};
+use crate::document::{ReplacementDocument, ReplacementResult, ReplacementRow};
+use crate::failure::{SwitchCode, SwitchFailure};
+use crate::log::SwitchLog;
+use crate::monitor::{RunningMonitor, running_monitors};
+use crate::program::TargetProgram;
+use crate::progress::Progress;
+use crate::replace::{Replacer, Resumed};
+use crate::status::document_of;
+use crate::stop::wait_a_moment;
+use crate::unfinished::{RecordDirectory, RecordError, UnfinishedRecord};
+use crate::verify::VerifiedMonitor;
+
+/// How long a second process with the command line of a monitor may exist after a start.
+const SECOND_MONITOR_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The result of a run: the document, and the doubt that has ended it.
+pub(crate) struct RunResult {
+    pub(crate) document: ReplacementDocument,
+    pub(crate) failure: Option<SwitchFailure>,
+}
+
+/// Replaces the chosen monitors, or checks whether it would be possible.
+pub(crate) fn switch(args: &SwitchArgs) -> Result<RunResult, SwitchFailure> {
+    if !rustix::process::geteuid().is_root() {
+        let hint = "run it with sudo: it ends and starts processes of root";
+        return Err(
+            SwitchFailure::new(SwitchCode::NotPermitted, "this command needs root").hint(hint)
+        );
+    }
+    let target = match args.command {
+        SwitchCommand::ToNeutron => TargetProgram::neutron(args.program.as_deref())?,
+        SwitchCommand::ToVipwatch | SwitchCommand::Status => {
+            TargetProgram::vipwatch(args.program.as_deref())?
+        }
+    };
+    let records = if args.is_dry_run {
+        RecordDirectory::read_only(&args.records)
+    } else {
+        RecordDirectory::lock(&args.records).map_err(|error| record_failure(&error))?
+    };
+    check_agent(args)?;
+    let mut run = Run::new(args, &target, &records)?;
+    let failure = run.all_routers().err();
+    run.progress.clear();
+    let document = ReplacementDocument {
+        schema: "vipwatch-neutron-switch/1",
+        command: args.command.word(),
+        is_dry_run: args.is_dry_run,
+        target: document_of(&target),
+        ok: failure.is_none(),
+        routers: run.rows,
+    };
+    Ok(RunResult { document, failure })
+}
+
+fn record_failure(error: &RecordError) -> SwitchFailure {
+    let failure = SwitchFailure::environment(ErrorChain(error));
+    match error {
+        RecordError::Locked => failure.hint("wait until it has ended; its log shows its steps"),
+        _ => failure.hint("make room on the disk or make it writable; nothing was changed"),
+    }
+}
+
+/// Fails if the agent cannot receive reports: then it is not possible to verify that it has the states.
+fn check_agent(args: &SwitchArgs) -> Result<(), SwitchFailure> {
+    if !args.needs_agent || agent::is_listening(&args.state_path).unwrap_or(false) {
+        return Ok(());
+    }
+    let socket = agent::socket_of(&args.state_path);
+    Err(SwitchFailure::environment(format!("the L3 agent does not listen on {}", socket.display()))
+        .hint("start the agent, name its directory with --state-path, or add --without-agent"))
+}
+
+struct Run<'a> {
+    args: &'a SwitchArgs,
+    target: &'a TargetProgram,
+    /// `None` with `--dry-run`.
+    replacer: Option<Replacer<'a>>,
+    monitors: Vec<RunningMonitor>,
+    unfinished: Vec<UnfinishedRecord>,
+    primary_word: Option<&'static str>,
+    rows: Vec<ReplacementRow>,
+    progress: Progress,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        args: &'a SwitchArgs,
+        target: &'a TargetProgram,
+        records: &'a RecordDirectory,
+    ) -> Result<Self, SwitchFailure> {
+        let monitors = running_monitors(&args.state_path)
+            .map_err(|error| SwitchFailure::environment(ErrorChain(&error)))?;
+        let unfinished = records.records().map_err(|error| record_failure(&error))?;
+        let primary_word = primary_word(&monitors);
+        let replacer = if args.is_dry_run {
+            None
+        } else {
+            Some(Replacer {
+                target,
+                records,
+                log: open_log(args, target)?,
+                primary_word,
+                needs_agent: args.needs_agent,
+                timeout: args.timeout,
+            })
+        };
+        let progress = Progress::new(0);
+        let rows = Vec::new();
+        let run =
+            Self { args, target, replacer, monitors, unfinished, primary_word, rows, progress };
+        run.check_chosen()?;
+        Ok(run)
+    }
+
+    fn is_chosen(&self, router: &str) -> bool {
+        let routers = &self.args.routers;
+        routers.is_empty() || routers.iter().any(|chosen| chosen.as_str() == router)
+    }
+
+    /// Fails if a router of `--router` is not known here.
+    fn check_chosen(&self) -> Result<(), SwitchFailure> {
+        let is_known = |router: &&InstanceId| {
+            self.monitors.iter().any(|monitor| monitor.command.router == **router)
+                || self.unfinished.iter().any(|record| record.router == router.as_str())
+        };
+        match self.args.routers.iter().find(|router| !is_known(router)) {
+            None => Ok(()),
+            Some(router) => {
+                Err(SwitchFailure::environment(format!("no monitor runs for router {router}"))
+                    .hint("`vipwatch-neutron-switch status` lists the monitors"))
+            }
+        }
+    }
+
+    /// ORDER: unfinished replacements come first, because a router may be without a monitor.
+    fn all_routers(&mut self) -> Result<(), SwitchFailure> {
+        let unfinished: Vec<UnfinishedRecord> = self
+            .unfinished
+            .iter()
+            .filter(|record| self.is_chosen(&record.router))
+            .cloned()
+            .collect();
+        let chosen: Vec<RunningMonitor> = self
+            .monitors
+            .iter()
+            .filter(|monitor| self.is_chosen(monitor.command.router.as_str()))
+            .cloned()
+            .collect();
+        let groups = by_router(chosen);
+        self.progress = Progress::new(unfinished.len() + groups.len());
+        let mut repaired = Vec::new();
+        for record in unfinished {
+            if self.resume(&record)? {
+                repaired.push(record.router);
+            }
+        }
+        for group in groups {
+            match group {
+                // Its monitor was started by the repair, or verified.
+                Ok(router) if repaired.contains(&router.monitor.command.router.to_string()) => {}
+                Ok(router) => self.one_router(&router)?,
+                Err(duplicates) => {
+                    return Err(self.fail(&duplicates.monitor, duplicates.failure));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes an unfinished replacement. Returns whether the router is done.
+    fn resume(&mut self, record: &UnfinishedRecord) -> Result<bool, SwitchFailure> {
+        self.progress.begin(&record.router);
+        let is_same = |monitor: &&RunningMonitor| monitor.command.router.as_str() == record.router;
+        let monitor = self.monitors.iter().find(is_same).cloned();
+        let began = Instant::now();
+        let Some(replacer) = self.replacer.as_mut() else {
+            self.add(ReplacementRow::new(&record.router, ReplacementResult::WouldReplace));
+            return Ok(true);
+        };
+        match replacer.resume(record, monitor.as_ref()) {
+            Ok(Resumed::Verified(verified) | Resumed::Repaired(verified)) => {
+                let row = ReplacementRow::new(&record.router, ReplacementResult::Repaired);
+                self.add(filled(row, &verified, began));
+                Ok(true)
+            }
+            Ok(Resumed::StillOld | Resumed::RouterGone) => Ok(false),
+            Err(failure) => {
+                let mut row = ReplacementRow::new(&record.router, ReplacementResult::Failed);
+                row.message = Some(failure.message.clone());
+                self.add(row);
+                Err(failure)
+            }
+        }
+    }
+
+    fn one_router(&mut self, router: &RouterMonitors) -> Result<(), SwitchFailure> {
+        let monitor = &router.monitor;
+        let id = &monitor.command.router;
+        self.progress.begin(id.as_str());
+        if self.target.is_run_by(monitor) && router.remains.is_empty() {
+            let mut row = ReplacementRow::new(id.as_str(), ReplacementResult::Unchanged);
+            row.pid = Some(monitor.id.pid);
+            self.add(row);
+            return Ok(());
+        }
+        if let Err(failure) = check(monitor, self.target, self.primary_word) {
+            return Err(self.fail(monitor, failure));
+        }
+        let began = Instant::now();
+        let Some(replacer) = self.replacer.as_mut() else {
+            let mut row = ReplacementRow::new(id.as_str(), ReplacementResult::WouldReplace);
+            row.from = Some(monitor.program.word());
+            self.add(row);
+            return Ok(());
+        };
+        match replacer.replace(router) {
+            Ok(verified) => {
+                let mut row = ReplacementRow::new(id.as_str(), ReplacementResult::Replaced);
+                row.from = Some(monitor.program.word());
+                self.add(filled(row, &verified, began));
+                self.check_alone(monitor)
+            }
+            Err(failure) => Err(self.fail(monitor, failure)),
+        }
+    }
+
+    /// Fails if the router has a second monitor now, for example because the agent has started one at the same moment.
+    fn check_alone(&self, old: &RunningMonitor) -> Result<(), SwitchFailure> {
+        // The foreground process of a daemon has the same command line and ends a moment later.
+        let end = clock::now() + SECOND_MONITOR_TIMEOUT;
+        let pids = loop {
+            let monitors = running_monitors(&self.args.state_path)
+                .map_err(|error| SwitchFailure::environment(ErrorChain(&error)))?;
+            let is_same = |one: &&RunningMonitor| one.command.router == old.command.router;
+            let pids: Vec<String> =
+                monitors.iter().filter(is_same).map(|one| one.id.pid.to_string()).collect();
+            if pids.len() <= 1 {
+                return Ok(());
+            }
+            if clock::now() >= end {
+                break pids;
+            }
+            wait_a_moment();
+        };
+        let (router, pids) = (&old.command.router, pids.join(" and "));
+        Err(SwitchFailure::doubt(format!("router {router}: the processes {pids} monitor it at the same time"))
+            .hint("end the process that is not in the pid file (`kill -TERM PID`), then run this command again"))
+    }
+
+    fn fail(&mut self, monitor: &RunningMonitor, failure: SwitchFailure) -> SwitchFailure {
+        let mut row =
+            ReplacementRow::new(monitor.command.router.as_str(), ReplacementResult::Failed);
+        row.from = Some(monitor.program.word());
+        row.message = Some(failure.message.clone());
+        self.add(row);
+        failure
+    }
+
+    fn add(&mut self, row: ReplacementRow) {
+        self.progress.end(&row);
+        self.rows.push(row);
+    }
+}
+
+fn filled(mut row: ReplacementRow, verified: &VerifiedMonitor, began: Instant) -> ReplacementRow {
+    row.pid = Some(verified.pid);
+    row.state = Some(verified.word);
+    row.agent = Some(verified.agent.word());
+    row.seconds = began.elapsed().as_secs_f64();
+    row
+}
+
+fn open_log(args: &SwitchArgs, target: &TargetProgram) -> Result<SwitchLog, SwitchFailure> {
+    let failed = |error| {
+        SwitchFailure::environment(format!("{}; nothing was changed", ErrorChain(&error)))
+            .hint("make room on the disk, or name another file with --log")
+    };
+    let mut log = SwitchLog::open(&args.log).map_err(failed)?;
+    let (command, path) = (args.command.word(), target.path.display());
+    log.line(&format!("{command} begins: the program is {path} ({})", target.kind.word()))
+        .map_err(failed)?;
+    Ok(log)
+}

@@ -1,0 +1,26 @@
+//! The state of a router: in its state file, and in the kernel.
+
+use std::path::Path;
+
+use vipwatch_core::{NeutronState, Tracker};
+use vipwatch_linux::file::read_head;
+use vipwatch_linux::netns_query::{NetnsQuery, NetnsQueryError};
+
+use crate::command_line::MonitorCommand;
+
+/// The word in the state file; `None` if there is none, or if it is not a word of Neutron.
+pub(crate) fn word_in_file(conf_dir: &Path) -> Option<&'static str> {
+    let text = read_head(&conf_dir.join("state"), 16).ok()?;
+    ["primary", "master", "backup"].into_iter().find(|word| text == word.as_bytes())
+}
+
+/// The state that a word means.
+pub(crate) fn state_of_word(word: &str) -> NeutronState {
+    if word == "backup" { NeutronState::Backup } else { NeutronState::Primary }
+}
+
+/// The state by the addresses in the router's namespace.
+pub(crate) fn state_in_kernel(command: &MonitorCommand) -> Result<NeutronState, NetnsQueryError> {
+    let snapshot = NetnsQuery::snapshot_by_visit(Some(&command.netns))?;
+    Ok(command.watch.map_or(NeutronState::Backup, |watch| Tracker::new(watch).state_in(&snapshot)))
+}

@@ -1,0 +1,139 @@
+//! The switch stops at the first doubt, with a message, and leaves a monitor for every router.
+
+use std::os::unix::fs::PermissionsExt;
+
+use vipwatch_testkit::monitor::output_of;
+use vipwatch_testkit::{Behaviour, script};
+
+use crate::fixture::{EndOfTest, SwitchLab, executable, pid_of, start_old, text};
+
+#[test]
+fn a_program_that_fails_at_its_start_is_replaced_by_the_old_one_and_the_run_stops() {
+    let lab = SwitchLab::new();
+    let routers = [1, 2].map(|number| lab.router(number));
+    let old: Vec<_> = routers.iter().map(|router| start_old(&lab, router)).collect();
+    let program = lab.lab.path().join("neutron-keepalived-state-change");
+    script(&program, "exit 3");
+    let output = lab.to_neutron(&program, "");
+    let _ends = routers.each_ref().map(EndOfTest);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("the old program runs again"), "{}", text(&output));
+    assert!(text(&output).contains("hint: "), "{}", text(&output));
+    assert_eq!(executable(pid_of(&routers[0])), lab.old);
+    assert!(old[1].is_alive(), "the second router is not touched");
+    assert_eq!(lab.record_count(), 0);
+}
+
+#[test]
+fn without_an_agent_that_listens_nothing_is_changed() {
+    let mut lab = SwitchLab::new();
+    let router = lab.router(1);
+    let old = start_old(&lab, &router);
+    lab.agent = None;
+    let output = lab.to_vipwatch("");
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+    assert!(text(&output).contains("does not listen"), "{}", text(&output));
+    assert!(old.is_alive());
+
+    let output = lab.to_vipwatch("--without-agent --timeout 5");
+    assert!(output.status.success(), "{}", text(&output));
+    let _end = EndOfTest(&router);
+    assert!(lab.log().contains("agent not-checked"));
+}
+
+#[test]
+fn an_agent_that_does_not_answer_stops_the_run_and_the_next_run_verifies_the_monitor() {
+    let lab = SwitchLab::new();
+    let routers = [1, 2].map(|number| lab.router(number));
+    let old: Vec<_> = routers.iter().map(|router| start_old(&lab, router)).collect();
+    let agent = lab.agent.as_ref().unwrap();
+    agent.set_behaviour(Behaviour::Hanging);
+    let output = lab.to_vipwatch("--timeout 2");
+    let _ends = routers.each_ref().map(EndOfTest);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("not verified after 2 s"), "{}", text(&output));
+    assert!(old[1].is_alive(), "the second router is not touched");
+    assert_eq!((executable(pid_of(&routers[0])), lab.record_count()), (lab.new.clone(), 1));
+
+    agent.set_behaviour(Behaviour::Threaded);
+    let output = lab.to_vipwatch("");
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("repaired"), "{}", text(&output));
+    assert_eq!((executable(pid_of(&routers[1])), lab.record_count()), (lab.new.clone(), 0));
+}
+
+#[test]
+fn a_log_that_cannot_be_written_stops_the_run_before_anything_is_changed() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let old = start_old(&lab, &router);
+    let mut command = lab.command("to-vipwatch");
+    let output = output_of(command.arg("--program").arg(&lab.new).args(["--log", "/dev/full"]));
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+    assert!(text(&output).contains("/dev/full") && text(&output).contains("nothing was changed"));
+    assert!(old.is_alive());
+}
+
+#[test]
+fn a_program_that_other_users_can_change_is_refused() {
+    let lab = SwitchLab::new();
+    std::fs::set_permissions(&lab.new, PermissionsExt::from_mode(0o757)).unwrap();
+    let output = lab.to_vipwatch("");
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+    assert!(text(&output).contains("can be changed by other users"), "{}", text(&output));
+}
+
+#[test]
+fn a_configuration_that_the_new_program_refuses_is_found_before_the_old_one_ends() {
+    let lab = SwitchLab::new();
+    let mut router = lab.router(1);
+    let config = lab.lab.path().join("extra.conf");
+    script(&config, "");
+    router.extra = vec![format!("--config-file={}", config.display())];
+    let old = start_old(&lab, &router);
+    std::fs::set_permissions(&config, PermissionsExt::from_mode(0o666)).unwrap();
+    let output = lab.to_vipwatch("");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("the new program would not start"), "{}", text(&output));
+    assert!(old.is_alive());
+}
+
+#[test]
+fn a_process_of_another_user_with_the_command_line_of_a_monitor_is_ignored() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let fake = lab.lab.path().join("neutron-keepalived-state-change");
+    script(&fake, "exec 0< /dev/zero; while read -r _; do :; done; sleep 1000");
+    let arguments = router.arguments();
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups"]).arg(&fake).args(&arguments);
+    std::fs::set_permissions(lab.lab.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut child = command.spawn().unwrap();
+    let line =
+        || std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap_or_default();
+    vipwatch_testkit::wait_for("the shell", || line().starts_with("/bin/sh\0").then_some(()));
+    let output = output_of(&mut lab.command("status"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(text(&output).contains("no monitor runs"), "{}", text(&output));
+}
+
+#[test]
+fn a_monitor_that_the_pid_file_does_not_name_is_a_doubt() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let old = start_old(&lab, &router);
+    std::fs::remove_file(router.pid_file()).unwrap();
+    let output = lab.to_vipwatch("");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("does not name its monitor"), "{}", text(&output));
+    assert!(old.is_alive());
+}
+
+#[test]
+fn a_router_that_is_not_here_is_refused() {
+    let lab = SwitchLab::new();
+    let output = lab.to_vipwatch("--router 00000000-0000-0000-0000-000000000000");
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+    assert!(text(&output).contains("no monitor runs for router"), "{}", text(&output));
+}

@@ -1,0 +1,7 @@
+//! `vipwatch-neutron-switch` with monitors of vipwatch in real namespaces, and with small stand-ins for Neutron's program.
+//! The tests with Neutron's own programs are in `tests/neutron`.
+
+mod doubts;
+mod fixture;
+mod interruptions;
+mod replacement;

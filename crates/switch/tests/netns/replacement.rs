@@ -1,0 +1,148 @@
+//! Monitors are replaced and verified; nothing else changes.
+
+use vipwatch_testkit::script;
+
+use crate::fixture::{EndOfTest, SwitchLab, executable, pid_of, start_old, text, wait_until_ended};
+
+#[test]
+fn every_monitor_of_another_version_is_replaced_and_reports_to_the_agent() {
+    let lab = SwitchLab::new();
+    let routers = [1, 2, 3].map(|number| lab.router(number));
+    let old: Vec<_> = routers.iter().map(|router| start_old(&lab, router)).collect();
+    routers[1].take_vip();
+    routers[1].wait_for_state("primary");
+    let reports = lab.agent.as_ref().unwrap().count();
+
+    let output = lab.to_vipwatch("");
+    assert!(output.status.success(), "{}", text(&output));
+    let _ends = routers.each_ref().map(EndOfTest);
+    for (router, old) in routers.iter().zip(&old) {
+        assert_ne!(pid_of(router), old.pid);
+        assert_eq!(executable(pid_of(router)), lab.new);
+        wait_until_ended(old.pid);
+    }
+    let states = routers.each_ref().map(|router| router.state());
+    assert_eq!(
+        states.each_ref().map(Option::as_deref),
+        [Some("backup"), Some("primary"), Some("backup")]
+    );
+    assert!(lab.agent.as_ref().unwrap().count() >= reports + 3);
+    assert_eq!(lab.log().matches(" is verified: ").count(), 3, "{}", lab.log());
+    assert_eq!(lab.record_count(), 0);
+
+    // A change after the replacement reaches the agent.
+    routers[0].take_vip();
+    routers[0].wait_for_state("primary");
+
+    let again = lab.to_vipwatch("--json");
+    let document = String::from_utf8_lossy(&again.stdout);
+    assert_eq!(document.matches("\"unchanged\"").count(), 3, "{}", text(&again));
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_names_what_it_would_do() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let old = start_old(&lab, &router);
+    let output = lab.to_vipwatch("--dry-run");
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("would be replaced"), "{}", text(&output));
+    assert!(old.is_alive() && pid_of(&router) == old.pid);
+    assert!(!lab.log_path().exists() && !lab.lab.path().join("records").exists());
+}
+
+#[test]
+fn only_the_named_router_is_replaced() {
+    let lab = SwitchLab::new();
+    let routers = [1, 2].map(|number| lab.router(number));
+    let old: Vec<_> = routers.iter().map(|router| start_old(&lab, router)).collect();
+    let output = lab.to_vipwatch(&format!("--router {}", routers[1].id));
+    assert!(output.status.success(), "{}", text(&output));
+    let _end = EndOfTest(&routers[1]);
+    assert!(old[0].is_alive() && !old[1].is_alive());
+}
+
+#[test]
+fn the_new_monitor_has_the_session_directory_and_environment_of_a_service() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let _old = start_old(&lab, &router);
+    let output = lab.to_vipwatch("");
+    assert!(output.status.success(), "{}", text(&output));
+    let _end = EndOfTest(&router);
+    let pid = pid_of(&router);
+    let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap();
+    let environment = String::from_utf8_lossy(&read("environ")).into_owned();
+    // Releases 22 to 28 pass this tag, and container tools look for it.
+    assert!(
+        environment.contains(&format!(
+            "PROCESS_TAG=neutron-keepalived-state-change-monitor-{}",
+            router.id
+        ))
+    );
+    assert_eq!(std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap().to_str(), Some("/"));
+    let command = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
+    assert!(command.contains(&router.arguments().join(" ")), "{command}");
+    let parent = vipwatch_testkit::monitor::parent(pid).unwrap();
+    assert_ne!(parent, i32::try_from(std::process::id()).unwrap(), "it outlives the switch");
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    assert_eq!(String::from_utf8_lossy(&read("cgroup")), own);
+}
+
+#[test]
+fn status_shows_program_version_and_a_state_that_is_wrong() {
+    let lab = SwitchLab::new();
+    let routers = [1, 2].map(|number| lab.router(number));
+    let monitors = routers.each_ref().map(|router| start_old(&lab, router));
+    // A monitor that does not run its loop does not see the address.
+    monitors[1].signal(rustix::process::Signal::STOP);
+    routers[1].take_vip();
+    let output = vipwatch_testkit::monitor::output_of(lab.command("status").arg("--json"));
+    let document = text(&output);
+    assert_eq!(document.matches("\"program\": \"vipwatch\"").count(), 2, "{document}");
+    let version = format!("\"version\": \"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(document.matches(&version).count() >= 2, "{document}");
+    assert_eq!(document.matches("disagrees with the kernel").count(), 1, "{document}");
+    let table = text(&vipwatch_testkit::monitor::output_of(&mut lab.command("status")));
+    assert!(table.contains(&routers[0].id) && table.contains("ROUTER"), "{table}");
+}
+
+/// A stand-in for Neutron's script: it writes pid and state, then waits.
+pub(crate) const STANDIN: &str = r#"
+while [ $# -gt 0 ]; do
+    case $1 in
+        --pid_file) pid_file=$2; shift ;;
+        --conf_dir) conf_dir=$2; shift ;;
+    esac
+    shift
+done
+printf backup > "$conf_dir/state"
+printf %s $$ > "$pid_file"
+sleep 1000 &
+wait
+"#;
+
+#[test]
+fn a_script_gets_its_values_as_words_of_their_own_and_leaves_no_process_behind() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let _old = start_old(&lab, &router);
+    let directory = lab.lab.path().join("script");
+    std::fs::create_dir(&directory).unwrap();
+    let program = directory.join("neutron-keepalived-state-change");
+    script(&program, STANDIN);
+    let output = lab.to_neutron(&program, "");
+    assert!(output.status.success(), "{}", text(&output));
+    let shell = pid_of(&router);
+    let children = vipwatch_testkit::monitor::children(shell);
+    assert_eq!(children.len(), 1, "the stand-in runs `sleep`");
+    // The agent has received the state from the switch: the script does not report its first state.
+    assert!(lab.log().contains("agent own-report"), "{}", lab.log());
+
+    let output = lab.to_vipwatch("");
+    assert!(output.status.success(), "{}", text(&output));
+    let _end = EndOfTest(&router);
+    wait_until_ended(shell);
+    wait_until_ended(children[0]);
+    assert_eq!(executable(pid_of(&router)), lab.new);
+}

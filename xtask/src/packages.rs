@@ -26,6 +26,7 @@ pub fn run(args: &[&str]) -> TaskResult {
     let environment = [
         ("VIPWATCH_PACKAGES", packages.display().to_string()),
         ("VIPWATCH_ROOTS", target.join("roots").display().to_string()),
+        ("VIPWATCH_NEUTRON_29", provision::neutron("29.0.0")?.display().to_string()),
     ];
     sandbox::enter_as_root(&line, &environment)
 }

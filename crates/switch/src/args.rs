@@ -22,6 +22,8 @@ Commands:
 
 Options:
   --router ID        Only this router; may be repeated
+  --again            Also replace monitors that run the wanted program already, for example after a change of their
+                     configuration; the word for a primary may change then
   --dry-run          Check everything and print what would be done; change nothing
   --json             Print the result as JSON on standard output
   --without-agent    Replace monitors although the L3 agent does not run; its answer is not checked
@@ -75,6 +77,8 @@ pub(crate) struct SwitchArgs {
     pub(crate) command: SwitchCommand,
     /// Empty: all routers.
     pub(crate) routers: Vec<InstanceId>,
+    /// Also monitors that run the wanted program already.
+    pub(crate) is_again: bool,
     pub(crate) is_dry_run: bool,
     pub(crate) is_json: bool,
     pub(crate) needs_agent: bool,
@@ -107,6 +111,7 @@ pub(crate) fn parse(
     let mut args = SwitchArgs {
         command: SwitchCommand::Status,
         routers: Vec::new(),
+        is_again: false,
         is_dry_run: false,
         is_json: false,
         needs_agent: true,
@@ -128,6 +133,7 @@ pub(crate) fn parse(
                 let id: String = parser.value().and_then(ValueExt::string).map_err(wrong)?;
                 args.routers.push(router_of(&id)?);
             }
+            Arg::Long("again") => args.is_again = true,
             Arg::Long("dry-run") => args.is_dry_run = true,
             Arg::Long("json") => args.is_json = true,
             Arg::Long("without-agent") => args.needs_agent = false,

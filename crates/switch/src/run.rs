@@ -102,7 +102,8 @@ impl<'a> Run<'a> {
         let monitors = running_monitors(&args.state_path)
             .map_err(|error| SwitchFailure::environment(ErrorChain(&error)))?;
         let unfinished = records.records().map_err(|error| record_failure(&error))?;
-        let primary_word = primary_word(&monitors);
+        // A change of the configuration may change the word.
+        let primary_word = if args.is_again { None } else { primary_word(&monitors) };
         let replacer = if args.is_dry_run {
             None
         } else {
@@ -208,7 +209,7 @@ impl<'a> Run<'a> {
         let monitor = &router.monitor;
         let id = &monitor.command.router;
         self.progress.begin(id.as_str());
-        if self.target.is_run_by(monitor) && router.remains.is_empty() {
+        if self.target.is_run_by(monitor) && router.remains.is_empty() && !self.args.is_again {
             let mut row = ReplacementRow::new(id.as_str(), ReplacementResult::Unchanged);
             row.pid = Some(monitor.id.pid);
             self.add(row);

@@ -74,6 +74,10 @@ fn manifest_text(
         scripts.display(),
         changelog.display(),
     );
+    let triggers = scripts.join("triggers");
+    if triggers.exists() {
+        let _ = writeln!(text, "triggers-file = \"{}\"", triggers.display());
+    }
     let configuration = files.iter().filter(|file| file.destination.starts_with("etc/"));
     let configuration: Vec<String> =
         configuration.map(|file| format!("/{}", file.destination)).collect();

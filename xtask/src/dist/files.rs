@@ -157,9 +157,15 @@ fn vipwatch(list: &mut List, layout: Layout, inputs: &Inputs) -> Result<(), Task
 fn neutron(list: &mut List, inputs: &Inputs) {
     let name = "neutron-keepalived-state-change";
     list.add(&inputs.dropin, format!("usr/lib/vipwatch/{name}"), 0o755);
+    list.add(packaging().join("neutron/neutron-setup"), "usr/lib/vipwatch/neutron-setup", 0o755);
     if let Some(switch) = &inputs.switch {
         list.add(switch, "usr/sbin/vipwatch-neutron-switch", 0o755);
     }
+    list.add(
+        packaging().join("man/vipwatch-neutron-switch.8"),
+        "usr/share/man/man8/vipwatch-neutron-switch.8",
+        0o644,
+    );
     let logrotate = packaging().join("logrotate").join(name);
     list.add_existing(&logrotate, &format!("etc/logrotate.d/{name}"), 0o644);
     list.add(

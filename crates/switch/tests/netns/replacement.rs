@@ -40,6 +40,28 @@ fn every_monitor_of_another_version_is_replaced_and_reports_to_the_agent() {
 }
 
 #[test]
+fn with_again_a_monitor_of_the_same_version_reads_its_configuration_anew() {
+    let lab = SwitchLab::new();
+    let mut router = lab.router(1);
+    let config = lab.lab.path().join("extra.conf");
+    script(&config, "");
+    router.extra = vec![format!("--config-file={}", config.display())];
+    router.take_vip();
+    let old = router.start(&lab.new);
+    router.wait_for_state("primary");
+    router.wait_for_log("Notified agent");
+    let write = "printf '[vipwatch]\nprimary_word = master\n' > \"$1\"";
+    vipwatch_testkit::run(std::process::Command::new("sh").args(["-c", write, "sh"]).arg(&config));
+    let output = lab.to_vipwatch("");
+    assert!(output.status.success() && old.is_alive(), "{}", text(&output));
+    let output = lab.to_vipwatch("--again");
+    assert!(output.status.success(), "{}", text(&output));
+    let _end = EndOfTest(&router);
+    assert_eq!(router.state().as_deref(), Some("master"));
+    wait_until_ended(old.pid);
+}
+
+#[test]
 fn a_dry_run_changes_nothing_and_names_what_it_would_do() {
     let lab = SwitchLab::new();
     let router = lab.router(1);

@@ -2,4 +2,5 @@
 
 mod install;
 mod lint;
+mod neutron;
 mod remove;

@@ -1,0 +1,311 @@
+//! The package vipwatch-neutron beside a package with Neutron's own script: in, out, upgrades, and everything that can go
+//! wrong in between.
+
+use std::path::Path;
+use std::process::Command;
+
+use vipwatch_packages::{Outcome, Root, directory, suite};
+
+/// The name that the agent executes.
+const PROGRAM: &str = "/usr/bin/neutron-keepalived-state-change";
+/// The drop-in of the package.
+const OURS: &str = "/usr/lib/vipwatch/neutron-keepalived-state-change";
+/// The configuration of the drop-in.
+const CONF: &str = "/etc/neutron/neutron-keepalived-state-change.conf";
+
+/// A root without running services.
+struct NeutronRoot {
+    root: Root,
+}
+
+impl NeutronRoot {
+    fn new() -> Self {
+        Self { root: Root::debian(&suite()) }
+    }
+
+    /// Runs a command that must succeed; returns its output, standard error too.
+    #[track_caller]
+    fn succeed(&self, script: &str) -> String {
+        let outcome = self.run(script);
+        assert!(outcome.is_ok(), "`{script}` ended with {:?}\n{}", outcome.code, outcome.text());
+        outcome.text().trim().to_owned()
+    }
+
+    fn run(&self, script: &str) -> Outcome {
+        self.root.run(script)
+    }
+
+    /// Installs a package like Neutron's, with the real script of release 29 and this version.
+    fn install_neutron(&self, version: &str) {
+        let script = directory("VIPWATCH_NEUTRON_29").join("bin/neutron-keepalived-state-change");
+        self.install_neutron_with(version, &script);
+    }
+
+    fn install_neutron_with(&self, version: &str, program: &Path) {
+        let tree = self.root.path().join("neutron");
+        let line = "rm -rf \"$1\" && mkdir -p \"$1/DEBIAN\" \"$1/etc/neutron/rootwrap.d\" \
+                    \"$1/usr/lib/python3/dist-packages/neutron\" && \
+                    install -D -m 0755 \"$2\" \"$1/usr/bin/neutron-keepalived-state-change\" && \
+                    echo \"# $3\" >> \"$1/usr/bin/neutron-keepalived-state-change\" && \
+                    echo \"# $3\" > \"$1/usr/lib/python3/dist-packages/neutron/__init__.py\" && \
+                    echo 'exec_dirs=/sbin,/usr/bin,/etc/neutron/kill_scripts' > \"$1/etc/neutron/rootwrap.conf\" && \
+                    (cd \"$1\" && find usr -type f -exec md5sum {} + > DEBIAN/md5sums) && \
+                    printf 'Package: neutron-common\\nVersion: %s\\nArchitecture: all\\nMaintainer: A <a@a.invalid>\\n\
+                    Description: stand-in\\n' \"$3\" > \"$1/DEBIAN/control\"";
+        let made = Command::new("sh")
+            .args(["-ec", line, "sh"])
+            .arg(&tree)
+            .arg(program)
+            .arg(version)
+            .status();
+        assert!(made.unwrap().success());
+        self.succeed(
+            "dpkg-deb --root-owner-group -b /neutron /neutron.deb && dpkg -i /neutron.deb 2>&1",
+        );
+    }
+
+    fn install(&self) -> Outcome {
+        self.run("dpkg -i /packages/vipwatch-neutron_*.deb 2>&1")
+    }
+
+    /// Checks that the agent finds vipwatch's program, and that Neutron's is unchanged under its second name.
+    #[track_caller]
+    fn expect_in_place(&self) {
+        assert_eq!(self.succeed(&format!("readlink {PROGRAM}")), OURS);
+        self.succeed(&format!("{PROGRAM} --version"));
+        assert_eq!(self.succeed("dpkg -V neutron-common"), "", "Neutron's files are unchanged");
+    }
+
+    /// Checks that Neutron's program is back and that nothing else is left.
+    #[track_caller]
+    fn expect_back(&self) {
+        self.succeed(&format!("test -f {PROGRAM} && ! test -L {PROGRAM}"));
+        assert_eq!(self.succeed("dpkg -V neutron-common"), "", "byte for byte");
+        assert_eq!(self.succeed(&format!("ls -d {PROGRAM}*")), PROGRAM);
+        assert_eq!(self.succeed("dpkg-divert --list '*keepalived*'"), "");
+    }
+
+    fn conf(&self) -> String {
+        self.run(&format!("cat {CONF}")).stdout
+    }
+}
+
+#[test]
+fn neutrons_program_comes_back_byte_for_byte() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:21.0.0-7");
+    assert!(root.install().is_ok());
+    root.expect_in_place();
+    assert!(root.conf().contains("primary_word = primary"), "{}", root.conf());
+    root.succeed("dpkg -r vipwatch-neutron 2>&1");
+    root.expect_back();
+    assert_eq!(root.conf(), "");
+    assert!(root.install().is_ok());
+    root.expect_in_place();
+    root.succeed("dpkg -P vipwatch-neutron 2>&1");
+    root.expect_back();
+}
+
+#[test]
+fn an_upgrade_of_neutron_keeps_vipwatchs_program_in_place_and_the_word_right() {
+    let root = NeutronRoot::new();
+    // Without Neutron the package waits for it.
+    assert!(root.install().is_ok());
+    root.install_neutron("2:16.4.2-1ubuntu1");
+    root.expect_in_place();
+    assert!(root.conf().contains("primary_word = master"), "{}", root.conf());
+    root.succeed(
+        "cmp /etc/neutron/rootwrap.d/vipwatch.filters /usr/share/vipwatch-neutron/vipwatch.filters",
+    );
+    root.succeed("test -x /etc/neutron/kill_scripts/neutron-keepalived-state-change-monitor-kill");
+    root.install_neutron("2:18.1.1-2");
+    root.expect_in_place();
+    assert!(root.conf().contains("primary_word = primary"), "{}", root.conf());
+    root.succeed(
+        "! test -e /etc/neutron/rootwrap.d/vipwatch.filters && ! test -e /etc/neutron/kill_scripts",
+    );
+    root.succeed("dpkg -i /packages/vipwatch-neutron_*.deb 2>&1");
+    root.expect_in_place();
+    root.succeed("dpkg -r vipwatch-neutron 2>&1");
+    root.expect_back();
+}
+
+#[test]
+fn the_administrators_word_and_files_stay() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:16.4.2-1");
+    let own = "[vipwatch]\nprimary_word = primary\n";
+    root.succeed(&format!("printf '{}' > {CONF}", own.replace('\n', "\\n")));
+    root.succeed("echo mine > /etc/neutron/rootwrap.d/vipwatch.filters");
+    assert!(root.install().is_ok());
+    assert_eq!(root.conf(), own);
+    root.succeed("dpkg -P vipwatch-neutron 2>&1");
+    assert_eq!(root.conf(), own);
+    assert_eq!(root.succeed("cat /etc/neutron/rootwrap.d/vipwatch.filters"), "mine");
+}
+
+#[test]
+fn a_foreign_diversion_is_refused_and_nothing_changes() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:21.0.0-7");
+    root.succeed(&format!(
+        "dpkg-divert --local --no-rename --divert {PROGRAM}.mine --add {PROGRAM}"
+    ));
+    let outcome = root.install();
+    assert!(!outcome.is_ok() && outcome.text().contains("already diverted"), "{}", outcome.text());
+    assert!(outcome.text().contains("hint: "), "{}", outcome.text());
+    root.succeed(&format!(
+        "test -f {PROGRAM} && ! test -L {PROGRAM} && ! test -e {PROGRAM}.neutron"
+    ));
+    assert_eq!(
+        root.run("dpkg-query -W -f '${db:Status-Status}' vipwatch-neutron").stdout,
+        "not-installed"
+    );
+    root.succeed("dpkg --audit");
+    root.succeed(&format!("dpkg-divert --local --no-rename --remove {PROGRAM}"));
+    assert!(root.install().is_ok());
+    root.expect_in_place();
+}
+
+#[test]
+fn an_unknown_release_is_named_and_the_program_works() {
+    let root = NeutronRoot::new();
+    root.install_neutron("git20261117");
+    let outcome = root.install();
+    assert!(
+        outcome.is_ok() && outcome.text().contains("release of Neutron is not known"),
+        "{}",
+        outcome.text()
+    );
+    root.expect_in_place();
+    assert_eq!(root.conf(), "");
+}
+
+/// A shell reads its script while it runs. If the file were rewritten, the shell would continue in the middle of other text.
+#[test]
+fn a_running_script_continues_through_installation_and_removal() {
+    let root = NeutronRoot::new();
+    let program = root.root.path().join("waiting-script");
+    let text = "#!/bin/sh\necho running > /log\nwhile ! test -e /go; do sleep 0.05; done\necho finished >> /log\nexit 0\n";
+    vipwatch_testkit::run(
+        Command::new("sh").args(["-c", "printf %s \"$1\" > \"$2\"", "sh", text]).arg(&program),
+    );
+    root.install_neutron_with("2:29.0.0-1", &program);
+    let mut script = Command::new("chroot").arg(root.root.path()).arg(PROGRAM).spawn().unwrap();
+    vipwatch_testkit::wait_for("the script", || {
+        std::fs::read_to_string(root.root.path().join("log")).ok().filter(|log| !log.is_empty())
+    });
+    assert!(root.install().is_ok());
+    root.succeed("dpkg -r vipwatch-neutron 2>&1");
+    assert!(script.try_wait().unwrap().is_none(), "it runs");
+    root.succeed("touch /go");
+    assert!(vipwatch_testkit::monitor::end_of(&mut script).unwrap().success());
+    assert_eq!(root.succeed("cat /log"), "running\nfinished");
+}
+
+/// Programs that kill the script that calls them, at call number `$KILL_AT` of all of them.
+const KILLERS: &str = r#"
+mkdir -p /killers
+for name in mv ln rm cp cmp install dpkg-divert; do
+    real=$(PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v $name)
+    cat > /killers/$name <<END
+#!/bin/sh
+count=\$(( \$(/bin/cat /killers/count) + 1 ))
+echo \$count > /killers/count
+if [ "\$count" = "\$KILL_AT" ]; then
+    [ "\$KILL_WHEN" = before ] || $real "\$@"
+    kill -KILL \$PPID
+    exit 1
+fi
+exec $real "\$@"
+END
+    chmod 755 /killers/$name
+done
+"#;
+
+/// Runs `command` again and again, killed at another step each time, until it comes through.
+fn kill_at_each_step(root: &NeutronRoot, command: &str, mut check: impl FnMut(&str)) {
+    for when in ["before", "after"] {
+        let mut number = 1;
+        loop {
+            root.succeed("echo 0 > /killers/count");
+            let line = format!(
+                "KILL_AT={number} KILL_WHEN={when} PATH=/killers:/usr/sbin:/usr/bin:/sbin:/bin {command} 2>&1"
+            );
+            root.run(&line);
+            let count: u32 = root.succeed("cat /killers/count").parse().unwrap();
+            // The agent finds a program at every moment.
+            root.succeed(&format!("test -x {PROGRAM}"));
+            check(&format!("killed {when} call {number}"));
+            if count < number {
+                break;
+            }
+            number += 1;
+        }
+        assert!(number > 3, "the programs were not called");
+    }
+}
+
+#[test]
+fn a_kill_at_any_step_of_the_installation_leaves_a_program_and_can_be_repeated() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:16.4.2-1");
+    root.succeed(KILLERS);
+    kill_at_each_step(&root, "dpkg -i /packages/vipwatch-neutron_*.deb", |step| {
+        let outcome = root.run("dpkg --configure -a 2>&1");
+        assert!(outcome.is_ok(), "{step}: {}", outcome.text());
+        root.expect_in_place();
+        root.succeed("dpkg -P vipwatch-neutron 2>&1");
+        root.expect_back();
+        root.succeed("! test -e /etc/neutron/rootwrap.d/vipwatch.filters && ! test -e /var/lib/vipwatch-neutron");
+        assert_eq!(root.succeed("ls -A /etc/neutron"), "rootwrap.conf\nrootwrap.d", "{step}");
+    });
+}
+
+#[test]
+fn a_kill_at_any_step_of_the_removal_leaves_a_program_and_can_be_repeated() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:16.4.2-1");
+    root.succeed(KILLERS);
+    assert!(root.install().is_ok());
+    kill_at_each_step(&root, "dpkg -P vipwatch-neutron", |step| {
+        let outcome = root.run("dpkg -P vipwatch-neutron 2>&1");
+        assert!(outcome.is_ok(), "{step}: {}", outcome.text());
+        root.expect_back();
+        assert_eq!(root.succeed("ls -A /etc/neutron"), "rootwrap.conf\nrootwrap.d", "{step}");
+        assert!(root.install().is_ok(), "{step}");
+        root.expect_in_place();
+    });
+}
+
+/// The directory of Neutron's program is on a file system of its own, which becomes read-only or has no room.
+#[test]
+fn a_read_only_or_full_disk_is_named_and_nothing_is_lost() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:16.4.2-1");
+    let etc = root.root.path().join("etc/neutron");
+    let mount = |options: &str| {
+        vipwatch_testkit::run(
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&etc),
+        );
+    };
+    mount("ro");
+    let outcome = root.install();
+    assert!(!outcome.is_ok() && outcome.text().contains("hint: "), "{}", outcome.text());
+    root.succeed(&format!("test -f {PROGRAM} && ! test -L {PROGRAM}"));
+    vipwatch_testkit::run(Command::new("umount").arg(&etc));
+    mount("size=4k");
+    vipwatch_testkit::run(
+        Command::new("sh")
+            .args(["-c", "mkdir $0/rootwrap.d && head -c 4096 /dev/zero > $0/full"])
+            .arg(&etc),
+    );
+    let outcome = root.run("dpkg --configure -a 2>&1");
+    assert!(!outcome.is_ok() && outcome.text().contains("make room"), "{}", outcome.text());
+    root.succeed(&format!("test -f {PROGRAM} && ! test -L {PROGRAM}"));
+    vipwatch_testkit::run(Command::new("umount").arg(&etc));
+    root.succeed("dpkg --configure -a 2>&1");
+    root.expect_in_place();
+    root.succeed("dpkg -P vipwatch-neutron 2>&1");
+    root.expect_back();
+}

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::{TaskError, TaskResult, build, openapi, provision, tidy, words};
+use crate::{TaskError, TaskResult, build, config_file, openapi, provision, tidy, words};
 
 pub const HELP: &str = "\
 Check format, lints, naming rules, documentation and dependencies.
@@ -44,6 +44,7 @@ pub fn quick() -> TaskResult {
     }
     tidy::run()?;
     openapi::check()?;
+    config_file::check()?;
     let status = build::cargo()
         .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private_intra_doc_links")

@@ -6,11 +6,13 @@
 mod bench;
 mod build;
 mod check;
+mod config_file;
 mod demo;
 mod deployment;
 mod dist;
 mod faults;
 mod fuzz;
+mod man;
 mod openapi;
 mod packages;
 mod provision;
@@ -51,6 +53,8 @@ Commands:
   fuzz        Run the parsers on random input, or compare discovery with real keepalived
   dist        Build the programs and the packages that are shipped
   openapi     Write the OpenAPI document of the HTTP API
+  man         Write the manual pages
+  config-file Write the configuration file of the packages
   sample      Print random lines of code, or random comments, log lines and errors
   screenshots Make the pictures of the documents from a live lab
   help        Print this text
@@ -102,6 +106,8 @@ fn run(args: &[&str]) -> TaskResult {
         "fuzz" => fuzz::run(rest),
         "dist" => dist::run(rest),
         "openapi" => openapi::run(rest),
+        "man" => man::run(rest),
+        "config-file" => config_file::run(rest),
         "sample" => sample::run(rest),
         "screenshots" => screenshots::prepare(rest),
         unknown => Err(TaskError(format!(
@@ -128,6 +134,8 @@ fn help(command: &str, rest: &[&str]) -> Option<&'static str> {
         "fuzz" => fuzz::HELP,
         "dist" => dist::HELP,
         "openapi" => openapi::HELP,
+        "man" => man::HELP,
+        "config-file" => config_file::HELP,
         "sample" => sample::HELP,
         "screenshots" => screenshots::HELP,
         _ => HELP,

@@ -33,6 +33,8 @@ pub const PROMETHEUS: &[Need] = &[
     ("promtool", "prometheus"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),
 ];
+/// Checks manual pages.
+pub const MANDOC: &[Need] = &[("mandoc", "mandoc")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];
 /// The programs that Neutron's script starts, and Python for Neutron itself.
 pub const PEERS: &[Need] = &[

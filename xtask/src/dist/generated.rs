@@ -16,6 +16,7 @@ use crate::{TaskError, TaskResult, build};
 /// Writes everything that does not depend on the format of the package to `directory`.
 pub fn write(directory: &Path, vipwatch: &Path, release: &Release) -> TaskResult {
     completions(&directory.join("completions"), vipwatch)?;
+    crate::man::write(&directory.join("man"))?;
     for package in Package::ALL {
         let name = package.name();
         let changelog = changelog(name, release)?;

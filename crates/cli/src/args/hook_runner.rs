@@ -26,7 +26,7 @@ pub(crate) struct HookRunnerArgs {
     /// Listen on this socket, unless the service manager passes one
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     pub(crate) socket: PathBuf,
-    /// Accept requests of this user or group, besides root and the runner's own user; can be repeated [default: vipwatch, \
+    /// Accept requests of this user or group, besides root and the runner's own user; can be repeated [default: vipwatch,
     /// if this user exists]
     #[arg(long, value_name = "USER|@GROUP")]
     pub(crate) allow: Vec<String>,

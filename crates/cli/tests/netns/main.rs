@@ -19,6 +19,7 @@ mod events;
 mod finding_deliveries;
 mod findings;
 mod following;
+mod hook_runner;
 mod hooks;
 mod http_server;
 mod keepalived_findings;

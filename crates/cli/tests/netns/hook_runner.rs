@@ -1,0 +1,313 @@
+//! The hook runner: users of hooks, the checked program, the end of everything that a hook has started, and requests
+//! that are refused.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use vipwatch_testkit::monitor::is_alive;
+use vipwatch_testkit::{Lab, NodeFixture, wait_for};
+
+use crate::access::as_other_user;
+use crate::support::{
+    ADD_VIP, PROGRAM, REMOVE_VIP, fixture_with, read, vi_1_conf, wait_for_content, wait_for_role,
+    write_hook,
+};
+
+/// Configures one hook, with further keys.
+fn configure(fixture: &NodeFixture, program: &Path, keys: &str) {
+    let program = program.display();
+    fixture.configure(&format!(
+        "[[notify]]\n[[notify.hook]]\nname = \"test\"\nprogram = \"{program}\"\n{keys}\n"
+    ));
+}
+
+/// A hook runner with a socket. Dropping it kills the process.
+struct RunnerProcess(Child);
+
+impl Drop for RunnerProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a hook runner for the node, and waits for its socket.
+fn start_runner(fixture: &NodeFixture, socket: &Path) -> RunnerProcess {
+    let mut command = Command::new(PROGRAM);
+    command.arg("hook-runner").arg("--config").arg(fixture.config()).arg("--socket").arg(socket);
+    let runner = RunnerProcess(command.spawn().unwrap());
+    wait_for("the socket", || UnixStream::connect(socket).ok());
+    runner
+}
+
+/// The pids of the children of a process.
+fn children(parent: i32) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_child = |pid: &i32| {
+        let status = read(&PathBuf::from(format!("/proc/{pid}/status")));
+        status.lines().any(|line| line == format!("PPid:\t{parent}"))
+    };
+    pids.filter(is_child).collect()
+}
+
+/// The pids that a hook has written to a file, one on each line.
+fn pids(file: &Path) -> Vec<i32> {
+    read(file).lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+#[test]
+fn a_hook_runs_as_its_user_with_the_groups_and_the_home_of_the_user() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let text = "echo ids $(id -u) $(id -g) $(id -G) of $USER in $(pwd); cat | head -c 9";
+    let hook = write_hook(&lab.path().join("hook"), text);
+    configure(&fixture, &hook, "user = \"nobody\"\ngroup = \"1\"");
+    let _node = fixture.start();
+    fixture.wait_for_log("hook output: ids 65534 1 1 65534 of nobody in /");
+    fixture.wait_for_log("hook output: {\"address");
+}
+
+#[test]
+fn an_unknown_user_of_a_hook_is_an_error_with_its_position() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let hook = write_hook(&lab.path().join("hook"), "true");
+    configure(&fixture, &hook, "user = \"no-such-user\"");
+    let config = fixture.config();
+    let output = Command::new(PROGRAM).args(["config", "check"]).arg(&config).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(text.contains(&format!("{}:5:8: user: there is no user", config.display())), "{text}");
+    assert!(text.contains("write the number"), "{text}");
+    configure(&fixture, &hook, "deadline = \"1s\"");
+    let output = Command::new(PROGRAM).args(["config", "check"]).arg(&config).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "the old name works: {text}");
+    assert!(text.contains(":5: deadline is called timeout now"), "{text}");
+}
+
+#[test]
+fn a_script_is_the_checked_file_although_its_path_leads_to_another_one() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let other = write_hook(&lab.path().join("other"), "echo exchanged");
+    let text = format!(
+        "mv {} $VIPWATCH_PROGRAM; echo \"first $0 $VIPWATCH_PROGRAM\"; grep -c first $0",
+        other.display()
+    );
+    let hook = write_hook(&lab.path().join("hook"), &text);
+    configure(&fixture, &hook, "");
+    let _node = fixture.start();
+    fixture.wait_for_log("hook output: first /proc/self/fd/");
+    fixture.wait_for_log(&format!(" {}", hook.display()));
+    fixture.wait_for_log("hook output: 1");
+    assert_eq!(read(&hook), "#!/bin/sh\necho exchanged\n");
+}
+
+#[test]
+fn everything_that_a_hook_has_started_ends_at_its_timeout() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let started = lab.path().join("started");
+    // Each of the processes has left the session and ignores all signals that can be ignored. For `backup` the program
+    // hangs, for `primary` it ends before them.
+    let child =
+        format!("trap '' TERM HUP INT; echo $$ >> {}; sleep 1000; sleep 1000", started.display());
+    let text = format!(
+        "for i in 1 2 3; do (setsid sh -c \"(setsid sh -c '{}' &) & \" &); done\n\
+         [ $VIPWATCH_TO = primary ] || sleep 1000",
+        child.replace('\'', "'\\''").replace('$', "\\$")
+    );
+    let hook = write_hook(&lab.path().join("hook"), &text);
+    configure(&fixture, &hook, "timeout = \"8s\"");
+    let _node = fixture.start();
+    wait_for("three processes", || (pids(&started).len() == 3).then_some(()));
+    fixture.wait_for_log("the program took longer than 8000 ms and was killed");
+    wait_for("their end", || (!pids(&started).into_iter().any(is_alive)).then_some(()));
+    netns.ip(ADD_VIP);
+    wait_for("three more", || (pids(&started).len() == 6).then_some(()));
+    wait_for("their end", || (!pids(&started).into_iter().any(is_alive)).then_some(()));
+    let results = fixture.run_text(&["targets", "-o", "json"]);
+    let results: Value = serde_json::from_str(&results).unwrap();
+    assert_eq!(results["items"][0]["delivered"], 1, "the hook that ended: {results}");
+}
+
+#[test]
+fn a_hook_runs_again_after_the_runner_of_the_node_was_killed() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let started = lab.path().join("started");
+    // The first run hangs, together with a process that has left its session.
+    let text = format!(
+        "echo $$ >> {0}; [ $(wc -l < {0}) -gt 1 ] && exit 0\n\
+         setsid sleep 1000 & exec sleep 1000",
+        started.display()
+    );
+    let hook = write_hook(&lab.path().join("hook"), &text);
+    configure(&fixture, &hook, "timeout = \"10m\"");
+    let mut node = fixture.start();
+    let first = wait_for("the first run", || pids(&started).first().copied());
+    let runner = children(node.pid())[0];
+    let supervisor = children(runner)[0];
+    let in_session = wait_for("its child", || {
+        children(supervisor).into_iter().chain(children(first)).find(|pid| *pid != first)
+    });
+    kill_process(Pid::from_raw(runner).unwrap(), Signal::KILL).unwrap();
+    wait_for("the second run", || (pids(&started).len() == 2).then_some(()));
+    for pid in [first, in_session, supervisor] {
+        wait_for("the end of the first run", || (!is_alive(pid)).then_some(()));
+    }
+    assert!(node.is_alive());
+    fixture.wait_for_log("the hook runner has ended and is started again");
+}
+
+#[test]
+fn a_hook_and_its_runner_end_with_the_node() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let started = lab.path().join("started");
+    let text = format!("setsid sleep 1000 & echo $! > {}; wait", started.display());
+    let hook = write_hook(&lab.path().join("hook"), &text);
+    configure(&fixture, &hook, "timeout = \"10m\"");
+    let node = fixture.start();
+    let child = wait_for("the hook", || pids(&started).first().copied());
+    let runner = children(node.pid())[0];
+    node.kill();
+    for pid in [child, runner] {
+        wait_for("its end", || (!is_alive(pid)).then_some(()));
+    }
+}
+
+#[test]
+fn a_node_without_hooks_starts_no_runner() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let node = fixture.start();
+    netns.ip(ADD_VIP);
+    wait_for_role(&fixture, "VI_1", "primary");
+    assert_eq!(children(node.pid()), Vec::<i32>::new());
+}
+
+#[test]
+fn hooks_wait_for_a_runner_that_is_not_there_and_that_is_a_finding() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
+    let text = format!("echo $VIPWATCH_TO >> {}", output.display());
+    let hook = write_hook(&lab.path().join("hook"), &text);
+    configure(&fixture, &hook, "");
+    let fixture = fixture.with_variable("VIPWATCH_HOOK_RUNNER", socket.to_str().unwrap());
+    let node = fixture.start();
+    let findings = || fixture.run_text(&["doctor"]);
+    wait_for("the finding", || findings().contains("node-hook-runner").then_some(()));
+    let text = findings();
+    assert!(text.contains("cannot reach the hook runner on"), "{text}");
+    assert!(text.contains("systemctl status vipwatch-hook-runner.socket"), "{text}");
+    let runner = start_runner(&fixture, &socket);
+    wait_for_content(&output, "backup");
+    wait_for("the end of the finding", || (!findings().contains("node-hook-runner")).then_some(()));
+    assert_eq!(children(node.pid()), Vec::<i32>::new(), "the node starts no runner of its own");
+    drop(runner);
+}
+
+#[test]
+fn a_hook_that_has_changed_in_the_file_runs_after_the_node_has_reloaded_it() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
+    let hook = |name: &str| {
+        let text = format!("echo {name} $VIPWATCH_TO >> {}", output.display());
+        write_hook(&lab.path().join(name), &text)
+    };
+    let (old, new) = (hook("old"), hook("new"));
+    configure(&fixture, &old, "");
+    let _runner = start_runner(&fixture, &socket);
+    let fixture = fixture.with_variable("VIPWATCH_HOOK_RUNNER", socket.to_str().unwrap());
+    let node = fixture.start();
+    wait_for_content(&output, "old backup");
+    configure(&fixture, &new, "");
+    netns.ip(ADD_VIP);
+    wait_for_content(&output, "old backup\nold primary");
+    node.reload();
+    netns.ip(REMOVE_VIP);
+    wait_for_content(&output, "old backup\nold primary\nnew backup");
+}
+
+/// Sends a request as another program could, and returns the text of the refusal.
+fn refusal(socket: &Path, request: &Value) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let text = request.to_string();
+    let length = u32::try_from(text.len()).unwrap().to_be_bytes();
+    // A runner that refuses the user closes the connection before it has read the request.
+    let _ = stream.write_all(&[&length[..], text.as_bytes()].concat());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer: Value = serde_json::from_slice(&answer[4..]).unwrap();
+    answer["result"]["refused"]["text"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn the_runner_refuses_programs_that_are_not_configured_and_users_that_are_not_allowed() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
+    let hook = write_hook(&lab.path().join("hook"), "true");
+    configure(&fixture, &hook, "user = \"nobody\"");
+    let _runner = start_runner(&fixture, &socket);
+    let touch = ["/usr/bin/touch", output.to_str().unwrap()];
+    let request = |name: &str, program: &[&str], user: &str, version: u32, variable: &str| {
+        let timeout = json!({ "secs": 10, "nanos": 0 });
+        let group = Value::Null;
+        let definition =
+            json!({ "program": program, "user": user, "group": group, "timeout": timeout });
+        let environment = json!([[variable, "value"]]);
+        json!({ "version": version, "source": "node", "hook": name, "definition": definition,
+                "input": "", "environment": environment })
+    };
+    let own = [hook.to_str().unwrap()];
+    let variable = "VIPWATCH_TO";
+    for (refused, expected) in [
+        (request("other", &touch, "root", 1, variable), "no hook with the name \"other\""),
+        (request("test", &touch, "nobody", 1, variable), "the hook \"test\" is different in"),
+        (request("test", &own, "root", 1, variable), "the hook \"test\" is different in"),
+        (request("test", &own, "nobody", 2, variable), "different versions of the protocol"),
+        (request("test", &own, "nobody", 1, "LD_PRELOAD"), "the variable \"LD_PRELOAD\""),
+    ] {
+        let text = refusal(&socket, &refused);
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    assert!(!output.exists());
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&socket, open).unwrap();
+    std::fs::set_permissions(lab.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let valid = request("test", &own, "nobody", 1, variable);
+    assert_eq!(refusal(&socket, &valid), "", "root may");
+    let text = as_other_user(&[], || refusal(&socket, &valid));
+    assert!(text.contains("user 65534 may not use the hook runner"), "{text}");
+}
+
+#[test]
+fn a_hook_may_close_its_input_and_is_refused_when_its_directory_is_exposed() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let directory = lab.path().join("directory");
+    std::fs::create_dir(&directory).unwrap();
+    let hook = write_hook(&directory.join("hook"), "exec 0<&-; echo closed");
+    configure(&fixture, &hook, "");
+    let _node = fixture.start();
+    fixture.wait_for_log("hook output: closed");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&directory, open).unwrap();
+    netns.ip(ADD_VIP);
+    let text = format!("can write to the directory {}", directory.display());
+    fixture.wait_for_log(&text);
+    let check = Command::new(PROGRAM).args(["config", "check"]).arg(fixture.config()).output();
+    let check = String::from_utf8(check.unwrap().stderr).unwrap();
+    assert!(check.contains(&text), "{check}");
+}

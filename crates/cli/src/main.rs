@@ -6,6 +6,8 @@
 mod args;
 mod command;
 mod complete;
+#[cfg(test)]
+mod documents;
 mod failure;
 mod kernel;
 #[cfg(feature = "man")]

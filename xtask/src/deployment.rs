@@ -11,7 +11,7 @@ const ANSIBLE: &[&str] = &["ansible", "kolla-ansible", "openstack-ansible"];
 /// Files with values for the chart. Together they render every part of it.
 const CHART_VALUES: &[&str] = &["ci/lint-values.yaml", "ci/all-values.yaml"];
 
-/// The releases of Kubernetes against whose schemas the rendered chart is checked. From 1.30 on, the chart uses another field
+/// The rendered chart is checked with the schemas of these releases of Kubernetes. From 1.30 on, it has another field
 /// for `AppArmor`.
 const KUBERNETES: &[&str] = &["1.29", "1.37"];
 

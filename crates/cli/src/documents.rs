@@ -97,10 +97,9 @@ fn words(command: &str) -> Vec<String> {
     for character in command.chars() {
         match (quote, character) {
             (Some(open), close) if open == close => quote = None,
-            (Some(_), other) => words.last_mut().expect("there is a word").push(other),
             (None, '\'' | '"') => quote = Some(character),
             (None, ' ') => words.push(String::new()),
-            (None, other) => words.last_mut().expect("there is a word").push(other),
+            (_, other) => words.last_mut().expect("there is a word").push(other),
         }
     }
     let is_end = |word: &String| matches!(&**word, "|" | ">" | "&&" | ";" | "#" | "&");

@@ -1,4 +1,4 @@
-//! The bills of materials: CycloneDX documents, made by cargo-cyclonedx.
+//! The bills of materials: `CycloneDX` documents, made by cargo-cyclonedx.
 
 use std::fs;
 use std::path::{Path, PathBuf};

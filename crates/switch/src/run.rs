@@ -73,7 +73,7 @@ fn record_failure(error: &RecordError) -> SwitchFailure {
 
 /// Fails if the agent cannot receive reports: then it is not possible to verify that it has the states.
 fn check_agent(args: &SwitchArgs) -> Result<(), SwitchFailure> {
-    if !args.needs_agent || agent::is_listening(&args.state_path).unwrap_or(false) {
+    if !args.needs_agent || agent::is_listening(&args.state_path) {
         return Ok(());
     }
     let socket = agent::socket_of(&args.state_path);

@@ -28,7 +28,7 @@ pub(crate) fn status(args: &SwitchArgs) -> Result<StatusDocument, SwitchFailure>
         schema: "vipwatch-neutron-switch-status/1",
         vipwatch: TargetProgram::vipwatch(None).ok().map(|program| document_of(&program)),
         neutron: TargetProgram::neutron(None).ok().map(|program| document_of(&program)),
-        is_agent_listening: agent::is_listening(&args.state_path).unwrap_or(false),
+        is_agent_listening: agent::is_listening(&args.state_path),
         monitors: monitors.iter().filter(is_chosen).map(|one| row(one, &monitors)).collect(),
         unfinished: records.into_iter().map(|record| record.router).collect(),
     })

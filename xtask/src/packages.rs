@@ -13,7 +13,7 @@ pub fn run(args: &[&str]) -> TaskResult {
     }
     sandbox::check_root()?;
     provision::disk_space()?;
-    provision::programs(&[provision::BASIC, provision::ROOTS])?;
+    provision::programs(&[provision::BASIC, provision::ROOTS, provision::RPM])?;
     let target = std::path::absolute(build::target_directory())?;
     let packages = target.join("packages");
     dist::quick(&packages, None)?;

@@ -3,4 +3,5 @@
 mod install;
 mod lint;
 mod neutron;
+mod neutron_rpm;
 mod remove;

@@ -36,8 +36,9 @@ pub fn write(directory: &Path) -> TaskResult {
     }
     std::fs::create_dir_all(directory)?;
     let status = build::cargo()
-        .args(["run", "--quiet", "--package", "vipwatch-cli", "--features", "man", "--"])
-        .arg(directory)
+        .args(["test", "--quiet", "--package", "vipwatch-cli", "--bin", "vipwatch", "man::"])
+        .env("VIPWATCH_MAN_DIR", directory)
+        .stdout(Stdio::null())
         .status()?;
     if !status.success() {
         return Err(TaskError("cannot write the manual pages of vipwatch".to_owned()));

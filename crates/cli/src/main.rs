@@ -10,7 +10,7 @@ mod complete;
 mod documents;
 mod failure;
 mod kernel;
-#[cfg(feature = "man")]
+#[cfg(test)]
 mod man;
 mod output;
 mod reconnect;
@@ -26,14 +26,6 @@ use clap_complete::CompleteEnv;
 use crate::args::{CliArgs, Command};
 
 fn main() -> ExitCode {
-    #[cfg(feature = "man")]
-    return man::main();
-    #[cfg(not(feature = "man"))]
-    run()
-}
-
-#[cfg_attr(feature = "man", expect(dead_code, reason = "this build writes the manual pages"))]
-fn run() -> ExitCode {
     // If a shell calls the program for completions, this prints them and exits.
     CompleteEnv::with_factory(CliArgs::command).complete();
     let args = CliArgs::parse_or_exit();

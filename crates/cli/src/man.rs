@@ -1,4 +1,4 @@
-//! Writes the manual pages to the directory of the first argument. `cargo xtask man` builds and runs it.
+//! Writes the manual pages. It is a part of the tests, so that nothing of it is in the program; `cargo xtask man` runs it.
 //!
 //! One page for each command, from the same definition as `--help`: the services are in section 8,
 //! the others in section 1. `vipwatch.toml` (5) comes from the text of `vipwatch config example`.
@@ -8,33 +8,17 @@ mod config_page;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::Path;
 
 use clap::CommandFactory;
 use clap_mangen::roff::Roff;
 
 use crate::args::CliArgs;
-use crate::failure::warn;
 
 /// The first line of a page. The date is empty, so that the same commit gives the same pages.
 fn heading(name: &str, section: u8) -> String {
     let (name, version) = (name.to_uppercase(), env!("CARGO_PKG_VERSION"));
     format!(".TH \"{name}\" \"{section}\" \"\" \"vipwatch {version}\" \"vipwatch\"\n")
-}
-
-pub(crate) fn main() -> ExitCode {
-    let Some(directory) = std::env::args_os().nth(1).map(PathBuf::from) else {
-        warn("the argument is the directory for the manual pages");
-        return ExitCode::FAILURE;
-    };
-    match write_all(&directory) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            warn(&format!("cannot write the manual pages to {}: {error}", directory.display()));
-            ExitCode::FAILURE
-        }
-    }
 }
 
 fn write_all(directory: &Path) -> io::Result<()> {
@@ -62,4 +46,18 @@ fn write(directory: &Path, name: &str, section: u8, page: &Roff) -> io::Result<(
     let text = heading(name, section) + &page.to_roff();
     let mut file = File::create(directory.join(format!("{name}.{section}")))?;
     file.write_all(text.as_bytes())
+}
+
+/// Writes the pages to the directory in `VIPWATCH_MAN_DIR`, or to a temporary one.
+#[test]
+fn every_command_has_a_manual_page() {
+    let temporary = tempfile::tempdir().unwrap();
+    let wanted = std::env::var_os("VIPWATCH_MAN_DIR");
+    let directory = wanted.as_ref().map_or(temporary.path(), Path::new);
+    write_all(directory).unwrap();
+    let page = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+    assert!(page("vipwatch.1").contains("vipwatch\\-status"));
+    assert!(page("vipwatch-config-check.1").contains(".SH EXAMPLES"));
+    assert!(page("vipwatch-node.8").contains("SIGUSR1"));
+    assert!(page("vipwatch.toml.5").contains("audit_every"));
 }

@@ -75,6 +75,24 @@ fn a_hook_is_retried_as_often_as_configured_and_then_given_up() {
 }
 
 #[test]
+fn an_attempt_that_could_not_be_made_does_not_count() {
+    let never = DeliveryPolicy { retries: Some(0), ..policy(DeliveryMode::Every) };
+    let mut delivery = InstanceDelivery::new(None, 0);
+    delivery.submit(event(1, PRIMARY), true, at(0), &never);
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        delivery.begin().unwrap();
+        let after = delivery.finish(AttemptResult::Unavailable, at(0), &never, &mut Jitter::new(1));
+        let Some(AfterAttempt::RetryAfter(wait)) = after else { panic!("{after:?}") };
+        waits.push(wait);
+    }
+    assert!(waits.is_sorted_by(|before, after| before < after), "{waits:?}");
+    delivery.begin().unwrap();
+    let after = delivery.finish(AttemptResult::Failed, at(0), &never, &mut Jitter::new(1));
+    assert_eq!(after, Some(AfterAttempt::Concluded(Conclusion::GivenUp)));
+}
+
+#[test]
 fn a_role_that_is_back_before_it_has_settled_is_not_sent() {
     let settling =
         DeliveryPolicy { settle: Duration::from_secs(2), ..policy(DeliveryMode::Latest) };

@@ -274,6 +274,26 @@ fn a_pattern_that_matches_no_instance_is_a_warning() {
 }
 
 #[test]
+fn the_old_name_of_the_time_limit_of_a_hook_works_with_a_warning() {
+    let text = "[[notify]]\nhook = { program = \"/bin/a\", deadline = \"3s\" }\n\
+                [receiver]\n[[receiver.hook]]\nprogram = \"/bin/a\"\ndeadline = \"4s\"\n";
+    let config = read(text).unwrap();
+    assert_eq!(config.rules[0].hooks[0].timeout, Duration::from_secs(3));
+    assert_eq!(config.receiver.as_ref().unwrap().hooks[0].timeout, Duration::from_secs(4));
+    let warnings = config.warnings(&[]);
+    for (warning, line) in warnings.iter().zip([2, 6]) {
+        let expected =
+            format!(":{line}: deadline is called timeout now; `vipwatch config migrate`");
+        assert!(warning.contains(&expected), "{warning}");
+    }
+    assert_eq!(warnings.len(), 2);
+    let both =
+        read("[[notify]]\nhook = { program = \"/bin/a\", deadline = \"3s\", timeout = \"3s\" }\n");
+    let errors = both.unwrap_err();
+    assert!(errors[0].contains("the table has both"), "{errors:?}");
+}
+
+#[test]
 fn a_target_without_a_name_has_its_program_or_its_url_without_secrets_as_its_name() {
     let config = read(
         "[[notify]]\nhook = { program = [\"/bin/a\", \"-x\"] }\n\

@@ -52,6 +52,12 @@ fn inline_tables_and_dotted_keys_are_migrated() {
         ),
         ("history = { keep_changes = 1 }\n", "history = { keep_transitions = 1 }\n"),
         (
+            "[[outlet]]\n[[outlet.hook]]\nprogram = \"/a\"\ndeadline = \"1s\"\n\
+             [agent]\nhook = { program = \"/a\", deadline = \"2s\" }\n",
+            "[[notify]]\n[[notify.hook]]\nprogram = \"/a\"\ntimeout = \"1s\"\n\
+             [receiver]\nhook = { program = \"/a\", timeout = \"2s\" }\n",
+        ),
+        (
             "outlet = [{ announce = true }, { agent = \"/run/a\" }]\nagent = {}\n",
             "notify = [{ announce = true }, { agent = \"/run/a\" }]\nreceiver = {}\n",
         ),

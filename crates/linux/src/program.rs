@@ -250,7 +250,7 @@ impl<'t> Walk<'t> {
         Ok(())
     }
 
-    /// LIMIT: in a user namespace, root of the machine cannot be told from its other users.
+    /// LIMIT: in a user namespace, root of the machine and its other users have the same id.
     fn is_trusted(&self, user: u32) -> bool {
         let is_unknown = self.has_unknown_users && user == OVERFLOW_USER;
         user == 0 || is_unknown || self.trusted.contains(&user)

@@ -80,6 +80,8 @@ pub(super) const ALLOWED: &[(&str, Allowance)] = &[
     ("CHANGELOG.md", Allowance::All),
     // The title of a section of RFC 826.
     ("crates/linux/src/announce/arp.rs", Allowance::Word("reception")),
+    // The name of a user.
+    ("crates/cli/tests/netns/hook_runner.rs", Allowance::Word("nobody")),
     // A word of a configuration file.
     ("xtask/src/fuzz/mutation.rs", Allowance::Word("last word")),
 ];

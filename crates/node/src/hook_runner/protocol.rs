@@ -20,7 +20,7 @@ const MAX_MESSAGE_BYTES: usize = 16 << 20;
 pub(crate) struct RunRequest {
     /// [`VERSION`]
     pub(crate) version: u32,
-    /// Whose hook it is: `node` or `receiver`.
+    /// The part of the configuration that has the hook: `node` or `receiver`.
     pub(crate) source: String,
     /// The name of the hook.
     pub(crate) hook: String,

@@ -36,7 +36,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between two attempts to kill processes of a supervisor that was killed itself.
 const ORPHAN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Maximum number of users whose rejected connections are logged, once each.
+/// Maximum number of users with rejected connections that are logged, once each.
 const MAX_LOGGED_USERS: usize = 64;
 
 /// Where requests come from.

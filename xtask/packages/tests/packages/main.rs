@@ -1,5 +1,6 @@
 //! The Debian packages in a clean system with a real systemd: `cargo xtask test packages`.
 
+mod ansible;
 mod install;
 mod lint;
 mod neutron;

@@ -73,6 +73,7 @@ impl SwitchCommand {
 
 /// The options of the command line.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each one is a switch of the command line")]
 pub(crate) struct SwitchArgs {
     pub(crate) command: SwitchCommand,
     /// Empty: all routers.

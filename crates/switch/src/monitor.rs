@@ -108,8 +108,11 @@ pub(crate) fn running_monitors(state_path: &Path) -> Result<Vec<RunningMonitor>,
     let parts: Vec<bool> = candidates.iter().map(|one| is_part(one, &candidates, &table)).collect();
     let mut parts = parts.into_iter();
     candidates.retain(|_| parts.next() == Some(false));
+    let readers = address_readers(&table);
     for monitor in &mut candidates {
         monitor.descendants = descendants(monitor.id.pid, &table);
+        let fifo = monitor.command.conf_dir.join("ip-monitor");
+        monitor.descendants.extend(readers.iter().filter(|one| one.fifo == fifo).map(|one| one.id));
     }
     candidates.sort_by(|a, b| (&a.command.router, a.id).cmp(&(&b.command.router, b.id)));
     Ok(candidates)
@@ -189,4 +192,26 @@ fn descendants(pid: u32, table: &HashMap<u32, ProcessStat>) -> Vec<ProcessId> {
         }
     }
     found
+}
+
+/// A process `ip monitor` that Neutron's script has started. If the script is killed, it is no descendant any more; its
+/// output still shows the router that it belongs to.
+struct AddressReader {
+    id: ProcessId,
+    fifo: PathBuf,
+}
+
+fn address_readers(table: &HashMap<u32, ProcessStat>) -> Vec<AddressReader> {
+    let is_reader = |stat: &&ProcessStat| {
+        let words = process_table::command_line(stat.id.pid).unwrap_or_default();
+        words.first().is_some_and(|word| base_name(word) == "ip")
+            && words.iter().any(|word| word == "monitor")
+    };
+    let output = |stat: &ProcessStat| {
+        let link = std::fs::read_link(format!("/proc/{}/fd/1", stat.id.pid)).ok()?;
+        // The next script deletes the name and creates a new one.
+        let fifo = PathBuf::from(link.to_str()?.trim_end_matches(" (deleted)"));
+        Some(AddressReader { id: stat.id, fifo })
+    };
+    table.values().filter(is_reader).filter_map(output).collect()
 }

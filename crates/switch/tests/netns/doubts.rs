@@ -137,3 +137,31 @@ fn a_router_that_is_not_here_is_refused() {
     assert_eq!(output.status.code(), Some(4), "{}", text(&output));
     assert!(text(&output).contains("no monitor runs for router"), "{}", text(&output));
 }
+
+/// A container has another root directory. Here it has the same processes and namespaces, as for an agent in a container
+/// with the network and the processes of its host.
+#[test]
+fn a_monitor_in_a_container_is_named_and_not_touched() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    // Not below the lab, whose directory is deleted with everything that is mounted in it.
+    let root = format!("/run/container-{}", lab.lab.number());
+    let mount = "mkdir -p $0/proc $0/run/netns $0/dev $0$1
+        mount --rbind /proc $0/proc; mount --rbind /run/netns $0/run/netns; mount --rbind /dev $0/dev
+        mount --bind $1 $0$1; cp $2 $0/neutron-keepalived-state-change";
+    vipwatch_testkit::run(
+        std::process::Command::new("sh")
+            .args(["-ec", mount, &root])
+            .arg(lab.lab.path())
+            .arg(&lab.old),
+    );
+    let mut command = std::process::Command::new("chroot");
+    command.args([&root, "/neutron-keepalived-state-change"]).args(router.arguments());
+    vipwatch_testkit::run(&mut command);
+    let _end = EndOfTest(&router);
+    let pid = pid_of(&router);
+    let output = lab.to_vipwatch("");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("inside the container of the L3 agent"), "{}", text(&output));
+    assert_eq!(pid_of(&router), pid);
+}

@@ -4,7 +4,7 @@ use std::process::Child;
 
 use rustix::process::Signal;
 use vipwatch_testkit::monitor::{children, is_alive};
-use vipwatch_testkit::{MonitorProcess, Router, wait_for, wait_showing};
+use vipwatch_testkit::{MonitorProcess, PtyProcess, Router, wait_for, wait_showing};
 
 use crate::fixture::{
     EndOfTest, SwitchLab, executable, pid_of, rustix_pid, start_old, text, wait_until_ended,
@@ -123,4 +123,28 @@ fn a_monitor_that_does_not_end_after_sigterm_is_killed() {
     assert!(vipwatch_testkit::monitor::end_of(&mut switch).unwrap().success(), "{}", lab.log());
     assert!(lab.log().contains("it was killed"), "{}", lab.log());
     assert_eq!(executable(pid_of(&router)), lab.new);
+}
+
+#[test]
+fn on_a_terminal_a_bar_shows_the_progress_and_a_closed_terminal_does_not_end_the_replacement() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let old = start_old(&lab, &router);
+    old.signal(Signal::STOP);
+    let mut command = lab.command("to-vipwatch");
+    command.arg("--program").arg(&lab.new);
+    let mut terminal = PtyProcess::start(&command, 120, 20);
+    let bar = format!("[{}] 0/1 {}", "-".repeat(30), router.id);
+    terminal.wait_for(&bar);
+    wait_showing(
+        "SIGTERM to the old monitor",
+        || lab.log(),
+        || has_pending_term(old.pid).then_some(()),
+    );
+    terminal.hang_up();
+    terminal.end();
+    old.signal(Signal::CONT);
+    let _end = EndOfTest(&router);
+    wait_for_the_new_program(&lab, &router);
+    assert!(is_alive(pid_of(&router)));
 }

@@ -129,3 +129,30 @@ fn monitors_of_release_28_are_replaced_by_vipwatch_and_back() {
 fn monitors_of_release_29_are_replaced_by_vipwatch_and_back() {
     goes_there_and_back(Neutron::V29, Release::V29);
 }
+
+/// The subshell and `ip monitor` of a script that was killed run on, and write the state file beside the next monitor.
+#[test]
+fn processes_that_a_killed_script_has_left_behind_end_with_its_replacement() {
+    let lab = SwitchLab::new(Neutron::V29);
+    let router = Router::numbered(&lab.lab, Release::V29, 1);
+    let _agent = NeutronAgent::start(&lab.lab, Neutron::V29, &lab.dropin, &[&router]);
+    let mut killed = router.start(&Neutron::V29.monitor());
+    router.wait_for_state("backup");
+    let left =
+        wait_for("the subshell and ip", || Some(children(killed.pid)).filter(|all| all.len() == 2));
+    killed.signal(rustix::process::Signal::KILL);
+    killed.wait_until_gone();
+    std::fs::remove_file(router.pid_file()).unwrap();
+    let second = router.start(&Neutron::V29.monitor());
+    assert!(left.iter().all(|pid| is_alive(*pid)), "the script leaves its processes behind");
+    wait_for("the processes of the second script", || {
+        (children(second.pid).len() == 2).then_some(())
+    });
+
+    let output = lab.switch("to-vipwatch", &lab.dropin);
+    assert!(output.status.success(), "{}", text(&output));
+    for pid in &left {
+        wait_for("the processes of the killed script to end", || (!is_alive(*pid)).then_some(()));
+    }
+    router.stop();
+}

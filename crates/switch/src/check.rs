@@ -16,7 +16,7 @@ use crate::state::{state_in_kernel, word_in_file};
 #[derive(Debug)]
 pub(crate) struct RouterMonitors {
     pub(crate) monitor: RunningMonitor,
-    /// Processes of Neutron's monitors whose main process has ended. Those of the script still write the state file.
+    /// Processes that Neutron's monitors have left behind. Those of the script still write the state file.
     pub(crate) remains: Vec<RunningMonitor>,
 }
 

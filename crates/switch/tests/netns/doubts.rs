@@ -144,7 +144,7 @@ fn a_router_that_is_not_here_is_refused() {
 fn a_monitor_in_a_container_is_named_and_not_touched() {
     let lab = SwitchLab::new();
     let router = lab.router(1);
-    // Not below the lab, whose directory is deleted with everything that is mounted in it.
+    // Not below the lab: its directory is deleted with everything that is mounted in it.
     let root = format!("/run/container-{}", lab.lab.number());
     let mount = "mkdir -p $0/proc $0/run/netns $0/dev $0$1
         mount --rbind /proc $0/proc; mount --rbind /run/netns $0/run/netns; mount --rbind /dev $0/dev

@@ -74,6 +74,28 @@ fn a_dry_run_changes_nothing_and_names_what_it_would_do() {
 }
 
 #[test]
+fn a_monitor_of_the_agents_user_is_replaced_and_runs_as_that_user() {
+    const USER: u32 = 65534;
+    let lab = SwitchLab::new();
+    let mut router = lab.router(1);
+    router.give_to(USER);
+    router.take_vip();
+    let old = router.start(&lab.old);
+    router.wait_for_state("primary");
+    router.wait_for_log("Notified agent");
+    let output = lab.to_vipwatch("");
+    assert!(output.status.success(), "{}", text(&output));
+    let _end = EndOfTest(&router);
+    wait_until_ended(old.pid);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid_of(&router))).unwrap();
+    assert!(status.contains(&format!("\nUid:\t{USER}\t{USER}")), "{status}");
+    let environment = std::fs::read(format!("/proc/{}/environ", pid_of(&router))).unwrap();
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    // The agent's user could have put any other variable there, and the program starts as root.
+    assert!(environment.contains("PROCESS_TAG=") && !environment.contains("VIPWATCH_LAB"));
+}
+
+#[test]
 fn only_the_named_router_is_replaced() {
     let lab = SwitchLab::new();
     let routers = [1, 2].map(|number| lab.router(number));

@@ -328,7 +328,7 @@ printf %s $$ > "$pid_file"
 while :; do sleep 1000; done
 "#;
 
-/// One HA router, whose monitor a service starts as the agent does.
+/// One HA router. A service starts its monitor, as the agent does.
 const ROUTER: &str = r#"
 id=5c7d3a1e-0b1f-4c55-8f0e-000000000001
 base=/var/lib/neutron

@@ -1,6 +1,6 @@
 //! Monitors are replaced and verified; nothing else changes.
 
-use vipwatch_testkit::script;
+use vipwatch_testkit::{Release, script};
 
 use crate::fixture::{EndOfTest, SwitchLab, executable, pid_of, start_old, text, wait_until_ended};
 
@@ -93,6 +93,24 @@ fn a_monitor_of_the_agents_user_is_replaced_and_runs_as_that_user() {
     let environment = String::from_utf8_lossy(&environment).into_owned();
     // The agent's user could have put any other variable there, and the program starts as root.
     assert!(environment.contains("PROCESS_TAG=") && !environment.contains("VIPWATCH_LAB"));
+}
+
+/// Agents up to 15 start a monitor with `ip netns exec`, and the drop-in recognises their word by that.
+#[test]
+fn a_monitor_that_the_agent_has_started_inside_the_namespace_is_started_there_again() {
+    let lab = SwitchLab::new();
+    let mut router = lab.router(1);
+    router.release = Release::V15;
+    router.take_vip();
+    let old = router.start(&lab.old);
+    router.wait_for_state("master");
+    router.wait_for_log("Notified agent");
+    let output = lab.to_vipwatch("");
+    assert!(output.status.success(), "{}", text(&output));
+    let _end = EndOfTest(&router);
+    wait_until_ended(old.pid);
+    assert_eq!(router.state().as_deref(), Some("master"));
+    assert!(lab.log().contains("starting: ip netns exec"), "{}", lab.log());
 }
 
 #[test]

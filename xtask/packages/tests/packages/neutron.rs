@@ -120,6 +120,7 @@ fn an_upgrade_of_neutron_keeps_vipwatchs_program_in_place_and_the_word_right() {
     root.succeed("test -x /etc/neutron/kill_scripts/neutron-keepalived-state-change-monitor-kill");
     root.install_neutron("2:18.1.1-2");
     root.expect_in_place();
+
     assert!(root.conf().contains("primary_word = primary"), "{}", root.conf());
     root.succeed(
         "! test -e /etc/neutron/rootwrap.d/vipwatch.filters && ! test -e /etc/neutron/kill_scripts",
@@ -136,12 +137,18 @@ fn the_administrators_word_and_files_stay() {
     root.install_neutron("2:16.4.2-1");
     let own = "[vipwatch]\nprimary_word = primary\n";
     root.succeed(&format!("printf '{}' > {CONF}", own.replace('\n', "\\n")));
-    root.succeed("echo mine > /etc/neutron/rootwrap.d/vipwatch.filters");
+    root.succeed(
+        "echo mine > /etc/neutron/rootwrap.d/vipwatch.filters; mkdir /etc/neutron/kill_scripts",
+    );
     assert!(root.install().is_ok());
     assert_eq!(root.conf(), own);
     root.succeed("dpkg -P vipwatch-neutron 2>&1");
     assert_eq!(root.conf(), own);
     assert_eq!(root.succeed("cat /etc/neutron/rootwrap.d/vipwatch.filters"), "mine");
+    assert_eq!(
+        root.succeed("test -d /etc/neutron/kill_scripts && ls -A /etc/neutron/kill_scripts"),
+        ""
+    );
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn execute(args: &SwitchArgs) -> Result<(), SwitchFailure> {
         print(&if args.is_json { json(&document) } else { document.table() });
         return Ok(());
     }
-    let run::RunResult { document, failure } = run::switch(args)?;
+    let run::SwitchResult { document, failure } = run::switch(args)?;
     if args.is_json {
         print(&json(&document));
     } else if document.routers.is_empty() {

@@ -29,7 +29,7 @@ pub(crate) struct TargetProgram {
 
 /// Why a file cannot be used as the new program.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProgramError {
+pub(crate) enum TargetProgramError {
     #[error("cannot examine the program {}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error("the program {} is not a regular file that can be executed", .0.display())]
@@ -89,18 +89,18 @@ impl TargetProgram {
     }
 
     /// Examines the program at `path`.
-    pub(crate) fn at(path: &Path) -> Result<Self, ProgramError> {
-        let failed = |source| ProgramError::Unreadable { path: path.to_owned(), source };
+    pub(crate) fn at(path: &Path) -> Result<Self, TargetProgramError> {
+        let failed = |source| TargetProgramError::Unreadable { path: path.to_owned(), source };
         let metadata = std::fs::metadata(path).map_err(failed)?;
         if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
-            return Err(ProgramError::NotExecutable(path.to_owned()));
+            return Err(TargetProgramError::NotExecutable(path.to_owned()));
         }
         if !is_trusted(&metadata) {
-            return Err(ProgramError::Writable(path.to_owned()));
+            return Err(TargetProgramError::Writable(path.to_owned()));
         }
         let kind = kind_of_file(path).map_err(failed)?;
         let version = if kind == MonitorProgram::Vipwatch {
-            Some(version_of(path).ok_or_else(|| ProgramError::NoVersion(path.to_owned()))?)
+            Some(version_of(path).ok_or_else(|| TargetProgramError::NoVersion(path.to_owned()))?)
         } else {
             None
         };

@@ -24,13 +24,13 @@ use crate::verify::VerifiedMonitor;
 const SECOND_MONITOR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The result of a run: the document, and the doubt that has ended it.
-pub(crate) struct RunResult {
+pub(crate) struct SwitchResult {
     pub(crate) document: ReplacementDocument,
     pub(crate) failure: Option<SwitchFailure>,
 }
 
 /// Replaces the chosen monitors, or checks whether it would be possible.
-pub(crate) fn switch(args: &SwitchArgs) -> Result<RunResult, SwitchFailure> {
+pub(crate) fn switch(args: &SwitchArgs) -> Result<SwitchResult, SwitchFailure> {
     if !rustix::process::geteuid().is_root() {
         let hint = "run it with sudo: it ends and starts processes of root";
         return Err(
@@ -60,7 +60,7 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<RunResult, SwitchFailure> {
         ok: failure.is_none(),
         routers: run.rows,
     };
-    Ok(RunResult { document, failure })
+    Ok(SwitchResult { document, failure })
 }
 
 fn record_failure(error: &RecordError) -> SwitchFailure {

@@ -1,6 +1,7 @@
 //! Rules of the repository that the compiler and clippy do not check. Most of them guard an invariant of
 //! ARCHITECTURE.md.
 
+mod documents;
 mod findings;
 mod homonyms;
 
@@ -71,6 +72,7 @@ pub fn run() -> TaskResult {
     options_are_documented(&files, &mut broken);
     documents_name_real_tests(&files, &mut broken);
     findings::check(&files, &mut broken);
+    documents::check(&files, &mut broken);
     if broken.is_empty() {
         return Ok(());
     }

@@ -112,6 +112,14 @@ pub fn quick(out: &Path, version: Option<&str>) -> TaskResult {
     Ok(())
 }
 
+/// Makes everything in `out`, for tests.
+pub fn full(out: &Path) -> TaskResult {
+    let options = DistOptions::new(Extent::Full, out.to_owned());
+    let files = make(&options, &Release::new(&options.version)?)?;
+    summary::check_sums(&files, out)?;
+    Ok(())
+}
+
 /// Makes everything; returns the paths.
 fn make(options: &DistOptions, release: &Release) -> Result<Vec<PathBuf>, TaskError> {
     let began = Instant::now();

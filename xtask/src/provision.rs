@@ -52,6 +52,9 @@ pub const PACKING: &[Need] = &[("xz", "xz-utils"), ("gzip", "gzip"), ("strip", "
 pub const MUSL: &[Need] = &[("musl-gcc", "musl-tools"), ("cc", "gcc"), ("readelf", "binutils")];
 /// Makes and queries RPMs.
 pub const RPM: &[Need] = &[("rpmbuild", "rpm")];
+pub const RPMLINT: &[Need] = &[("rpmlint", "rpmlint")];
+/// Runs the drop-in for aarch64.
+pub const QEMU: &[Need] = &[("qemu-aarch64-static", "qemu-user-static")];
 /// Makes and boots Debian roots, and checks packages.
 pub const ROOTS: &[Need] = &[
     ("mmdebstrap", "mmdebstrap"),

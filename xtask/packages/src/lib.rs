@@ -10,10 +10,12 @@
 //! removes both at the end, also after a kill.
 
 mod cgroup;
+mod load;
 mod machine;
 mod outcome;
 mod root;
 
+pub use load::Load;
 pub use machine::Machine;
 pub use outcome::Outcome;
 pub use root::{Root, suite};
@@ -22,6 +24,9 @@ use std::path::PathBuf;
 
 /// The directory in a root that has the packages.
 pub const PACKAGES: &str = "/packages";
+
+/// The directory in a root that has packages of the same programs with a lower version.
+pub const PREVIOUS: &str = "/previous";
 
 /// A directory that `cargo xtask test packages` passes to the tests.
 ///

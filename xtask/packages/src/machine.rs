@@ -82,17 +82,26 @@ impl Machine {
     }
 
     /// Writes a file of the machine, and its directories.
+    #[track_caller]
     pub fn write(&self, path: &str, content: &str) {
-        let path = self.root.path().join(path.trim_start_matches('/'));
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::File::create(path).unwrap().write_all(content.as_bytes()).unwrap();
+        // From inside: the machine has mounts of its own, for example at /run.
+        let script = format!("mkdir -p \"$(dirname {path})\"; cat > {path}");
+        let mut writer = self.command(&script).stdin(Stdio::piped()).spawn().unwrap();
+        writer.stdin.take().unwrap().write_all(content.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success(), "cannot write {path}");
     }
 
     /// Installs packages of the project by name, with dpkg.
     #[track_caller]
     pub fn install(&self, packages: &[&str]) -> String {
+        self.install_from(PACKAGES, packages)
+    }
+
+    /// Installs packages from [`PACKAGES`] or [`crate::PREVIOUS`]; returns what dpkg has printed.
+    #[track_caller]
+    pub fn install_from(&self, directory: &str, packages: &[&str]) -> String {
         let files: Vec<String> =
-            packages.iter().map(|name| format!("{PACKAGES}/{name}_*.deb")).collect();
+            packages.iter().map(|name| format!("{directory}/{name}_*.deb")).collect();
         self.succeed(&format!("dpkg --install {} 2>&1", files.join(" ")))
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Machine, Outcome, PACKAGES, directory};
+use crate::{Machine, Outcome, PACKAGES, PREVIOUS, directory};
 
 /// The packages of every root, beside those that every Debian system has.
 const INCLUDED: &[&str] = &["systemd", "systemd-sysv", "dbus", "iproute2", "keepalived", "python3"];
@@ -60,6 +60,7 @@ impl Root {
         run(Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(&path));
         let root = Self { path, layer };
         root.share(&directory("VIPWATCH_PACKAGES"), PACKAGES);
+        root.share(&directory("VIPWATCH_PREVIOUS"), PREVIOUS);
         root
     }
 

@@ -6,3 +6,4 @@ mod lint;
 mod neutron;
 mod neutron_rpm;
 mod remove;
+mod upgrade;

@@ -1,0 +1,3 @@
+//! The packages as they are shipped, on other systems and with faults: `cargo xtask test packages --full`.
+
+mod faults;

@@ -1,0 +1,48 @@
+//! Upgrades and downgrades.
+
+use vipwatch_packages::{Load, PREVIOUS, Root, suite};
+
+const MAIN_PROCESS: &str = "systemctl show --property MainPID --value vipwatch-node.service";
+
+#[test]
+fn an_upgrade_under_load_loses_no_transition_and_records_none_twice() {
+    let machine = Root::debian(&suite()).boot();
+    machine.install_from(PREVIOUS, &["vipwatch"]);
+    let first = machine.succeed(MAIN_PROCESS);
+    let mut load = Load::start(&machine);
+    load.continue_for(40);
+    machine.install(&["vipwatch"]);
+    load.continue_for(40);
+    let total = load.finish();
+    assert_ne!(machine.succeed(MAIN_PROCESS), first, "the new version runs");
+    println!("{total} transitions");
+}
+
+#[test]
+fn a_downgrade_over_a_newer_history_says_so_and_changes_nothing_in_it() {
+    let machine = Root::debian(&suite()).boot();
+    machine.install(&["vipwatch"]);
+    machine.wait_until("a history", "test -e /var/lib/vipwatch/history.sqlite");
+    machine.succeed(
+        "systemctl stop vipwatch-node.service
+         python3 -c 'import sqlite3
+file = sqlite3.connect(\"/var/lib/vipwatch/history.sqlite\")
+file.execute(\"PRAGMA user_version = 99\")
+file.close()'
+         systemctl start --no-block vipwatch-node.service",
+    );
+    let sum = "sha256sum /var/lib/vipwatch/history.sqlite";
+    let before = machine.succeed(sum);
+    let output = machine.install_from(PREVIOUS, &["vipwatch"]);
+    assert!(output.contains("downgrading vipwatch"), "{output}");
+    machine.wait_until(
+        "the message of the node",
+        "journalctl --unit vipwatch-node.service | grep 'has format 99'
+         journalctl --unit vipwatch-node.service | grep 'hint:'",
+    );
+    assert_eq!(machine.succeed(sum), before);
+    assert_eq!(
+        machine.succeed("dpkg-query --show --showformat '${db:Status-Status}' vipwatch"),
+        "installed"
+    );
+}

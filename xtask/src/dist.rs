@@ -10,7 +10,9 @@ mod release;
 mod rpm;
 mod sbom;
 mod summary;
+mod verify;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,12 +27,13 @@ use release::Release;
 pub const HELP: &str = "\
 Build the programs and the packages that are shipped.
 
-Usage: cargo xtask dist [--quick] [--out DIR] [--version VERSION] [--json]
+Usage: cargo xtask dist [--quick] [--out DIR] [--version VERSION] [--json] [--verify]
 
   --quick            Make only the Debian packages, with the debug build of vipwatch, for tests
   --out DIR          Write to DIR instead of target/dist
   --version VERSION  Use this version for the packages instead of that in Cargo.toml
   --json             Print the summary as JSON
+  --verify           Build a second time in another directory, and fail if a file has other bytes
 
 The result: static programs, Debian packages, RPMs, an archive with the same files, an OCI image, bills of materials
 (CycloneDX) and SHA256SUMS. docs/reference/packages.md describes them. The same commit gives the same bytes, in every
@@ -59,12 +62,14 @@ struct DistOptions {
     out: PathBuf,
     version: String,
     is_json: bool,
+    /// Whether a second build must give the same bytes.
+    is_verified: bool,
 }
 
 impl DistOptions {
     fn new(extent: Extent, out: PathBuf) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { extent, out, version, is_json: false }
+        Self { extent, out, version, is_json: false, is_verified: false }
     }
 }
 
@@ -77,6 +82,7 @@ fn parse(args: &[&str]) -> Result<DistOptions, TaskError> {
         match arg {
             "--quick" => options.extent = Extent::Quick,
             "--json" => options.is_json = true,
+            "--verify" => options.is_verified = true,
             "--out" => options.out = std::path::absolute(value()?)?,
             "--version" => value()?.clone_into(&mut options.version),
             other => {
@@ -94,6 +100,9 @@ pub fn run(args: &[&str]) -> TaskResult {
     let release = Release::new(&options.version)?;
     let files = make(&options, &release)?;
     let artifacts = summary::check_sums(&files, &options.out)?;
+    if options.is_verified {
+        verify::run(&options.out, &release)?;
+    }
     if options.is_json {
         println!("{}", summary::json(&artifacts, &release, &options.out));
     } else {
@@ -112,12 +121,13 @@ pub fn quick(out: &Path, version: Option<&str>) -> TaskResult {
     Ok(())
 }
 
-/// Makes everything in `out`, for tests.
+/// Makes everything in `out`, for tests, and builds it a second time.
 pub fn full(out: &Path) -> TaskResult {
     let options = DistOptions::new(Extent::Full, out.to_owned());
-    let files = make(&options, &Release::new(&options.version)?)?;
+    let release = Release::new(&options.version)?;
+    let files = make(&options, &release)?;
     summary::check_sums(&files, out)?;
-    Ok(())
+    verify::run(out, &release)
 }
 
 /// Makes everything; returns the paths.
@@ -126,7 +136,8 @@ fn make(options: &DistOptions, release: &Release) -> Result<Vec<PathBuf>, TaskEr
     let progress = |what: &str| eprintln!("xtask: {:>4} s  {what}", began.elapsed().as_secs());
     provision::programs(&[provision::PACKING])?;
     let target = std::path::absolute(build::target_directory())?;
-    let work = target.join("dist-work");
+    // Two builds at the same time must not share it.
+    let work = target.join(format!("dist-work-{}", std::process::id()));
     let _ = fs::remove_dir_all(&work);
     let generated = work.join("generated");
     fs::create_dir_all(&generated)?;
@@ -161,6 +172,7 @@ fn make(options: &DistOptions, release: &Release) -> Result<Vec<PathBuf>, TaskEr
     if options.extent == Extent::Full {
         made.extend(other_formats(&inputs, release, &work, &options.out, progress)?);
     }
+    fs::remove_dir_all(work)?;
     progress("done");
     Ok(made)
 }
@@ -188,6 +200,23 @@ fn other_formats(
     Ok(made)
 }
 
+/// The beginning of the file README in the archive; the list of files follows.
+const TARBALL_README: &str = "\
+vipwatch, for systems without dpkg and rpm. The programs are static.
+
+Copy the files to their paths below. Then, as root:
+
+  systemd-sysusers vipwatch.conf
+  systemd-tmpfiles --create vipwatch.conf
+  systemctl daemon-reload
+  systemctl enable --now vipwatch-node.service
+
+For Neutron: `/usr/lib/vipwatch/neutron-setup configure rpm` puts the drop-in in place of Neutron's program, and
+`/usr/lib/vipwatch/neutron-setup remove rpm` brings Neutron's program back.
+
+Mode  Path
+";
+
 /// An archive with the files of both packages, for systems without dpkg and rpm.
 fn tarball(
     inputs: &Inputs,
@@ -200,6 +229,13 @@ fn tarball(
     for package in Package::ALL {
         archive::stage(&files::files(package, Layout::Merged, inputs)?, &tree.join(&name))?;
     }
+    let mut readme = TARBALL_README.to_owned();
+    for package in Package::ALL {
+        for file in files::files(package, Layout::Merged, inputs)? {
+            let _ = writeln!(readme, "{:04o}  /{}", file.mode, file.destination);
+        }
+    }
+    build::write(&tree.join(&name).join("README"), readme.as_bytes())?;
     let path = out.join(format!("{name}.tar"));
     archive::tar(&tree, &[&name], &path, release)?;
     archive::gzip(&path)?;
@@ -231,11 +267,7 @@ fn debug_programs(work: &Path, generated: PathBuf) -> Result<Inputs, TaskError> 
     Ok(Inputs {
         vipwatch: program("vipwatch-cli", "vipwatch")?,
         dropin: build::dropin()?,
-        switch: if build::root().join("crates/switch").exists() {
-            Some(program("vipwatch-switch", "vipwatch-neutron-switch")?)
-        } else {
-            None
-        },
+        switch: program("vipwatch-switch", "vipwatch-neutron-switch")?,
         generated,
     })
 }

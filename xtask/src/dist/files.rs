@@ -70,8 +70,7 @@ impl Layout {
 pub struct Inputs {
     pub vipwatch: PathBuf,
     pub dropin: PathBuf,
-    /// `None` while the repository has no crate `switch`.
-    pub switch: Option<PathBuf>,
+    pub switch: PathBuf,
     /// The directory with completions, manual pages and documents; see [`super::generated`].
     pub generated: PathBuf,
 }
@@ -115,13 +114,6 @@ impl List {
         let (source, destination) = (source.into(), destination.into());
         self.files.push(PackagedFile { source, destination, mode });
     }
-
-    /// Adds a file that another change may bring later.
-    fn add_existing(&mut self, source: &Path, destination: &str, mode: u32) {
-        if source.exists() {
-            self.add(source, destination, mode);
-        }
-    }
 }
 
 fn packaging() -> PathBuf {
@@ -137,11 +129,11 @@ fn vipwatch(list: &mut List, layout: Layout, inputs: &Inputs) -> Result<(), Task
             0o644,
         );
     }
-    list.add_existing(&packaging().join("vipwatch.toml"), CONFIG, 0o644);
+    list.add(packaging().join("vipwatch.toml"), CONFIG, 0o644);
     let conf = "vipwatch.conf";
     for directory in ["sysusers.d", "tmpfiles.d"] {
         let source = packaging().join(directory).join(conf);
-        list.add_existing(&source, &format!("usr/lib/{directory}/{conf}"), 0o644);
+        list.add(source, format!("usr/lib/{directory}/{conf}"), 0o644);
     }
     let completions = [
         ("bash", "usr/share/bash-completion/completions/vipwatch".to_owned()),
@@ -158,16 +150,14 @@ fn neutron(list: &mut List, inputs: &Inputs) {
     let name = "neutron-keepalived-state-change";
     list.add(&inputs.dropin, format!("usr/lib/vipwatch/{name}"), 0o755);
     list.add(packaging().join("neutron/neutron-setup"), "usr/lib/vipwatch/neutron-setup", 0o755);
-    if let Some(switch) = &inputs.switch {
-        list.add(switch, "usr/sbin/vipwatch-neutron-switch", 0o755);
-    }
+    list.add(&inputs.switch, "usr/sbin/vipwatch-neutron-switch", 0o755);
     list.add(
         packaging().join("man/vipwatch-neutron-switch.8"),
         "usr/share/man/man8/vipwatch-neutron-switch.8",
         0o644,
     );
     let logrotate = packaging().join("logrotate").join(name);
-    list.add_existing(&logrotate, &format!("etc/logrotate.d/{name}"), 0o644);
+    list.add(logrotate, format!("etc/logrotate.d/{name}"), 0o644);
     list.add(
         packaging().join("rootwrap/vipwatch.filters"),
         "usr/share/vipwatch-neutron/vipwatch.filters",
@@ -208,13 +198,13 @@ fn documents(list: &mut List, package: Package, layout: Layout, inputs: &Inputs)
         format!("{documents}/third-party-licenses.gz"),
         0o644,
     );
-    list.add_existing(&build::root().join("NOTICE"), &format!("{documents}/NOTICE"), 0o644);
+    list.add(build::root().join("NOTICE"), format!("{documents}/NOTICE"), 0o644);
     match layout {
         Layout::Debian => {
             list.add(packaging().join("deb/copyright"), format!("{documents}/copyright"), 0o644);
-            list.add_existing(
-                &packaging().join("deb").join(name).join("lintian-overrides"),
-                &format!("usr/share/lintian/overrides/{name}"),
+            list.add(
+                packaging().join("deb").join(name).join("lintian-overrides"),
+                format!("usr/share/lintian/overrides/{name}"),
                 0o644,
             );
         }
@@ -228,11 +218,8 @@ fn documents(list: &mut List, package: Package, layout: Layout, inputs: &Inputs)
     }
 }
 
-/// The names in a directory, sorted; none if it does not exist.
+/// The names in a directory, sorted.
 fn entries(directory: &Path) -> Result<Vec<String>, TaskError> {
-    if !directory.is_dir() {
-        return Ok(Vec::new());
-    }
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         names.push(entry?.file_name().to_string_lossy().into_owned());

@@ -11,11 +11,12 @@ use serde_json::Value;
 
 use super::files::Package;
 use super::{Release, archive};
-use crate::{TaskError, TaskResult, build};
+use crate::{TaskError, TaskResult, build, man};
 
 /// Writes everything that does not depend on the format of the package to `directory`.
 pub fn write(directory: &Path, vipwatch: &Path, release: &Release) -> TaskResult {
     completions(&directory.join("completions"), vipwatch)?;
+    man::write(&directory.join("man"))?;
     crate::man::write(&directory.join("man"))?;
     for package in Package::ALL {
         let name = package.name();
@@ -93,7 +94,7 @@ fn licenses(package: Package) -> Result<String, TaskError> {
 fn linked_crates(package: Package) -> Result<BTreeSet<String>, TaskError> {
     let programs: &[&str] = match package {
         Package::Vipwatch => &["--package", "vipwatch-cli"],
-        Package::Neutron => &["--package", "vipwatch-dropin"],
+        Package::Neutron => &["--package", "vipwatch-dropin", "--package", "vipwatch-switch"],
     };
     let output = build::cargo()
         .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])

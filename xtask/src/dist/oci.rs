@@ -1,6 +1,6 @@
 //! An OCI image from scratch: one layer with the static program, as an OCI layout in a tar archive.
 //!
-//! `packaging/oci/README.md` has the mounts and namespaces that a container needs.
+//! `docs/guides/install.md` has the mounts and namespaces that a container needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub fn make(
     build::write(&layout.join("index.json"), &bytes(&index)?)?;
     let version = json!({ "imageLayoutVersion": "1.0.0" });
     build::write(&layout.join("oci-layout"), &bytes(&version)?)?;
-    let path = out.join(format!("vipwatch-{}-x86_64.oci.tar", release.version));
+    let path = out.join(format!("vipwatch-{}-oci.tar", release.version));
     archive::tar(&layout, &["blobs", "index.json", "oci-layout"], &path, release)?;
     Ok(path)
 }

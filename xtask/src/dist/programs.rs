@@ -16,7 +16,7 @@ pub struct Programs {
     pub vipwatch: PathBuf,
     pub dropin: PathBuf,
     pub dropin_aarch64: PathBuf,
-    pub switch: Option<PathBuf>,
+    pub switch: PathBuf,
 }
 
 /// Builds all programs. `progress` prints what begins.
@@ -31,11 +31,8 @@ pub fn build(progress: impl Fn(&str)) -> Result<Programs, TaskError> {
     }
     progress("vipwatch for x86_64 (several minutes)");
     let vipwatch = program("vipwatch-cli", "vipwatch", "release", X86_64)?;
-    let mut switch = None;
-    if build::root().join("crates/switch").exists() {
-        progress("vipwatch-neutron-switch for x86_64");
-        switch = Some(program("vipwatch-switch", "vipwatch-neutron-switch", "release", X86_64)?);
-    }
+    progress("vipwatch-neutron-switch for x86_64");
+    let switch = program("vipwatch-switch", "vipwatch-neutron-switch", "release", X86_64)?;
     progress("neutron-keepalived-state-change for x86_64");
     let dropin = program("vipwatch-dropin", build::DROPIN, "dropin", X86_64)?;
     progress("neutron-keepalived-state-change for aarch64");

@@ -45,8 +45,8 @@ pub fn make(release: &Release, work: &Path, out: &Path) -> Result<Vec<PathBuf>, 
     Ok(made)
 }
 
-/// Copies the tracked files, so that cargo-cyclonedx writes nothing into the repository.
-fn copy_sources(copy: &Path) -> TaskResult {
+/// Copies the tracked files to a directory: cargo-cyclonedx writes beside them.
+pub fn copy_sources(copy: &Path) -> TaskResult {
     fs::create_dir_all(copy)?;
     let script =
         "git ls-files -z | tar --null --files-from=- --create | tar --extract --directory \"$0\"";
@@ -55,5 +55,5 @@ fn copy_sources(copy: &Path) -> TaskResult {
     if status.success() {
         return Ok(());
     }
-    Err(TaskError("cannot copy the tracked files for the bill of materials".to_owned()))
+    Err(TaskError("cannot copy the tracked files".to_owned()))
 }

@@ -1,3 +1,4 @@
 //! The packages as they are shipped, on other systems and with faults: `cargo xtask test packages --full`.
 
 mod faults;
+mod systems;

@@ -56,10 +56,12 @@ fn the_node_runs_after_the_installation_and_shows_a_failover_of_keepalived() {
 }
 
 #[test]
-fn a_restart_of_the_node_succeeds() {
+fn a_reload_and_a_restart_of_the_node_succeed() {
     let machine = installed();
     let id = "systemctl show --property MainPID --value vipwatch-node.service";
     let first = machine.succeed(id);
+    machine.succeed("systemctl reload vipwatch-node.service");
+    assert_eq!(machine.succeed(id), first);
     machine.succeed("systemctl restart vipwatch-node.service");
     assert_ne!(machine.succeed(id), first);
     assert_eq!(machine.succeed("systemctl is-active vipwatch-node.service"), "active");

@@ -1,0 +1,118 @@
+//! Other systems: the oldest Debian, RPMs, and the OCI image.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use vipwatch_packages::{Root, directory, suite};
+
+/// The path of the only file in the directory of the packages that begins and ends with these texts.
+fn shipped(begin: &str, end: &str) -> PathBuf {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(directory("VIPWATCH_PACKAGES"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with(begin) && name.ends_with(end)
+        })
+        .collect();
+    assert_eq!(found.len(), 1, "{begin}*{end}: {found:?}");
+    found.remove(0)
+}
+
+/// Runs a program of the machine that runs the tests; returns its output.
+#[track_caller]
+fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed:\n{text}{errors}");
+    text
+}
+
+#[test]
+fn the_packages_work_on_debian_11_with_systemd_247() {
+    let machine = Root::debian("bullseye").boot();
+    assert!(machine.succeed("systemctl --version").starts_with("systemd 247"));
+    machine.install(&["vipwatch", "vipwatch-neutron"]);
+    assert_eq!(machine.succeed("systemctl is-active vipwatch-node.service"), "active");
+    machine.succeed("vipwatch status && systemctl reload vipwatch-node.service");
+    // systemd 247 would log a directive that it does not know.
+    let log = machine.succeed("journalctl --no-pager");
+    let unknown: Vec<&str> =
+        log.lines().filter(|line| line.contains("Unknown") && line.contains("vipwatch")).collect();
+    assert!(unknown.is_empty(), "{unknown:#?}");
+    machine.succeed("dpkg --purge vipwatch vipwatch-neutron");
+    machine.succeed("test ! -e /var/lib/vipwatch && test ! -e /etc/vipwatch");
+}
+
+#[test]
+fn the_rpms_can_be_installed_started_and_erased_again() {
+    let root = Root::debian(&suite());
+    let rpm = |words: &[&str], file: &str| {
+        let mut command = Command::new("rpm");
+        command.arg("--root").arg(root.path()).args(words);
+        if !file.is_empty() {
+            command.arg(shipped(file, ".rpm"));
+        }
+        succeed(&mut command)
+    };
+    // The root is a Debian system: its systemd is not in rpm's database.
+    rpm(&["--initdb"], "");
+    rpm(&["--install", "--nodeps"], "vipwatch-0");
+    rpm(&["--install", "--nodeps"], "vipwatch-neutron-0");
+    let list = rpm(&["--query", "--list", "vipwatch"], "");
+    assert!(list.contains("/usr/lib/systemd/system/vipwatch-node.service"), "{list}");
+    assert!(list.contains("/usr/share/man/man8/vipwatch-node.8"), "{list}");
+    let scripts = rpm(&["--query", "--triggers", "vipwatch-neutron"], "");
+    assert!(scripts.contains("triggerin") && scripts.contains("openstack-neutron"), "{scripts}");
+    rpm(&["--verify", "--nodeps", "vipwatch", "vipwatch-neutron"], "");
+    let machine = root.boot();
+    machine.succeed("systemctl enable --now vipwatch-node.service");
+    machine.succeed("vipwatch status");
+    let mut erase = Command::new("rpm");
+    erase.arg("--root").arg(machine.root().path());
+    succeed(erase.args(["--erase", "--nodeps", "vipwatch", "vipwatch-neutron"]));
+    machine.succeed(
+        "test ! -e /usr/bin/vipwatch && test ! -e /usr/lib/systemd/system/vipwatch-node.service",
+    );
+}
+
+#[test]
+fn the_programs_of_the_oci_image_run_without_any_other_file() {
+    let root = Root::debian(&suite());
+    let base = root.path().join("oci");
+    let (layout, tree) = (base.join("layout"), base.join("tree"));
+    for directory in [&layout, &tree] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    let image = shipped("vipwatch-", "-oci.tar");
+    succeed(Command::new("tar").arg("-xf").arg(image).arg("-C").arg(&layout));
+    let blobs = layout.join("blobs/sha256");
+    for entry in std::fs::read_dir(&blobs).unwrap() {
+        // The name of each blob is its sum.
+        let path = entry.unwrap().path();
+        let sum = succeed(Command::new("sha256sum").arg(&path));
+        assert!(sum.starts_with(path.file_name().unwrap().to_str().unwrap()), "{sum}");
+        let is_layer = std::fs::read(&path).unwrap().starts_with(&[0x1f, 0x8b]);
+        if is_layer {
+            succeed(Command::new("tar").arg("-xzf").arg(&path).arg("-C").arg(&tree));
+        }
+    }
+    let machine = root.boot();
+    machine.succeed("mkdir -p /oci/tree/proc && mount -t proc proc /oci/tree/proc");
+    let mut node = machine.spawn("exec chroot /oci/tree /usr/bin/vipwatch node");
+    machine.wait_until("an answer of the node", "chroot /oci/tree /usr/bin/vipwatch status");
+    machine.succeed("test -e /oci/tree/var/lib/vipwatch/history.sqlite");
+    let _ = node.kill();
+    let _ = node.wait();
+}
+
+#[test]
+fn rpmlint_has_no_error_that_is_not_explained() {
+    let settings =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/rpm/rpmlint.toml");
+    let mut command = Command::new("rpmlint");
+    command.arg("--config").arg(settings).arg(shipped("vipwatch-0", ".rpm"));
+    let text = succeed(command.arg(shipped("vipwatch-neutron-0", ".rpm")));
+    assert!(text.contains("0 errors, 0 warnings"), "{text}");
+}

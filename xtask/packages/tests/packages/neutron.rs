@@ -336,7 +336,7 @@ while :; do sleep 1000; done
 "#;
 
 /// One HA router. A service starts its monitor, as the agent does.
-const ROUTER: &str = r#"
+const ROUTER: &str = r"
 id=5c7d3a1e-0b1f-4c55-8f0e-000000000001
 base=/var/lib/neutron
 mkdir -p $base/ha_confs/$id $base/external/pids
@@ -354,7 +354,7 @@ exec sleep infinity
 END
 chmod 755 /agent
 systemd-run --quiet --unit neutron-l3-agent --property KillMode=process /agent
-"#;
+";
 
 #[test]
 fn a_monitor_lives_through_installation_and_removal_and_is_replaced_in_the_cgroup_of_its_service() {

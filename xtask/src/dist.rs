@@ -22,7 +22,7 @@ use crate::{TaskError, TaskResult, build, provision};
 use deb::Compression;
 use files::{Inputs, Layout, Package};
 use programs::X86_64;
-use release::Release;
+use release::DistRelease;
 
 pub const HELP: &str = "\
 Build the programs and the packages that are shipped.
@@ -97,7 +97,7 @@ fn parse(args: &[&str]) -> Result<DistOptions, TaskError> {
 
 pub fn run(args: &[&str]) -> TaskResult {
     let options = parse(args)?;
-    let release = Release::new(&options.version)?;
+    let release = DistRelease::new(&options.version)?;
     let files = make(&options, &release)?;
     let artifacts = summary::check_sums(&files, &options.out)?;
     if options.is_verified {
@@ -117,21 +117,21 @@ pub fn quick(out: &Path, version: Option<&str>) -> TaskResult {
     if let Some(version) = version {
         version.clone_into(&mut options.version);
     }
-    make(&options, &Release::new(&options.version)?)?;
+    make(&options, &DistRelease::new(&options.version)?)?;
     Ok(())
 }
 
 /// Makes everything in `out`, for tests, and builds it a second time.
 pub fn full(out: &Path) -> TaskResult {
     let options = DistOptions::new(Extent::Full, out.to_owned());
-    let release = Release::new(&options.version)?;
+    let release = DistRelease::new(&options.version)?;
     let files = make(&options, &release)?;
     summary::check_sums(&files, out)?;
     verify::run(out, &release)
 }
 
 /// Makes everything; returns the paths.
-fn make(options: &DistOptions, release: &Release) -> Result<Vec<PathBuf>, TaskError> {
+fn make(options: &DistOptions, release: &DistRelease) -> Result<Vec<PathBuf>, TaskError> {
     let began = Instant::now();
     let progress = |what: &str| eprintln!("xtask: {:>4} s  {what}", began.elapsed().as_secs());
     provision::programs(&[provision::PACKING])?;
@@ -180,7 +180,7 @@ fn make(options: &DistOptions, release: &Release) -> Result<Vec<PathBuf>, TaskEr
 /// Makes what is shipped beside the Debian packages.
 fn other_formats(
     inputs: &Inputs,
-    release: &Release,
+    release: &DistRelease,
     work: &Path,
     out: &Path,
     progress: impl Fn(&str),
@@ -220,7 +220,7 @@ Mode  Path
 /// An archive with the files of both packages, for systems without dpkg and rpm.
 fn tarball(
     inputs: &Inputs,
-    release: &Release,
+    release: &DistRelease,
     work: &Path,
     out: &Path,
 ) -> Result<PathBuf, TaskError> {

@@ -17,7 +17,7 @@ mod root;
 
 pub use load::Load;
 pub use machine::Machine;
-pub use outcome::Outcome;
+pub use outcome::CommandOutcome;
 pub use root::{Root, suite};
 
 use std::path::PathBuf;

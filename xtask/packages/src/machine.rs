@@ -9,7 +9,7 @@ use std::time::Duration;
 use vipwatch_testkit::wait::wait_within_showing;
 
 use crate::cgroup::Cgroup;
-use crate::{Outcome, PACKAGES, Root};
+use crate::{CommandOutcome, PACKAGES, Root};
 
 /// Maximum time until systemd has started all services. Several machines may boot at the same time.
 const BOOT_LIMIT: Duration = Duration::from_mins(2);
@@ -57,8 +57,8 @@ impl Machine {
     }
 
     /// Runs a shell command as root of the machine.
-    pub fn run(&self, script: &str) -> Outcome {
-        Outcome::new(script, &self.command(script).output().unwrap())
+    pub fn run(&self, script: &str) -> CommandOutcome {
+        CommandOutcome::new(script, &self.command(script).output().unwrap())
     }
 
     /// Runs a shell command that must succeed; returns its standard output without the spaces around it.

@@ -4,7 +4,7 @@ use std::process::Output;
 
 /// Exit code and output of a command.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// What ran.
     pub command: String,
     /// The exit code; `None` after a signal.
@@ -15,7 +15,7 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-impl Outcome {
+impl CommandOutcome {
     pub(crate) fn new(command: &str, output: &Output) -> Self {
         Self {
             command: command.to_owned(),

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Machine, Outcome, PACKAGES, PREVIOUS, directory};
+use crate::{CommandOutcome, Machine, PACKAGES, PREVIOUS, directory};
 
 /// The packages of every root, beside those that every Debian system has.
 const INCLUDED: &[&str] = &["systemd", "systemd-sysv", "dbus", "iproute2", "keepalived", "python3"];
@@ -77,11 +77,11 @@ impl Root {
     }
 
     /// Runs a shell command in the root without systemd, as `chroot` does.
-    pub fn run(&self, script: &str) -> Outcome {
+    pub fn run(&self, script: &str) -> CommandOutcome {
         let mut command = Command::new("chroot");
         command.arg(&self.path).args(["/bin/sh", "-ec", script]);
         command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
-        Outcome::new(script, &command.output().unwrap())
+        CommandOutcome::new(script, &command.output().unwrap())
     }
 
     /// Boots the root.

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::Release;
+use super::DistRelease;
 use super::files::PackagedFile;
 use crate::{TaskError, TaskResult};
 
@@ -24,7 +24,7 @@ pub fn stage(files: &[PackagedFile], directory: &Path) -> TaskResult {
 }
 
 /// Writes `names` in `directory` as a tar archive: sorted, of root, with the time of the commit.
-pub fn tar(directory: &Path, names: &[&str], archive: &Path, release: &Release) -> TaskResult {
+pub fn tar(directory: &Path, names: &[&str], archive: &Path, release: &DistRelease) -> TaskResult {
     let mut command = Command::new("tar");
     command.args(["--create", "--sort=name", "--format=gnu", "--numeric-owner"]);
     command.args(["--owner=0", "--group=0", "--mode=u+rwX,go+rX,go-w"]);

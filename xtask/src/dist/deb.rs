@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Release;
+use super::DistRelease;
 use super::files::{self, Inputs, Layout, Package, PackagedFile};
 use crate::{TaskError, build, provision};
 
@@ -21,7 +21,7 @@ pub enum Compression {
 pub fn make(
     package: Package,
     inputs: &Inputs,
-    release: &Release,
+    release: &DistRelease,
     compression: Compression,
     work: &Path,
     out: &Path,
@@ -59,7 +59,7 @@ fn manifest_text(
     package: Package,
     files: &[PackagedFile],
     inputs: &Inputs,
-    release: &Release,
+    release: &DistRelease,
 ) -> Result<String, TaskError> {
     let name = package.name();
     let scripts = build::root().join("packaging/deb").join(name);

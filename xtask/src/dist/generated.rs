@@ -10,11 +10,11 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::files::Package;
-use super::{Release, archive};
+use super::{DistRelease, archive};
 use crate::{TaskError, TaskResult, build, man};
 
 /// Writes everything that does not depend on the format of the package to `directory`.
-pub fn write(directory: &Path, vipwatch: &Path, release: &Release) -> TaskResult {
+pub fn write(directory: &Path, vipwatch: &Path, release: &DistRelease) -> TaskResult {
     completions(&directory.join("completions"), vipwatch)?;
     man::write(&directory.join("man"))?;
     crate::man::write(&directory.join("man"))?;
@@ -44,7 +44,7 @@ fn completions(directory: &Path, vipwatch: &Path) -> TaskResult {
 }
 
 /// The changelog in Debian's format: one entry, which refers to the changelog of the project.
-fn changelog(name: &str, release: &Release) -> Result<String, TaskError> {
+fn changelog(name: &str, release: &DistRelease) -> Result<String, TaskError> {
     let date = Command::new("date")
         .args(["--utc", "--rfc-email", &format!("--date=@{}", release.epoch)])
         .env("LC_ALL", "C")

@@ -9,13 +9,13 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::files::{CONFIG, Inputs, PackagedFile};
-use super::{Release, archive};
+use super::{DistRelease, archive};
 use crate::{TaskError, build};
 
 /// Writes the image to `out`; returns its path.
 pub fn make(
     inputs: &Inputs,
-    release: &Release,
+    release: &DistRelease,
     work: &Path,
     out: &Path,
 ) -> Result<PathBuf, TaskError> {
@@ -59,7 +59,7 @@ const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 /// The files of the image: the program, its configuration, the licences, and empty directories for mounts.
 fn write_layer(
     inputs: &Inputs,
-    release: &Release,
+    release: &DistRelease,
     work: &Path,
     layer: &Path,
 ) -> Result<(), TaskError> {
@@ -89,7 +89,7 @@ fn write_layer(
 }
 
 /// The configuration of the image.
-fn config(release: &Release, diff_id: &str) -> Result<Value, TaskError> {
+fn config(release: &DistRelease, diff_id: &str) -> Result<Value, TaskError> {
     Ok(json!({
         "created": rfc3339(release.epoch)?,
         "architecture": "amd64",
@@ -110,7 +110,7 @@ fn config(release: &Release, diff_id: &str) -> Result<Value, TaskError> {
 }
 
 /// The predefined annotations of the OCI specification, which are the labels of the image too.
-fn annotations(release: &Release) -> Result<Value, TaskError> {
+fn annotations(release: &DistRelease) -> Result<Value, TaskError> {
     Ok(json!({
         "org.opencontainers.image.title": "vipwatch",
         "org.opencontainers.image.description": "Follows every virtual address of a machine",

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::{TaskError, build};
 
 /// Facts about the build that do not depend on the machine.
-pub struct Release {
+pub struct DistRelease {
     pub version: String,
     /// The time of the commit, in seconds since 1970. All files in the packages have it.
     pub epoch: u64,
@@ -13,7 +13,7 @@ pub struct Release {
     pub commit: String,
 }
 
-impl Release {
+impl DistRelease {
     /// Reads `SOURCE_DATE_EPOCH`, or the time of the newest commit.
     pub fn new(version: &str) -> Result<Self, TaskError> {
         let time = match std::env::var("SOURCE_DATE_EPOCH") {

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::files::{self, Inputs, Layout, Package};
-use super::{Release, archive};
+use super::{DistRelease, archive};
 use crate::{TaskError, build};
 
 /// Makes the RPM in `out`; returns its path.
 pub fn make(
     package: Package,
     inputs: &Inputs,
-    release: &Release,
+    release: &DistRelease,
     work: &Path,
     out: &Path,
 ) -> Result<PathBuf, TaskError> {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::Release;
+use super::DistRelease;
 use super::files::Package;
 use crate::{TaskError, TaskResult, build, provision};
 
@@ -14,7 +14,7 @@ use crate::{TaskError, TaskResult, build, provision};
 const NAME: &str = "bill";
 
 /// Writes one document for each package to `out`; returns their paths.
-pub fn make(release: &Release, work: &Path, out: &Path) -> Result<Vec<PathBuf>, TaskError> {
+pub fn make(release: &DistRelease, work: &Path, out: &Path) -> Result<Vec<PathBuf>, TaskError> {
     let copy = work.join("sbom");
     copy_sources(&copy)?;
     let output = Command::new(provision::cargo_cyclonedx()?)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::{Release, archive};
+use super::{DistRelease, archive};
 use crate::{TaskError, build};
 
 /// A file that was made.
@@ -43,7 +43,7 @@ pub fn table(artifacts: &[Artifact], out: &Path) -> String {
 }
 
 /// The same as JSON.
-pub fn json(artifacts: &[Artifact], release: &Release, out: &Path) -> String {
+pub fn json(artifacts: &[Artifact], release: &DistRelease, out: &Path) -> String {
     let files = artifacts.iter().map(
         |Artifact { name, size, sha256 }| json!({ "name": name, "size": size, "sha256": sha256 }),
     );

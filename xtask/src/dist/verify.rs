@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Release, sbom};
+use super::{DistRelease, sbom};
 use crate::{TaskError, TaskResult, build};
 
 /// Builds a copy of the repository, and fails if a file differs from that in `out`.
-pub fn run(out: &Path, release: &Release) -> TaskResult {
+pub fn run(out: &Path, release: &DistRelease) -> TaskResult {
     let target = std::path::absolute(build::target_directory())?;
     // Another length of the path too: a path in a program would move everything behind it.
     let copy = target.join("dist-verify/a-copy-in-another-directory");

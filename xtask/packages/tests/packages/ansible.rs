@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vipwatch_packages::{Machine, Outcome, Root, suite};
+use vipwatch_packages::{CommandOutcome, Machine, Root, suite};
 
 /// The machine as its own only node.
 const INVENTORY: &str = r#"
@@ -32,7 +32,7 @@ fn machine_with_ansible() -> Machine {
 }
 
 /// Runs the playbook with the package file, and further variables as JSON.
-fn play(machine: &Machine, variables: &str) -> Outcome {
+fn play(machine: &Machine, variables: &str) -> CommandOutcome {
     machine.run(&format!(
         "cd /ansible
          file=$(ls /packages/vipwatch_*.deb)

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use vipwatch_packages::{Outcome, Root, directory, suite};
+use vipwatch_packages::{CommandOutcome, Root, directory, suite};
 
 /// The name that the agent executes.
 const PROGRAM: &str = "/usr/bin/neutron-keepalived-state-change";
@@ -31,7 +31,7 @@ impl NeutronRoot {
         outcome.text().trim().to_owned()
     }
 
-    fn run(&self, script: &str) -> Outcome {
+    fn run(&self, script: &str) -> CommandOutcome {
         self.root.run(script)
     }
 
@@ -64,7 +64,7 @@ impl NeutronRoot {
         );
     }
 
-    fn install(&self) -> Outcome {
+    fn install(&self) -> CommandOutcome {
         self.run("dpkg -i /packages/vipwatch-neutron_*.deb 2>&1")
     }
 

@@ -36,6 +36,9 @@ pub(crate) struct StatusDocument {
     pub(crate) neutron: Option<ProgramDocument>,
     pub(crate) is_agent_listening: bool,
     pub(crate) monitors: Vec<MonitorRow>,
+    /// The number of processes with the command line of a monitor that use another `state_path`, or that neither root nor
+    /// the owner of the directory runs.
+    pub(crate) foreign_processes: usize,
     /// Routers with an unfinished replacement.
     pub(crate) unfinished: Vec<String>,
 }
@@ -164,6 +167,13 @@ impl StatusDocument {
             for problem in &row.problems {
                 let _ = writeln!(text, "  problem: {problem}");
             }
+        }
+        if self.foreign_processes > 0 {
+            let _ = writeln!(
+                text,
+                "ignored: processes with the command line of a monitor, but another state_path or user: {}",
+                self.foreign_processes
+            );
         }
         for router in &self.unfinished {
             let _ = writeln!(text, "unfinished: {router}; run the last command again");

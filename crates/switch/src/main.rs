@@ -29,7 +29,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use crate::args::{HELP, SwitchArgs, SwitchCommand, SwitchInvocation};
-use crate::failure::SwitchFailure;
+use crate::failure::{SwitchCode, SwitchFailure};
 
 fn main() -> ExitCode {
     match invoke() {
@@ -53,6 +53,10 @@ fn invoke() -> Result<(), SwitchFailure> {
 }
 
 fn execute(args: &SwitchArgs) -> Result<(), SwitchFailure> {
+    if !rustix::process::geteuid().is_root() {
+        let failure = SwitchFailure::new(SwitchCode::NotPermitted, "this command needs root");
+        return Err(failure.hint("run it with sudo: it reads and replaces processes of root"));
+    }
     if args.command == SwitchCommand::Status {
         let document = status::status(args)?;
         print(&if args.is_json { json(&document) } else { document.table() });

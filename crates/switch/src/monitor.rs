@@ -95,15 +95,8 @@ pub(crate) enum MonitorListError {
 pub(crate) fn running_monitors(state_path: &Path) -> Result<Vec<RunningMonitor>, MonitorListError> {
     let owner = owner_of(state_path)?;
     let table = process_stats().map_err(MonitorListError::Processes)?;
-    let mut candidates: Vec<RunningMonitor> = Vec::new();
-    for stat in table.values() {
-        // A process may end while it is read; then it is no monitor.
-        let Ok(Some(monitor)) = examine(*stat) else { continue };
-        let is_trusted = monitor.user == 0 || monitor.user == owner;
-        if is_trusted && monitor.command.state_path == state_path {
-            candidates.push(monitor);
-        }
-    }
+    let mut candidates = examine_all(&table);
+    candidates.retain(|monitor| is_of_agent(monitor, state_path, owner));
     // A child process of a monitor that has the same command line is a part of that monitor.
     let parts: Vec<bool> = candidates.iter().map(|one| is_part(one, &candidates, &table)).collect();
     let mut parts = parts.into_iter();
@@ -116,6 +109,24 @@ pub(crate) fn running_monitors(state_path: &Path) -> Result<Vec<RunningMonitor>,
     }
     candidates.sort_by(|a, b| (&a.command.router, a.id).cmp(&(&b.command.router, b.id)));
     Ok(candidates)
+}
+
+/// The number of processes that have the command line of a monitor, but do not belong to the agent with this directory.
+pub(crate) fn foreign_monitors(state_path: &Path) -> Result<usize, MonitorListError> {
+    let owner = owner_of(state_path)?;
+    let table = process_stats().map_err(MonitorListError::Processes)?;
+    let is_foreign = |monitor: &&RunningMonitor| !is_of_agent(monitor, state_path, owner);
+    Ok(examine_all(&table).iter().filter(is_foreign).count())
+}
+
+fn is_of_agent(monitor: &RunningMonitor, state_path: &Path, owner: u32) -> bool {
+    let is_trusted = monitor.user == 0 || monitor.user == owner;
+    is_trusted && monitor.command.state_path == state_path
+}
+
+fn examine_all(table: &HashMap<u32, ProcessStat>) -> Vec<RunningMonitor> {
+    // A process may end while it is read; then it is no monitor.
+    table.values().filter_map(|stat| examine(*stat).ok().flatten()).collect()
 }
 
 /// The running monitor with this pid; `None` if the process is not a monitor, or has ended.

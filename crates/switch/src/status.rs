@@ -7,7 +7,9 @@ use crate::args::SwitchArgs;
 use crate::check::is_in_pid_file;
 use crate::document::{MonitorRow, ProgramDocument, StatusDocument};
 use crate::failure::SwitchFailure;
-use crate::monitor::{MonitorPlace, MonitorProgram, RunningMonitor, running_monitors};
+use crate::monitor::{
+    MonitorPlace, MonitorProgram, RunningMonitor, foreign_monitors, running_monitors,
+};
 use crate::program::{TargetProgram, running_version};
 use crate::state::{state_in_kernel, state_of_word, word_in_file};
 use crate::unfinished::RecordDirectory;
@@ -29,6 +31,7 @@ pub(crate) fn status(args: &SwitchArgs) -> Result<StatusDocument, SwitchFailure>
         vipwatch: TargetProgram::vipwatch(None).ok().map(|program| document_of(&program)),
         neutron: TargetProgram::neutron(None).ok().map(|program| document_of(&program)),
         is_agent_listening: agent::is_listening(&args.state_path),
+        foreign_processes: foreign_monitors(&args.state_path).map_err(failed)?,
         monitors: monitors.iter().filter(is_chosen).map(|one| row(one, &monitors)).collect(),
         unfinished: records.into_iter().map(|record| record.router).collect(),
     })

@@ -116,6 +116,23 @@ fn a_process_of_another_user_with_the_command_line_of_a_monitor_is_ignored() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(text(&output).contains("no monitor runs"), "{}", text(&output));
+    assert!(text(&output).contains("ignored: processes"), "{}", text(&output));
+}
+
+#[test]
+fn without_root_every_command_is_refused() {
+    let lab = SwitchLab::new();
+    for command in ["status", "to-vipwatch", "to-neutron"] {
+        let mut switch = std::process::Command::new("setpriv");
+        switch.args(["--reuid", "65534", "--clear-groups"]);
+        // The directory of the build may be closed to other users.
+        let program = lab.lab.path().join("vipwatch-neutron-switch");
+        let from = env!("CARGO_BIN_EXE_vipwatch-neutron-switch");
+        vipwatch_testkit::run(std::process::Command::new("install").arg(from).arg(&program));
+        std::fs::set_permissions(lab.lab.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let output = output_of(switch.arg(&program).arg(command));
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The state in the log (SIGUSR1): for an operator who cannot query the process, or wants the state in a report.
+//! The state in the log (SIGUSR1), for a process that cannot be queried, or for a report.
 //!
 //! A thread of its own writes it, so that the main loop does not wait while thousands of lines are formatted.
 
@@ -95,7 +95,7 @@ fn targets(items: &[TargetItem]) -> usize {
     items.len().saturating_sub(MAX_TARGETS)
 }
 
-/// The routers whose monitors report to the receiver of this process. Returns the number of those that are left out.
+/// The routers of which monitors report to the receiver of this process. Returns the number of those that are left out.
 fn routers(context: &ApiContext) -> usize {
     let Ok(reports) = view::reports(context) else { return 0 };
     for report in reports.items.iter().take(MAX_INSTANCES) {

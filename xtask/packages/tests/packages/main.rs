@@ -6,4 +6,5 @@ mod lint;
 mod neutron;
 mod neutron_rpm;
 mod remove;
+mod service;
 mod upgrade;

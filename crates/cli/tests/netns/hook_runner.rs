@@ -137,6 +137,26 @@ fn everything_that_a_hook_has_started_ends_at_its_timeout() {
     assert_eq!(results["items"][0]["delivered"], 1, "the hook that ended: {results}");
 }
 
+/// Each process starts the next one and ends, so that a list of the processes is out of date at once.
+#[test]
+fn a_chain_of_processes_that_replace_each_other_ends_at_the_timeout_of_its_hook() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (chain, started) = (lab.path().join("chain"), lab.path().join("started"));
+    let next = format!("setsid {} < /dev/null > /dev/null 2>&1 &", chain.display());
+    write_hook(&chain, &format!("echo $$ > {}\n{next}", started.display()));
+    let hook = write_hook(&lab.path().join("hook"), &format!("{next}\nsleep 1000"));
+    configure(&fixture, &hook, "timeout = \"3s\"");
+    let node = fixture.start();
+    wait_for("the chain", || pids(&started).first().copied());
+    fixture.wait_for_log("the program took longer than 3000 ms and was killed");
+    let runner = children(node.pid())[0];
+    // The supervisor of the run ends when no process is left below it.
+    wait_for("the end of the supervisor", || children(runner).is_empty().then_some(()));
+    let last = pids(&started);
+    assert!(!last.into_iter().any(is_alive));
+}
+
 #[test]
 fn a_hook_runs_again_after_the_runner_of_the_node_was_killed() {
     let lab = Lab::new();

@@ -1,6 +1,7 @@
 //! The Debian packages in a clean system with a real systemd: `cargo xtask test packages`.
 
 mod ansible;
+mod hooks;
 mod install;
 mod lint;
 mod neutron;

@@ -1,3 +1,5 @@
+//! Programs that are exchanged, exposed or missing, and the descriptors that a program inherits.
+
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 

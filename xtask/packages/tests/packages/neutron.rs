@@ -152,6 +152,46 @@ fn the_administrators_word_and_files_stay() {
 }
 
 #[test]
+fn a_configuration_file_without_a_final_newline_keeps_its_last_line() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:16.4.2-1");
+    root.succeed(&format!("printf '[DEFAULT]\\nlog_level = INFO' > {CONF}"));
+    assert!(root.install().is_ok());
+    let lines = "[DEFAULT]\nlog_level = INFO\n";
+    let block = |conf: &str| conf.strip_prefix(lines).map(str::to_owned);
+    let first = block(&root.conf()).unwrap_or_else(|| panic!("{}", root.conf()));
+    assert!(first.starts_with("# BEGIN vipwatch-neutron\n"), "{first}");
+    root.install_neutron("2:18.1.1-2");
+    let second = block(&root.conf()).unwrap_or_else(|| panic!("{}", root.conf()));
+    assert_eq!(second, first.replace("16", "18").replace("master", "primary"), "one block");
+    root.succeed("dpkg -r vipwatch-neutron 2>&1");
+    assert_eq!(root.conf(), lines);
+}
+
+#[test]
+fn a_block_without_its_last_line_is_refused_and_no_line_is_deleted() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:16.4.2-1");
+    let damaged = "# BEGIN vipwatch-neutron\n[vipwatch]\nprimary_word = primary\n[DEFAULT]\nlog_level = INFO\n";
+    root.succeed(&format!("printf '{}' > {CONF}", damaged.replace('\n', "\\n")));
+    let outcome = root.install();
+    assert!(!outcome.is_ok() && outcome.text().contains("do not alternate"), "{}", outcome.text());
+    assert!(outcome.text().contains("hint: delete these lines"), "{}", outcome.text());
+    assert_eq!(root.conf(), damaged);
+    root.succeed(&format!("test -f {PROGRAM} && ! test -L {PROGRAM}"));
+
+    // The administrator repairs the file, and the installation continues.
+    root.succeed(&format!("sed -i 1,3d {CONF} && dpkg --configure vipwatch-neutron 2>&1"));
+    root.expect_in_place();
+    root.succeed(&format!("sed -i '/^# END/d' {CONF} && echo verbose = true >> {CONF}"));
+    let damaged = root.conf();
+    let outcome = root.succeed("dpkg -P vipwatch-neutron 2>&1");
+    assert!(outcome.contains("our lines in"), "{outcome}");
+    root.expect_back();
+    assert_eq!(root.conf(), damaged);
+}
+
+#[test]
 fn a_foreign_diversion_is_refused_and_nothing_changes() {
     let root = NeutronRoot::new();
     root.install_neutron("2:21.0.0-7");

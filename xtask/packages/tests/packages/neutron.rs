@@ -1,6 +1,7 @@
 //! The package vipwatch-neutron beside a package with Neutron's own script: in, out, upgrades, and everything that can go
 //! wrong in between.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -129,6 +130,26 @@ fn an_upgrade_of_neutron_keeps_vipwatchs_program_in_place_and_the_word_right() {
     root.expect_in_place();
     root.succeed("dpkg -r vipwatch-neutron 2>&1");
     root.expect_back();
+}
+
+#[test]
+fn the_kill_script_ends_a_monitor_on_a_system_without_the_program_kill() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:16.4.2-1");
+    assert!(root.install().is_ok());
+    root.succeed("rm -f /bin/kill /usr/bin/kill");
+    let mut monitor =
+        Command::new("chroot").arg(root.root.path()).args(["sleep", "infinity"]).spawn().unwrap();
+    let script = "/etc/neutron/kill_scripts/neutron-keepalived-state-change-monitor-kill";
+    let outcome = root.run(&format!("{script} 15 {} 2>&1", monitor.id()));
+    if !outcome.is_ok() {
+        let _ = monitor.kill();
+    }
+    let status = vipwatch_testkit::monitor::end_of(&mut monitor).unwrap();
+    assert!(outcome.is_ok(), "{}", outcome.text());
+    assert_eq!(status.signal(), Some(15));
+    let refused = root.run(&format!("{script} 15 {} 2>&1", monitor.id()));
+    assert!(!refused.is_ok(), "the process does not exist any more: {}", refused.text());
 }
 
 #[test]

@@ -143,6 +143,10 @@ fn the_rpm_follows_neutron_through_upgrades_and_its_removal() {
     root.change("--upgrade", &root.neutron("21.0.0"));
     root.expect_in_place("21.0.0", "primary");
     assert!(!filters.exists());
+    root.change("--upgrade", &root.neutron("16.4.3"));
+    root.expect_in_place("16.4.3", "master");
+    assert!(filters.exists(), "it comes back with a downgrade");
+    root.change("--upgrade", &root.neutron("21.0.0"));
     root.change("--upgrade", &root.vipwatch("0.2.0"));
     root.expect_in_place("21.0.0", "primary");
     root.erase("vipwatch-neutron");

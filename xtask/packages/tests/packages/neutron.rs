@@ -236,6 +236,49 @@ fn a_foreign_diversion_is_refused_and_nothing_changes() {
 }
 
 #[test]
+fn a_foreign_file_with_the_second_name_is_refused_and_both_files_stay() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:21.0.0-7");
+    let mine = format!("{PROGRAM}.neutron");
+    let expect_unchanged = || {
+        assert_eq!(root.succeed(&format!("cat {mine}")), "mine");
+        root.succeed(&format!("test -f {PROGRAM} && ! test -L {PROGRAM}"));
+        assert_eq!(root.succeed("dpkg -V neutron-common"), "");
+    };
+    let expect_refusal = |outcome: &Outcome| {
+        let text = outcome.text();
+        assert!(!outcome.is_ok() && text.contains("is not from this package"), "{text}");
+        assert!(text.contains("hint: move the file to another name"), "{text}");
+        expect_unchanged();
+    };
+    root.succeed(&format!("echo mine > {mine}"));
+    expect_refusal(&root.install());
+
+    // The file appears after the unpacking; a removal does not take it for Neutron's.
+    root.succeed(&format!("rm {mine} && dpkg --unpack /packages/vipwatch-neutron_*.deb 2>&1"));
+    root.succeed(&format!("echo mine > {mine}"));
+    expect_refusal(&root.run("dpkg --configure vipwatch-neutron 2>&1"));
+    root.succeed("dpkg -r vipwatch-neutron 2>&1");
+    expect_unchanged();
+
+    root.succeed(&format!("rm {mine}"));
+    assert!(root.install().is_ok());
+    root.expect_in_place();
+}
+
+#[test]
+fn a_removal_without_neutrons_file_names_the_package_to_reinstall() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:21.0.0-7");
+    assert!(root.install().is_ok());
+    root.succeed(&format!("rm {PROGRAM}.neutron"));
+    let text = root.succeed("dpkg -r vipwatch-neutron 2>&1");
+    assert!(text.contains("hint: apt-get install --reinstall neutron-common"), "{text}");
+    root.succeed("dpkg -i /neutron.deb 2>&1");
+    root.expect_back();
+}
+
+#[test]
 fn an_unknown_release_is_named_and_the_program_works() {
     let root = NeutronRoot::new();
     let script = directory("VIPWATCH_NEUTRON_29").join("bin/neutron-keepalived-state-change");

@@ -161,3 +161,33 @@ fn the_rpm_follows_neutron_through_upgrades_and_its_removal() {
     root.erase("vipwatch-neutron");
     root.expect_back();
 }
+
+#[test]
+fn the_rpm_refuses_a_foreign_file_with_the_second_name() {
+    let root = RpmRoot::new();
+    root.change("--install", &root.neutron("21.0.0"));
+    let package = root.vipwatch("0.1.0");
+    let mine = root.root.path().join(format!("{PROGRAM}.neutron"));
+    std::fs::write(&mine, "mine").unwrap();
+    let mut command = Command::new("rpm");
+    command.arg("--root").arg(root.root.path()).args(["--install", "--nodeps"]).arg(&package);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("hint: move the file"), "{text}");
+    assert_eq!(std::fs::read_to_string(&mine).unwrap(), "mine");
+    root.rpm(&["--verify", "--nodeps", "openstack-neutron"]);
+
+    std::fs::remove_file(&mine).unwrap();
+    root.change("--install", &package);
+    root.expect_in_place("21.0.0", "primary");
+
+    // Neutron's program is back, and another file has the second name: neither `configure` nor the removal touches it.
+    let back = "/usr/lib/vipwatch/neutron-setup remove rpm 2>&1";
+    assert!(root.root.run(back).is_ok());
+    std::fs::write(&mine, "mine").unwrap();
+    let outcome = root.root.run("/usr/lib/vipwatch/neutron-setup configure rpm 2>&1");
+    assert!(!outcome.is_ok() && outcome.text().contains("hint: move"), "{}", outcome.text());
+    root.erase("vipwatch-neutron");
+    assert_eq!(std::fs::read_to_string(&mine).unwrap(), "mine");
+    root.rpm(&["--verify", "--nodeps", "openstack-neutron"]);
+}

@@ -296,7 +296,12 @@ fn the_runner_refuses_programs_that_are_not_configured_and_users_that_are_not_al
         (request("test", &touch, "nobody", 1, variable), "the hook \"test\" is different in"),
         (request("test", &own, "root", 1, variable), "the hook \"test\" is different in"),
         (request("test", &own, "nobody", 2, variable), "different versions of the protocol"),
-        (request("test", &own, "nobody", 1, "LD_PRELOAD"), "the variable \"LD_PRELOAD\""),
+        (request("test", &own, "nobody", 1, "LD_PRELOAD"), "no variable \"LD_PRELOAD\""),
+        (
+            request("test", &own, "nobody", 1, "VIPWATCH_PROGRAM"),
+            "no variable \"VIPWATCH_PROGRAM\"",
+        ),
+        (request("test", &own, "nobody", 1, "VIPWATCH_CONFIG"), "no variable \"VIPWATCH_CONFIG\""),
     ] {
         let text = refusal(&socket, &refused);
         assert!(text.contains(expected), "{expected}: {text}");

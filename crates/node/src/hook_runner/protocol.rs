@@ -15,6 +15,29 @@ pub(crate) const VERSION: u32 = 1;
 /// Maximum size of a message in bytes.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
+/// What follows `VIPWATCH_` in the names of the variables that a request may set. The runner refuses all others: variables
+/// such as `PATH` change what a program does, and `VIPWATCH_PROGRAM` and `VIPWATCH_CONFIG` are those of the runner.
+pub(crate) const VARIABLES: [&str; 18] = [
+    "ADDRESSES",
+    "AT",
+    "CAUSE",
+    "CAUSE_TEXT",
+    "EPOCH",
+    "FROM",
+    "ID",
+    "MISSED",
+    "NETNS",
+    "NODE",
+    "ORIGIN",
+    "REASON",
+    "SCHEMA",
+    "SEQ",
+    "SOURCE",
+    "STATE",
+    "TO",
+    "TRIGGER",
+];
+
 /// Asks the runner to run a hook once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RunRequest {
@@ -28,7 +51,7 @@ pub(crate) struct RunRequest {
     pub(crate) definition: HookDefinition,
     /// The text on the standard input of the program.
     pub(crate) input: String,
-    /// Further variables of the program's environment. Their names begin with `VIPWATCH_`.
+    /// Further variables of the program's environment, with names of [`VARIABLES`].
     pub(crate) environment: Vec<(String, String)>,
 }
 

@@ -61,7 +61,7 @@ enum Refusal {
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
     #[error(
-        "invalid request: the variable {0:?} is not a line of text with a name that begins with VIPWATCH_"
+        "invalid request: a notification has no variable {0:?}, or its value has a null byte: restart the older one of the node and the hook runner"
     )]
     Variable(String),
     #[error(transparent)]
@@ -134,8 +134,7 @@ fn start(
     let input = memfd_stdin(&request.input).map_err(Refusal::Start)?;
     let (reader, writer) = io::pipe().map_err(Refusal::Start)?;
     let stderr_writer = writer.try_clone().map_err(Refusal::Start)?;
-    let mut command = command(&program, &definition, resolved.as_ref());
-    command.envs(request.environment.iter().map(|(name, value)| (name, value)));
+    let mut command = command(&program, &definition, &request.environment, resolved.as_ref());
     command.stdin(input).stdout(writer).stderr(stderr_writer);
     // The supervisor collects all processes below it, and not this handle.
     let child = command.spawn().map_err(|error| match &resolved {
@@ -155,10 +154,13 @@ fn is_eperm(error: &io::Error) -> bool {
 fn command(
     program: &CheckedProgram,
     definition: &HookDefinition,
+    variables: &[(String, String)],
     resolved: Option<&ResolvedAccount>,
 ) -> Command {
     let mut command = program.command();
     command.args(&definition.program[1..]).current_dir("/");
+    // ORDER: before the variables of the runner, which a request must not replace.
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     for variable in PRIVATE_VARIABLES {
         command.env_remove(variable);
     }
@@ -173,15 +175,13 @@ fn command(
     command
 }
 
-/// The node may set variables with these names only: others, such as `PATH` or `LD_PRELOAD`, change what a program does.
+/// The node may set the variables of a notification only.
 fn check_variables(variables: &[(String, String)]) -> Result<(), Refusal> {
-    let is_name = |name: &str| {
-        let is_valid =
-            |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-        name.strip_prefix("VIPWATCH_").is_some_and(|rest| rest.bytes().all(is_valid))
+    let is_known = |name: &str| {
+        name.strip_prefix("VIPWATCH_").is_some_and(|rest| protocol::VARIABLES.contains(&rest))
     };
     let mut invalid =
-        variables.iter().filter(|(name, value)| !is_name(name) || value.contains('\0'));
+        variables.iter().filter(|(name, value)| !is_known(name) || value.contains('\0'));
     invalid.next().map_or(Ok(()), |(name, _)| Err(Refusal::Variable(name.clone())))
 }
 
@@ -359,7 +359,10 @@ mod tests {
         let check =
             |name: &str, value: &str| check_variables(&[(name.to_owned(), value.to_owned())]);
         assert!(check("VIPWATCH_TO", "primary; rm -rf /\n").is_ok());
-        for name in ["PATH", "LD_PRELOAD", "VIPWATCH_a", "VIPWATCH_A=B", "", "vipwatch_TO"] {
+        let of_others = ["PATH", "LD_PRELOAD", "HOME", "TO", "vipwatch_TO", ""];
+        let of_runner = ["PROGRAM", "CONFIG", "SOCKET", "HOOK_RUNNER", "TO=X", "to", ""];
+        let of_runner = of_runner.map(|name| format!("VIPWATCH_{name}"));
+        for name in of_others.into_iter().chain(of_runner.iter().map(String::as_str)) {
             assert!(matches!(check(name, ""), Err(Refusal::Variable(_))), "{name}");
         }
         assert!(check("VIPWATCH_TO", "a\0b").is_err());

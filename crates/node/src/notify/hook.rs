@@ -14,7 +14,9 @@ use super::attempt::Attempt;
 use super::notification::Notification;
 use crate::config::Hook;
 use crate::hook_runner::client::{HookRunner, HookRunnerError};
-use crate::hook_runner::protocol::{RefusalReason, RunAnswer, RunRequest, RunResult, VERSION};
+use crate::hook_runner::protocol::{
+    RefusalReason, RunAnswer, RunRequest, RunResult, VARIABLES, VERSION,
+};
 
 /// Maximum number of lines of a program's output that are logged. The runner limits the number of bytes.
 const MAX_OUTPUT_LINES: usize = 20;
@@ -133,7 +135,10 @@ fn environment(document: &NotificationDocument, value: &Value) -> Vec<(String, S
             Value::Array(_) | Value::Object(_) => continue,
             other => other.to_string(),
         };
-        variables.push((format!("VIPWATCH_{}", key.to_uppercase()), text));
+        let name = key.to_uppercase();
+        if VARIABLES.contains(&name.as_str()) {
+            variables.push((format!("VIPWATCH_{name}"), text));
+        }
     }
     if let NotificationBody::Transition(event) = &document.body {
         let addresses: Vec<&str> =
@@ -145,4 +150,59 @@ fn environment(document: &NotificationDocument, value: &Value) -> Vec<(String, S
         }
     }
     variables
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::json;
+
+    use super::*;
+
+    /// An event with these fields, besides those that all events have.
+    fn event<T: DeserializeOwned>(fields: Value) -> T {
+        let mut value = json!({
+            "node": "n", "epoch": "e", "source": "node", "seq": 1, "at": "2026-01-01T00:00:00Z",
+            "id": "a", "netns": null, "from": null,
+        });
+        let Value::Object(fields) = fields else { panic!("not an object") };
+        value.as_object_mut().unwrap().extend(fields);
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn every_simple_field_of_a_notification_is_a_variable_that_the_runner_accepts() {
+        let finding = json!({
+            "id": null, "name": "node-hook-runner", "severity": "broken", "text": "t", "hint": "h",
+            "since": null, "silenced_until": null,
+        });
+        let bodies = [
+            NotificationBody::Transition(event(json!({
+                "schema": "vipwatch.transition/2", "origin": "vipwatch", "to": "backup",
+                "trigger": "start", "reason": null, "addresses": [], "latencies": {},
+            }))),
+            NotificationBody::Removed(event(json!({ "schema": "vipwatch.removed/1" }))),
+            NotificationBody::Report(event(json!({
+                "schema": "vipwatch.report/2", "to": "primary", "state": "active",
+            }))),
+            NotificationBody::Finding(event(json!({
+                "schema": "vipwatch.finding/1", "state": "open", "finding": finding,
+            }))),
+        ];
+        for body in bodies {
+            let document = NotificationDocument { body, missed: 2 };
+            let value = serde_json::to_value(&document).unwrap();
+            let variables = environment(&document, &value);
+            let fields = value.as_object().unwrap().iter();
+            // The evidence is an object, or null if there is none.
+            let is_simple = |key: &str, value: &Value| {
+                !value.is_array() && !value.is_object() && key != "evidence"
+            };
+            for (key, _) in fields.filter(|(key, value)| is_simple(key, value)) {
+                let name = format!("VIPWATCH_{}", key.to_uppercase());
+                assert!(variables.iter().any(|variable| variable.0 == name), "{name}");
+            }
+            assert!(!variables.iter().any(|variable| variable.0 == "VIPWATCH_EVIDENCE"));
+        }
+    }
 }

@@ -68,6 +68,11 @@ impl MonitorCommand {
         self.arguments.iter().flat_map(split).collect()
     }
 
+    /// Whether the values follow an equals sign, as agents up to 28 write them.
+    pub(crate) fn has_joined_values(&self) -> bool {
+        self.arguments.first().is_some_and(|word| word.contains('='))
+    }
+
     /// Whether this is the same router, namespace and pid file. A second monitor with them is a duplicate.
     pub(crate) fn is_same_instance(&self, other: &Self) -> bool {
         (&self.router, &self.netns, &self.pid_file)

@@ -17,6 +17,7 @@ mod monitor;
 mod plan;
 mod program;
 mod progress;
+mod release;
 mod replace;
 mod run;
 mod state;

@@ -99,6 +99,14 @@ fn goes_there_and_back(neutron: Neutron, release: Release) {
         let pid = read_pid(&router.pid_file()).unwrap();
         assert_eq!(agent.send("pid", router), pid);
         assert_eq!(std::fs::read_link(format!("/proc/{pid}/exe")).unwrap(), lab.dropin);
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        let words: Vec<&str> = environment.split('\0').collect();
+        assert!(words.iter().any(|word| word.starts_with("PATH=")), "{words:?}");
+        // The Python daemon has lost its environment; the switch restores what the agent has passed.
+        let service = "neutron-keepalived-state-change-monitor";
+        let tag = format!("PROCESS_TAG={service}-{}.monitor", router.id);
+        assert_eq!(words.contains(&tag.as_str()), neutron == Neutron::V28, "{words:?}");
     }
     routers[1].take_vip();
     wait_until_applied(&mut agent, &routers[1], "primary");
@@ -112,6 +120,9 @@ fn goes_there_and_back(neutron: Neutron, release: Release) {
         assert_ne!(program, lab.dropin);
         assert_eq!(router.state().as_deref(), Some("primary"));
     }
+    // Neutron's new monitors see a failover, and report it.
+    routers[1].drop_vip();
+    wait_until_applied(&mut agent, &routers[1], "backup");
     // The agent stops Neutron's monitor as its own.
     for router in &routers {
         let pid = read_pid(&router.pid_file()).unwrap();

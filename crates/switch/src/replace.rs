@@ -120,7 +120,8 @@ impl Replacer<'_> {
             // The agent, or a launcher that has outlived the switch, has started a monitor.
             if self.target.is_run_by(monitor) {
                 let log = LogMark::before_end_of(&command.log_file);
-                let expected = self.expectation(&command, log);
+                let mut expected = self.expectation(&command, log);
+                expected.is_earlier = true;
                 let verified = verify(&expected, None).map_err(|error| {
                     SwitchFailure::doubt(format!("router {router}: {}", ErrorChain(&error)))
                 })?;
@@ -236,6 +237,7 @@ impl Replacer<'_> {
             log: LogMark::at_end_of(&monitor.command.log_file),
             primary_word: None,
             needs_agent: false,
+            is_earlier: false,
             timeout: self.timeout,
         };
         let verified = verify(&expected, Some(&mut child));
@@ -276,6 +278,7 @@ impl Replacer<'_> {
             log,
             primary_word: self.primary_word,
             needs_agent: self.needs_agent,
+            is_earlier: false,
             timeout: self.timeout,
         }
     }

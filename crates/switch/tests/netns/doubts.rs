@@ -62,6 +62,29 @@ fn an_agent_that_does_not_answer_stops_the_run_and_the_next_run_verifies_the_mon
     assert_eq!((executable(pid_of(&routers[1])), lab.record_count()), (lab.new.clone(), 0));
 }
 
+/// A monitor logs only its first report. A failover before the next run changes the word that the agent must have.
+#[test]
+fn an_unfinished_replacement_is_verified_after_a_failover() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let _old = start_old(&lab, &router);
+    let agent = lab.agent.as_ref().unwrap();
+    agent.set_behaviour(Behaviour::Hanging);
+    let output = lab.to_vipwatch("--timeout 2");
+    let _end = EndOfTest(&router);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    agent.set_behaviour(Behaviour::Threaded);
+    let notified = || router.log().matches("Notified agent").count();
+    vipwatch_testkit::wait_for("the first report", || (notified() == 2).then_some(()));
+    router.take_vip();
+    router.wait_for_state("primary");
+
+    let output = lab.to_vipwatch("--timeout 5");
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(lab.log().contains("state primary, agent own-report"), "{}", lab.log());
+    assert_eq!(lab.record_count(), 0);
+}
+
 #[test]
 fn a_log_that_cannot_be_written_stops_the_run_before_anything_is_changed() {
     let lab = SwitchLab::new();

@@ -116,3 +116,33 @@ fn rpmlint_has_no_error_that_is_not_explained() {
     let text = succeed(command.arg(shipped("vipwatch-neutron-0", ".rpm")));
     assert!(text.contains("0 errors, 0 warnings"), "{text}");
 }
+
+/// Starts the drop-in for aarch64 in the emulator, as Neutron's agent does. `state` is its state file.
+const EMULATED: &str = "exec ip netns exec router /emulator \
+    /packages/neutron-keepalived-state-change-*-aarch64 --router_id=router --namespace=router --conf_dir=/conf \
+    --monitor_interface=ha-1 --monitor_cidr=169.254.0.1/24 --pid_file=/conf/pid --state_path=/state --user=0 --group=0";
+
+#[test]
+fn the_drop_in_for_aarch64_follows_an_address_under_emulation() {
+    let root = Root::debian(&suite());
+    let emulator = "/usr/bin/qemu-aarch64-static";
+    std::fs::copy(emulator, root.path().join("emulator")).unwrap();
+    let machine = root.boot();
+    machine.succeed(
+        "mkdir /conf /state && ip netns add router
+         ip -n router link add ha-1 type veth peer name peer
+         for link in lo ha-1 peer; do ip -n router link set $link up; done",
+    );
+    let mut monitor = machine.spawn(EMULATED);
+    let address = |verb: &str| {
+        machine.succeed(&format!("ip -n router address {verb} 169.254.0.1/24 dev ha-1"));
+    };
+    machine.wait_until("the first state", "grep backup /conf/state");
+    address("add");
+    machine.wait_until("the address", "grep -e master -e primary /conf/state");
+    address("del");
+    machine.wait_until("no address", "grep backup /conf/state");
+    machine.succeed("kill -TERM $(cat /conf/pid)");
+    let _ = monitor.wait();
+    assert!(!machine.run("test -e /conf/pid").is_ok(), "the monitor removes its pid file");
+}

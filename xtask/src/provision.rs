@@ -33,6 +33,8 @@ pub const PROMETHEUS: &[Need] = &[
     ("promtool", "prometheus"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),
 ];
+/// The shells in which completion is tested.
+pub const SHELLS: &[Need] = &[("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")];
 /// Checks manual pages.
 pub const MANDOC: &[Need] = &[("mandoc", "mandoc")];
 pub const CONNTRACKD: &[Need] = &[("conntrackd", "conntrackd")];

@@ -146,6 +146,7 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         provision::programs(&[provision::TCPDUMP, provision::ARPING, provision::KEEPALIVED])?;
         let needs = [provision::SQLITE_OPENSSL, provision::PEERS, provision::PROMETHEUS];
         provision::programs(&needs)?;
+        provision::programs(&[provision::SHELLS])?;
     }
     if wants(Suite::Netns) || wants(Suite::Contract) || wants(Suite::Neutron) {
         sandbox::check_users()?;

@@ -37,8 +37,22 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), CommandErro
     let mut script = Vec::new();
     let written = completer.write_registration("COMPLETE", program, program, program, &mut script);
     written.map_err(|error| CommandError::new(ExitStatus::Missing, error))?;
-    crate::output::print(&String::from_utf8_lossy(&script));
+    let script = String::from_utf8_lossy(&script);
+    crate::output::print(&match shell {
+        clap_complete::Shell::Zsh => complete_at_first_use(&script),
+        _ => script.into_owned(),
+    });
     Ok(())
+}
+
+/// zsh runs the file of a completion as a function when the tab key is pressed for the first time. The script only defines
+/// another function then, and nothing would be offered before the second time.
+fn complete_at_first_use(script: &str) -> String {
+    const REGISTRATION: &str = "compdef _clap_dynamic_completer_vipwatch vipwatch";
+    let at_first_use = format!(
+        "if [[ $funcstack[1] == _vipwatch ]]; then\n    _clap_dynamic_completer_vipwatch \"$@\"\nelse\n    {REGISTRATION}\nfi"
+    );
+    script.replace(REGISTRATION, &at_first_use)
 }
 
 /// The name of this node.

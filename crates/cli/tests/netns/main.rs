@@ -10,6 +10,7 @@ mod authority;
 mod capture_threads;
 mod causes;
 mod command_line;
+mod completions;
 mod curl;
 mod deliveries;
 mod direct;

@@ -12,10 +12,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use vipwatch_core::ErrorChain;
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_linux::process_table::{self, ProcessId, ProcessStat, RunState};
 
 use crate::command_line::{MonitorCommand, PROGRAM, base_name, interpreter_family};
+use crate::failure::{SwitchCode, SwitchFailure};
 
 /// The program that a monitor runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,14 +91,57 @@ pub(crate) enum MonitorListError {
     Processes(#[source] io::Error),
     #[error("cannot examine {}", path.display())]
     StatePath { path: PathBuf, source: io::Error },
+    #[error("cannot examine process {pid}{of}")]
+    Process { pid: u32, of: String, source: io::Error },
+}
+
+impl MonitorListError {
+    /// What an operator can do.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::Process { .. } => {
+                "run this command as root; in a container it needs the capability CAP_SYS_PTRACE"
+            }
+            Self::Processes(_) | Self::StatePath { .. } => {
+                "--state-path names the agent's directory; run this command where the agent runs"
+            }
+        }
+    }
+
+    fn of_process(pid: u32, of: String) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Process { pid, of, source }
+    }
+
+    /// Whether the process has ended while it was read.
+    fn is_vanished(&self) -> bool {
+        matches!(self, Self::Process { source, .. } if process_table::is_vanished(source))
+    }
+}
+
+impl From<MonitorListError> for SwitchFailure {
+    fn from(error: MonitorListError) -> Self {
+        let is_denied = matches!(&error, MonitorListError::Process { source, .. }
+            if source.kind() == io::ErrorKind::PermissionDenied);
+        let code = if is_denied { SwitchCode::NotPermitted } else { SwitchCode::Environment };
+        Self::new(code, ErrorChain(&error)).hint(error.hint())
+    }
 }
 
 /// Finds the monitors that use the agent's directory `state_path`, sorted by router.
 pub(crate) fn running_monitors(state_path: &Path) -> Result<Vec<RunningMonitor>, MonitorListError> {
     let owner = owner_of(state_path)?;
     let table = process_stats().map_err(MonitorListError::Processes)?;
-    let mut candidates = examine_all(&table);
-    candidates.retain(|monitor| is_of_agent(monitor, state_path, owner));
+    let mut candidates: Vec<RunningMonitor> = Vec::new();
+    for stat in table.values() {
+        let is_wanted =
+            |user: u32, command: &MonitorCommand| is_of_agent(user, command, state_path, owner);
+        match examine(*stat, is_wanted) {
+            Ok(monitor) => candidates.extend(monitor),
+            // A process may end while it is read; then it is no monitor.
+            Err(error) if error.is_vanished() => {}
+            Err(error) => return Err(error),
+        }
+    }
     // A child process of a monitor that has the same command line is a part of that monitor.
     let parts: Vec<bool> = candidates.iter().map(|one| is_part(one, &candidates, &table)).collect();
     let mut parts = parts.into_iter();
@@ -115,23 +160,19 @@ pub(crate) fn running_monitors(state_path: &Path) -> Result<Vec<RunningMonitor>,
 pub(crate) fn foreign_monitors(state_path: &Path) -> Result<usize, MonitorListError> {
     let owner = owner_of(state_path)?;
     let table = process_stats().map_err(MonitorListError::Processes)?;
-    let is_foreign = |monitor: &&RunningMonitor| !is_of_agent(monitor, state_path, owner);
-    Ok(examine_all(&table).iter().filter(is_foreign).count())
-}
-
-fn is_of_agent(monitor: &RunningMonitor, state_path: &Path, owner: u32) -> bool {
-    let is_trusted = monitor.user == 0 || monitor.user == owner;
-    is_trusted && monitor.command.state_path == state_path
-}
-
-fn examine_all(table: &HashMap<u32, ProcessStat>) -> Vec<RunningMonitor> {
+    let is_foreign =
+        |user: u32, command: &MonitorCommand| !is_of_agent(user, command, state_path, owner);
     // A process may end while it is read; then it is no monitor.
-    table.values().filter_map(|stat| examine(*stat).ok().flatten()).collect()
+    Ok(table.values().filter_map(|stat| examine(*stat, is_foreign).ok().flatten()).count())
+}
+
+fn is_of_agent(user: u32, command: &MonitorCommand, state_path: &Path, owner: u32) -> bool {
+    (user == 0 || user == owner) && command.state_path == state_path
 }
 
 /// The running monitor with this pid; `None` if the process is not a monitor, or has ended.
 pub(crate) fn monitor_at(pid: u32) -> Option<RunningMonitor> {
-    examine(process_table::stat(pid).ok()?).ok().flatten()
+    examine(process_table::stat(pid).ok()?, |_, _| true).ok().flatten()
 }
 
 fn owner_of(state_path: &Path) -> Result<u32, MonitorListError> {
@@ -153,12 +194,35 @@ fn process_stats() -> io::Result<HashMap<u32, ProcessStat>> {
     Ok(table)
 }
 
-fn examine(stat: ProcessStat) -> io::Result<Option<RunningMonitor>> {
+/// Reads a process; `None` if it is not a monitor, or not a wanted one. A monitor that cannot be read is an error: it
+/// must not be missing in a list without a message.
+fn examine(
+    stat: ProcessStat,
+    is_wanted: impl FnOnce(u32, &MonitorCommand) -> bool,
+) -> Result<Option<RunningMonitor>, MonitorListError> {
     let pid = stat.id.pid;
-    let words = process_table::command_line(pid)?;
+    let unknown = || MonitorListError::of_process(pid, String::new());
+    let words = process_table::command_line(pid).map_err(unknown())?;
     let Some(command) = MonitorCommand::parse(&words) else { return Ok(None) };
-    let executable = process_table::executable(pid)?;
+    let user = process_table::user(pid).map_err(unknown())?;
+    if !is_wanted(user, &command) {
+        return Ok(None);
+    }
+    let of = format!(", the monitor of router {}", command.router);
     let first_word = words.first().map_or("", String::as_str);
+    read_monitor(stat, user, command, first_word)
+        .map(Some)
+        .map_err(MonitorListError::of_process(pid, of))
+}
+
+fn read_monitor(
+    stat: ProcessStat,
+    user: u32,
+    command: MonitorCommand,
+    first_word: &str,
+) -> io::Result<RunningMonitor> {
+    let pid = stat.id.pid;
+    let executable = process_table::executable(pid)?;
     let process = |entry: &str| PathBuf::from(format!("/proc/{pid}/{entry}"));
     let has_same = |entry: &str| -> io::Result<bool> {
         let own = process_table::file_identity(&Path::new("/proc/self").join(entry))?;
@@ -168,15 +232,15 @@ fn examine(stat: ProcessStat) -> io::Result<Option<RunningMonitor>> {
     // `ip netns exec` gives the process mounts of its own, and nothing else that starts a monitor here does.
     let is_inside = NetnsId::of_name(&command.netns)? == Some(process_table::netns(pid)?)
         && !has_same("ns/mnt")?;
-    Ok(Some(RunningMonitor {
+    Ok(RunningMonitor {
         id: stat.id,
         program: MonitorProgram::of(&executable, first_word),
-        user: process_table::user(pid)?,
+        user,
         is_started_inside: is_inside && place == MonitorPlace::Here,
         command,
         place,
         descendants: Vec::new(),
-    }))
+    })
 }
 
 /// Whether an ancestor of `monitor` is a monitor of the same router.

@@ -93,8 +93,7 @@ impl<'a> Run<'a> {
         target: &'a TargetProgram,
         records: &'a RecordDirectory,
     ) -> Result<Self, SwitchFailure> {
-        let monitors = running_monitors(&args.state_path)
-            .map_err(|error| SwitchFailure::environment(ErrorChain(&error)))?;
+        let monitors = running_monitors(&args.state_path)?;
         let unfinished = records.records().map_err(|error| record_failure(&error))?;
         // A change of the configuration may change the word.
         let primary_word = if args.is_again { None } else { primary_word(&monitors) };
@@ -235,8 +234,7 @@ impl<'a> Run<'a> {
         // The foreground process of a daemon has the same command line and ends a moment later.
         let end = clock::now() + SECOND_MONITOR_TIMEOUT;
         let pids = loop {
-            let monitors = running_monitors(&self.args.state_path)
-                .map_err(|error| SwitchFailure::environment(ErrorChain(&error)))?;
+            let monitors = running_monitors(&self.args.state_path)?;
             let is_same = |one: &&RunningMonitor| one.command.router == old.command.router;
             let pids: Vec<String> =
                 monitors.iter().filter(is_same).map(|one| one.id.pid.to_string()).collect();

@@ -16,11 +16,7 @@ use crate::unfinished::RecordDirectory;
 
 /// Reads the state of all monitors.
 pub(crate) fn status(args: &SwitchArgs) -> Result<StatusDocument, SwitchFailure> {
-    let failed = |error| {
-        SwitchFailure::environment(ErrorChain(&error).to_string())
-            .hint("--state-path names the agent's directory; run this command where the agent runs")
-    };
-    let monitors = running_monitors(&args.state_path).map_err(failed)?;
+    let monitors = running_monitors(&args.state_path)?;
     let is_chosen = |monitor: &&RunningMonitor| {
         args.routers.is_empty() || args.routers.contains(&monitor.command.router)
     };
@@ -31,7 +27,7 @@ pub(crate) fn status(args: &SwitchArgs) -> Result<StatusDocument, SwitchFailure>
         vipwatch: TargetProgram::vipwatch(None).ok().map(|program| document_of(&program)),
         neutron: TargetProgram::neutron(None).ok().map(|program| document_of(&program)),
         is_agent_listening: agent::is_listening(&args.state_path),
-        foreign_processes: foreign_monitors(&args.state_path).map_err(failed)?,
+        foreign_processes: foreign_monitors(&args.state_path)?,
         monitors: monitors.iter().filter(is_chosen).map(|one| row(one, &monitors)).collect(),
         unfinished: records.into_iter().map(|record| record.router).collect(),
     })

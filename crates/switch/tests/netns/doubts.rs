@@ -158,6 +158,23 @@ fn without_root_every_command_is_refused() {
     }
 }
 
+/// Root without `CAP_SYS_PTRACE`, as in many containers, cannot read the executable of a process with more privileges.
+#[test]
+fn a_monitor_that_cannot_be_examined_is_an_error_and_not_a_missing_row() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let _old = start_old(&lab, &router);
+    let status = lab.command("status");
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]);
+    command.arg(status.get_program()).args(status.get_args());
+    let output = output_of(&mut command);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    let needle = format!("the monitor of router {}", router.id);
+    assert!(text(&output).contains(&needle), "{}", text(&output));
+    assert!(text(&output).contains("CAP_SYS_PTRACE"), "{}", text(&output));
+}
+
 #[test]
 fn a_monitor_that_the_pid_file_does_not_name_is_a_doubt() {
     let lab = SwitchLab::new();

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use vipwatch_core::ErrorChain;
+use vipwatch_core::{ErrorChain, NetnsName};
 use vipwatch_linux::netns::NetnsId;
 use vipwatch_linux::process_table::{self, ProcessId, ProcessStat, RunState};
 
@@ -229,9 +229,8 @@ fn read_monitor(
         Ok(process_table::file_identity(&process(entry))? == own)
     };
     let place = if has_same("root")? { MonitorPlace::Here } else { MonitorPlace::Container };
-    // `ip netns exec` gives the process mounts of its own, and nothing else that starts a monitor here does.
     let is_inside = NetnsId::of_name(&command.netns)? == Some(process_table::netns(pid)?)
-        && !has_same("ns/mnt")?;
+        && has_mounts_of_netns(&std::fs::read_to_string(process("mountinfo"))?, &command.netns);
     Ok(RunningMonitor {
         id: stat.id,
         program: MonitorProgram::of(&executable, first_word),
@@ -240,6 +239,18 @@ fn read_monitor(
         command,
         place,
         descendants: Vec::new(),
+    })
+}
+
+/// Whether `ip netns exec` has started a process, by its `/proc/PID/mountinfo`: it mounts `/sys` again, with the name of the
+/// namespace as the source. Other mounts of its own prove nothing: an agent with `PrivateTmp=` has them, and every
+/// monitor of vipwatch is in the namespace of its router.
+fn has_mounts_of_netns(mounts: &str, netns: &NetnsName) -> bool {
+    // "ID PARENT DEVICE ROOT PLACE OPTIONS [TAG…] - TYPE SOURCE OPTIONS"
+    let suffix = |line: &str| line.split_once(" - ").map(|(_, suffix)| suffix.to_owned());
+    mounts.lines().filter_map(suffix).any(|suffix| {
+        let mut fields = suffix.split(' ');
+        fields.next() == Some("sysfs") && fields.next() == Some(netns.as_str())
     })
 }
 

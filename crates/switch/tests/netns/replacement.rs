@@ -113,6 +113,25 @@ fn a_monitor_that_the_agent_has_started_inside_the_namespace_is_started_there_ag
     assert!(lab.log().contains("starting: ip netns exec"), "{}", lab.log());
 }
 
+/// A service with `PrivateTmp=` has mounts of its own, and so have the monitors that it starts.
+#[test]
+fn a_monitor_with_mounts_of_its_own_is_not_taken_for_one_inside_the_namespace() {
+    let lab = SwitchLab::new();
+    let mut router = lab.router(1);
+    router.release = Release::V17;
+    router.take_vip();
+    let mut command = std::process::Command::new("unshare");
+    command.arg("--mount").arg(&lab.old).args(router.arguments());
+    vipwatch_testkit::run(&mut command);
+    router.wait_for_state("primary");
+    router.wait_for_log("Notified agent");
+    let output = lab.to_vipwatch("--again");
+    let _end = EndOfTest(&router);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(!lab.log().contains("ip netns exec"), "{}", lab.log());
+    assert_eq!(router.state().as_deref(), Some("primary"));
+}
+
 #[test]
 fn only_the_named_router_is_replaced() {
     let lab = SwitchLab::new();

@@ -10,7 +10,7 @@ use vipwatch_core::InstanceId;
 use vipwatch_linux::peer;
 use vipwatch_outlets::agent::wire::{self, AgentAnswer};
 
-/// Maximum time for one read or write.
+/// Maximum time for the connection, and for one read or write.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the agent has not received a report.
@@ -49,7 +49,20 @@ pub(crate) fn is_listening(state_path: &Path) -> bool {
             && fields.get(7).is_some_and(|path| Path::new(path) == socket)
     });
     // A receiver that has renamed its socket is listed under another name. It accepts connections without a request.
-    is_listed || UnixStream::connect(&socket).is_ok()
+    is_listed || connect(&socket).is_ok()
+}
+
+/// Connects to the agent. An agent that accepts no connection has a full queue after some time; the time limit for writes
+/// is the one for a place in it too.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let kind = rustix::net::SocketType::STREAM;
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let stream = rustix::net::socket_with(rustix::net::AddressFamily::UNIX, kind, flags, None)?;
+    let stream = UnixStream::from(stream);
+    // ORDER: before the connection is made.
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    rustix::net::connect(&stream, &rustix::net::SocketAddrUnix::new(socket)?)?;
+    Ok(stream)
 }
 
 /// Reports the state of a router, as a monitor does, and waits for the answer.
@@ -60,14 +73,13 @@ pub(crate) fn report(
 ) -> Result<(), ReportError> {
     let path = socket_of(state_path);
     let failed = |source| ReportError::Socket { path: path.clone(), source };
-    let mut stream = UnixStream::connect(&path).map_err(failed)?;
+    let mut stream = connect(&path).map_err(failed)?;
     let user = peer::credentials(&stream).map_err(failed)?.user;
     let owner = std::fs::metadata(state_path).map_err(failed)?.uid();
     if user != 0 && user != owner {
         return Err(ReportError::Foreign { path, user });
     }
     stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
-    stream.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
     stream.write_all(&wire::request(router, word)).map_err(failed)?;
     let mut head = [0; wire::STATUS_BYTES];
     stream.read_exact(&mut head).map_err(failed)?;
@@ -75,5 +87,24 @@ pub(crate) fn report(
         AgentAnswer::Status(200) => Ok(()),
         AgentAnswer::Status(status) => Err(ReportError::Status(status)),
         AgentAnswer::Incomplete | AgentAnswer::Garbage => Err(ReportError::Garbage),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_to_an_agent_that_accepts_none_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = socket_of(directory.path());
+        let listener = UnixListener::bind(&socket).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let first = connect(&socket).unwrap();
+        let error = connect(&socket).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(first);
     }
 }

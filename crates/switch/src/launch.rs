@@ -11,7 +11,9 @@
 //! The launcher is this program in a process of its own. After "go" it needs the switch no longer: if the switch is
 //! killed, the new monitor starts all the same. Without "go" it ends and nothing has changed.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -21,7 +23,7 @@ use vipwatch_linux::process;
 
 use crate::args::LAUNCHER;
 use crate::cgroup;
-use crate::stop::{StopOrder, StopResult, stop};
+use crate::stop::{StopOrder, StopReport, StopResult, stop};
 
 /// Everything that is needed to start a monitor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -62,11 +64,14 @@ pub(crate) struct ReadyLauncher {
 }
 
 impl ReadyLauncher {
-    /// Starts a launcher for `plan`, and waits until it is ready.
-    pub(crate) fn start(plan: &StartPlan) -> Result<Self, LaunchError> {
+    /// Starts a launcher for `plan`, and waits until it is ready. It keeps `lock` until it becomes the new program: if it
+    /// outlives the switch, no other one begins before that.
+    pub(crate) fn start(plan: &StartPlan, lock: Option<OwnedFd>) -> Result<Self, LaunchError> {
         let program = std::env::current_exe().map_err(LaunchError::Spawn)?;
         let mut command = Command::new(program);
-        command.arg(LAUNCHER).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.arg(LAUNCHER).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A descriptor that a child process inherits without `unsafe` is one of its standard files.
+        command.stderr(lock.map_or_else(Stdio::null, Stdio::from));
         let mut child = command.spawn().map_err(LaunchError::Spawn)?;
         let answers = child.stdout.take().map(BufReader::new).ok_or(LaunchError::NoAnswer)?;
         let mut launcher = Self { child, answers };
@@ -80,14 +85,17 @@ impl ReadyLauncher {
     }
 
     /// Ends the old monitor and starts the new one. Returns the process that became the new program.
-    pub(crate) fn go(mut self) -> Result<(Child, StopResult), LaunchError> {
+    pub(crate) fn go(mut self) -> Result<(Child, StopReport), LaunchError> {
         self.send(b"go\n")?;
-        let result = match self.answer()?.as_str() {
+        let answer = self.answer()?;
+        let (word, rest) = answer.split_once(' ').unwrap_or((&answer, ""));
+        let result = match word {
             "stopped" => StopResult::Terminated,
             "killed" => StopResult::Killed,
-            other => return Err(LaunchError::Stop(other.trim_start_matches("failed ").to_owned())),
+            _ => return Err(LaunchError::Stop(rest.to_owned())),
         };
-        Ok((self.child, result))
+        let problems = Some(rest.to_owned()).filter(|rest| !rest.is_empty());
+        Ok((self.child, StopReport { result, problems: problems.into_iter().collect() }))
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), LaunchError> {
@@ -111,27 +119,32 @@ pub(crate) fn run_launcher() -> io::Result<()> {
     let mut line = String::new();
     input.read_line(&mut line)?;
     let plan: StartPlan = serde_json::from_str(&line)?;
-    if let Err(error) = prepare(&plan) {
-        return answer(&format!("failed {error}"));
-    }
+    let messages = match prepare(&plan) {
+        Ok(messages) => messages,
+        Err(error) => return answer(&format!("failed {error}")),
+    };
     answer("ready")?;
     line.clear();
     input.read_line(&mut line)?;
     if line != "go\n" {
         return Ok(());
     }
-    let stopped = plan.stop.as_ref().map_or(Ok(StopResult::Terminated), stop);
+    let stopped = plan.stop.as_ref().map_or_else(|| Ok(StopReport::default()), stop);
     // An answer that cannot be sent means that the switch was killed. The new monitor is needed all the same.
     match stopped {
-        Ok(StopResult::Terminated) => drop(answer("stopped")),
-        Ok(StopResult::Killed) => drop(answer("killed")),
+        Ok(report) => {
+            let word = if report.result == StopResult::Killed { "killed" } else { "stopped" };
+            let _ = answer(&format!("{word} {}", report.problems.join("; ")));
+        }
         Err(error) => return answer(&format!("failed {error}")),
     }
-    become_monitor(&plan)
+    become_monitor(&plan, messages.as_ref())
 }
 
+/// Prepares the start; returns the file for the messages of the new program.
+///
 /// ORDER: everything that can fail comes before the old monitor ends.
-fn prepare(plan: &StartPlan) -> io::Result<()> {
+fn prepare(plan: &StartPlan) -> io::Result<Option<File>> {
     cgroup::join(&plan.cgroups).map_err(|error| {
         let place = plan.cgroups.first().map(|path| path.display().to_string()).unwrap_or_default();
         io::Error::new(
@@ -145,17 +158,20 @@ fn prepare(plan: &StartPlan) -> io::Result<()> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if let Some(value) = &plan.oom_score_adj {
         let path = "/proc/self/oom_score_adj";
-        std::fs::File::options().write(true).open(path)?.write_all(value.as_bytes())?;
+        File::options().write(true).open(path)?.write_all(value.as_bytes())?;
     }
-    Ok(())
+    // Messages are for an error only. Without room for them the output is discarded.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    Ok(plan.messages.as_ref().and_then(|path| options.open(path).ok()))
 }
 
 /// Becomes the new program. Its standard files are `/dev/null`, as for a daemon.
-fn become_monitor(plan: &StartPlan) -> io::Result<()> {
+fn become_monitor(plan: &StartPlan, messages: Option<&File>) -> io::Result<()> {
+    // This closes the lock too, which is standard error until now.
     process::silence_standard_files()?;
-    if let Some(path) = &plan.messages {
-        let file = std::fs::File::options().write(true).create(true).truncate(true).open(path)?;
-        rustix::stdio::dup2_stderr(&file)?;
+    if let Some(file) = messages {
+        rustix::stdio::dup2_stderr(file)?;
     }
     let (program, arguments) = plan.line.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);

@@ -57,7 +57,7 @@ impl Replacer<'_> {
             plan: StartPlan { stop: None, ..plan.clone() },
             old_pid: monitor.id.pid,
         };
-        let launcher = ReadyLauncher::start(&plan)
+        let launcher = ReadyLauncher::start(&plan, self.records.shared_lock())
             .map_err(|error| untouched(&command.router, &ErrorChain(&error)))?;
         // ORDER: the record and the log line come before the old monitor ends.
         self.records
@@ -90,11 +90,15 @@ impl Replacer<'_> {
         router: &InstanceId,
     ) -> Result<Child, SwitchFailure> {
         match launcher.go() {
-            Ok((child, StopResult::Terminated)) => Ok(child),
-            Ok((child, StopResult::Killed)) => {
-                self.note(&format!(
-                    "router {router}: the old monitor did not end after SIGTERM; it was killed"
-                ));
+            Ok((child, report)) => {
+                if report.result == StopResult::Killed {
+                    self.note(&format!(
+                        "router {router}: the old monitor did not end after SIGTERM; it was killed"
+                    ));
+                }
+                for problem in &report.problems {
+                    self.note(&format!("router {router}: after the old monitor: {problem}"));
+                }
                 Ok(child)
             }
             Err(error) => {
@@ -140,7 +144,7 @@ impl Replacer<'_> {
         ));
         let log = LogMark::at_end_of(&command.log_file);
         let plan = self.repair_plan(record, &command)?;
-        let mut child = launch(&plan, router)?;
+        let mut child = self.launch(&plan, router)?;
         let expected = self.expectation(&command, log);
         let verified = verify(&expected, Some(&mut child)).map_err(|error| {
             SwitchFailure::doubt(format!(
@@ -150,6 +154,13 @@ impl Replacer<'_> {
             ))
         })?;
         self.finish(&command, verified).map(Resumed::Repaired)
+    }
+
+    fn launch(&self, plan: &StartPlan, router: &InstanceId) -> Result<Child, SwitchFailure> {
+        let failed =
+            |error| SwitchFailure::doubt(format!("router {router}: {}", ErrorChain(&error)));
+        let launcher = ReadyLauncher::start(plan, self.records.shared_lock()).map_err(failed)?;
+        Ok(launcher.go().map_err(failed)?.0)
     }
 
     /// The plan of the record with the program that is wanted now.
@@ -230,7 +241,7 @@ impl Replacer<'_> {
             messages: (!is_script).then(|| self.records.messages_of(router)),
             ..record.plan
         };
-        let mut child = launch(&plan, router)?;
+        let mut child = self.launch(&plan, router)?;
         let expected = Expectation {
             command: &monitor.command,
             target: previous,
@@ -335,11 +346,6 @@ fn previous_program(monitor: &RunningMonitor) -> Option<TargetProgram> {
         }
         MonitorProgram::Unknown => None,
     })
-}
-
-fn launch(plan: &StartPlan, router: &InstanceId) -> Result<Child, SwitchFailure> {
-    let failed = |error| SwitchFailure::doubt(format!("router {router}: {}", ErrorChain(&error)));
-    Ok(ReadyLauncher::start(plan).map_err(failed)?.go().map_err(failed)?.0)
 }
 
 /// Whether another process than `old` monitors its router.

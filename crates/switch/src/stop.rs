@@ -43,29 +43,44 @@ pub(crate) struct StopOrder {
 }
 
 /// How the monitor has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum StopResult {
+    #[default]
     Terminated,
     Killed,
 }
 
+/// What the end of a monitor was like.
+#[derive(Debug, Default)]
+pub(crate) struct StopReport {
+    pub(crate) result: StopResult,
+    /// Processes that the monitor has left behind and that run on.
+    pub(crate) problems: Vec<String>,
+}
+
 /// Ends the monitor and everything that it has started.
-pub(crate) fn stop(order: &StopOrder) -> io::Result<StopResult> {
+pub(crate) fn stop(order: &StopOrder) -> io::Result<StopReport> {
     let monitor = order.monitor.id();
     send(monitor, Signal::TERM)?;
-    let mut result = StopResult::Terminated;
+    let mut report = StopReport::default();
     if !ends_within(monitor, TERM_TIMEOUT) {
-        result = StopResult::Killed;
+        report.result = StopResult::Killed;
         send(monitor, Signal::KILL)?;
     }
     if !ends_within(monitor, KILL_TIMEOUT) {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not end after SIGKILL"));
     }
     for process in &order.descendants {
-        send(process.id(), Signal::KILL)?;
-        ends_within(process.id(), KILL_TIMEOUT);
+        // The monitor has ended: its successor is needed, whatever happens to the rest.
+        match send(process.id(), Signal::KILL) {
+            Ok(()) if ends_within(process.id(), KILL_TIMEOUT) => {}
+            Ok(()) => report.problems.push(format!("process {} does not end", process.pid)),
+            Err(error) => {
+                report.problems.push(format!("cannot end process {}: {error}", process.pid));
+            }
+        }
     }
-    Ok(result)
+    Ok(report)
 }
 
 /// Sends a signal. A process that has already ended is no error.

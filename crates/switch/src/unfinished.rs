@@ -3,6 +3,7 @@
 //! arguments of the monitor in it. After a reboot there are no records, and the agent has started all monitors.
 
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +47,7 @@ pub(crate) enum RecordError {
 #[derive(Debug)]
 pub(crate) struct RecordDirectory {
     path: PathBuf,
-    _lock: Option<FileLock>,
+    lock: Option<(FileLock, std::fs::File)>,
 }
 
 impl RecordDirectory {
@@ -55,14 +56,21 @@ impl RecordDirectory {
         let failed = |source| RecordError::Directory { path: path.to_owned(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let directory = std::fs::File::open(path).map_err(failed)?;
+        // A second descriptor of the same open directory: a child process can hold the lock with it.
+        let shared = directory.try_clone().map_err(failed)?;
         let lock = FileLock::try_exclusive(directory.into()).map_err(failed)?;
         let lock = lock.ok_or(RecordError::Locked)?;
-        Ok(Self { path: path.to_owned(), _lock: Some(lock) })
+        Ok(Self { path: path.to_owned(), lock: Some((lock, shared)) })
+    }
+
+    /// A descriptor that holds the lock as long as it is open.
+    pub(crate) fn shared_lock(&self) -> Option<OwnedFd> {
+        self.lock.as_ref().and_then(|(_, shared)| shared.try_clone().ok()).map(Into::into)
     }
 
     /// Uses the directory without a lock, for a run that changes nothing.
     pub(crate) fn read_only(path: &Path) -> Self {
-        Self { path: path.to_owned(), _lock: None }
+        Self { path: path.to_owned(), lock: None }
     }
 
     /// The file for the messages of a program at its start.
@@ -77,11 +85,14 @@ impl RecordDirectory {
             return Ok(program.to_owned());
         }
         let link = self.path.join(PROGRAM);
-        match std::fs::remove_file(&link) {
+        let new = self.path.join(format!("{PROGRAM}.new"));
+        match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        std::os::unix::fs::symlink(program, &link)?;
+        // ORDER: the name exists at every moment: a helper process of an earlier run may be about to execute it.
+        std::os::unix::fs::symlink(program, &new)?;
+        std::fs::rename(&new, &link)?;
         Ok(link)
     }
 

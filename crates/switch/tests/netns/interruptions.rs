@@ -56,6 +56,9 @@ fn a_switch_that_is_killed_while_the_old_monitor_ends_still_starts_the_new_one()
     let mut switch = start_and_wait_for_the_old_monitor(&lab, &old);
     switch.kill().unwrap();
     switch.wait().unwrap();
+    // The helper process still works: another run must not begin.
+    let output = lab.to_vipwatch("");
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
     old.signal(Signal::CONT);
     let _end = EndOfTest(&router);
     wait_for_the_new_program(&lab, &router);

@@ -36,6 +36,7 @@ pub use self::document::{SettingError, nearest, span};
 pub use self::hook_account::{HookAccount, HookAccountError, ResolvedAccount};
 pub use self::metrics::{InstanceGroup, InstanceGroups, MetricsConfig};
 pub use self::notify::{AgentRule, BatchSettings, Hook, Rule, Target, Template, Webhook};
+pub use self::programs::ProgramCheck;
 pub use self::receiver::{AllowedAccounts, ReceiverConfig, UnknownAccount, Upstream, octal};
 pub use self::web::{WebConfig, WebFile, WebTlsFiles};
 pub use self::witness::WitnessConfig;
@@ -216,9 +217,9 @@ impl Config {
 
     /// As [`Self::load`], for a process that runs the programs and sends the credentials of the file.
     /// Fails if other users can write to the file, or can read credentials in it, or if a hook's program is missing,
-    /// not executable, or can be changed by other users. The node's start, a reload and `vipwatch config check` call
-    /// this function, so that they refuse the same files.
-    pub fn load_trusted(file: Option<&Path>) -> Result<Self, ConfigError> {
+    /// not executable, or can be changed by other users (see [`ProgramCheck`]). The node's start, a reload and
+    /// `vipwatch config check` call this function, so that they refuse the same files.
+    pub fn load_trusted(file: Option<&Path>, programs: ProgramCheck) -> Result<Self, ConfigError> {
         let path = file.unwrap_or(Path::new(FILE));
         let Some(file) = read_file(file)? else { return Ok(Self::default()) };
         check_writers(path, &file)?;
@@ -227,7 +228,10 @@ impl Config {
         if file.metadata.mode() & 0o004 != 0 && config.has_credentials() {
             return Err(ConfigError::Readable(path.to_owned()));
         }
-        let errors = programs::examine_programs(path, &file.text);
+        let errors = match programs {
+            ProgramCheck::Now(node) => programs::examine_programs(path, &file.text, node),
+            ProgramCheck::AtEachRun => Vec::new(),
+        };
         if errors.is_empty() { Ok(config) } else { Err(ConfigError::Invalid(errors)) }
     }
 

@@ -8,7 +8,7 @@ use vipwatch_history::HistoryError;
 use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::share_heaps;
 use vipwatch_node::api_server::ApiServerError;
-use vipwatch_node::config::{ConfigError, LogFormat};
+use vipwatch_node::config::{ConfigError, LogFormat, ProgramCheck};
 use vipwatch_node::log::{self, LogLevel};
 use vipwatch_node::service::StartupFds;
 use vipwatch_node::{Config, NodeError};
@@ -64,7 +64,8 @@ impl Overrides {
     }
 
     fn load(&self) -> Result<Config, ConfigError> {
-        let mut config = Config::load_trusted(self.file.as_deref())?;
+        let programs = ProgramCheck::in_node(self.hook_runner.as_deref());
+        let mut config = Config::load_trusted(self.file.as_deref(), programs)?;
         let paths = [
             (&mut config.state_dir, &self.state_dir),
             (&mut config.socket, &self.socket),

@@ -17,7 +17,7 @@ use vipwatch_linux::listen::ListenError;
 use vipwatch_linux::process::{raise_file_limit, share_heaps};
 use vipwatch_linux::signal::{ServiceSignal, ServiceSignals};
 use vipwatch_node::api_server::ApiServer;
-use vipwatch_node::config::ReceiverConfig;
+use vipwatch_node::config::{ProgramCheck, ReceiverConfig};
 use vipwatch_node::log::{self, LogLevel};
 use vipwatch_node::receiver::{ReceiverService, ServiceContext};
 use vipwatch_node::reload_requests::ReloadRequests;
@@ -51,8 +51,9 @@ pub(crate) fn run(options: &ReceiverArgs) -> Result<(), CommandError> {
 impl ServeArgs {
     /// The configuration with these options applied.
     fn settings(&self) -> Result<(Config, ReceiverConfig), CommandError> {
-        let mut config =
-            Config::load_trusted(self.config.as_deref()).map_err(|error| config_error(&error))?;
+        let programs = ProgramCheck::in_node(self.hook_runner.as_deref());
+        let loaded = Config::load_trusted(self.config.as_deref(), programs);
+        let mut config = loaded.map_err(|error| config_error(&error))?;
         let default = || ReceiverConfig::new(&config.locations.neutron);
         let mut receiver = config.receiver.take().unwrap_or_else(default);
         if let Some(state_path) = &self.state_path {

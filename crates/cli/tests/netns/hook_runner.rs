@@ -236,6 +236,23 @@ fn hooks_wait_for_a_runner_that_is_not_there_and_that_is_a_finding() {
 }
 
 #[test]
+fn a_node_that_cannot_see_the_program_of_a_hook_starts_and_the_runner_runs_it() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
+    let hook = lab.path().join("hook");
+    configure(&fixture, &hook, "");
+    let _runner = start_runner(&fixture, &socket);
+    let fixture = fixture.with_variable("VIPWATCH_HOOK_RUNNER", socket.to_str().unwrap());
+    // The program is not there for the node, as below /root in its unit.
+    let _node = fixture.start();
+    fixture.wait_for_log(&format!("cannot open {}", hook.display()));
+    write_hook(&hook, &format!("echo $VIPWATCH_TO >> {}", output.display()));
+    netns.ip(ADD_VIP);
+    wait_for_content(&output, "primary");
+}
+
+#[test]
 fn a_hook_that_has_changed_in_the_file_runs_after_the_node_has_reloaded_it() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);

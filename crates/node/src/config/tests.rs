@@ -227,7 +227,9 @@ fn single_brackets_where_double_ones_are_needed_are_named() {
 fn load_trusted(text: &str) -> Result<Config, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file.as_file(), text.as_bytes()).unwrap();
-    let loaded = Config::load_trusted(Some(file.path())).map_err(|error| error.to_string());
+    let programs = ProgramCheck::in_node(None);
+    let loaded = Config::load_trusted(Some(file.path()), programs);
+    let loaded = loaded.map_err(|error| error.to_string());
     loaded.map_err(|text| text.replace(&file.path().display().to_string(), "FILE"))
 }
 

@@ -4,9 +4,12 @@ use std::path::Path;
 
 use vipwatch_api::{ConfigCheckDocument, ConfigErrorItem, Schema};
 use vipwatch_core::ErrorChain;
+use vipwatch_linux::account::{AccountKind, UserAccount, id};
+use vipwatch_linux::privilege::Identity;
 use vipwatch_node::Config;
-use vipwatch_node::config::{ConfigError, FILE, SettingError};
+use vipwatch_node::config::{ConfigError, FILE, ProgramCheck, SettingError};
 use vipwatch_node::discovery::ConfigScanner;
+use vipwatch_node::hook_runner::{NODE_USER, SOCKET};
 use vipwatch_web::{WebFileError, check_web_files};
 
 use crate::args::{Format, OutputOptions, config_error};
@@ -46,7 +49,7 @@ pub(super) fn run(file: Option<&Path>, options: &OutputOptions) -> Result<(), Co
 }
 
 fn check(file: Option<&Path>) -> Result<CheckedConfig, CheckError> {
-    let config = Config::load_trusted(file)?;
+    let config = Config::load_trusted(file, ProgramCheck::Now(node_identity()))?;
     config.check_paths()?;
     let of_web =
         if config.web.listen.is_empty() { Vec::new() } else { check_web_files(&config.web)? };
@@ -56,6 +59,17 @@ fn check(file: Option<&Path>) -> Result<CheckedConfig, CheckError> {
     let mut warnings = config.warnings(&scanner.scan().instances);
     warnings.extend(of_web);
     Ok(CheckedConfig { config, warnings })
+}
+
+/// The user and the group of the node: those of its unit, if the socket of the hook runner's unit is there, else those of
+/// this process.
+fn node_identity() -> Identity {
+    let account = || UserAccount::find(id(NODE_USER, AccountKind::User)?);
+    let account = Path::new(SOCKET).exists().then(account).flatten();
+    account.map_or_else(Identity::current, |account| Identity {
+        user: account.user,
+        group: account.group,
+    })
 }
 
 /// The error of the command: each error of the file with its line.

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -13,10 +14,18 @@ use rustix::process::{
 
 use vipwatch_core::cause::ProcessExit;
 
-use crate::process_table::{ProcessStat, RunState, exit_from_status, pids, stat};
+use crate::process_table::{
+    ProcessId, ProcessStat, RunState, exit_from_status, freezer_directories, pids, stat,
+};
 
 /// Maximum number of rounds in which new processes are stopped before all of them are killed.
 const MAX_STOP_ROUNDS: usize = 100;
+
+/// Maximum number of attempts to follow the parents of a process, which may change meanwhile.
+const MAX_WALKS: usize = 3;
+
+/// Maximum number of parents that are followed.
+const MAX_DEPTH: usize = 10_000;
 
 /// Makes this process the new parent of the processes below it that lose their parent.
 pub fn become_subreaper() -> io::Result<()> {
@@ -61,35 +70,50 @@ pub fn collect_children() -> CollectedChildren {
     }
 }
 
+/// A process below this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Descendant {
+    /// A process that `/proc` shows.
+    Shown(ProcessId),
+    /// A child of this process that `/proc` hides: it is mounted with `hidepid`, and the child has another user. Its pid
+    /// belongs to no other process before this one has collected it.
+    HiddenChild(u32),
+}
+
 /// Kills all processes below this one, except the children `spared` and the processes below those. Returns the number
 /// of processes that were found; call it again until it is zero, because a process may need time to end.
 ///
 /// ORDER: all processes are stopped before one is killed. A process with a pending signal cannot fork, and a killed one
 /// would make room for another process where their number is limited.
+///
+/// LIMIT: of the processes that `/proc` hides, only the children of this one are found. The processes below them become
+/// children of the subreaper when these end, and the next call finds them.
 pub fn kill_descendants(spared: &[u32]) -> usize {
     let mut stopped = HashSet::new();
     let mut left = descendants(spared);
     for _ in 0..MAX_STOP_ROUNDS {
-        let new: Vec<&ProcessStat> =
-            left.iter().filter(|process| stopped.insert(process.id)).collect();
+        let new: Vec<&Descendant> =
+            left.iter().filter(|process| stopped.insert(**process)).collect();
         if new.is_empty() {
             break;
         }
         for process in new {
-            send(process, Signal::STOP);
+            send(*process, Signal::STOP);
         }
         left = descendants(spared);
     }
     for process in &left {
-        send(process, Signal::KILL);
+        send(*process, Signal::KILL);
     }
     left.len()
 }
 
 /// The processes below this one that have not ended.
-fn descendants(spared: &[u32]) -> Vec<ProcessStat> {
+fn descendants(spared: &[u32]) -> Vec<Descendant> {
+    let mut hidden = own_children();
     let mut children: HashMap<u32, Vec<ProcessStat>> = HashMap::new();
     for process in pids().unwrap_or_default().into_iter().filter_map(|pid| stat(pid).ok()) {
+        hidden.remove(&process.id.pid);
         children.entry(process.parent).or_default().push(process);
     }
     let mut found = Vec::new();
@@ -103,16 +127,95 @@ fn descendants(spared: &[u32]) -> Vec<ProcessStat> {
         }
     }
     found.retain(|process| process.state != RunState::Ended);
-    found
+    let hidden = hidden.into_iter().filter(|pid| !spared.contains(pid));
+    let found = found.into_iter().map(|process| Descendant::Shown(process.id));
+    found.chain(hidden.map(Descendant::HiddenChild)).collect()
+}
+
+/// The pids of the children of this process, also of those that `/proc` hides.
+///
+/// LIMIT: none on a kernel without `CONFIG_PROC_CHILDREN`. The kernels of the distributions have it.
+fn own_children() -> HashSet<u32> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")));
+    let lists: Vec<String> = lists.filter_map(Result::ok).collect();
+    let words = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+    words.filter_map(|word| word.parse().ok()).collect()
 }
 
 /// Sends a signal, unless the process has ended and its pid belongs to another one.
-fn send(process: &ProcessStat, signal: Signal) {
-    let pid = i32::try_from(process.id.pid).ok().and_then(Pid::from_raw);
-    let Some(pidfd) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return };
+fn send(process: Descendant, signal: Signal) {
+    let (Descendant::Shown(ProcessId { pid, .. }) | Descendant::HiddenChild(pid)) = process;
+    let Some(pidfd) = open_process(pid) else { return };
     // ORDER: the identity is checked after the descriptor is open. From then on, it cannot become another process.
-    if stat(process.id.pid).is_ok_and(|now| now.id == process.id) {
+    let is_same = match process {
+        Descendant::Shown(id) => stat(pid).is_ok_and(|now| now.id == id),
+        Descendant::HiddenChild(_) => true,
+    };
+    if is_same {
         // A process of another user stays, if this one lacks the right to end it.
         let _ = pidfd_send_signal(&pidfd, signal);
+    }
+}
+
+fn open_process(pid: u32) -> Option<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Whether the process `pid` is below this one, or could be: it has ended, or `/proc` hides it and it is in the cgroup of
+/// this process.
+pub fn may_be_descendant(pid: u32) -> bool {
+    // A process on the way up may end, and then the one below it gets another parent.
+    let found = (0..MAX_WALKS).find_map(|_| is_below(pid, std::process::id()));
+    found.unwrap_or_else(|| open_process(pid).is_none() || is_in_own_cgroup(pid))
+}
+
+/// Whether `pid` is below `ancestor`; `None` if a process on the way cannot be read.
+fn is_below(pid: u32, ancestor: u32) -> Option<bool> {
+    let mut pid = pid;
+    for _ in 0..MAX_DEPTH {
+        pid = stat(pid).ok()?.parent;
+        if pid == ancestor || pid == 0 {
+            return Some(pid == ancestor);
+        }
+    }
+    None
+}
+
+fn is_in_own_cgroup(pid: u32) -> bool {
+    let directories = freezer_directories(std::process::id()).unwrap_or_default();
+    let lists = directories.iter().map(|directory| directory.join("cgroup.procs"));
+    let lists: Vec<String> = lists.filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+    lists.iter().flat_map(|list| list.lines()).any(|line| line.parse() == Ok(pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_below_this_one_is_told_from_others_and_from_one_that_has_ended() {
+        // The shell waits for its child, which writes its own pid and then waits for the end of its input.
+        let mut shell = Command::new("/bin/sh")
+            .args(["-c", "sh -c 'echo $$; read word'; true"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let output = shell.stdout.take().unwrap();
+        io::BufRead::read_line(&mut io::BufReader::new(output), &mut line).unwrap();
+        let grandchild: u32 = line.trim().parse().unwrap();
+        assert_ne!(grandchild, shell.id());
+        assert!(may_be_descendant(shell.id()) && may_be_descendant(grandchild));
+        assert!(own_children().contains(&shell.id()));
+        assert!(!own_children().contains(&grandchild));
+        assert!(!may_be_descendant(1) && !may_be_descendant(std::process::id()));
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert!(may_be_descendant(grandchild), "it has ended");
     }
 }

@@ -37,7 +37,11 @@ impl Drop for RunnerProcess {
 
 /// Starts a hook runner for the node, and waits for its socket.
 fn start_runner(fixture: &NodeFixture, socket: &Path) -> RunnerProcess {
-    let mut command = Command::new(PROGRAM);
+    start_runner_by(Command::new(PROGRAM), fixture, socket)
+}
+
+/// As [`start_runner`], with a command to which the arguments of the runner are added.
+fn start_runner_by(mut command: Command, fixture: &NodeFixture, socket: &Path) -> RunnerProcess {
     command.arg("hook-runner").arg("--config").arg(fixture.config()).arg("--socket").arg(socket);
     let runner = RunnerProcess(command.spawn().unwrap());
     wait_for("the socket", || UnixStream::connect(socket).ok());
@@ -155,6 +159,59 @@ fn a_chain_of_processes_that_replace_each_other_ends_at_the_timeout_of_its_hook(
     wait_for("the end of the supervisor", || children(runner).is_empty().then_some(()));
     let last = pids(&started);
     assert!(!last.into_iter().any(is_alive));
+}
+
+#[test]
+fn everything_that_a_hook_has_started_ends_at_its_timeout_although_proc_hides_it() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (socket, directory) = (lab.path().join("hooks.sock"), lab.path().join("written"));
+    std::fs::create_dir(&directory).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&directory, open).unwrap();
+    let visible = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(lab.path(), visible).unwrap();
+    let started = directory.join("started");
+    let text = format!(
+        "setsid sh -c 'echo $$ >> {0}; sleep 1000; true' &\necho $$ >> {0}; sleep 1000; true",
+        started.display()
+    );
+    let hook = write_hook(&lab.path().join("hook"), &text);
+    configure(&fixture, &hook, "user = \"nobody\"\ntimeout = \"3s\"");
+    // As in the unit: root, and without the capability to see the processes of other users.
+    let mut command = Command::new("unshare");
+    let script =
+        "mount -t proc -o hidepid=2 proc /proc && exec setpriv --bounding-set=-sys_ptrace \"$@\"";
+    command.args(["--mount", "sh", "-ec", script, "sh", PROGRAM]);
+    let _runner = start_runner_by(command, &fixture, &socket);
+    let fixture = fixture.with_variable("VIPWATCH_HOOK_RUNNER", socket.to_str().unwrap());
+    let _node = fixture.start();
+    wait_for("two processes", || (pids(&started).len() == 2).then_some(()));
+    fixture.wait_for_log("the program took longer than 3000 ms and was killed");
+    wait_for("their end", || (!pids(&started).into_iter().any(is_alive)).then_some(()));
+}
+
+#[test]
+fn a_hook_cannot_have_the_runner_run_other_hooks() {
+    let lab = Lab::new();
+    let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let (socket, output) = (lab.path().join("hooks.sock"), lab.path().join("output"));
+    // The hook connects as a node does. The node still may, although it has the same user.
+    let text = format!(
+        "python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"{}\"); print(s.recv(4096))'\n\
+         echo $VIPWATCH_TO >> {}",
+        socket.display(),
+        output.display()
+    );
+    let hook = write_hook(&lab.path().join("hook"), &text);
+    configure(&fixture, &hook, "");
+    let _runner = start_runner(&fixture, &socket);
+    let fixture = fixture.with_variable("VIPWATCH_HOOK_RUNNER", socket.to_str().unwrap());
+    let _node = fixture.start();
+    wait_for_content(&output, "backup");
+    fixture.wait_for_log("a process that a hook has started may not use the hook runner");
+    netns.ip(ADD_VIP);
+    wait_for_content(&output, "backup\nprimary");
 }
 
 #[test]

@@ -242,8 +242,15 @@ impl Run {
             }
             if let Some((_, since)) = &self.killed {
                 let is_long = since.elapsed() >= MAX_KILL_WAIT;
-                kill_descendants(&[]);
+                let found = kill_descendants(&[]);
                 if is_long {
+                    if found == 0 && self.connection.is_some() {
+                        let pid = self.program.pid;
+                        tracing::error!(
+                            pid,
+                            "cannot find the processes of a hook in /proc, to kill them"
+                        );
+                    }
                     // A process that waits for a device does not end. The supervisor goes on, and the node does not wait.
                     self.answer(RunResult::Late);
                 }

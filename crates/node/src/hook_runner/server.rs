@@ -12,7 +12,9 @@ use rustix::net::{SocketFlags, accept_with};
 use vipwatch_core::ErrorChain;
 use vipwatch_core::cause::ProcessExit;
 use vipwatch_linux::clock;
-use vipwatch_linux::descendants::{become_subreaper, collect_children, kill_descendants};
+use vipwatch_linux::descendants::{
+    become_subreaper, collect_children, kill_descendants, may_be_descendant,
+};
 use vipwatch_linux::passed_socket;
 use vipwatch_linux::peer::{credentials, is_member};
 use vipwatch_linux::privilege::Identity;
@@ -225,11 +227,16 @@ impl Runner {
             };
             let connection = accept_with(listener, SocketFlags::CLOEXEC)?;
             let peer = credentials(&connection)?;
-            if is_allowed(&connection, peer.user, allow) {
+            if !is_allowed(&connection, peer.user, allow) {
+                self.reject(connection, peer.user);
+            } else if peer.pid.is_some_and(|pid| may_be_descendant(pid.cast_unsigned())) {
+                // A hook without `user` has the user of the node.
+                tracing::warn!(pid = peer.pid, user = peer.user, "connection of a hook rejected");
+                refuse(connection, "a process that a hook has started may not use the hook runner");
+            } else {
                 let node = Identity { user: peer.user, group: peer.group };
                 return Ok(Some(Accepted { connection, node }));
             }
-            self.reject(connection, peer.user);
         }
     }
 
@@ -238,11 +245,10 @@ impl Runner {
             self.rejected_users.push(user);
             tracing::warn!(user, "connection rejected: the user is not allowed (--allow)");
         }
-        let stream = UnixStream::from(connection);
-        let text = format!("user {user} may not use the hook runner: start it with --allow {user}");
-        // The answer fits into the buffer of the socket.
-        let _ = stream.set_nonblocking(true);
-        let _ = protocol::send(&stream, &RunAnswer::refused(RefusalReason::Disagreement, text));
+        refuse(
+            connection,
+            &format!("user {user} may not use the hook runner: start it with --allow {user}"),
+        );
     }
 
     fn start_run(&mut self, accepted: &Accepted) {
@@ -300,6 +306,14 @@ impl AsFd for Entrance {
             Self::Node(control) => control.as_fd(),
         }
     }
+}
+
+/// Answers without a request.
+fn refuse(connection: OwnedFd, text: &str) {
+    let stream = UnixStream::from(connection);
+    // The answer fits into the buffer of the socket.
+    let _ = stream.set_nonblocking(true);
+    let _ = protocol::send(&stream, &RunAnswer::refused(RefusalReason::Disagreement, text));
 }
 
 fn is_allowed(connection: &OwnedFd, user: u32, allow: &AllowedAccounts) -> bool {

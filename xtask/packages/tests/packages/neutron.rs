@@ -245,7 +245,7 @@ fn a_foreign_file_with_the_second_name_is_refused_and_both_files_stay() {
         root.succeed(&format!("test -f {PROGRAM} && ! test -L {PROGRAM}"));
         assert_eq!(root.succeed("dpkg -V neutron-common"), "");
     };
-    let expect_refusal = |outcome: &Outcome| {
+    let expect_refusal = |outcome: &CommandOutcome| {
         let text = outcome.text();
         assert!(!outcome.is_ok() && text.contains("is not from this package"), "{text}");
         assert!(text.contains("hint: move the file to another name"), "{text}");

@@ -168,7 +168,8 @@ fn the_rpm_refuses_a_foreign_file_with_the_second_name() {
     root.change("--install", &root.neutron("21.0.0"));
     let package = root.vipwatch("0.1.0");
     let mine = root.root.path().join(format!("{PROGRAM}.neutron"));
-    std::fs::write(&mine, "mine").unwrap();
+    let write = format!("printf mine > /{PROGRAM}.neutron");
+    assert!(root.root.run(&write).is_ok());
     let mut command = Command::new("rpm");
     command.arg("--root").arg(root.root.path()).args(["--install", "--nodeps"]).arg(&package);
     let output = command.output().unwrap();
@@ -184,7 +185,7 @@ fn the_rpm_refuses_a_foreign_file_with_the_second_name() {
     // Neutron's program is back, and another file has the second name: neither `configure` nor the removal touches it.
     let back = "/usr/lib/vipwatch/neutron-setup remove rpm 2>&1";
     assert!(root.root.run(back).is_ok());
-    std::fs::write(&mine, "mine").unwrap();
+    assert!(root.root.run(&write).is_ok());
     let outcome = root.root.run("/usr/lib/vipwatch/neutron-setup configure rpm 2>&1");
     assert!(!outcome.is_ok() && outcome.text().contains("hint: move"), "{}", outcome.text());
     root.erase("vipwatch-neutron");

@@ -393,6 +393,38 @@ fn a_kill_at_any_step_of_the_removal_leaves_a_program_and_can_be_repeated() {
     });
 }
 
+#[test]
+fn a_kill_at_any_step_of_an_upgrade_leaves_files_that_the_next_call_replaces() {
+    let root = NeutronRoot::new();
+    root.install_neutron("2:16.4.2-1");
+    root.succeed(KILLERS);
+    assert!(root.install().is_ok());
+    let setup = "/usr/lib/vipwatch/neutron-setup configure dpkg";
+    let newer = "for file in /usr/share/vipwatch-neutron/*; do echo '# newer' >> $file; done";
+    root.succeed(newer);
+    kill_at_each_step(&root, setup, |step| {
+        let text = root.succeed(&format!("{setup} 2>&1"));
+        assert!(!text.contains("it stays"), "{step}: {text}");
+        root.succeed(
+            "cd /usr/share/vipwatch-neutron && cmp vipwatch.filters /etc/neutron/rootwrap.d/vipwatch.filters && \
+             cmp neutron-keepalived-state-change-monitor-kill \
+             /etc/neutron/kill_scripts/neutron-keepalived-state-change-monitor-kill",
+        );
+        root.succeed(newer);
+    });
+    // The last kill leaves the old file beside the copy of the new one: a purge removes it too.
+    root.succeed(
+        "cd /var/lib/vipwatch-neutron && cp vipwatch.filters vipwatch.filters.before && echo >> vipwatch.filters",
+    );
+    root.succeed("dpkg -P vipwatch-neutron 2>&1");
+    root.expect_back();
+    root.succeed("! test -e /var/lib/vipwatch-neutron");
+    assert_eq!(
+        root.succeed("ls -A /etc/neutron /etc/neutron/rootwrap.d"),
+        "/etc/neutron:\nrootwrap.conf\nrootwrap.d\n\n/etc/neutron/rootwrap.d:"
+    );
+}
+
 /// The directory of Neutron's program is on a file system of its own, which becomes read-only or has no room.
 #[test]
 fn a_read_only_or_full_disk_is_named_and_nothing_is_lost() {
@@ -416,7 +448,8 @@ fn a_read_only_or_full_disk_is_named_and_nothing_is_lost() {
             .arg(&etc),
     );
     let outcome = root.run("dpkg --configure -a 2>&1");
-    assert!(!outcome.is_ok() && outcome.text().contains("make room"), "{}", outcome.text());
+    let hint = "make room on the disk, then run: dpkg --configure vipwatch-neutron";
+    assert!(!outcome.is_ok() && outcome.text().contains(hint), "{}", outcome.text());
     root.succeed(&format!("test -f {PROGRAM} && ! test -L {PROGRAM}"));
     vipwatch_testkit::run(Command::new("umount").arg(&etc));
     root.succeed("dpkg --configure -a 2>&1");

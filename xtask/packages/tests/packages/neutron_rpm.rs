@@ -192,3 +192,34 @@ fn the_rpm_refuses_a_foreign_file_with_the_second_name() {
     assert_eq!(std::fs::read_to_string(&mine).unwrap(), "mine");
     root.rpm(&["--verify", "--nodeps", "openstack-neutron"]);
 }
+
+/// rpm has no purge: the command that removes the rest is printed.
+#[test]
+fn the_rpm_leaves_the_filter_for_running_monitors_and_names_the_command_that_removes_it() {
+    let root = RpmRoot::new();
+    let path = root.root.path();
+    root.change("--install", &root.neutron("16.4.2"));
+    root.change("--install", &root.vipwatch("0.1.0"));
+    run(Command::new("mount").args(["--rbind", "/proc"]).arg(path.join("proc")));
+    // A process that has the program of the package.
+    let program = "/usr/lib/vipwatch/neutron-keepalived-state-change";
+    assert!(root.root.run(&format!("rm {program} && cp /bin/sleep {program}")).is_ok());
+    let mut monitor = Command::new("chroot").arg(path).args([program, "infinity"]).spawn().unwrap();
+    let executable = format!("/proc/{}/exe", monitor.id());
+    vipwatch_testkit::wait_for("the program", || {
+        std::fs::read_link(&executable).ok().filter(|link| link.ends_with(&program[1..]))
+    });
+    let mut command = Command::new("rpm");
+    command.arg("--root").arg(path).args(["--erase", "--nodeps", "vipwatch-neutron"]);
+    let output = command.output().unwrap();
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !text.contains("purge"), "{text}");
+    assert!(path.join("usr/share/neutron/rootwrap/vipwatch.filters").exists(), "{text}");
+    let hint = "hint: when the monitors have ended, run: ";
+    let command = text.lines().find_map(|line| line.trim().strip_prefix(hint));
+    let outcome = root.root.run(command.unwrap_or_else(|| panic!("{text}")));
+    assert!(outcome.is_ok(), "{}", outcome.text());
+    root.expect_back();
+}

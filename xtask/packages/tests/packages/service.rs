@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use vipwatch_packages::{Machine, Root, suite};
 
-/// The capabilities of vipwatch-node.service as the kernel shows them: CHOWN, DAC_OVERRIDE, NET_BROADCAST, NET_ADMIN,
-/// NET_RAW, SYS_PTRACE, SYS_ADMIN.
+/// The capabilities of vipwatch-node.service as the kernel shows them: `CHOWN`, `DAC_OVERRIDE`, `NET_BROADCAST`,
+/// `NET_ADMIN`, `NET_RAW`, `SYS_PTRACE`, `SYS_ADMIN`.
 const NODE_CAPABILITIES: &str = "0000000000283803";
 
 const UNITS: [&str; 4] = [
@@ -45,8 +45,8 @@ fn systemd_accepts_every_line_of_the_units_and_calls_them_little_exposed() {
     {
         let text = machine.succeed(&format!("systemd-analyze security --no-pager {unit}.service"));
         let last = text.lines().last().unwrap_or_default();
-        let words = last.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
-        let score = words.last().unwrap_or_else(|| panic!("no score: {last}"));
+        let mut words = last.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        let score = words.next_back().unwrap_or_else(|| panic!("no score: {last}"));
         assert!(score <= limit, "{last}");
     }
 }

@@ -21,7 +21,7 @@ fn every_monitor_of_another_version_is_replaced_and_reports_to_the_agent() {
         assert_eq!(executable(pid_of(router)), lab.new);
         wait_until_ended(old.pid);
     }
-    let states = routers.each_ref().map(|router| router.state());
+    let states = routers.each_ref().map(vipwatch_testkit::Router::state);
     assert_eq!(
         states.each_ref().map(Option::as_deref),
         [Some("backup"), Some("primary"), Some("backup")]

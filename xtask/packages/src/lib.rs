@@ -15,7 +15,7 @@ mod machine;
 mod outcome;
 mod root;
 
-pub use load::Load;
+pub use load::RoleChanges;
 pub use machine::Machine;
 pub use outcome::CommandOutcome;
 pub use root::{Root, suite};

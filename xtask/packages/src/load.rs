@@ -17,12 +17,12 @@ for row in file.execute(query):
 '"#;
 
 /// A running load.
-pub struct Load<'a> {
+pub struct RoleChanges<'a> {
     machine: &'a Machine,
     process: Child,
 }
 
-impl<'a> Load<'a> {
+impl<'a> RoleChanges<'a> {
     /// Creates eight routers and begins to change their roles.
     pub fn start(machine: &'a Machine) -> Self {
         machine.write("/run/load.py", PROGRAM);

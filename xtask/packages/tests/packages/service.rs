@@ -149,9 +149,9 @@ fn the_node_serves_a_router_of_another_user_with_state_file_agent_and_announceme
          ip -n qrouter-$id address add 169.254.192.1/18 dev ha-1
          ip -n other address add 169.254.192.2/18 dev ha-1
          for priority in 50 100; do
-             printf 'vrrp_instance VR_1 {\\n state BACKUP\\n interface ha-1\\n virtual_router_id 1\\n priority %s\\n advert_int 0.1\\n virtual_ipaddress {\\n 169.254.0.1/24 dev ha-1\\n }\\n}\\n' $priority > /root/$priority.conf
+             printf 'vrrp_instance VR_1 {\\n state BACKUP\\n interface ha-1\\n virtual_router_id 1\\n priority %s\\n advert_int 0.1\\n virtual_ipaddress {\\n 169.254.0.1/24 dev ha-1\\n }\\n}\\n' $priority > /srv/$priority.conf
          done
-         install --mode 600 /root/50.conf /var/lib/neutron/ha_confs/$id/keepalived.conf
+         install --mode 600 /srv/50.conf /var/lib/neutron/ha_confs/$id/keepalived.conf
          chown --recursive neutron: /var/lib/neutron && chown root: /var/lib/neutron/ha_confs/$id/keepalived.conf",
     );
     configure(
@@ -175,7 +175,7 @@ fn the_node_serves_a_router_of_another_user_with_state_file_agent_and_announceme
          --use-file /var/lib/neutron/ha_confs/11111111-2222-3333-4444-555555555555/keepalived.conf",
     );
     becomes("primary");
-    machine.succeed("ip netns exec other keepalived --vrrp --pid /run/k2 --vrrp_pid /run/k2v --use-file /root/100.conf");
+    machine.succeed("ip netns exec other keepalived --vrrp --pid /run/k2 --vrrp_pid /run/k2v --use-file /srv/100.conf");
     becomes("backup");
     assert_eq!(machine.succeed(&format!("stat --format %U:%G:%a {state}")), "neutron:neutron:644");
     let refused = "journalctl --unit vipwatch-node.service --output cat | grep -i -e 'not permitted' -e 'denied'";
@@ -197,7 +197,7 @@ while os.WIFSTOPPED(os.waitpid(thread, 0x40000000)[1]):
 #[test]
 fn systemd_restarts_a_node_whose_main_loop_or_a_thread_is_stuck() {
     let machine = installed();
-    machine.write("/root/stop.py", STOP_THREAD);
+    machine.write("/srv/stop.py", STOP_THREAD);
     machine.write(
         "/etc/systemd/system/vipwatch-node.service.d/watchdog.conf",
         "[Service]\nWatchdogSec=2\nLimitCORE=0\n",
@@ -208,7 +208,7 @@ fn systemd_restarts_a_node_whose_main_loop_or_a_thread_is_stuck() {
         let id = machine.succeed(&format!(
             "grep --files-with-matches --line-regexp {thread} /proc/{pid}/task/*/comm | head -n 1 | cut -d/ -f5"
         ));
-        machine.succeed(&format!("systemd-run --quiet --collect python3 /root/stop.py {id}"));
+        machine.succeed(&format!("systemd-run --quiet --collect python3 /srv/stop.py {id}"));
         machine.wait_until(
             "the restart by the watchdog",
             &format!(
@@ -275,8 +275,8 @@ connection.sock.connect('/var/lib/neutron/keepalived-state-change')
 connection.request('POST', '/', headers={'X-Neutron-Router-Id': 'r1', 'X-Neutron-State': 'primary', 'Content-Length': '0'})
 assert connection.getresponse().status == 200
 ";
-    machine.write("/root/report.py", report);
-    machine.succeed("python3 /root/report.py");
+    machine.write("/srv/report.py", report);
+    machine.succeed("python3 /srv/report.py");
     machine.wait_until(
         "forwarding in the namespace",
         "ip netns exec qrouter-r1 grep 1 /proc/sys/net/ipv6/conf/all/forwarding",

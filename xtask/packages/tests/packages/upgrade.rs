@@ -1,6 +1,6 @@
 //! Upgrades and downgrades.
 
-use vipwatch_packages::{Load, PREVIOUS, Root, suite};
+use vipwatch_packages::{PREVIOUS, RoleChanges, Root, suite};
 
 const MAIN_PROCESS: &str = "systemctl show --property MainPID --value vipwatch-node.service";
 
@@ -9,7 +9,7 @@ fn an_upgrade_under_load_loses_no_transition_and_records_none_twice() {
     let machine = Root::debian(&suite()).boot();
     machine.install_from(PREVIOUS, &["vipwatch"]);
     let first = machine.succeed(MAIN_PROCESS);
-    let mut load = Load::start(&machine);
+    let mut load = RoleChanges::start(&machine);
     load.continue_for(40);
     machine.install(&["vipwatch"]);
     load.continue_for(40);

@@ -45,6 +45,12 @@ impl SwitchFailure {
         self
     }
 
+    /// The same failure after monitors were replaced: the code for a missing file says that nothing was changed.
+    #[must_use]
+    pub(crate) fn into_doubt(self) -> Self {
+        Self { code: SwitchCode::Doubt, ..self }
+    }
+
     /// Prints the message and the hint to standard error, and returns the exit code.
     #[expect(clippy::print_stderr, reason = "errors are printed here")]
     pub(crate) fn report(&self) -> ExitCode {

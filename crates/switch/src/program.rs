@@ -12,9 +12,9 @@ use crate::failure::SwitchFailure;
 use crate::monitor::{MonitorProgram, RunningMonitor};
 
 /// The name under which the agent starts a monitor.
-const AGENT_NAME: &str = "/usr/bin/neutron-keepalived-state-change";
+pub(crate) const AGENT_NAME: &str = "/usr/bin/neutron-keepalived-state-change";
 /// Neutron's program while the package vipwatch-neutron is installed.
-const DIVERTED_NAME: &str = "/usr/bin/neutron-keepalived-state-change.neutron";
+pub(crate) const DIVERTED_NAME: &str = "/usr/bin/neutron-keepalived-state-change.neutron";
 /// The drop-in of the package vipwatch-neutron.
 const DROPIN: &str = "/usr/lib/vipwatch/neutron-keepalived-state-change";
 

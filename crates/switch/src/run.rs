@@ -6,6 +6,7 @@ use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_linux::clock;
 
 use crate::agent;
+use crate::agent_name;
 use crate::args::{SwitchArgs, SwitchCommand};
 use crate::check::{RouterMonitors, by_router, check, primary_word};
 use crate::document::{ReplacementDocument, ReplacementResult, ReplacementRow};
@@ -44,7 +45,14 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<SwitchResult, SwitchFailure> {
     };
     check_agent(args)?;
     let mut run = Run::new(args, &target, &records)?;
-    let failure = run.all_routers().err();
+    // ORDER: before the first replacement.
+    let has_changed_name = !args.is_dry_run && agent_name::lead_to(&target)?;
+    let mut failure = run.all_routers().err();
+    // For single routers, the agent's other monitors stay those of vipwatch.
+    let is_single = !args.routers.is_empty() && args.command == SwitchCommand::ToNeutron;
+    if has_changed_name && is_single {
+        failure = failure.or(agent_name::resume().map_err(SwitchFailure::into_doubt).err());
+    }
     run.progress.clear();
     let document = ReplacementDocument {
         schema: "vipwatch-neutron-switch/1",

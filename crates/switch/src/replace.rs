@@ -15,7 +15,7 @@ use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_linux::file::read_head;
 use vipwatch_linux::netns::NetnsId;
 
-use crate::check::RouterMonitors;
+use crate::check::{RouterMonitors, is_in_pid_file};
 use crate::command_line::MonitorCommand;
 use crate::failure::SwitchFailure;
 use crate::launch::{ReadyLauncher, StartPlan};
@@ -23,7 +23,8 @@ use crate::log::{SwitchLog, SwitchLogError};
 use crate::monitor::{MonitorProgram, RunningMonitor, running_monitors};
 use crate::plan::{command_words, start_plan};
 use crate::program::TargetProgram;
-use crate::stop::StopResult;
+use crate::state::StateMark;
+use crate::stop::{StopOrder, StopResult, stop};
 use crate::unfinished::{RecordDirectory, UnfinishedRecord};
 use crate::verify::{Expectation, LogMark, VerifiedMonitor, VerifyError, verify};
 
@@ -75,8 +76,9 @@ impl Replacer<'_> {
             untouched(&command.router, &ErrorChain(&error))
         })?;
         let log = LogMark::at_end_of(&command.log_file);
+        let state = StateMark::of(&command.conf_dir);
         let mut child = self.exchange(launcher, &command.router)?;
-        let expected = self.expectation(command, log);
+        let expected = self.expectation(command, log, Some(state));
         match verify(&expected, Some(&mut child)) {
             Ok(verified) => self.finish(command, verified),
             Err(error) => self.unverified(monitor, previous.as_ref(), &expected, &error),
@@ -124,8 +126,7 @@ impl Replacer<'_> {
             // The agent, or a launcher that has outlived the switch, has started a monitor.
             if self.target.is_run_by(monitor) {
                 let log = LogMark::before_end_of(&command.log_file);
-                let mut expected = self.expectation(&command, log);
-                expected.is_earlier = true;
+                let expected = self.expectation(&command, log, None);
                 let verified = verify(&expected, None).map_err(|error| {
                     SwitchFailure::doubt(format!("router {router}: {}", ErrorChain(&error)))
                 })?;
@@ -143,9 +144,10 @@ impl Replacer<'_> {
             "router {router}: no monitor runs since an interrupted replacement; starting one"
         ));
         let log = LogMark::at_end_of(&command.log_file);
+        let state = StateMark::of(&command.conf_dir);
         let plan = self.repair_plan(record, &command)?;
         let mut child = self.launch(&plan, router)?;
-        let expected = self.expectation(&command, log);
+        let expected = self.expectation(&command, log, Some(state));
         let verified = verify(&expected, Some(&mut child)).map_err(|error| {
             SwitchFailure::doubt(format!(
                 "router {router}: {}{}",
@@ -202,6 +204,9 @@ impl Replacer<'_> {
                 Err(error) => has_monitor = error.has_monitor(),
             }
         }
+        if !has_monitor {
+            self.end_started(monitor);
+        }
         if has_monitor {
             return Err(SwitchFailure::doubt(reason).hint(
                 "a new monitor runs; remove the cause and run the same command again: it is verified first",
@@ -223,6 +228,34 @@ impl Replacer<'_> {
         Err(SwitchFailure::doubt(message).hint(hint))
     }
 
+    /// Ends the processes of the wanted program that the pid file does not name. The agent may have started the other
+    /// program at the same moment, and a second monitor would write the state file too.
+    fn end_started(&mut self, old: &RunningMonitor) {
+        let monitors = running_monitors(&old.command.state_path).unwrap_or_default();
+        let is_started = |one: &&RunningMonitor| {
+            one.command.is_same_instance(&old.command)
+                && one.id != old.id
+                && self.target.is_run_by(one)
+                && !is_in_pid_file(one)
+        };
+        let started: Vec<RunningMonitor> = monitors.iter().filter(is_started).cloned().collect();
+        for one in started {
+            let order = StopOrder {
+                monitor: one.id.into(),
+                descendants: one.descendants.iter().copied().map(Into::into).collect(),
+            };
+            let (router, pid) = (&old.command.router, one.id.pid);
+            match stop(&order) {
+                Ok(_) => self.note(&format!(
+                    "router {router}: process {pid} was ended: it is not in the pid file"
+                )),
+                Err(error) => {
+                    self.note(&format!("router {router}: cannot end process {pid}: {error}"))
+                }
+            }
+        }
+    }
+
     /// Starts the program of the old monitor again; returns the pid of the monitor.
     fn roll_back(
         &mut self,
@@ -241,14 +274,16 @@ impl Replacer<'_> {
             messages: (!is_script).then(|| self.records.messages_of(router)),
             ..record.plan
         };
+        let log = LogMark::at_end_of(&monitor.command.log_file);
+        let state = StateMark::of(&monitor.command.conf_dir);
         let mut child = self.launch(&plan, router)?;
         let expected = Expectation {
             command: &monitor.command,
             target: previous,
-            log: LogMark::at_end_of(&monitor.command.log_file),
+            log,
+            state: Some(state),
             primary_word: None,
             needs_agent: false,
-            is_earlier: false,
             timeout: self.timeout,
         };
         let verified = verify(&expected, Some(&mut child));
@@ -279,7 +314,12 @@ impl Replacer<'_> {
         Ok(verified)
     }
 
-    fn expectation<'b>(&self, command: &'b MonitorCommand, log: LogMark) -> Expectation<'b>
+    fn expectation<'b>(
+        &self,
+        command: &'b MonitorCommand,
+        log: LogMark,
+        state: Option<StateMark>,
+    ) -> Expectation<'b>
     where
         Self: 'b,
     {
@@ -287,9 +327,9 @@ impl Replacer<'_> {
             command,
             target: self.target,
             log,
+            state,
             primary_word: self.primary_word,
             needs_agent: self.needs_agent,
-            is_earlier: false,
             timeout: self.timeout,
         }
     }

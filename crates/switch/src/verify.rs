@@ -9,15 +9,17 @@ use std::process::Child;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
-use vipwatch_core::ErrorChain;
+use vipwatch_core::{ErrorChain, Moment};
 use vipwatch_linux::clock;
 use vipwatch_linux::file::read_head;
+use vipwatch_linux::process_table::ProcessId;
 
 use crate::agent;
 use crate::command_line::MonitorCommand;
 use crate::monitor::{MonitorProgram, RunningMonitor, monitor_at};
 use crate::program::TargetProgram;
-use crate::state::{state_in_kernel, state_of_word, word_in_file};
+use crate::release::neutron_release;
+use crate::state::{StateMark, state_in_kernel, state_of_word, word_in_file};
 use crate::stop::wait_a_moment;
 
 /// Maximum size of the new part of a log that is searched, in bytes.
@@ -25,17 +27,20 @@ const MAX_LOG: u64 = 16 << 20;
 /// How much of a log is searched for lines of a monitor that has started earlier, in bytes.
 const MAX_OLD_LOG: u64 = 1 << 20;
 
+/// How long a process of Neutron's program must run if nothing else shows that it works.
+const TRIAL: Duration = Duration::from_secs(5);
+
 /// What a new monitor must fulfil.
 #[derive(Debug)]
 pub(crate) struct Expectation<'a> {
     pub(crate) command: &'a MonitorCommand,
     pub(crate) target: &'a TargetProgram,
     pub(crate) log: LogMark,
+    /// The state file before the new monitor has started; `None` if it has started in an earlier run.
+    pub(crate) state: Option<StateMark>,
     /// The word for a primary that monitors of this node use; `None` if no router is primary.
     pub(crate) primary_word: Option<&'static str>,
     pub(crate) needs_agent: bool,
-    /// Whether the monitor has started in an earlier run: its log may have been rotated since.
-    pub(crate) is_earlier: bool,
     pub(crate) timeout: Duration,
 }
 
@@ -134,8 +139,9 @@ pub(crate) fn verify(
     mut child: Option<&mut Child>,
 ) -> Result<VerifiedMonitor, VerifyError> {
     let end = clock::now() + expected.timeout;
+    let mut trial = Trial::default();
     loop {
-        let missing = match attempt(expected) {
+        let missing = match attempt(expected, &mut trial) {
             Ok(verified) => return Ok(verified),
             Err(missing) => missing,
         };
@@ -152,8 +158,9 @@ pub(crate) fn verify(
 }
 
 /// One look at everything. The error says what is missing.
-fn attempt(expected: &Expectation<'_>) -> Result<VerifiedMonitor, String> {
+fn attempt(expected: &Expectation<'_>, trial: &mut Trial) -> Result<VerifiedMonitor, String> {
     let monitor = running(expected)?;
+    trial.check(expected, &monitor)?;
     let word = right_word(expected)?;
     let agent = agent_evidence(expected, &monitor, word)?;
     // ORDER: the kernel is read again after the report, so that the agent has not received a state of the past.
@@ -161,6 +168,58 @@ fn attempt(expected: &Expectation<'_>) -> Result<VerifiedMonitor, String> {
         return Err("the state changes at this moment".to_owned());
     }
     Ok(VerifiedMonitor { pid: monitor.id.pid, word, agent })
+}
+
+/// How long the same process of Neutron's program has run.
+#[derive(Debug, Default)]
+struct Trial {
+    seen: Option<(ProcessId, Moment)>,
+}
+
+impl Trial {
+    /// Fails as long as nothing shows that the new monitor works. A monitor of vipwatch shows it in its log. Neutron's
+    /// programs write the pid file first, and the word in the state file may be that of the old monitor.
+    fn check(
+        &mut self,
+        expected: &Expectation<'_>,
+        monitor: &RunningMonitor,
+    ) -> Result<(), String> {
+        if monitor.program == MonitorProgram::Vipwatch {
+            return Ok(());
+        }
+        let conf_dir = &expected.command.conf_dir;
+        let pid = monitor.id.pid;
+        if let Some(mark) = &expected.state {
+            if *mark != StateMark::of(conf_dir) {
+                return Ok(());
+            }
+            if writes_first_state(expected.target) {
+                let file = conf_dir.join("state");
+                return Err(format!("process {pid} has not written {}", file.display()));
+            }
+        }
+        let began = match self.seen {
+            Some((id, began)) if id == monitor.id => began,
+            _ => clock::now(),
+        };
+        self.seen = Some((monitor.id, began));
+        if clock::now() >= began + TRIAL.min(expected.timeout / 2) {
+            return Ok(());
+        }
+        Err(format!("process {pid} has run for a short time only"))
+    }
+}
+
+/// Whether a program of Neutron writes the state file at its start in any case. Python daemons before release 18 may
+/// wait for a change of an address.
+fn writes_first_state(target: &TargetProgram) -> bool {
+    match target.kind {
+        MonitorProgram::Script => true,
+        MonitorProgram::Python => {
+            neutron_release(&target.path).is_some_and(|release| release >= 18)
+        }
+        MonitorProgram::Vipwatch | MonitorProgram::Unknown => false,
+    }
 }
 
 /// The monitor that the pid file names.
@@ -225,11 +284,12 @@ fn agent_evidence(
         if expected.log.has_new(&format!("{notified}{word}"), pid) {
             return Ok(AgentEvidence::MonitorLog);
         }
-        if !expected.is_earlier && !expected.log.has_new(&notified, pid) {
+        if expected.state.is_some() && !expected.log.has_new(&notified, pid) {
             let path = expected.log.path.display();
             return Err(format!("{path} has no line {notified:?} of process {pid}"));
         }
-        // A monitor logs its later reports only with --debug. It has reported another state, and the state has changed.
+        // A monitor logs its later reports only with --debug: it has reported another state, and the state has changed. The
+        // log of a monitor that has started in an earlier run may have been rotated.
     }
     // The script of Neutron 29 reports its first state only when an address changes, and the Python daemon does not log
     // its reports without --debug.

@@ -3,9 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 
 use vipwatch_testkit::monitor::output_of;
-use vipwatch_testkit::{Behaviour, script};
+use vipwatch_testkit::{Behaviour, Release, script};
 
 use crate::fixture::{EndOfTest, SwitchLab, executable, pid_of, start_old, text};
+use crate::replacement::STANDIN;
 
 #[test]
 fn a_program_that_fails_at_its_start_is_replaced_by_the_old_one_and_the_run_stops() {
@@ -22,6 +23,20 @@ fn a_program_that_fails_at_its_start_is_replaced_by_the_old_one_and_the_run_stop
     assert_eq!(executable(pid_of(&routers[0])), lab.old);
     assert!(old[1].is_alive(), "the second router is not touched");
     assert_eq!(lab.record_count(), 0);
+}
+
+/// Neutron's programs write the pid file before they watch anything, and the state file has the old monitor's word.
+#[test]
+fn a_program_of_neutron_that_does_not_write_the_state_is_not_verified() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let _old = start_old(&lab, &router);
+    let program = lab.lab.path().join("neutron-keepalived-state-change");
+    script(&program, &STANDIN.replace("printf backup > \"$conf_dir/state\"", ""));
+    let output = lab.to_neutron(&program, "--timeout 2");
+    let _end = EndOfTest(&router);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("has not written"), "{}", text(&output));
 }
 
 #[test]
@@ -66,7 +81,9 @@ fn an_agent_that_does_not_answer_stops_the_run_and_the_next_run_verifies_the_mon
 #[test]
 fn an_unfinished_replacement_is_verified_after_a_failover() {
     let lab = SwitchLab::new();
-    let router = lab.router(1);
+    let mut router = lab.router(1);
+    // Later ones pass --debug.
+    router.release = Release::V22;
     let _old = start_old(&lab, &router);
     let agent = lab.agent.as_ref().unwrap();
     agent.set_behaviour(Behaviour::Hanging);
@@ -163,12 +180,19 @@ fn without_root_every_command_is_refused() {
 fn a_monitor_that_cannot_be_examined_is_an_error_and_not_a_missing_row() {
     let lab = SwitchLab::new();
     let router = lab.router(1);
-    let _old = start_old(&lab, &router);
+    let program = lab.lab.path().join("neutron-keepalived-state-change");
+    script(&program, "exec 0< /dev/zero; while read -r _; do :; done; sleep 1000");
+    let mut child = std::process::Command::new(&program).args(router.arguments()).spawn().unwrap();
+    let line =
+        || std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap_or_default();
+    vipwatch_testkit::wait_for("the shell", || line().starts_with("/bin/sh\0").then_some(()));
     let status = lab.command("status");
     let mut command = std::process::Command::new("setpriv");
     command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]);
     command.arg(status.get_program()).args(status.get_args());
     let output = output_of(&mut command);
+    child.kill().unwrap();
+    child.wait().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     let needle = format!("the monitor of router {}", router.id);
     assert!(text(&output).contains(&needle), "{}", text(&output));

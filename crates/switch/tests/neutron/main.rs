@@ -63,6 +63,17 @@ fn wait_until_applied(agent: &mut NeutronAgent, router: &Router, state: &str) {
     );
 }
 
+/// Whether a process receives the changes of addresses in the router's namespace. Neutron's programs begin with that a moment
+/// after they have read the first state, and lose a change between the two.
+fn reads_addresses(router: &Router) -> bool {
+    let table = output_of(router.netns.command("cat").arg("/proc/net/netlink"));
+    // "sk Eth Pid Groups …": `Eth` is 0 for routing messages.
+    String::from_utf8_lossy(&table.stdout).lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        matches!(fields.as_slice(), [_, "0", _, groups, ..] if groups.chars().any(|c| c != '0'))
+    })
+}
+
 /// The agent starts Neutron's monitors; they are replaced by vipwatch, and back. The agent finds each monitor active and
 /// has the right state all the time.
 fn goes_there_and_back(neutron: Neutron, release: Release) {
@@ -123,6 +134,7 @@ fn goes_there_and_back(neutron: Neutron, release: Release) {
         assert_eq!(router.state().as_deref(), Some("primary"));
     }
     // Neutron's new monitors see a failover, and report it.
+    wait_for("a reader of address changes", || reads_addresses(&routers[1]).then_some(()));
     routers[1].drop_vip();
     wait_until_applied(&mut agent, &routers[1], "backup");
     // The agent stops Neutron's monitor as its own.

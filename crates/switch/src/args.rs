@@ -29,6 +29,7 @@ Options:
   --without-agent    Replace monitors although the L3 agent does not run; its answer is not checked
   --timeout SECONDS  Wait so long for each new monitor [60]
   --state-path DIR   state_path of the L3 agent [/var/lib/neutron]
+  --neutron-config DIR  Configuration of the L3 agent [/etc/neutron]
   --program FILE     Start this program instead of the installed one
   --log FILE         Append every step to this file [/var/log/vipwatch/neutron-switch.log]
   --records DIR      Keep records of unfinished replacements here [/run/vipwatch-neutron-switch]
@@ -85,6 +86,7 @@ pub(crate) struct SwitchArgs {
     pub(crate) needs_agent: bool,
     pub(crate) timeout: Duration,
     pub(crate) state_path: PathBuf,
+    pub(crate) neutron_config: PathBuf,
     pub(crate) program: Option<PathBuf>,
     pub(crate) log: PathBuf,
     pub(crate) records: PathBuf,
@@ -118,6 +120,7 @@ pub(crate) fn parse(
         needs_agent: true,
         timeout: Duration::from_mins(1),
         state_path: "/var/lib/neutron".into(),
+        neutron_config: "/etc/neutron".into(),
         program: None,
         log: "/var/log/vipwatch/neutron-switch.log".into(),
         records: "/run/vipwatch-neutron-switch".into(),
@@ -140,6 +143,7 @@ pub(crate) fn parse(
             Arg::Long("without-agent") => args.needs_agent = false,
             Arg::Long("timeout") => args.timeout = seconds(&mut parser)?,
             Arg::Long("state-path") => args.state_path = path(&mut parser)?,
+            Arg::Long("neutron-config") => args.neutron_config = path(&mut parser)?,
             Arg::Long("program") => args.program = Some(path(&mut parser)?),
             Arg::Long("log") => args.log = path(&mut parser)?,
             Arg::Long("records") => args.records = path(&mut parser)?,

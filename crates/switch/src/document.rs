@@ -62,6 +62,8 @@ pub(crate) enum ReplacementResult {
     Replaced,
     /// An earlier run was interrupted; this one has verified the new monitor, or started it.
     Repaired,
+    /// The agent has deleted the router, or ended its monitor, since the run has begun.
+    Gone,
     Failed,
 }
 
@@ -72,6 +74,7 @@ impl ReplacementResult {
             Self::WouldReplace => "would be replaced",
             Self::Replaced => "replaced",
             Self::Repaired => "repaired",
+            Self::Gone => "gone",
             Self::Failed => "FAILED",
         }
     }

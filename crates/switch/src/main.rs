@@ -5,6 +5,7 @@
 //! program as the agent would, and [`verify`] compares the new monitor with the kernel and the agent.
 
 mod agent;
+mod agent_config;
 mod agent_name;
 mod args;
 mod cgroup;

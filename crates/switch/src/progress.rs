@@ -3,6 +3,8 @@
 
 use std::io::{IsTerminal, Write};
 
+use vipwatch_core::escape_untrusted;
+
 use crate::document::ReplacementRow;
 
 /// The width of the bar, in characters.
@@ -21,6 +23,11 @@ impl Progress {
         Self { is_terminal: std::io::stderr().is_terminal(), done: 0, total }
     }
 
+    /// Adds routers that were not known at the beginning.
+    pub(crate) fn grow(&mut self, count: usize) {
+        self.total += count;
+    }
+
     /// Shows that the work on a router begins.
     pub(crate) fn begin(&self, router: &str) {
         if self.is_terminal {
@@ -33,11 +40,22 @@ impl Progress {
         }
     }
 
-    /// Shows the result for a router.
-    pub(crate) fn end(&mut self, row: &ReplacementRow) {
+    /// Shows the result for a router; the message of a failure only with `has_message`, if it is not the last one.
+    pub(crate) fn end(&mut self, row: &ReplacementRow, has_message: bool) {
         self.done += 1;
         let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
-        self.write(&format!("{clear}[{}/{}] {}\n", self.done, self.total, row.line()));
+        let message = row
+            .message
+            .as_deref()
+            .filter(|_| has_message)
+            .map(|message| format!(": {}", escape_untrusted(message)));
+        self.write(&format!(
+            "{clear}[{}/{}] {}{}\n",
+            self.done,
+            self.total,
+            row.line(),
+            message.unwrap_or_default()
+        ));
     }
 
     /// Removes the bar before another text.

@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use vipwatch_core::{ErrorChain, InstanceId};
 use vipwatch_linux::clock;
+use vipwatch_linux::netns::NetnsId;
+use vipwatch_linux::process_table::is_alive;
 
 use crate::agent;
+use crate::agent_config;
 use crate::agent_name;
 use crate::args::{SwitchArgs, SwitchCommand};
 use crate::check::{RouterMonitors, by_router, check, primary_word};
@@ -44,6 +47,9 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<SwitchResult, SwitchFailure> {
         RecordDirectory::lock(&args.records).map_err(|error| record_failure(&error))?
     };
     check_agent(args)?;
+    if args.needs_agent {
+        agent_config::check_action(&args.neutron_config)?;
+    }
     let mut run = Run::new(args, &target, &records)?;
     // ORDER: before the first replacement.
     let has_changed_name = !args.is_dry_run && agent_name::lead_to(&target)?;
@@ -52,6 +58,10 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<SwitchResult, SwitchFailure> {
     let is_single = !args.routers.is_empty() && args.command == SwitchCommand::ToNeutron;
     if has_changed_name && is_single {
         failure = failure.or(agent_name::resume().map_err(SwitchFailure::into_doubt).err());
+    }
+    // The code for a missing file says that nothing was changed.
+    if has_changed_name || run.has_replaced() {
+        failure = failure.map(SwitchFailure::into_doubt);
     }
     run.progress.clear();
     let document = ReplacementDocument {
@@ -153,31 +163,82 @@ impl<'a> Run<'a> {
             .filter(|record| self.is_chosen(&record.router))
             .cloned()
             .collect();
-        let chosen: Vec<RunningMonitor> = self
-            .monitors
-            .iter()
-            .filter(|monitor| self.is_chosen(monitor.command.router.as_str()))
-            .cloned()
-            .collect();
-        let groups = by_router(chosen);
-        self.progress = Progress::new(unfinished.len() + groups.len());
-        let mut repaired = Vec::new();
+        let mut pending = self.chosen_routers();
+        self.progress = Progress::new(unfinished.len() + pending.len());
+        let mut done = Vec::new();
         for record in unfinished {
             if self.resume(&record)? {
-                repaired.push(record.router);
+                done.push(record.router);
             }
         }
-        for group in groups {
-            match group {
-                // Its monitor was started by the repair, or verified.
-                Ok(router) if repaired.contains(&router.monitor.command.router.to_string()) => {}
-                Ok(router) => self.one_router(&router)?,
-                Err(duplicates) => {
-                    return Err(self.fail(&duplicates.monitor, duplicates.failure));
+        let mut failures = Vec::new();
+        while !pending.is_empty() {
+            for router in pending {
+                // A monitor of a router in `done` was started by the repair, or verified.
+                if !done.contains(&router) {
+                    match self.next_router(&router) {
+                        Err(failure) if self.args.is_dry_run => failures.push(failure),
+                        result => result?,
+                    }
+                    done.push(router);
                 }
             }
+            // The agent may have started monitors of new routers meanwhile.
+            self.monitors = running_monitors(&self.args.state_path)?;
+            pending = self.chosen_routers();
+            pending.retain(|router| !done.contains(router));
+            self.progress.grow(pending.len());
         }
-        Ok(())
+        self.check_complete()?;
+        joined(failures)
+    }
+
+    /// The chosen routers with a monitor, sorted.
+    fn chosen_routers(&self) -> Vec<String> {
+        let routers = self.monitors.iter().map(|monitor| monitor.command.router.to_string());
+        let mut routers: Vec<String> = routers.filter(|router| self.is_chosen(router)).collect();
+        routers.dedup();
+        routers
+    }
+
+    fn has_replaced(&self) -> bool {
+        let is_replaced = |row: &ReplacementRow| {
+            matches!(row.result, ReplacementResult::Replaced | ReplacementResult::Repaired)
+        };
+        self.rows.iter().any(is_replaced)
+    }
+
+    /// Looks at the router again and replaces its monitor: since the run has begun, the agent may have deleted the router
+    /// or started its monitor again.
+    fn next_router(&mut self, router: &str) -> Result<(), SwitchFailure> {
+        let mut monitors = running_monitors(&self.args.state_path)?;
+        monitors.retain(|monitor| monitor.command.router.as_str() == router);
+        match by_router(monitors).pop() {
+            None => {
+                self.add(ReplacementRow::new(router, ReplacementResult::Gone));
+                Ok(())
+            }
+            Some(Ok(monitors)) => self.one_router(&monitors),
+            Some(Err(duplicates)) => Err(self.fail(&duplicates.monitor, duplicates.failure)),
+        }
+    }
+
+    /// Fails if a chosen monitor runs another program at the end, for example because the agent has started it again.
+    fn check_complete(&self) -> Result<(), SwitchFailure> {
+        let is_left = |monitor: &&RunningMonitor| {
+            self.is_chosen(monitor.command.router.as_str()) && !self.target.is_run_by(monitor)
+        };
+        let mut left: Vec<&str> =
+            self.monitors.iter().filter(is_left).map(|one| one.command.router.as_str()).collect();
+        left.dedup();
+        if self.args.is_dry_run || left.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "monitors have started with another program meanwhile: router {}",
+            left.join(", ")
+        );
+        Err(SwitchFailure::doubt(message).hint("run the same command again"))
     }
 
     /// Completes an unfinished replacement. Returns whether the router is done.
@@ -217,7 +278,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         if let Err(failure) = check(monitor, self.target, self.primary_word) {
-            return Err(self.fail(monitor, failure));
+            return self.fail_or_gone(monitor, failure);
         }
         let began = Instant::now();
         let Some(replacer) = self.replacer.as_mut() else {
@@ -233,8 +294,22 @@ impl<'a> Run<'a> {
                 self.add(filled(row, &verified, began));
                 self.check_alone(monitor)
             }
-            Err(failure) => Err(self.fail(monitor, failure)),
+            Err(failure) => self.fail_or_gone(monitor, failure),
         }
+    }
+
+    /// A failure is none if the agent has deleted the router at the same moment.
+    fn fail_or_gone(
+        &mut self,
+        monitor: &RunningMonitor,
+        failure: SwitchFailure,
+    ) -> Result<(), SwitchFailure> {
+        let has_netns = NetnsId::of_name(&monitor.command.netns).map_or(true, |id| id.is_some());
+        if has_netns || is_alive(monitor.id) {
+            return Err(self.fail(monitor, failure));
+        }
+        self.add(ReplacementRow::new(monitor.command.router.as_str(), ReplacementResult::Gone));
+        Ok(())
     }
 
     /// Fails if the router has a second monitor now, for example because the agent has started one at the same moment.
@@ -269,9 +344,20 @@ impl<'a> Run<'a> {
     }
 
     fn add(&mut self, row: ReplacementRow) {
-        self.progress.end(&row);
+        self.progress.end(&row, self.args.is_dry_run);
         self.rows.push(row);
     }
+}
+
+/// One failure for all failures of `--dry-run`.
+fn joined(failures: Vec<SwitchFailure>) -> Result<(), SwitchFailure> {
+    let count = failures.len();
+    let Some(mut first) = failures.into_iter().next() else { return Ok(()) };
+    if count > 1 {
+        first.message =
+            format!("{count} monitors cannot be replaced; the first one: {}", first.message);
+    }
+    Err(first.into_doubt())
 }
 
 fn filled(mut row: ReplacementRow, verified: &VerifiedMonitor, began: Instant) -> ReplacementRow {

@@ -212,6 +212,36 @@ fn a_monitor_that_the_pid_file_does_not_name_is_a_doubt() {
 }
 
 #[test]
+fn an_agent_that_would_end_without_a_monitor_stops_the_run_before_anything_is_changed() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let old = start_old(&lab, &router);
+    let directory = lab.lab.path().join("neutron");
+    std::fs::create_dir(&directory).unwrap();
+    let option = "[AGENT]\ncheck_child_processes_action = exit\n";
+    std::fs::write(directory.join("l3_agent.ini"), option).unwrap();
+    let output = lab.to_vipwatch(&format!("--neutron-config {}", directory.display()));
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+    assert!(text(&output).contains("check_child_processes_action"), "{}", text(&output));
+    assert!(old.is_alive());
+}
+
+#[test]
+fn a_dry_run_names_every_monitor_that_cannot_be_replaced() {
+    let lab = SwitchLab::new();
+    let routers = [1, 2, 3].map(|number| lab.router(number));
+    let _old = routers.each_ref().map(|router| start_old(&lab, router));
+    for router in &routers[..2] {
+        std::fs::remove_file(router.pid_file()).unwrap();
+    }
+    let output = lab.to_vipwatch("--dry-run");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(text(&output).matches("  FAILED").count(), 2, "{}", text(&output));
+    assert_eq!(text(&output).matches("  would be replaced").count(), 1, "{}", text(&output));
+    assert!(text(&output).contains("2 monitors cannot be replaced"), "{}", text(&output));
+}
+
+#[test]
 fn a_router_that_is_not_here_is_refused() {
     let lab = SwitchLab::new();
     let output = lab.to_vipwatch("--router 00000000-0000-0000-0000-000000000000");

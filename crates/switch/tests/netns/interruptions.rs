@@ -151,3 +151,32 @@ fn on_a_terminal_a_bar_shows_the_progress_and_a_closed_terminal_does_not_end_the
     wait_for_the_new_program(&lab, &router);
     assert!(is_alive(pid_of(&router)));
 }
+
+/// A run over hundreds of routers takes minutes. The agent works on meanwhile.
+#[test]
+fn a_router_that_is_deleted_and_a_router_that_is_added_during_a_run_do_not_stop_it() {
+    let lab = SwitchLab::new();
+    let routers = [1, 2, 3].map(|number| lab.router(number));
+    let first = start_old(&lab, &routers[0]);
+    let mut second = start_old(&lab, &routers[1]);
+    first.signal(Signal::STOP);
+    let mut command = lab.command("to-vipwatch --json");
+    command.arg("--program").arg(&lab.new).stdout(std::process::Stdio::piped());
+    let switch = command.spawn().unwrap();
+    wait_showing(
+        "SIGTERM to the old monitor",
+        || lab.log(),
+        || has_pending_term(first.pid).then_some(()),
+    );
+    second.signal(Signal::TERM);
+    second.wait_until_gone();
+    let third = start_old(&lab, &routers[2]);
+    first.signal(Signal::CONT);
+    let output = switch.wait_with_output().unwrap();
+    let _ends = [&routers[0], &routers[2]].map(EndOfTest);
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(text(&output).matches("\"gone\"").count(), 1, "{}", text(&output));
+    assert_eq!(text(&output).matches("\"replaced\"").count(), 2, "{}", text(&output));
+    wait_until_ended(third.pid);
+    assert_eq!(executable(pid_of(&routers[2])), lab.new);
+}

@@ -50,19 +50,32 @@ pub enum ProgramError {
     #[error("users other than its owner can write to the program file: chmod go-w")]
     Exposed,
     /// The owner of the file could change it.
-    #[error("the program belongs to user {0}, not to root, the node's user or the hook's user")]
-    Foreign(u32),
+    #[error("the program belongs to user {user}, not to {}", owners(trusted))]
+    Foreign {
+        /// The id of its owner.
+        user: u32,
+        /// The users that may own it, besides root.
+        trusted: Vec<u32>,
+    },
     /// Users other than the owner of a directory can put another file in the place of the program.
     #[error("users other than its owner can write to the directory {}: chmod go-w", .0.display())]
     ExposedDirectory(PathBuf),
     /// The owner of a directory could put another file in the place of the program.
-    #[error("the directory {} belongs to user {user}, not to root, the node's user or the hook's user", path.display())]
+    #[error("the directory {} belongs to user {user}, not to {}", path.display(), owners(trusted))]
     ForeignDirectory {
         /// The directory.
         path: PathBuf,
         /// The id of its owner.
         user: u32,
+        /// The users that may own it, besides root.
+        trusted: Vec<u32>,
     },
+}
+
+/// Root and the trusted users, for messages.
+fn owners(trusted: &[u32]) -> String {
+    let others = trusted.iter().filter(|user| **user != 0);
+    others.fold("root".to_owned(), |text, user| format!("{text} or user {user}"))
 }
 
 impl ProgramError {
@@ -226,7 +239,8 @@ impl<'t> Walk<'t> {
     fn check_directory(&self, stat: &Stat) -> Result<(), ProgramError> {
         if !self.is_trusted(stat.st_uid) {
             let path = self.shown.clone();
-            return Err(ProgramError::ForeignDirectory { path, user: stat.st_uid });
+            let trusted = self.trusted.to_vec();
+            return Err(ProgramError::ForeignDirectory { path, user: stat.st_uid, trusted });
         }
         // Members of the group root can write to some directories of distributions.
         let writable = if stat.st_gid == 0 { 0o002 } else { 0o022 };
@@ -242,7 +256,8 @@ impl<'t> Walk<'t> {
             return Err(ProgramError::NotExecutable);
         }
         if !self.is_trusted(stat.st_uid) {
-            return Err(ProgramError::Foreign(stat.st_uid));
+            let trusted = self.trusted.to_vec();
+            return Err(ProgramError::Foreign { user: stat.st_uid, trusted });
         }
         if stat.st_mode & 0o022 != 0 {
             return Err(ProgramError::Exposed);

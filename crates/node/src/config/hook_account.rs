@@ -41,6 +41,16 @@ pub struct ResolvedAccount {
     pub run_as: RunAs,
     /// `None` for a number without an entry.
     pub account: Option<UserAccount>,
+    /// Whether the user is a member of the group, so that `group` gives it no further right.
+    has_own_group: bool,
+}
+
+impl ResolvedAccount {
+    /// The users, besides root, that may own the program and its directories: the user of the program. With a group of
+    /// which this user is no member there is none, because the user could give itself the rights of the group.
+    pub fn trusted_owners(&self) -> &[u32] {
+        if self.has_own_group { std::slice::from_ref(&self.run_as.user) } else { &[] }
+    }
 }
 
 impl HookAccount {
@@ -62,11 +72,6 @@ impl HookAccount {
         account
     }
 
-    /// The id of `user`; `None` without the key, or if it is unknown.
-    pub fn user_id(&self) -> Option<u32> {
-        self.user.as_deref().and_then(|user| id(user, AccountKind::User))
-    }
-
     /// The ids in force. `node` is the user and group of the node, which apply without `user`.
     pub fn resolve(&self, node: Identity) -> Result<ResolvedAccount, HookAccountError> {
         let find = |name: &str, kind| id(name, kind).ok_or(HookAccountError::unknown(kind, name));
@@ -76,9 +81,14 @@ impl HookAccount {
         let account = UserAccount::find(id);
         let primary = account.as_ref().map(|account| account.group);
         let of_node = (id == node.user).then_some(node.group);
+        let is_own = |group: u32| {
+            let is_member = account.as_ref().is_some_and(|account| account.groups.contains(&group));
+            is_member || of_node == Some(group)
+        };
+        let has_own_group = group.is_none_or(is_own);
         let group = group.or(primary).or(of_node).ok_or(HookAccountError::NoGroup(id))?;
         let groups = account.as_ref().map_or_else(|| vec![group], |account| account.groups.clone());
-        Ok(ResolvedAccount { run_as: RunAs { user: id, group, groups }, account })
+        Ok(ResolvedAccount { run_as: RunAs { user: id, group, groups }, account, has_own_group })
     }
 }
 
@@ -112,5 +122,18 @@ mod tests {
         assert_eq!((with_group.run_as.user, with_group.run_as.group), (0, 4713));
         assert_eq!(account(Some("4714"), None).resolve(NODE), Err(HookAccountError::NoGroup(4714)));
         assert_eq!(account(Some("4714"), Some("7")).resolve(NODE).unwrap().run_as.group, 7);
+    }
+
+    #[test]
+    fn only_root_may_own_a_program_with_a_group_that_its_user_does_not_have() {
+        let owners =
+            |user, group| account(user, group).resolve(NODE).unwrap().trusted_owners().to_vec();
+        assert_eq!(owners(None, None), [4711]);
+        assert_eq!(owners(None, Some("4712")), [4711], "the group of the node");
+        assert_eq!(owners(None, Some("4713")), [0; 0]);
+        assert_eq!(owners(Some("daemon"), None), [1], "not the user of the node");
+        assert_eq!(owners(Some("daemon"), Some("daemon")), [1]);
+        assert_eq!(owners(Some("daemon"), Some("4713")), [0; 0]);
+        assert_eq!(owners(Some("4714"), Some("7")), [0; 0], "the groups of the user are not known");
     }
 }

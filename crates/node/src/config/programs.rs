@@ -1,5 +1,5 @@
-//! Checks the programs of the hooks in a file: they exist, are executable, and only root, the node's user or the hook's
-//! user can change them or their directories.
+//! Checks the programs of the hooks in a file: they exist, are executable, and only root and the user of the program can
+//! change them or their directories ([`trusted_owners`](super::ResolvedAccount::trusted_owners)).
 //!
 //! The runner would not run another program. So `vipwatch config check`, and the start and a reload of a node that starts
 //! its own runner, refuse the file, with the line of the program. A command that only queries the node does not check the
@@ -51,8 +51,9 @@ fn examine_hooks(table: &mut Table<'_, '_>, node: Identity, errors: &mut Setting
         let program = hook.texts("program", errors).unwrap_or_default();
         let Some((offset, first)) = program.first() else { continue };
         let account = HookAccount::read(&mut hook, errors);
-        let trusted: Vec<u32> = account.user_id().into_iter().chain([node.user]).collect();
-        match CheckedProgram::open(Path::new(first), &trusted) {
+        // An unknown account is an error of its own.
+        let Ok(resolved) = account.resolve(node) else { continue };
+        match CheckedProgram::open(Path::new(first), resolved.trusted_owners()) {
             // The hook runner may open the program of another user.
             Err(error) if error.is_not_permitted() && account.user.is_some() => {}
             Err(error) => errors.add(*offset, format!("program {first:?}: {}", ErrorChain(&error))),

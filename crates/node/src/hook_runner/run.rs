@@ -127,10 +127,10 @@ fn start(
     check_variables(&request.environment)?;
     let own = Identity::current();
     let resolved = definition.account.resolve(node)?;
+    let path = Path::new(&definition.program[0]);
+    let program = CheckedProgram::open(path, resolved.trusted_owners())?;
     let has_account = definition.account.user.is_some() || definition.account.group.is_some();
     let resolved = (has_account || node.user != own.user).then_some(resolved);
-    let user = resolved.as_ref().map_or(own.user, |resolved| resolved.run_as.user);
-    let program = CheckedProgram::open(Path::new(&definition.program[0]), &[own.user, user])?;
     let input = memfd_stdin(&request.input).map_err(Refusal::Start)?;
     let (reader, writer) = io::pipe().map_err(Refusal::Start)?;
     let stderr_writer = writer.try_clone().map_err(Refusal::Start)?;

@@ -36,6 +36,8 @@ pub(crate) enum HookRunnerError {
     Start(#[source] io::Error),
     #[error("cannot send the request to the hook runner")]
     Send(#[source] io::Error),
+    #[error("the notification is too long for a hook")]
+    TooLong(#[source] io::Error),
     #[error("the hook runner has ended during the run")]
     Ended,
     #[error("cannot read the answer of the hook runner")]
@@ -108,7 +110,12 @@ impl HookRunner {
             connection.set_read_timeout(Some(request.definition.timeout + ANSWER_DELAY))
         });
         set_up.map_err(HookRunnerError::Send)?;
-        let sent = protocol::send(&connection, request);
+        let sent = match protocol::send(&connection, request) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(HookRunnerError::TooLong(error));
+            }
+            sent => sent,
+        };
         // A runner that refuses the connection answers without a request.
         match protocol::receive(&connection) {
             Ok(answer) => Ok(answer),
@@ -130,7 +137,7 @@ impl HookRunner {
             }) => Some(text.clone()),
             Ok(_) => None,
             // The next attempt shows whether it works again.
-            Err(HookRunnerError::Ended) => return,
+            Err(HookRunnerError::Ended | HookRunnerError::TooLong(_)) => return,
             Err(error) => Some(ErrorChain(error).to_string()),
         };
         if problem != self.states.health_problem(HealthTopic::HookRunner) {

@@ -13,7 +13,7 @@ use crate::config::{Hook, HookAccount};
 pub(crate) const VERSION: u32 = 1;
 
 /// Maximum size of a message in bytes.
-const MAX_MESSAGE_BYTES: usize = 16 << 20;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// What follows `VIPWATCH_` in the names of the variables that a request may set. The runner refuses all others: variables
 /// such as `PATH` change what a program does, and `VIPWATCH_PROGRAM` and `VIPWATCH_CONFIG` are those of the runner.

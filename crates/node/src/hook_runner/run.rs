@@ -95,9 +95,9 @@ pub(super) fn supervise(
     hooks: &HookTable,
     signals: RunnerSignals,
 ) -> io::Result<()> {
-    connection.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     connection.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-    let request: RunRequest = protocol::receive(&connection)?;
+    let end = Instant::now() + REQUEST_TIMEOUT;
+    let request: RunRequest = protocol::receive(ReadUntil { stream: &connection, end })?;
     become_subreaper()?;
     match start(&request, node, hooks) {
         Ok(started) => Run::new(connection, signals, started).finish(),
@@ -107,6 +107,23 @@ pub(super) fn supervise(
         }
     }
     Ok(())
+}
+
+/// Reads from a stream until a point in time, however many reads that takes.
+struct ReadUntil<'s> {
+    stream: &'s UnixStream,
+    end: Instant,
+}
+
+impl Read for ReadUntil<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
 }
 
 /// A program that was started.
@@ -373,5 +390,17 @@ mod tests {
             assert!(matches!(check(name, ""), Err(Refusal::Variable(_))), "{name}");
         }
         assert!(check("VIPWATCH_TO", "a\0b").is_err());
+    }
+
+    #[test]
+    fn a_request_that_arrives_byte_by_byte_has_one_time_limit() {
+        let (mut node, runner) = UnixStream::pair().unwrap();
+        node.write_all(b"1234").unwrap();
+        let later = Instant::now() + REQUEST_TIMEOUT;
+        let mut request = ReadUntil { stream: &runner, end: later };
+        request.read_exact(&mut [0; 2]).unwrap();
+        let mut request = ReadUntil { stream: &runner, end: Instant::now() };
+        let error = request.read_exact(&mut [0; 2]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "although there are bytes to read");
     }
 }

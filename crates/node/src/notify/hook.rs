@@ -110,6 +110,8 @@ impl HookError {
             Self::Stopped | Self::Runner(HookRunnerError::Ended) => AttemptResult::Interrupted,
             // Another process has ended the program: for example the service manager, when it stops the node.
             Self::Killed(signal) if is_stop_signal(*signal) => AttemptResult::Interrupted,
+            // Another attempt would have the same length.
+            Self::Runner(HookRunnerError::TooLong(_)) => AttemptResult::Failed,
             Self::Runner(_) | Self::Refused { reason: RefusalReason::Disagreement, .. } => {
                 AttemptResult::Unavailable
             }

@@ -48,6 +48,8 @@ pub(crate) enum HookRunnerError {
 #[derive(Debug)]
 pub(crate) struct HookRunner {
     place: Place,
+    /// The absolute path of the configuration file.
+    file: Option<String>,
     /// Where a runner that cannot be used is reported.
     states: Arc<StateStore>,
 }
@@ -80,12 +82,19 @@ impl HookRunner {
             Some(socket) => Place::Socket(socket.clone()),
             None => Place::Child { file: config.file.clone(), child: Mutex::default() },
         };
-        Arc::new(Self { place, states: Arc::clone(states) })
+        let file = config.file.as_deref().and_then(|file| std::path::absolute(file).ok());
+        let file = file.map(|file| file.display().to_string());
+        Arc::new(Self { place, file, states: Arc::clone(states) })
     }
 
     #[cfg(test)]
     pub(crate) fn in_this_process() -> Arc<Self> {
-        Arc::new(Self { place: Place::ThisProcess, states: Arc::default() })
+        Arc::new(Self { place: Place::ThisProcess, file: None, states: Arc::default() })
+    }
+
+    /// The absolute path of the configuration file, if there is one.
+    pub(crate) fn file(&self) -> Option<&str> {
+        self.file.as_deref()
     }
 
     /// Runs a hook once, and waits for its end.

@@ -16,10 +16,10 @@ pub(super) enum Mismatch {
         "the node and the hook runner have different versions of the protocol ({node} and {VERSION}): restart the older one"
     )]
     Version { node: u32 },
-    #[error("{} has no hook with the name {hook:?}: reload the node", file.display())]
-    NotConfigured { file: PathBuf, hook: String },
-    #[error("the hook {hook:?} is different in {}: reload the node", file.display())]
-    Different { file: PathBuf, hook: String },
+    #[error("{} has no hook with the name {hook:?}{advice}", file.display())]
+    NotConfigured { file: PathBuf, hook: String, advice: String },
+    #[error("the hook {hook:?} is different in {}{advice}", file.display())]
+    Different { file: PathBuf, hook: String, advice: String },
     #[error("the hook runner cannot use its configuration: {0}")]
     Configuration(String),
 }
@@ -69,13 +69,39 @@ impl HookTable {
     }
 
     fn find_here(&self, request: &RunRequest) -> Result<HookDefinition, Mismatch> {
-        let file = || self.file.as_deref().unwrap_or(Path::new(FILE)).to_owned();
+        let file = self.file.as_deref().unwrap_or(Path::new(FILE)).to_owned();
         let hook = &request.hook;
+        let advice = advice(&file, request.file.as_deref());
         let is_named = |key: &&(&str, String)| key.0 == request.source && key.1 == *hook;
         match self.hooks.keys().find(is_named).map(|key| &self.hooks[key]) {
             Some(definition) if *definition == request.definition => Ok(definition.clone()),
-            Some(_) => Err(Mismatch::Different { file: file(), hook: hook.clone() }),
-            None => Err(Mismatch::NotConfigured { file: file(), hook: hook.clone() }),
+            Some(_) => Err(Mismatch::Different { file, hook: hook.clone(), advice }),
+            None => Err(Mismatch::NotConfigured { file, hook: hook.clone(), advice }),
         }
+    }
+}
+
+/// What to do about a hook that the runner's `file` does not have. `of_node` is the file that the node has read.
+fn advice(file: &Path, of_node: Option<&str>) -> String {
+    let absolute = std::path::absolute(file).unwrap_or_default();
+    match of_node {
+        Some(of_node) if Path::new(of_node) != absolute => format!(
+            "; the node has read {of_node}: set the same file for both, by VIPWATCH_CONFIG or --config"
+        ),
+        _ => ": reload the node".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_both_files_if_the_node_has_read_another_one() {
+        let file = Path::new("/etc/vipwatch/vipwatch.toml");
+        assert_eq!(advice(file, Some("/etc/vipwatch/vipwatch.toml")), ": reload the node");
+        assert_eq!(advice(file, None), ": reload the node");
+        let text = advice(file, Some("/srv/other.toml"));
+        assert!(text.contains("the node has read /srv/other.toml"), "{text}");
     }
 }

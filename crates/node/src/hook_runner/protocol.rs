@@ -47,6 +47,9 @@ pub(crate) struct RunRequest {
     pub(crate) source: String,
     /// The name of the hook.
     pub(crate) hook: String,
+    /// The absolute path of the file that the node has read, for messages; `None` if the node does not tell it.
+    #[serde(default)]
+    pub(crate) file: Option<String>,
     /// The hook as the node has read it.
     pub(crate) definition: HookDefinition,
     /// The text on the standard input of the program.

@@ -53,6 +53,7 @@ pub(super) fn deliver(
         version: VERSION,
         source: source(document).as_str().to_owned(),
         hook: hook.name.clone(),
+        file: runner.file().map(str::to_owned),
         definition: hook.into(),
         input: format!("{value}\n"),
         environment: environment(document, &value),

@@ -380,6 +380,11 @@ fn the_runner_refuses_programs_that_are_not_configured_and_users_that_are_not_al
         let text = refusal(&socket, &refused);
         assert!(text.contains(expected), "{expected}: {text}");
     }
+    let mut of_other_file = request("other", &own, "nobody", 1, variable);
+    of_other_file["file"] = json!("/srv/other.toml");
+    let text = refusal(&socket, &of_other_file);
+    let own_file = fixture.config().display().to_string();
+    assert!(text.contains(&own_file) && text.contains("has read /srv/other.toml"), "{text}");
     assert!(!output.exists());
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&socket, open).unwrap();
@@ -389,6 +394,47 @@ fn the_runner_refuses_programs_that_are_not_configured_and_users_that_are_not_al
     assert_eq!(refusal(&socket, &valid), "", "root may");
     let text = as_other_user(&[], || refusal(&socket, &valid));
     assert!(text.contains("user 65534 may not use the hook runner"), "{text}");
+}
+
+#[test]
+fn the_check_and_the_runner_agree_about_the_owner_of_a_program() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let socket = lab.path().join("hooks.sock");
+    let visible = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(lab.path(), visible).unwrap();
+    let hook = write_hook(&lab.path().join("hook"), "true");
+    std::os::unix::fs::chown(&hook, Some(65534), None).unwrap();
+    configure(&fixture, &hook, "");
+    let _runner = start_runner(&fixture, &socket);
+    let foreign = "the program belongs to user 65534, not to root";
+    for (user, group, expected) in [
+        (None, None, Some(foreign.to_owned())),
+        (Some("daemon"), None, Some(format!("{foreign} or user 1"))),
+        (Some("nobody"), None, None),
+        (Some("nobody"), Some("daemon"), Some(foreign.to_owned())),
+    ] {
+        let keys = [("user", user), ("group", group)];
+        let keys = keys.map(|(key, value)| value.map(|value| format!("{key} = {value:?}\n")));
+        configure(&fixture, &hook, &keys.into_iter().flatten().collect::<String>());
+        let check = Command::new(PROGRAM).args(["config", "check"]).arg(fixture.config()).output();
+        let check = check.unwrap();
+        let timeout = json!({ "secs": 10, "nanos": 0 });
+        let definition =
+            json!({ "program": [hook], "user": user, "group": group, "timeout": timeout });
+        let request = json!({ "version": 1, "source": "node", "hook": "test", "input": "",
+                              "definition": definition, "environment": [] });
+        let refused = refusal(&socket, &request);
+        let checked = String::from_utf8_lossy(&check.stderr).into_owned();
+        assert_eq!(check.status.success(), expected.is_none(), "{user:?} {group:?}: {checked}");
+        match expected {
+            Some(text) => {
+                assert_eq!(refused, text);
+                assert!(checked.contains(&text), "{checked}");
+            }
+            None => assert_eq!(refused, ""),
+        }
+    }
 }
 
 #[test]

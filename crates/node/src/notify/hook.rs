@@ -112,14 +112,14 @@ impl HookError {
             // Another process has ended the program: for example the service manager, when it stops the node.
             Self::Killed(signal) if is_stop_signal(*signal) => AttemptResult::Interrupted,
             // Another attempt would have the same length.
-            Self::Runner(HookRunnerError::TooLong(_)) => AttemptResult::Failed,
-            Self::Runner(_) | Self::Refused { reason: RefusalReason::Disagreement, .. } => {
-                AttemptResult::Unavailable
-            }
-            Self::Refused { reason: RefusalReason::Program, .. }
+            Self::Runner(HookRunnerError::TooLong(_))
+            | Self::Refused { reason: RefusalReason::Program, .. }
             | Self::Late(_)
             | Self::Code(_)
             | Self::Killed(_) => AttemptResult::Failed,
+            Self::Runner(_) | Self::Refused { reason: RefusalReason::Disagreement, .. } => {
+                AttemptResult::Unavailable
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ const ROOT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:
 const HARMLESS: [&str; 8] =
     ["HOME", "LANG", "LOGNAME", "PROCESS_TAG", "SHELL", "TERM", "TZ", "USER"];
 
-/// The releases of Neutron whose agent passes `PROCESS_TAG` to a monitor.
+/// The releases of Neutron with an agent that passes `PROCESS_TAG` to a monitor.
 const TAGGING: RangeInclusive<u32> = 22..=28;
 
 /// The command line with `path` as the program: as the agent would execute it.

@@ -72,3 +72,44 @@ fn an_upgrade_keeps_a_disabled_stopped_or_masked_node_as_it_is() {
     machine.install(&["vipwatch"]);
     assert_ne!(machine.succeed(id), first, "the upgrade restarts a running node");
 }
+
+/// Runs a maintainer script as dpkg does after an act that it gives up.
+fn run_script(machine: &Machine, script: &str) {
+    machine.succeed(&format!(
+        "export DPKG_MAINTSCRIPT_PACKAGE=vipwatch; /var/lib/dpkg/info/vipwatch.{script}"
+    ));
+}
+
+#[test]
+fn an_act_that_dpkg_gives_up_starts_only_what_it_has_stopped() {
+    let machine = Root::debian(&suite()).boot();
+    machine.install(&["vipwatch"]);
+    let state = || machine.run("systemctl is-active vipwatch-node.service").stdout;
+    run_script(&machine, "prerm remove");
+    assert_eq!(state().trim(), "inactive");
+    run_script(&machine, "postinst abort-remove");
+    assert_eq!(state().trim(), "active");
+    machine.succeed("systemctl stop vipwatch-node.service");
+    for act in ["prerm remove", "postinst abort-remove", "postinst abort-upgrade 1.0"] {
+        run_script(&machine, act);
+        assert_eq!(state().trim(), "inactive", "{act}");
+    }
+    let socket = machine.succeed("systemctl is-active vipwatch-hook-runner.socket");
+    assert_eq!(socket, "active");
+    machine.succeed("touch /run/vipwatch.install");
+    run_script(&machine, "postrm abort-install");
+    machine.succeed("test ! -e /run/vipwatch.install && test ! -e /run/vipwatch.stopped");
+}
+
+#[test]
+fn a_purge_empties_a_state_directory_that_is_a_mount_point() {
+    let machine = Root::debian(&suite()).boot();
+    machine.succeed("mkdir /var/lib/vipwatch && mount -t tmpfs tmpfs /var/lib/vipwatch");
+    machine.install(&["vipwatch"]);
+    machine.wait_until("a history", "test -e /var/lib/vipwatch/history.sqlite");
+    let output = machine.succeed("dpkg --purge vipwatch 2>&1");
+    assert!(output.contains("vipwatch: /var/lib/vipwatch is not removed"), "{output}");
+    assert_eq!(machine.succeed("find /var/lib/vipwatch -mindepth 1"), "");
+    assert!(!machine.run("dpkg-query --show vipwatch").is_ok(), "dpkg has no record of it");
+    machine.succeed("test ! -e /etc/vipwatch");
+}

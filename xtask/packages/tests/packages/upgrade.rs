@@ -19,6 +19,19 @@ fn an_upgrade_under_load_loses_no_transition_and_records_none_twice() {
 }
 
 #[test]
+fn an_upgrade_restarts_the_node_and_does_not_wait_as_for_a_shutdown() {
+    let machine = Root::debian(&suite()).boot();
+    machine.install_from(PREVIOUS, &["vipwatch"]);
+    machine.succeed("systemctl start vipwatch-drain.service");
+    let started =
+        "systemctl show --property ActiveEnterTimestampMonotonic --value vipwatch-drain.service";
+    let (node, drain) = (machine.succeed(MAIN_PROCESS), machine.succeed(started));
+    machine.install(&["vipwatch"]);
+    assert_ne!(machine.succeed(MAIN_PROCESS), node, "the new version runs");
+    assert_eq!(machine.succeed(started), drain, "the drain did not stop");
+}
+
+#[test]
 fn a_downgrade_over_a_newer_history_says_so_and_changes_nothing_in_it() {
     let machine = Root::debian(&suite()).boot();
     machine.install(&["vipwatch"]);

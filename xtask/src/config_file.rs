@@ -1,12 +1,12 @@
-//! `cargo xtask config-file`: writes the configuration file of the packages.
+//! `cargo xtask config-file`: writes the example of a configuration file in the packages.
 
 use std::path::PathBuf;
 
 use crate::{TaskError, TaskResult, build};
 
 pub const HELP: &str = "\
-Write packaging/vipwatch.toml, the configuration file of the packages: the text of `vipwatch config example` with every setting
-commented out, so that the defaults apply.
+Write packaging/vipwatch.toml, which the packages install as /usr/share/doc/vipwatch/examples/vipwatch.toml: the text of
+`vipwatch config example` with every setting commented out, so that the defaults apply.
 
 Usage: cargo xtask config-file
 

@@ -54,7 +54,7 @@ Commands:
   dist        Build the programs and the packages that are shipped
   openapi     Write the OpenAPI document of the HTTP API
   man         Write the manual pages
-  config-file Write the configuration file of the packages
+  config-file Write the example of a configuration file in the packages
   sample      Print random lines of code, or random comments, log lines and errors
   screenshots Make the pictures of the documents from a live lab
   help        Print this text

@@ -120,6 +120,12 @@ fn packaging() -> PathBuf {
     build::root().join("packaging")
 }
 
+/// The installed configuration file. It is short and rarely changes, because dpkg and rpm ask the administrator, or write a
+/// second file, when a new version of it meets a changed one.
+pub fn config() -> PathBuf {
+    packaging().join("etc/vipwatch.toml")
+}
+
 fn vipwatch(list: &mut List, layout: Layout, inputs: &Inputs) -> Result<(), TaskError> {
     list.add(&inputs.vipwatch, "usr/bin/vipwatch", 0o755);
     for unit in entries(&packaging().join("systemd"))? {
@@ -129,7 +135,9 @@ fn vipwatch(list: &mut List, layout: Layout, inputs: &Inputs) -> Result<(), Task
             0o644,
         );
     }
-    list.add(packaging().join("vipwatch.toml"), CONFIG, 0o644);
+    list.add(config(), CONFIG, 0o644);
+    let examples = "usr/share/doc/vipwatch/examples";
+    list.add(packaging().join("vipwatch.toml"), format!("{examples}/vipwatch.toml"), 0o644);
     let conf = "vipwatch.conf";
     for directory in ["sysusers.d", "tmpfiles.d"] {
         let source = packaging().join(directory).join(conf);

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::files::{CONFIG, Inputs, PackagedFile};
-use super::{DistRelease, archive};
+use super::{DistRelease, archive, files};
 use crate::{TaskError, build};
 
 /// Writes the image to `out`; returns its path.
@@ -72,7 +72,7 @@ fn write_layer(
     let root = build::root();
     let files = [
         file(&inputs.vipwatch, "usr/bin/vipwatch", 0o755),
-        file(&root.join("packaging/vipwatch.toml"), CONFIG, 0o644),
+        file(&files::config(), CONFIG, 0o644),
         file(&root.join("LICENSE"), "usr/share/doc/vipwatch/LICENSE", 0o644),
         file(&root.join("NOTICE"), "usr/share/doc/vipwatch/NOTICE", 0o644),
         file(

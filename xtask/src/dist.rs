@@ -247,12 +247,32 @@ fn remove_old(out: &Path) -> TaskResult {
     for entry in fs::read_dir(out)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_ours = name.starts_with("vipwatch") || name.starts_with(build::DROPIN);
-        if path.is_file() && (is_ours || name == "SHA256SUMS") {
+        if path.is_file() && is_artifact(&name) {
             fs::remove_file(path)?;
         }
     }
     Ok(())
+}
+
+/// Whether a file has the name of a result, of any version: the directory may have other files.
+fn is_artifact(name: &str) -> bool {
+    const FORMS: [(&str, &str); 10] = [
+        ("vipwatch_", "-1_amd64.deb"),
+        ("vipwatch-neutron_", "-1_amd64.deb"),
+        ("vipwatch-", "-1.x86_64.rpm"),
+        ("vipwatch-neutron-", "-1.x86_64.rpm"),
+        ("vipwatch-", "-x86_64.tar.gz"),
+        ("vipwatch-", "-oci.tar"),
+        ("vipwatch-", ".cdx.json"),
+        ("vipwatch-neutron-", ".cdx.json"),
+        ("neutron-keepalived-state-change-", "-x86_64"),
+        ("neutron-keepalived-state-change-", "-aarch64"),
+    ];
+    let has_form = |(prefix, suffix): &(&str, &str)| {
+        let version = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
+        version.is_some_and(|version| version.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    name == "SHA256SUMS" || FORMS.iter().any(has_form)
 }
 
 /// Builds the programs for tests, without debug information, which would make the packages large.
@@ -270,4 +290,26 @@ fn debug_programs(work: &Path, generated: PathBuf) -> Result<Inputs, TaskError> 
         switch: program("vipwatch-switch", "vipwatch-neutron-switch")?,
         generated,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_artifact;
+
+    #[test]
+    fn only_results_of_an_earlier_build_are_removed() {
+        for name in [
+            "vipwatch_0.1.0-1_amd64.deb",
+            "vipwatch-neutron-0.0.1-1.x86_64.rpm",
+            "vipwatch-neutron-0.1.0.cdx.json",
+            "vipwatch-0.1.0-oci.tar",
+            "neutron-keepalived-state-change-0.1.0-aarch64",
+            "SHA256SUMS",
+        ] {
+            assert!(is_artifact(name), "{name}");
+        }
+        for name in ["vipwatch.toml", "vipwatch-notes.txt", "vipwatch-backup-x86_64.tar.gz"] {
+            assert!(!is_artifact(name), "{name}");
+        }
+    }
 }

@@ -23,11 +23,11 @@ impl Package {
         }
     }
 
-    /// The directory below `crates` of its main program.
-    pub fn crate_directory(self) -> &'static str {
+    /// The directories below `crates` of its programs, the main program first. The crate of `x` is `vipwatch-x`.
+    pub fn crate_directories(self) -> &'static [&'static str] {
         match self {
-            Self::Vipwatch => "cli",
-            Self::Neutron => "dropin",
+            Self::Vipwatch => &["cli"],
+            Self::Neutron => &["dropin", "switch"],
         }
     }
 

@@ -92,13 +92,11 @@ fn licenses(package: Package) -> Result<String, TaskError> {
 
 /// `name vVERSION` of each crate in the programs of a package, without those that only run in the compiler.
 fn linked_crates(package: Package) -> Result<BTreeSet<String>, TaskError> {
-    let programs: &[&str] = match package {
-        Package::Vipwatch => &["--package", "vipwatch-cli"],
-        Package::Neutron => &["--package", "vipwatch-dropin", "--package", "vipwatch-switch"],
-    };
+    let crates = package.crate_directories().iter();
+    let programs: Vec<String> = crates.map(|name| format!("--package=vipwatch-{name}")).collect();
     let output = build::cargo()
         .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
-        .args(programs)
+        .args(&programs)
         .args(["--target", super::X86_64])
         .output()?;
     if !output.status.success() {

@@ -87,8 +87,7 @@ fn the_node_runs_as_its_own_user_with_the_capabilities_of_the_unit_and_no_more()
     assert_eq!(field("CapAmb"), "0000000000000000", "a program that the node starts inherits none");
     assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp").as_str()), ("1", "2"));
     machine.succeed("vipwatch status && setpriv --reuid vipwatch --clear-groups vipwatch version");
-    let refused =
-        machine.run("setpriv --reuid 65534 --regid 65534 --clear-groups vipwatch status");
+    let refused = machine.run("setpriv --reuid 65534 --regid 65534 --clear-groups vipwatch status");
     assert_eq!(refused.code, Some(3), "{refused:?}");
 }
 

@@ -29,7 +29,8 @@ Options:
   --without-agent    Replace monitors although the L3 agent does not run; its answer is not checked
   --timeout SECONDS  Wait so long for each new monitor [60]
   --state-path DIR   state_path of the L3 agent [/var/lib/neutron]
-  --neutron-config DIR  Configuration of the L3 agent [/etc/neutron]
+  --neutron-config DIR
+                     Configuration of the L3 agent [/etc/neutron]
   --program FILE     Start this program instead of the installed one
   --log FILE         Append every step to this file [/var/log/vipwatch/neutron-switch.log]
   --records DIR      Keep records of unfinished replacements here [/run/vipwatch-neutron-switch]
@@ -44,8 +45,8 @@ to continue. keepalived is never touched: no router fails over.
 
 Run it as root on the network node; if the agent runs in a container, inside that container.
 
-Exit codes: 0 all chosen monitors run the wanted program; 1 stopped at a doubt; 2 wrong usage; 3 not root;
-4 something is missing, nothing was changed.
+Exit codes: 0 all chosen monitors run the wanted program; 1 stopped at a doubt; 2 wrong usage; 3 not root, or a
+capability is missing; 4 something is missing, nothing was changed.
 
 Examples:
   vipwatch-neutron-switch status

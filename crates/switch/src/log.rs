@@ -35,6 +35,11 @@ impl SwitchLog {
         Ok(Self { path: path.to_owned(), file: file.map_err(failed)? })
     }
 
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes one line with the local time and the pid of this process.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), SwitchLogError> {
         let now = clock::local_time();

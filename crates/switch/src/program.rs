@@ -107,6 +107,11 @@ impl TargetProgram {
         Ok(Self { path: path.to_owned(), kind, version })
     }
 
+    /// Whether both have the same bytes.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        is_same_content(&self.path, &other.path)
+    }
+
     /// Whether `monitor` runs this program already. A monitor of vipwatch must run the same bytes: an older version is
     /// replaced too. The kernel keeps the file of a running program, even if it was replaced.
     pub(crate) fn is_run_by(&self, monitor: &RunningMonitor) -> bool {

@@ -204,28 +204,41 @@ impl Replacer<'_> {
                 Err(error) => has_monitor = error.has_monitor(),
             }
         }
-        if !has_monitor {
-            self.end_started(monitor);
-        }
+        let log_file = monitor.command.log_file.display();
+        let look = format!("look for the cause in {log_file} and {}", self.log.path().display());
         if has_monitor {
-            return Err(SwitchFailure::doubt(reason).hint(
-                "a new monitor runs; remove the cause and run the same command again: it is verified first",
-            ));
+            return Err(SwitchFailure::doubt(reason).hint(format!(
+                "a new monitor runs; {look}, then run the same command again: it is verified first"
+            )));
         }
+        self.end_started(monitor);
         let (message, hint) = match self.roll_back(monitor, previous) {
             Ok(pid) => {
                 self.records.delete(router);
-                let message = format!("{reason}; the old program runs again, pid {pid}");
-                (message, "remove the cause, then run the same command again")
+                let which = self.rolled_back_to(previous);
+                let message = format!("{reason}; {which} runs again, pid {pid}");
+                (message, format!("{look}, then run the same command again"))
             }
             Err(failure) => (
                 format!("{reason}; the old program does not start either: {}", failure.message),
-                "no monitor runs for this router: run the same command again, or wait until the agent starts one \
-                 (check_child_processes_interval, 60 s)",
+                format!(
+                    "no monitor runs for this router: {look}, then run the same command again, or wait until the \
+                     agent starts one (check_child_processes_interval, 60 s)"
+                ),
             ),
         };
         self.note(&message);
         Err(SwitchFailure::doubt(message).hint(hint))
+    }
+
+    /// The program that a rollback has started. After an upgrade of the package the file of the old version is gone.
+    fn rolled_back_to(&self, previous: Option<&TargetProgram>) -> &'static str {
+        match previous {
+            Some(previous) if previous.is_same_file(self.target) => {
+                "the new program, because the file of the old version is no longer installed,"
+            }
+            _ => "the old program",
+        }
     }
 
     /// Ends the processes of the wanted program that the pid file does not name. The agent may have started the other
@@ -245,14 +258,11 @@ impl Replacer<'_> {
                 descendants: one.descendants.iter().copied().map(Into::into).collect(),
             };
             let (router, pid) = (&old.command.router, one.id.pid);
-            match stop(&order) {
-                Ok(_) => self.note(&format!(
-                    "router {router}: process {pid} was ended: it is not in the pid file"
-                )),
-                Err(error) => {
-                    self.note(&format!("router {router}: cannot end process {pid}: {error}"))
-                }
-            }
+            let result = match stop(&order) {
+                Ok(_) => "was ended: it is not in the pid file".to_owned(),
+                Err(error) => format!("is not in the pid file and cannot be ended: {error}"),
+            };
+            self.note(&format!("router {router}: process {pid} {result}"));
         }
     }
 

@@ -19,7 +19,8 @@ fn a_program_that_fails_at_its_start_is_replaced_by_the_old_one_and_the_run_stop
     let _ends = routers.each_ref().map(EndOfTest);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(text(&output).contains("the old program runs again"), "{}", text(&output));
-    assert!(text(&output).contains("hint: "), "{}", text(&output));
+    let hint = format!("neutron-keepalived-state-change.log and {}", lab.log_path().display());
+    assert!(text(&output).contains(&hint), "{}", text(&output));
     assert_eq!(executable(pid_of(&routers[0])), lab.old);
     assert!(old[1].is_alive(), "the second router is not touched");
     assert_eq!(lab.record_count(), 0);
@@ -224,6 +225,20 @@ fn an_agent_that_would_end_without_a_monitor_stops_the_run_before_anything_is_ch
     assert_eq!(output.status.code(), Some(4), "{}", text(&output));
     assert!(text(&output).contains("check_child_processes_action"), "{}", text(&output));
     assert!(old.is_alive());
+}
+
+/// As on a full `/run`: messages are for an error only.
+#[test]
+fn a_file_for_messages_that_cannot_be_written_does_not_leave_a_router_without_a_monitor() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let _old = start_old(&lab, &router);
+    let messages = lab.lab.path().join("records").join(format!("{}.messages", router.id));
+    std::fs::create_dir_all(&messages).unwrap();
+    let output = lab.to_vipwatch("--timeout 5");
+    let _end = EndOfTest(&router);
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(executable(pid_of(&router)), lab.new);
 }
 
 #[test]

@@ -227,3 +227,51 @@ fn a_script_gets_its_values_as_words_of_their_own_and_leaves_no_process_behind()
     wait_until_ended(children[0]);
     assert_eq!(executable(pid_of(&router)), lab.new);
 }
+
+/// Installs the package's files in mounts of the shell, then runs the switch there in both directions. After each run, and
+/// after one for a single router, it prints where the agent's name leads to.
+const INSTALLED: &str = r#"
+mount -t tmpfs tmpfs "$1"
+mkdir "$1/u" "$1/w" "$1/lu" "$1/lw"
+mount -t overlay -o "lowerdir=/usr/bin,upperdir=$1/u,workdir=$1/w" overlay /usr/bin
+mount -t overlay -o "lowerdir=/usr/lib,upperdir=$1/lu,workdir=$1/lw" overlay /usr/lib
+name=neutron-keepalived-state-change
+mkdir -p /usr/lib/vipwatch
+install -m 0755 "$2" /usr/lib/vipwatch/neutron-setup
+install -m 0755 "$3" "/usr/lib/vipwatch/$name"
+install -m 0755 "$4" "/usr/bin/$name.neutron"
+ln -sf "/usr/lib/vipwatch/$name" "/usr/bin/$name"
+router=$5 switch=$6
+shift 6
+"$switch" to-neutron --router "$router" "$@"
+echo "single: $(readlink "/usr/bin/$name")"
+"$switch" to-vipwatch "$@"
+"$switch" to-neutron "$@"
+echo "back: $(readlink "/usr/bin/$name")"
+"$switch" to-vipwatch "$@"
+echo "there: $(readlink "/usr/bin/$name")"
+"#;
+
+/// The agent looks for dead monitors at any moment, and starts the program to which the name leads.
+#[test]
+fn with_the_package_the_agents_name_leads_to_the_program_that_is_wanted() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let _old = start_old(&lab, &router);
+    let [mounts, program] = ["mounts", "standin"].map(|name| lab.lab.path().join(name));
+    std::fs::create_dir(&mounts).unwrap();
+    script(&program, STANDIN);
+    let setup = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/neutron/neutron-setup");
+    let switch = lab.command("");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-ec", INSTALLED, "sh"]);
+    command.arg(&mounts).arg(setup).arg(&lab.new).arg(&program).arg(&router.id);
+    command.arg(switch.get_program()).args(switch.get_args());
+    let output = vipwatch_testkit::monitor::output_of(&mut command);
+    let _end = EndOfTest(&router);
+    assert!(output.status.success(), "{}", text(&output));
+    let vipwatch = "/usr/lib/vipwatch/neutron-keepalived-state-change";
+    let neutron = "neutron-keepalived-state-change.neutron";
+    let expected = format!("single: {vipwatch}\nback: {neutron}\nthere: {vipwatch}\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", text(&output));
+}

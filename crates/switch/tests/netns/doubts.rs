@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use vipwatch_testkit::monitor::output_of;
+use vipwatch_testkit::monitor::{is_alive, output_of, read_pid};
 use vipwatch_testkit::{Behaviour, Release, script};
 
 use crate::fixture::{EndOfTest, SwitchLab, executable, pid_of, start_old, text};
@@ -38,6 +38,23 @@ fn a_program_of_neutron_that_does_not_write_the_state_is_not_verified() {
     let _end = EndOfTest(&router);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(text(&output).contains("has not written"), "{}", text(&output));
+}
+
+/// A second monitor would write the state file beside the one that the pid file names.
+#[test]
+fn a_new_process_that_the_pid_file_does_not_name_ends_before_the_old_program_runs_again() {
+    let lab = SwitchLab::new();
+    let router = lab.router(1);
+    let _old = start_old(&lab, &router);
+    let program = lab.lab.path().join("neutron-keepalived-state-change");
+    script(&program, &STANDIN.replace("\"$pid_file\"", "\"$conf_dir/standin\""));
+    let output = lab.to_neutron(&program, "--timeout 2");
+    let _end = EndOfTest(&router);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("the old program runs again"), "{}", text(&output));
+    let standin = read_pid(&router.conf_dir.join("standin")).unwrap();
+    assert!(!is_alive(standin), "{}", lab.log());
+    assert_eq!(executable(pid_of(&router)), lab.old);
 }
 
 #[test]

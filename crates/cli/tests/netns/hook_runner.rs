@@ -162,36 +162,6 @@ fn a_chain_of_processes_that_replace_each_other_ends_at_the_timeout_of_its_hook(
 }
 
 #[test]
-fn everything_that_a_hook_has_started_ends_at_its_timeout_although_proc_hides_it() {
-    let lab = Lab::new();
-    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let (socket, directory) = (lab.path().join("hooks.sock"), lab.path().join("written"));
-    std::fs::create_dir(&directory).unwrap();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(&directory, open).unwrap();
-    let visible = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(lab.path(), visible).unwrap();
-    let started = directory.join("started");
-    let text = format!(
-        "setsid sh -c 'echo $$ >> {0}; sleep 1000; true' &\necho $$ >> {0}; sleep 1000; true",
-        started.display()
-    );
-    let hook = write_hook(&lab.path().join("hook"), &text);
-    configure(&fixture, &hook, "user = \"nobody\"\ntimeout = \"3s\"");
-    // As in the unit: root, and without the capability to see the processes of other users.
-    let mut command = Command::new("unshare");
-    let script =
-        "mount -t proc -o hidepid=2 proc /proc && exec setpriv --bounding-set=-sys_ptrace \"$@\"";
-    command.args(["--mount", "sh", "-ec", script, "sh", PROGRAM]);
-    let _runner = start_runner_by(command, &fixture, &socket);
-    let fixture = fixture.with_variable("VIPWATCH_HOOK_RUNNER", socket.to_str().unwrap());
-    let _node = fixture.start();
-    wait_for("two processes", || (pids(&started).len() == 2).then_some(()));
-    fixture.wait_for_log("the program took longer than 3000 ms and was killed");
-    wait_for("their end", || (!pids(&started).into_iter().any(is_alive)).then_some(()));
-}
-
-#[test]
 fn a_hook_cannot_have_the_runner_run_other_hooks() {
     let lab = Lab::new();
     let (netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);

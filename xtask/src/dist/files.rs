@@ -138,6 +138,8 @@ fn vipwatch(list: &mut List, layout: Layout, inputs: &Inputs) -> Result<(), Task
     list.add(config(), CONFIG, 0o644);
     let examples = "usr/share/doc/vipwatch/examples";
     list.add(packaging().join("vipwatch.toml"), format!("{examples}/vipwatch.toml"), 0o644);
+    let rights = packaging().join("examples/fewer-rights.conf");
+    list.add(rights, format!("{examples}/fewer-rights.conf"), 0o644);
     let conf = "vipwatch.conf";
     for directory in ["sysusers.d", "tmpfiles.d"] {
         let source = packaging().join(directory).join(conf);

@@ -92,6 +92,27 @@ fn the_node_runs_as_its_own_user_with_the_capabilities_of_the_unit_and_no_more()
 }
 
 #[test]
+fn a_node_that_only_observes_runs_with_the_fewer_rights_of_the_example() {
+    let machine = installed();
+    configure(
+        &machine,
+        "[find]\nprocesses = false\n[[instance]]\nid = \"database\"\nnetns = \"blue\"\nlink = \"eth0\"\n\
+         addresses = [\"192.0.2.10/24\"]\n",
+    );
+    machine.succeed(
+        "ip netns add blue && ip -n blue link add eth0 type veth peer name other
+         mkdir -p /etc/systemd/system/vipwatch-node.service.d
+         cp /usr/share/doc/vipwatch/examples/fewer-rights.conf /etc/systemd/system/vipwatch-node.service.d/
+         systemctl daemon-reload && systemctl restart vipwatch-node.service
+         ip -n blue address add 192.0.2.10/24 dev eth0",
+    );
+    machine.wait_until("the role", "vipwatch status --role primary -o name | grep database");
+    let pid = main_pid(&machine, "vipwatch-node");
+    let capabilities = machine.succeed(&format!("grep CapEff /proc/{pid}/status"));
+    assert!(capabilities.ends_with("0000000000203804"), "{capabilities}");
+}
+
+#[test]
 fn a_reload_by_systemctl_succeeds_or_fails_with_the_errors_of_the_configuration() {
     let machine = installed();
     configure(&machine, "[node]\naudit_every = \"1h\"\n");

@@ -35,6 +35,8 @@ pub(crate) struct StatusDocument {
     /// The path and kind of Neutron's own program.
     pub(crate) neutron: Option<ProgramDocument>,
     pub(crate) is_agent_listening: bool,
+    /// The program to which the agent's name in `/usr/bin` leads: `vipwatch`, `neutron-python` or `neutron-script`.
+    pub(crate) agent_starts: Option<&'static str>,
     pub(crate) monitors: Vec<MonitorRow>,
     /// The number of processes with the command line of a monitor that use another `state_path`, or that neither root nor
     /// the owner of the directory runs.
@@ -146,7 +148,9 @@ impl StatusDocument {
             let _ = writeln!(text, "{name:<9} {shown}");
         }
         let agent = if self.is_agent_listening { "listens" } else { "does not listen" };
-        let _ = writeln!(text, "{:<9} {agent} on its socket\n", "agent");
+        let starts = self.agent_starts.map(|program| format!("; it starts {program}"));
+        let starts = starts.unwrap_or_default();
+        let _ = writeln!(text, "{:<9} {agent} on its socket{starts}\n", "agent");
         if self.monitors.is_empty() {
             text.push_str("no monitor runs\n");
         } else {

@@ -1,5 +1,7 @@
 //! `status`: which program monitors each router.
 
+use std::path::Path;
+
 use vipwatch_core::ErrorChain;
 
 use crate::agent;
@@ -10,7 +12,7 @@ use crate::failure::SwitchFailure;
 use crate::monitor::{
     MonitorPlace, MonitorProgram, RunningMonitor, foreign_monitors, running_monitors,
 };
-use crate::program::{TargetProgram, running_version};
+use crate::program::{AGENT_NAME, TargetProgram, running_version};
 use crate::state::{state_in_kernel, state_of_word, word_in_file};
 use crate::unfinished::RecordDirectory;
 
@@ -28,6 +30,7 @@ pub(crate) fn status(args: &SwitchArgs) -> Result<StatusDocument, SwitchFailure>
         neutron: TargetProgram::neutron(None).ok().map(|program| document_of(&program)),
         is_agent_listening: agent::is_listening(&args.state_path),
         foreign_processes: foreign_monitors(&args.state_path)?,
+        agent_starts: TargetProgram::at(Path::new(AGENT_NAME)).ok().map(|one| one.kind.word()),
         monitors: monitors.iter().filter(is_chosen).map(|one| row(one, &monitors)).collect(),
         unfinished: records.into_iter().map(|record| record.router).collect(),
     })

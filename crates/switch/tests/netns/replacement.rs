@@ -248,6 +248,7 @@ echo "single: $(readlink "/usr/bin/$name")"
 "$switch" to-vipwatch "$@"
 "$switch" to-neutron "$@"
 echo "back: $(readlink "/usr/bin/$name")"
+"$switch" status "$@" | grep ^agent
 "$switch" to-vipwatch "$@"
 echo "there: $(readlink "/usr/bin/$name")"
 "#;
@@ -272,6 +273,7 @@ fn with_the_package_the_agents_name_leads_to_the_program_that_is_wanted() {
     assert!(output.status.success(), "{}", text(&output));
     let vipwatch = "/usr/lib/vipwatch/neutron-keepalived-state-change";
     let neutron = "neutron-keepalived-state-change.neutron";
-    let expected = format!("single: {vipwatch}\nback: {neutron}\nthere: {vipwatch}\n");
+    let agent = "agent     listens on its socket; it starts neutron-script";
+    let expected = format!("single: {vipwatch}\nback: {neutron}\n{agent}\nthere: {vipwatch}\n");
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", text(&output));
 }

@@ -237,7 +237,7 @@ fn an_agent_that_would_end_without_a_monitor_stops_the_run_before_anything_is_ch
     let directory = lab.lab.path().join("neutron");
     std::fs::create_dir(&directory).unwrap();
     let option = "[AGENT]\ncheck_child_processes_action = exit\n";
-    std::fs::write(directory.join("l3_agent.ini"), option).unwrap();
+    script(&directory.join("l3_agent.ini"), option);
     let output = lab.to_vipwatch(&format!("--neutron-config {}", directory.display()));
     assert_eq!(output.status.code(), Some(4), "{}", text(&output));
     assert!(text(&output).contains("check_child_processes_action"), "{}", text(&output));

@@ -15,7 +15,7 @@ fn start_and_wait_for_the_old_monitor(lab: &SwitchLab, old: &MonitorProcess) -> 
     old.signal(Signal::STOP);
     let mut command = lab.command("to-vipwatch");
     command.arg("--program").arg(&lab.new).stderr(std::process::Stdio::null());
-    let switch = command.spawn().unwrap();
+    let switch = command.spawn().expect("start the switch");
     wait_showing(
         "SIGTERM to the old monitor",
         || lab.log(),
@@ -33,11 +33,12 @@ fn has_pending_term(pid: i32) -> bool {
 }
 
 fn kill(pid: i32) {
-    rustix::process::kill_process(rustix_pid(pid).unwrap(), Signal::KILL).unwrap();
+    let pid = rustix_pid(pid).expect("a pid");
+    rustix::process::kill_process(pid, Signal::KILL).expect("a running process");
 }
 
 fn own_pid(child: &Child) -> i32 {
-    i32::try_from(child.id()).unwrap()
+    i32::try_from(child.id()).expect("a pid")
 }
 
 fn wait_for_the_new_program(lab: &SwitchLab, router: &Router) {

@@ -91,7 +91,7 @@ fn goes_there_and_back(neutron: Neutron, release: Release) {
         // The script of release 29 does not report its first state.
         wait_until_applied(&mut agent, &routers[0], "primary");
     }
-    let before = routers.each_ref().map(|router| read_pid(&router.pid_file()).unwrap());
+    let before = routers.each_ref().map(|router| read_pid(&router.pid_file()).expect("a pid file"));
     let helpers: Vec<i32> = before.iter().flat_map(|pid| children(*pid)).collect();
 
     let output = lab.switch("to-vipwatch", &lab.dropin);
@@ -109,10 +109,13 @@ fn goes_there_and_back(neutron: Neutron, release: Release) {
     wait_until_applied(&mut agent, &routers[1], "backup");
     for router in &routers {
         assert_eq!(agent.send("active", router), true);
-        let pid = read_pid(&router.pid_file()).unwrap();
+        let pid = read_pid(&router.pid_file()).expect("a pid file");
         assert_eq!(agent.send("pid", router), pid);
-        assert_eq!(std::fs::read_link(format!("/proc/{pid}/exe")).unwrap(), lab.dropin);
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+        assert_eq!(
+            std::fs::read_link(format!("/proc/{pid}/exe")).expect("a running process"),
+            lab.dropin
+        );
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("a running process");
         let environment = String::from_utf8_lossy(&environment).into_owned();
         let words: Vec<&str> = environment.split('\0').collect();
         assert!(words.iter().any(|word| word.starts_with("PATH=")), "{words:?}");
@@ -128,8 +131,8 @@ fn goes_there_and_back(neutron: Neutron, release: Release) {
     assert!(output.status.success(), "{}", text(&output));
     for router in &routers {
         assert_eq!(agent.send("active", router), true);
-        let pid = read_pid(&router.pid_file()).unwrap();
-        let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+        let pid = read_pid(&router.pid_file()).expect("a pid file");
+        let program = std::fs::read_link(format!("/proc/{pid}/exe")).expect("a running process");
         assert_ne!(program, lab.dropin);
         assert_eq!(router.state().as_deref(), Some("primary"));
     }
@@ -140,7 +143,7 @@ fn goes_there_and_back(neutron: Neutron, release: Release) {
     routers[1].wait_for_state("backup");
     // The agent stops Neutron's monitor as its own.
     for router in &routers {
-        let pid = read_pid(&router.pid_file()).unwrap();
+        let pid = read_pid(&router.pid_file()).expect("a pid file");
         agent.send("disable", router);
         wait_for("the monitor to end", || (!is_alive(pid)).then_some(()));
     }

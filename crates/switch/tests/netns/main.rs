@@ -1,8 +1,6 @@
 //! `vipwatch-neutron-switch` with monitors of vipwatch in real namespaces, and with small stand-ins for Neutron's program.
 //! The tests with Neutron's own programs are in `tests/neutron`.
 
-#![expect(clippy::unwrap_used, reason = "a panic fails the test with its message")]
-
 mod doubts;
 mod fixture;
 mod interruptions;

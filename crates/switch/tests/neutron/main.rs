@@ -1,7 +1,5 @@
 //! `vipwatch-neutron-switch` with Neutron's own programs, releases 28 (Python) and 29 (script), and its own agent code.
 
-#![expect(clippy::unwrap_used, reason = "a panic fails the test with its message")]
-
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;

@@ -77,6 +77,12 @@ pub struct ReloadOutcome {
     pub at: Timestamp,
     /// Why the configuration was rejected; null if it was applied.
     pub error: Option<String>,
+    /// The keys with a new value that a running process cannot apply: it keeps the earlier value until it is restarted.
+    #[serde(default)]
+    pub needs_restart: Vec<String>,
+    /// What the process applies later by itself, one sentence each.
+    #[serde(default)]
+    pub pending: Vec<String>,
 }
 
 /// The answer to `GET /v1/version`.

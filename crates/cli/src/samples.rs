@@ -410,6 +410,8 @@ pub(crate) fn version() -> VersionDocument {
             number: 2,
             at: at("10:00:00"),
             error: Some("line 3: unknown key \"sokcet\"".to_owned()),
+            needs_restart: Vec::new(),
+            pending: Vec::new(),
         }),
     }
 }

@@ -25,7 +25,7 @@ use vipwatch_api::{
 use vipwatch_core::Role;
 use vipwatch_history::{HistoryError, Reader};
 
-pub use self::context::{ApiContext, ReloadState, ServiceInfo, ServiceKind};
+pub use self::context::{ApiContext, ReloadGaps, ReloadState, ServiceInfo, ServiceKind};
 pub use self::events::{EventBackfill, RecordedEvent};
 pub(crate) use self::findings::{CurrentFindings, FindingSources};
 pub use self::findings::{NodeExpectation, audit_now, findings};

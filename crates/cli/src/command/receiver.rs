@@ -22,7 +22,7 @@ use vipwatch_node::log::{self, LogLevel};
 use vipwatch_node::receiver::{ReceiverService, ServiceContext};
 use vipwatch_node::reload_requests::ReloadRequests;
 use vipwatch_node::service::{StartupFds, StatusText};
-use vipwatch_node::view::{ApiContext, ServiceInfo};
+use vipwatch_node::view::{ApiContext, ReloadGaps, ServiceInfo};
 use vipwatch_node::{Config, direct, service};
 use vipwatch_receiver::ReceiverError;
 use vipwatch_receiver::journal::JournalError;
@@ -224,11 +224,14 @@ impl SettingsInForce<'_> {
     fn reload(&mut self, receiver: &mut ReceiverService) -> ReloadOutcome {
         service::notify_reloading();
         let outcome = match self.apply(receiver) {
-            Ok(config) => {
+            Ok((config, needs_restart)) => {
                 self.config = config;
                 let socket = receiver.socket().display();
                 tracing::info!(%socket, "configuration reloaded");
-                self.service_info.record_reload(&self.config, None)
+                self.service_info.record_reload(
+                    &self.config,
+                    ReloadGaps { needs_restart, ..ReloadGaps::default() },
+                )
             }
             Err(error) => {
                 let error = error.message;
@@ -240,18 +243,20 @@ impl SettingsInForce<'_> {
         outcome
     }
 
-    /// Applies the configuration file; returns the configuration that is in force then.
-    fn apply(&self, receiver: &mut ReceiverService) -> Result<Config, CommandError> {
+    /// Applies the configuration file; returns the configuration that is in force then, and the keys that need a restart.
+    fn apply(&self, receiver: &mut ReceiverService) -> Result<(Config, Vec<String>), CommandError> {
         let (config, settings) = self.options.settings()?;
+        let mut needs_restart = Vec::new();
         if config.state_dir != self.config.state_dir {
             let (from, to) = (self.config.state_dir.display(), config.state_dir.display());
             tracing::warn!(key = "node.state_dir", %from, %to, "this setting changes only after a restart");
+            needs_restart.push("node.state_dir".to_owned());
         }
         let before = receiver.config().clone();
         receiver.configure(&settings).map_err(|error| receiver_error(&error))?;
         vipwatch_node::log_receiver_changes(&before, receiver.config());
         let receiver = Some(receiver.config().clone());
-        Ok(self.config.with_reloaded(Config { receiver, ..config }))
+        Ok((self.config.with_reloaded(Config { receiver, ..config }), needs_restart))
     }
 }
 

@@ -63,6 +63,12 @@ impl Page for ReloadDocument {
             Some(error) => format!("not applied: {error}"),
         };
         push_line(&mut page, &format!("{service} {node}, process {pid}: {result}"));
+        for key in &reload.needs_restart {
+            push_line(&mut page, &format!("  not in force before a restart: {key}"));
+        }
+        for part in &reload.pending {
+            push_line(&mut page, &format!("  not in force yet: {part}"));
+        }
         page
     }
 
@@ -87,7 +93,13 @@ mod tests {
             service: version.service,
             pid: version.pid,
             config_file: version.config_file,
-            reload: ReloadOutcome { number, at, error: error.map(ToOwned::to_owned) },
+            reload: ReloadOutcome {
+                number,
+                at,
+                error: error.map(ToOwned::to_owned),
+                needs_restart: Vec::new(),
+                pending: Vec::new(),
+            },
         }
     }
 
@@ -95,6 +107,16 @@ mod tests {
     fn the_process_and_the_applied_file_are_printed() {
         let text = answer(None).text(&Style::of_tests());
         assert_eq!(text, "node node1, process 4711: applied /etc/vipwatch/vipwatch.toml\n");
+    }
+
+    #[test]
+    fn settings_that_are_not_in_force_are_named() {
+        let mut answer = answer(None);
+        answer.reload.needs_restart = vec!["history.keep_days".to_owned()];
+        answer.reload.pending = vec!["the receiver starts later".to_owned()];
+        let text = answer.text(&Style::of_tests());
+        let rest = "\n  not in force before a restart: history.keep_days\n  not in force yet: the receiver starts later\n";
+        assert!(text.ends_with(rest), "{text}");
     }
 
     #[test]

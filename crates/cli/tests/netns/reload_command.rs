@@ -32,11 +32,27 @@ fn reload_applies_the_file_and_returns_the_number_of_the_reload() {
     let answer = query_json(&fixture, &["reload"]);
     assert_eq!(answer["schema"], "vipwatch.reload/1");
     assert_eq!(answer["reload"]["number"], 2, "{answer}");
+    assert_eq!(answer["reload"]["needs_restart"], serde_json::json!([]));
     let version = query_json(&fixture, &["version"]);
     assert_eq!(version["server"]["last_reload"], answer["reload"]);
     let notices = node.notices();
     let is_reloading = |notice: &String| notice.starts_with("RELOADING=1\nMONOTONIC_USEC=");
     assert_eq!(notices.iter().filter(|notice| is_reloading(notice)).count(), 2, "{notices:?}");
+}
+
+#[test]
+fn reload_names_the_settings_that_need_a_restart() {
+    let lab = Lab::new();
+    let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
+    let _node = fixture.start();
+    fixture.configure("[node]\naudit_every = \"1h\"\n[history]\nkeep_days = 7\n");
+    for _ in 0..2 {
+        let output = fixture.run(&["reload"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let lines: Vec<&str> = printed.lines().skip(1).collect();
+        assert_eq!(lines, ["  not in force before a restart: history.keep_days"], "{printed}");
+    }
 }
 
 #[test]

@@ -60,6 +60,12 @@ impl ConfigChanges {
         }
     }
 
+    /// The keys of changed settings that a running node cannot apply.
+    pub(super) fn needs_restart(&self) -> Vec<String> {
+        let keys = self.settings.iter().map(|change| &change.key);
+        keys.filter(|key| needs_restart(key)).cloned().collect()
+    }
+
     /// Logs each change, up to [`MAX_LINES`] of a kind.
     pub(super) fn log(&self) {
         for name in self.added.iter().take(MAX_LINES) {
@@ -220,6 +226,6 @@ mod tests {
         let all =
             [expected("history.keep_days", "30", "7"), expected("node.audit_every", "30m", "1m")];
         assert_eq!(changes.settings, all);
-        assert!(needs_restart("history.keep_days") && !needs_restart("node.audit_every"));
+        assert_eq!(changes.needs_restart(), ["history.keep_days"]);
     }
 }

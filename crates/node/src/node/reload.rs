@@ -15,6 +15,7 @@ use crate::config::{Config, ReceiverConfig};
 use crate::receiver::{ReceiverService, ServiceContext};
 use crate::service;
 use crate::state::HealthTopic;
+use crate::view::ReloadGaps;
 use crate::watch::follower::FollowerUpdate;
 
 impl Node {
@@ -62,8 +63,12 @@ impl Node {
         }
         self.follower.set_locations(config.locations.clone(), config.instances.clone());
         self.config = self.config.with_reloaded(config);
-        let receiver_error = self.store.health_problem(HealthTopic::Receiver);
-        let outcome = self.context.service.record_reload(&self.config, receiver_error);
+        let gaps = ReloadGaps {
+            error: self.store.health_problem(HealthTopic::Receiver),
+            needs_restart: changes.needs_restart(),
+            pending: self.pending_parts(),
+        };
+        let outcome = self.context.service.record_reload(&self.config, gaps);
         self.watch_agent_sockets();
         let update = self.follower.rediscover();
         // All instances, because the targets of an instance that has not changed may have changed.
@@ -74,6 +79,15 @@ impl Node {
         self.store.set_health(HealthTopic::Configuration, None);
         self.log_reload(&changes, &ids_before);
         outcome
+    }
+
+    /// What the node applies after the reload.
+    fn pending_parts(&self) -> Vec<String> {
+        let waits = self.config.receiver.is_some()
+            && self.receiver.is_none()
+            && self.closing_receiver.is_some();
+        let text = "the receiver starts when the previous one has shut down";
+        waits.then(|| text.to_owned()).into_iter().collect()
     }
 
     fn instance_ids(&self) -> BTreeSet<InstanceId> {

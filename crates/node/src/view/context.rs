@@ -86,6 +86,17 @@ pub struct ReloadState {
     pub last_reload: Option<ReloadOutcome>,
 }
 
+/// The parts of a configuration that are not in force after a reload.
+#[derive(Debug, Default)]
+pub struct ReloadGaps {
+    /// Why the configuration, or a part of it, could not be applied.
+    pub error: Option<String>,
+    /// The keys that need a restart.
+    pub needs_restart: Vec<String>,
+    /// What is applied later, one sentence each.
+    pub pending: Vec<String>,
+}
+
 impl ReloadState {
     fn new(config: &Config, last_reload: Option<ReloadOutcome>) -> Self {
         Self {
@@ -97,9 +108,10 @@ impl ReloadState {
     }
 
     /// The outcome of a reload that ends now, with the next number.
-    fn next_outcome(&self, error: Option<String>) -> ReloadOutcome {
+    fn next_outcome(&self, gaps: ReloadGaps) -> ReloadOutcome {
         let number = self.last_reload.as_ref().map_or(0, |last| last.number) + 1;
-        ReloadOutcome { number, at: timestamp(SystemTime::now()), error }
+        let ReloadGaps { error, needs_restart, pending } = gaps;
+        ReloadOutcome { number, at: timestamp(SystemTime::now()), error, needs_restart, pending }
     }
 }
 
@@ -116,11 +128,11 @@ impl ServiceInfo {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records that `config` is in force since now, and returns how the reload ended. `error` says which part of it could
-    /// not be applied.
-    pub fn record_reload(&self, config: &Config, error: Option<String>) -> ReloadOutcome {
+    /// Records that `config` is in force since now, and returns how the reload ended. `gaps` has the parts of the
+    /// file that are not in force.
+    pub fn record_reload(&self, config: &Config, gaps: ReloadGaps) -> ReloadOutcome {
         let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = reload.next_outcome(error);
+        let outcome = reload.next_outcome(gaps);
         *reload = ReloadState::new(config, Some(outcome.clone()));
         outcome
     }
@@ -128,7 +140,8 @@ impl ServiceInfo {
     /// Records that a reload failed, and the configuration in force did not change. Returns how the reload ended.
     pub fn record_failed_reload(&self, error: String) -> ReloadOutcome {
         let mut reload = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = reload.next_outcome(Some(error));
+        let outcome =
+            reload.next_outcome(ReloadGaps { error: Some(error), ..ReloadGaps::default() });
         reload.last_reload = Some(outcome.clone());
         outcome
     }

@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn the_process_and_the_applied_file_are_printed() {
         let text = answer(None).text(&Style::of_tests());
-        assert_eq!(text, "node node1, process 4711: applied /etc/vipwatch/vipwatch.toml\n");
+        assert_eq!(text, "node node-1, process 4711: applied /etc/vipwatch/vipwatch.toml\n");
     }
 
     #[test]

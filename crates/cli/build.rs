@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets `VIPWATCH_COMMIT`, the commit that the program is built from: the variable of this name, if it is set (packages
 //! have no checkout), otherwise the current commit of the checkout. Without both, the program has no commit.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any bytes as an Ethernet frame: the reader must not panic, and an address claim that it finds must consist of
 //! an IP and a MAC address from the frame. The frames that vipwatch builds must be read back unchanged.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any text as keepalived's configuration: the parser must not panic, and every instance that it returns must
 //! have an address to watch.
 

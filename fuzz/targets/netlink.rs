@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any bytes as a datagram of routing netlink: the decoder must not panic, must decode each message
 //! independently of the others, and its two readers of a message must agree.
 

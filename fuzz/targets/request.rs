@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any request of a monitor is parsed without a panic, with the same result however it is cut into pieces.
 
 #![no_main]

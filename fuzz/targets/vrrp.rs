@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any bytes as an IP packet with a VRRP advert: the decoder must not panic, and an advert that it finds must consist of
 //! bytes of the packet. Padding after the packet must have no effect.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask bench NAME`: builds the measured programs, installs the peers, and starts `vipwatch-bench`, the
 //! crate `xtask/bench`, in its own namespaces.
 

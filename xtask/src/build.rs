@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Builds the programs that are tested, measured and shipped.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask check`: format, lints, the rules of `tidy`, excluded words, documentation, dependencies.
 
 use std::process::Command;
@@ -7,10 +8,11 @@ use crate::{TaskError, TaskResult, build, config_file, openapi, provision, tidy,
 pub const HELP: &str = "\
 Check format, lints, naming rules, documentation and dependencies.
 
-Usage: cargo xtask check [--advisories | --words]
+Usage: cargo xtask check [--advisories | --words | --add-spdx]
 
   --advisories  Compare the dependencies with the database of security advisories too (needs the network)
   --words       Print every excluded word with file and line, and check nothing else
+  --add-spdx    Add the line with the licence to every source file that lacks it, and check nothing
 
 Excluded words are those that CONTRIBUTING.md asks to avoid in comments, messages and documents. They are warnings:
 the first ones are printed, and the exit code stays 0. Everything else that is found is an error.
@@ -27,6 +29,7 @@ pub fn run(args: &[&str]) -> TaskResult {
             deny(&["check", "advisories"])
         }
         ["--words"] => words::report(usize::MAX),
+        ["--add-spdx"] => tidy::spdx::add(),
         other => Err(TaskError(format!(
             "unknown arguments {other:?}\n  hint: `cargo xtask check --help` lists the options"
         ))),

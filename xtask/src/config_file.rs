@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask config-file`: writes the example of a configuration file in the packages.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask demo`: runs three nodes in temporary namespaces, each with real keepalived and `vipwatch node`.
 //! Every few seconds a keepalived is stopped or a cable is cut. The screen shows the output of `vipwatch watch` of
 //! all nodes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask test deployment`: checks the examples for deployment tools, each with the linter of its tool.
 
 use std::path::Path;

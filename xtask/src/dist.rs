@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask dist`: builds the programs and packs them for distribution.
 
 mod archive;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask faults`: builds `vipwatch` and starts `vipwatch-faults`, the crate `xtask/faults`. Each of its runs
 //! creates namespaces of its own.
 

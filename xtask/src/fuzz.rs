@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask fuzz`: runs the parsers of untrusted data on random input with libFuzzer. An input that makes a
 //! parser fail is kept and its path is printed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask`: the commands of this repository.
 //!
 //! They need Rust and a Debian or Ubuntu system. A command installs the packages it needs, or prints the command

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask man`: writes the manual pages.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask openapi`: writes the OpenAPI document of the API, which is generated from its types.
 
 use std::path::PathBuf;

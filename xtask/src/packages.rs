@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask test packages`: makes the packages, and runs the tests of the crate `xtask/packages` as root.
 
 use crate::{TaskError, TaskResult, build, dist, provision, sandbox};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Installs what the commands need beside Rust: Debian packages, and Neutron from PyPI. Where it cannot install,
 //! the error has the command to run.
 

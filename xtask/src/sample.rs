@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask sample`: prints random lines of code, or random comments, log lines and errors. A reader without
 //! the repository is asked what they mean or where they belong.
 

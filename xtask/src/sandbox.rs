@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs a command in its own namespaces for network, mounts, host name and processes. The kernel ends all processes and
 //! removes all namespaces when the first process ends; the rest of the system is not changed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask screenshots`: makes the pictures of the README and the documents from a live lab: the dashboard in
 //! Chromium, and `vipwatch top` on a pseudo-terminal.
 

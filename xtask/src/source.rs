@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The tracked files of the repository as text, for `tidy`, `words` and `sample`.
 
 pub mod lexer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask test`: runs all tests in the sandbox. A test that cannot run is a failure.
 
 use std::fmt::Write as _;

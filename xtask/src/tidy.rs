@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules of the repository that the compiler and clippy do not check. Most of them guard an invariant of
 //! ARCHITECTURE.md.
 
 mod documents;
 mod findings;
 mod homonyms;
+pub mod spdx;
 
 use crate::source::{SourceFile, tracked_files};
 use crate::{TaskError, TaskResult, build};
@@ -73,6 +75,7 @@ pub fn run() -> TaskResult {
     documents_name_real_tests(&files, &mut broken);
     findings::check(&files, &mut broken);
     documents::check(&files, &mut broken);
+    spdx::check(&files, &mut broken);
     if broken.is_empty() {
         return Ok(());
     }
@@ -109,9 +112,10 @@ fn lines_are_clean(file: &SourceFile, broken: &mut Vec<String>) {
 
 /// Every source file says what it is for, and `main.rs` of a product is short.
 fn files_have_a_head(file: &SourceFile, broken: &mut Vec<String>) {
-    if file.is_rust() && !file.text.starts_with("//!") {
+    // The first line is that of the licence.
+    if file.is_rust() && !file.text.lines().nth(1).is_some_and(|line| line.starts_with("//!")) {
         broken.push(format!(
-            "{}: the first line must be a `//!` comment that says what the file is for",
+            "{}: the line after the licence must be a `//!` comment that says what the file is for",
             file.path
         ));
     }

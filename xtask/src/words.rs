@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reports words that CONTRIBUTING.md asks to avoid, in comments, messages and documents.
 
 mod list;

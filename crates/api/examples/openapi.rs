@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prints the OpenAPI document. `cargo xtask openapi` runs it.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The VRRP adverts of an instance: a part of `GET /v1/instances/{id}`.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The answer of `vipwatch announce`. No route has it: the command sends the announcements itself.
 
 use std::net::IpAddr;

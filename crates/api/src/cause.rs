@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why a role changed: fields of a transition, of an instance and of the event `cause`.
 
 use jiff::Timestamp;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A blocking client of the API, over the unix socket of a node or a receiver.
 //!
 //! Each call opens a connection. The answer must begin within the timeout, so a process that accepts connections but

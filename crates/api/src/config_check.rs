@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The answer of `vipwatch config check`. No route has it: the command reads the file itself.
 
 use serde::{Deserialize, Serialize};

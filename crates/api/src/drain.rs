@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The answer of `vipwatch drain-check`: whether this node can be taken down. No route has it: the command applies
 //! [`drain_check`] to documents of the node.
 

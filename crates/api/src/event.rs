@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events: `GET /v1/events`, a stream of server-sent events.
 //!
 //! All events of a node have one sequence. The id of an event is `EPOCH-SEQ`; the epoch names one life of the

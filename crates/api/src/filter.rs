@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The query parameters of the routes: which instances, transitions or events a client asks for.
 
 use std::fmt::{Display, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings: `GET /v1/findings` and `POST /v1/audit`.
 
 use jiff::Timestamp;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The history: `GET /v1/history`.
 
 use jiff::Timestamp;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Instances: `GET /v1/instances` and `GET /v1/instances/{id}`.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP API of vipwatch: the types of all requests, responses, events and errors, with their schema names.
 //!
 //! The server (`web`), the client, notifications of hooks and webhooks, and `vipwatch -o json` use these types, so a

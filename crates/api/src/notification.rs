@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What hooks, webhooks and the upstream receive.
 
 use std::collections::BTreeMap;

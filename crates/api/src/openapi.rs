@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The OpenAPI document of the routes. `cargo xtask openapi` writes it to `docs/reference/openapi.json`.
 //!
 //! The functions below are never called: each carries the description of one route. A test of `web` compares them with

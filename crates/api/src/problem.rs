@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors as problem documents (RFC 9457), with a stable code.
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The states that monitors report to a receiver: `GET /v1/reports`.
 
 use std::collections::BTreeMap;

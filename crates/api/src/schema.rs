@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The names of the schemas.
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Silences: `GET /v1/silences`, `POST /v1/silences` and `DELETE /v1/silences/{number}`.
 //!
 //! A silence keeps hooks and webhooks from being notified of transitions and findings, for one instance or for all, until

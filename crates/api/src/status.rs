@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The node itself: `GET /v1/status`, `/v1/version`, `/v1/config`, `POST /v1/reload`, `/healthz` and `/readyz`.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Targets: `GET /v1/targets`.
 
 use jiff::Timestamp;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands, one file for each, and functions that several of them use.
 
 pub(crate) mod announce;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shell completion of instance ids, from the node, or from keepalived's files if no node answers.
 
 use std::ffi::OsStr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests that the documents agree with the command line: the reference has every command and option, and every command in a
 //! document can be parsed.
 

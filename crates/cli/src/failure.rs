@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The error of a command: a message, an optional hint and an exit code.
 
 use std::fmt::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Answers without a node: reads the files of keepalived, the kernel and the history.
 
 use std::cell::OnceCell;

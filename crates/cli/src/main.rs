@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch`: the command line program.
 //!
 //! Each command is a file in `command/`. [`source`] queries the node or the kernel, [`output`] prints results,

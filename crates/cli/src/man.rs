@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes the manual pages. It is a part of the tests, so that nothing of it is in the program; `cargo xtask man` runs it.
 //!
 //! One page for each command, from the same definition as `--help`: the services are in section 8,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prints answers: tables for people, JSON and YAML for scripts. Text from other programs, files and hosts is
 //! escaped.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When a command that follows the events of a node connects again, and how long it waits before each attempt.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Documents of the API with fixed values, for tests of the output.
 
 use vipwatch_api::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The source of an answer: the node, or, if no node is listening, the files and the kernel.
 
 use std::time::Instant;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Neutron's own code against `vipwatch`: discovery reads the configurations that Neutron's `keepalived` classes
 //! write, and Neutron's monitors report to the receiver. `cargo xtask test` installs Neutron from PyPI.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When to announce an address to its network, and whether it may be announced.
 //!
 //! An announcement is a gratuitous ARP or an unsolicited neighbour advertisement. One address is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares all sources that state the role of an instance: the kernel, the state file, the agent, the
 //! monitor's reports, keepalived's configuration and the processes that should run.
 //!

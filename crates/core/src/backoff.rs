@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits between retries: each is longer than the one before, and random within a range, so that many
 //! processes do not retry at the same time.
 

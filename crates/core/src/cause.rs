@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why a role changed, in the words of an operator, with the evidence for it.
 //!
 //! A [`Trigger`](crate::Trigger) says why the node *read* the role. A [`Cause`] says why the role *changed*: keepalived

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The result of one synchronisation of connection tracking: one line of text that the drop-in writes and the node reads.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debounces the states that monitors report to the receiver.
 //!
 //! A report is the statement of another process; the kernel may differ from it. A receiver that

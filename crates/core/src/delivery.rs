@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When to report a state to the agent, and when to report it again.
 //!
 //! The goal is that the agent ends with the wanted state; it need not get every intermediate one. The

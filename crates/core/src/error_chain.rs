@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Formats an error and its causes in one line, for logs and messages.
 
 use std::error::Error;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Detects instances that flap: they change their role again and again.
 //!
 //! ```text

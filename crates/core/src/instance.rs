@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names of instances, namespaces and links, and the watched address.
 //!
 //! Names come from a command line or a file and are validated once, when they are parsed. After that, a

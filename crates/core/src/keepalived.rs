@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads keepalived's configuration: which VRRP instances there are, and which addresses they have.
 //!
 //! ```text

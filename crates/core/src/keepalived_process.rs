@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The keepalived of one instance: from facts about its processes to a state and to findings.
 //!
 //! ```text

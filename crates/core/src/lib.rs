@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules of vipwatch, without I/O: from observed facts to roles, and from changes to actions.
 //!
 //! - The state of one watched address (drop-in): [`observation`], [`tracker`], [`neutron_state`].

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A point in time of a monotonic clock. The caller reads the clock; this crate does not.
 
 use std::ops::Add;

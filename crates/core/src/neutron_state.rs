@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state of an HA router as Neutron's monitors report it to the L3 agent: primary or backup.
 
 /// Whether this node holds the instance's virtual address, as Neutron's monitors report it.

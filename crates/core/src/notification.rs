@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The delivery of one instance's notifications to one target: pending and concluded notifications.
 //!
 //! ```text

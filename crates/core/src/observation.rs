@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Facts about a namespace that were read from the kernel. [`crate::tracker`] interprets them.
 
 use ipnet::IpNet;

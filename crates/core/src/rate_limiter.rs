@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits how often something may happen: a burst, then a steady rate.
 //!
 //! The announcements of all addresses share one limiter, and so do the snapshots of all namespaces.

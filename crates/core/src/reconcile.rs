@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decides what follows from a role that the kernel shows: a transition that must be notified, or nothing new.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The role of an instance with several addresses, computed from a snapshot of its namespace.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A role without its details, as it is stored in the history and compared across runs of the node.
 
 use crate::Role;

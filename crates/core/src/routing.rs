@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's routes and routing rules of one namespace, and whether they contain those of an instance.
 //!
 //! Only the fields that both sides know are compared.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's facts about the links and addresses of one namespace.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Computes the Neutron state of one watched address from observations.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Escapes text that another program, file or host supplied, before it reaches a terminal or a log.
 //!
 //! Such text could otherwise begin a second log line, send commands to a terminal, or reorder what a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decodes VRRP advertisements, version 2 (RFC 3768) and version 3 (RFC 5798), from whole IP packets.
 //!
 //! A packet is either an [`Advert`], which a VRRP router would accept, or an [`AdvertError`]. Nothing here depends on

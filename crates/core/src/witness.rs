@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the adverts on one link say about the virtual routers that are followed there.
 //!
 //! ```text

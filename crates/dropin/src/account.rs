@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the users and groups that the command line names.
 
 use vipwatch_linux::account::{AccountKind, id};

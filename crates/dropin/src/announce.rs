@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The announcement settings: whether, when and how often the monitor announces addresses to their networks.
 //!
 //! Neutron's own monitor announced addresses in releases 10 to 17. Since then keepalived does.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses the command line into [`Args`]. The values are still text; `setup` checks them.
 
 use std::ffi::OsString;

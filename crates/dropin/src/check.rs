@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--check`: prints the settings and the problems that a start would have, without starting.
 
 use std::fmt::Write;

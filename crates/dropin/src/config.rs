@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the few settings that come from configuration files, in oslo.config's INI format.
 //!
 //! `neutron.conf` is read because Neutron's own program read it. It also holds passwords,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Synchronises connection tracking with the state of the router, through conntrackd.
 //!
 //! The commands need root and the namespace; the monitor process should have no privileges. A helper process is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Turns the process into a daemon, and reports to its caller whether the start succeeded.
 //!
 //! ```text

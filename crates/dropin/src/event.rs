@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events that the event loop records: one value for each operational fact.
 //!
 //! An event carries facts only. The text and the level of the log line are chosen by the implementation of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Turns the events of the event loop into log lines.
 //!
 //! The sentences of Neutron's Python monitors are kept to the letter, at their level: Neutron's tests and operators'

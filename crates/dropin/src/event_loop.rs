@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The event loop of one monitored router. Only this module determines the order in which the outlets run.
 //!
 //! ```text

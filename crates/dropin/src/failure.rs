@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Failures that end the program, as an operator needs them: the message, a hint, and an exit code.
 
 use std::io::Write;

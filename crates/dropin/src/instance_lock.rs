@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lock that allows one monitor for each router, independent of the pid file.
 //!
 //! The agent unlinks pid files, before it starts a monitor and after it stops one, so a

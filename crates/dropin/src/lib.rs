@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The event loop of the drop-in: one thread, one `poll`.
 //!
 //! [`event_loop`] carries one event from the kernel's message to the last outlet, and is the only place

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes log lines in oslo.log's format, to a file and to syslog; in the foreground to standard error as well.
 //!
 //! The lines also go to syslog because the file is in the router's directory, which is deleted with the router

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `neutron-keepalived-state-change`: watches the virtual address of one HA router and notifies
 //! Neutron's L3 agent, in the way that the agent of any release from 12 to 29 expects.
 //!

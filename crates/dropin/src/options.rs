@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table of all options. The parser, `--help` and the check of `docs/reference/options.md` use it.
 
 use std::fmt::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pid file, by which the agent finds the monitor, and the search for a monitor that already runs.
 
 use std::ffi::OsString;

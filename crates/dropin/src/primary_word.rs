@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The word that the agent expects for a primary router: `master` until Neutron 16, `primary` since
 //! 17. No option names the release, so the program derives it from its command line and environment, unless an
 //! operator sets the word. The table is in `docs/reference/options.md`.

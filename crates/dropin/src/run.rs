@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs the monitor of one router: acquires what needs root, drops root, and calls the event loop until the end.
 
 use std::os::fd::AsFd;

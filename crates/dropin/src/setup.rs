@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Turns the command line and the configuration files into checked settings: every name is valid, every path is
 //! absolute, every default is filled in. It also enters the namespace and opens the sockets that need root.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table `delivery`: for each target, source and instance the last notification that is concluded, and how.
 //!
 //! The notifier records a conclusion from any thread and does not wait. The writer's thread stores it with its next

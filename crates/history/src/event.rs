@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events that are not transitions: deliveries, findings. They share the sequence of the transitions, so that a
 //! client can resume its stream of events at any of them.
 //!

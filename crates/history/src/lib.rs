@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The history: every change of role (a transition), deliveries and findings, stored in SQLite.
 //!
 //! [`writer`] queues records and writes them in batches on its own thread; [`reader`] runs queries at

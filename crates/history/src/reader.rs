@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Queries of the history, at the same time as the writer writes.
 
 use std::collections::BTreeMap;

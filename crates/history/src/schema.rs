@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The tables of the history file, its format number and the migrations.
 //!
 //! `PRAGMA user_version` holds the format number. [`prepare`] migrates an earlier format in one

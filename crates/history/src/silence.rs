@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Silences, which are kept in the history file so that a restart of the node does not end them.
 
 use rusqlite::{Connection, Transaction, params};

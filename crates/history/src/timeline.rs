@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The history in order, as a stream: transitions, and the gaps in which nothing was recorded, each gap at the
 //! place where it happened.
 //!

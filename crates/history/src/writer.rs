@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes records in batches, on its own thread: the caller never waits for the disk.
 //!
 //! If the file cannot be opened or written, the thread counts the records as dropped and retries. It

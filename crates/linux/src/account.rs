@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ids of users and groups by name, from `/etc/passwd` and `/etc/group`. The files are read directly: a static program
 //! cannot use other directory services (NSS).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames that announce an address, and the packet socket that sends them.
 //!
 //! [`arp`] and [`ndisc`] encode and decode frames and make no system calls; [`packet_socket`] sends and receives them.

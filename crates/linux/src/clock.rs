@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clocks: monotonic time for deadlines, local time for log lines.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ends all processes below this one, also those that have left its session and its process group.
 //!
 //! A subreaper is the new parent of every process below it that has lost its parent. So a process that has called

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Watches a few directories for added or removed entries (dnotify, `F_NOTIFY` of `fcntl(2)`).
 //!
 //! Not inotify: by default a user has 128 inotify instances on a host, for all processes together, and there is one

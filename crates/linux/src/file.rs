@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads files that another user may have prepared, replaces files in one step, and keeps files of databases private.
 
 use std::fs::{File, Metadata};

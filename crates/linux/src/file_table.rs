@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A thread with a table of file descriptors of its own.
 //!
 //! All threads of a process share one table, and when the process ends, also by SIGKILL, the kernel closes its files one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Watches thousands of directories for changes (inotify).
 //!
 //! A user has 128 inotify instances by default, so this is for one process per host. See [`crate::dnotify`] for the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! System calls. This is the only crate that contains `unsafe`. It contains no policy: no code here depends on the
 //! role of an instance.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Listening sockets. A unix socket file has its mode and owner before it is visible at its path.
 
 use std::io;

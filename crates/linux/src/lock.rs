@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Advisory file locks (`flock(2)`): one process at a time uses a directory or a file.
 
 use std::io;

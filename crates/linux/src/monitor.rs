@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows the links and addresses of one namespace over one netlink socket.
 //!
 //! ```text

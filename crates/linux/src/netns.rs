@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Network namespaces by name, as `ip netns` creates them: opening and entering.
 
 use std::fs::{File, Metadata};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the links and addresses of a network namespace once: of the caller's own, or of another one.
 //!
 //! Another namespace is read in one of two ways:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows links and addresses of all network namespaces of a node, over one netlink socket if possible.
 //!
 //! The kernel sends a socket with `NETLINK_LISTEN_ALL_NSID` the events of every namespace that has an id in the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Passes one end of a socket pair to another process, over a socket that both have (`SCM_RIGHTS`).
 
 use std::io::{self, IoSlice, IoSliceMut};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The credentials of the process at the other end of a unix socket.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Drops privileges that a process does not need any more.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Processes: fork, daemon setup, limits, memory, and child processes that end with their parent.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reports the end of other processes at once, by one pidfd for each in one epoll set.
 //!
 //! A pidfd stays with its process: it never refers to a later process with the same pid. Linux has them since

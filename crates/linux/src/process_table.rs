@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads processes from `/proc`: identity, parent, state, executable, command line, namespaces and cgroup.
 //!
 //! A process is identified by its pid and its start time ([`ProcessId`]): the kernel gives a pid again to another

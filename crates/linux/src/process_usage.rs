@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The resources that this process uses.
 
 use std::io;

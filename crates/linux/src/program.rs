@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Opens a program, checks that only trusted users can change it, and starts exactly the file that was checked.
 //!
 //! ```text

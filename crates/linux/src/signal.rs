@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Blocked signals that are read from a descriptor (`signalfd(2)`), so that no signal handler is needed.
 
 use std::io;

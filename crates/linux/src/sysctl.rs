@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IPv6 settings (`sysctl`) of the network namespace of the calling thread.
 
 use std::fs::OpenOptions;

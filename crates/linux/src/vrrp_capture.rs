@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Receives the VRRP adverts of one link through a packet socket.
 //!
 //! The kernel queues matching packets and wakes no thread: the owner reads the queue from time to time

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A queue between threads with an eventfd: the consumer can wait for it with `poll` or `epoll`, together with
 //! its other descriptors. The workspace has no other pair of a queue and an eventfd.
 

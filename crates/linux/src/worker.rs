@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Named threads that run as long as the service and that the watchdog supervises.
 //!
 //! The watchdog of the service manager checks whether the whole process works. So each worker calls

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The monitor on a real kernel: snapshots, events, overruns; and namespaces by name. The tests need namespaces of
 //! their own, which `cargo xtask test` provides.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The node's view of the API server. The crate `web` implements it; the command line connects both.
 
 use std::io;

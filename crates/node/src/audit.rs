@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The audit: compares what the kernel, the published state, the state files, the processes and the monitors
 //! say about an instance, and publishes the findings.
 //!

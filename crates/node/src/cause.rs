@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Causes as documents of the API and as rows of the history.
 
 use vipwatch_api::{CauseItem, EvidenceItem};

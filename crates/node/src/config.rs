@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The node's configuration: one TOML file, which may be absent.
 //!
 //! Every key has a default, so a node without a file watches the instances of keepalived's usual files.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Answers queries without a node, for `--direct` and where no node runs: it reads the files and the kernel once.
 
 use std::sync::Arc;

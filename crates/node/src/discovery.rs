@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the instances of this node, in the files that keepalived is run with.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events as documents of the API, made from live transitions, deliveries and findings, and from rows of the history.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages of the workers to the main loop: the evidence about transitions has changed.
 
 use vipwatch_core::cause::AddressChanger;

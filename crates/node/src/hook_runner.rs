@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hook runner: a process that runs the programs of hooks, so that the node itself needs no right to do so.
 //!
 //! ```text

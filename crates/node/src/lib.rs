@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The node service: one process that follows all instances of a host.
 //!
 //! ```text

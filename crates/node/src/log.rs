@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log: journald with fields, or standard error as text or JSON.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The node's main loop, on one thread: it waits, reads changes, publishes them, and runs the timers that are due.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Delivers transitions, removals, findings and reported states to the configured targets.
 
 pub(crate) mod announce;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ordered maps with thousands of entries, in little memory.
 
 use std::collections::BTreeMap;

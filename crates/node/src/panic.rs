@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A panic in a thread of the service ends the process with a message. A node without its audit, announcements, history or
 //! socket would look healthy. systemd restarts the process, which reads its state from the kernel and its files.
 //!

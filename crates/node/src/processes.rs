@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The keepalived processes of this machine: which exist, which configuration each uses, and whether it runs.
 //!
 //! ```text

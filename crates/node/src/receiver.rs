@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs a receiver together with the notifier of its reports: inside the node, or as `vipwatch receiver`.
 
 use std::os::fd::{AsFd, BorrowedFd};

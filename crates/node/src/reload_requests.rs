@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests of clients to reload the configuration, and the answers with the result.
 //!
 //! ```text

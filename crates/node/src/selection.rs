@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Selects the instances of a query by their ids, by the beginnings of ids, or by their addresses.
 //!
 //! An exact match has precedence: `VI_1` selects the instance `VI_1` if it exists, and otherwise every id that

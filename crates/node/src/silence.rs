@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Silences: for a limited time, hooks and webhooks are not notified of transitions and findings of one instance, or of
 //! all. State files, agents and announcements do not know silences.
 //!

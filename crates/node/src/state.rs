@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The published state: the role of every instance, for readers; and the events, for subscribers.
 //!
 //! The main loop and the audit write, all other threads read. A reader takes a [`PublishedState`], which never

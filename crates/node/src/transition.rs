@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A transition: a change of role with its sequence number, time and cause; and how it is written as JSON and
 //! as a row of the history.
 

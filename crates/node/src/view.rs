@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Builds the documents of the API from the published state, the history and the receiver's state.
 //!
 //! The HTTP server and the commands that run without a node (`--direct`) call the same functions, so both give the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows instances: which ones exist, and which role each of them has.
 //!
 //! [`instance_table`] turns the events of network namespaces into role changes. [`follower`] joins it with

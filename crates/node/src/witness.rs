@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The witness: captures the VRRP adverts on the links of the instances, and keeps them as evidence.
 //!
 //! ```text

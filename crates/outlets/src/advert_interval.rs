@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the advertisement interval from keepalived's configuration. Neutron's agent waits for this time before it
 //! accepts a primary, so reports must take it into account. The drop-in reads nothing else from that file.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reports the state to Neutron's L3 agent over its unix socket, without blocking the caller.
 //!
 //! ```text

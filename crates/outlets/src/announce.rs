@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Announces addresses to their networks, without blocking its caller.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Outlets that both programs use: each publishes one change to one kind of consumer.
 //!
 //! - [`state_file`] replaces the file that holds `primary` or `backup`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The file that contains the state as one word. It is replaced in one step: a reader sees the old word or the new one,
 //! never a part of it and never an empty file.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages from the owner of a receiver to its thread.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The journal: the receiver's write-ahead store. A report is answered with 200 only after it is on the disk,
 //! so that the next process acts on it if this one is killed.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiver: the server on the unix socket to which Neutron's state-change monitors report.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Access rights, limits and debounce interval of a receiver.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiver's HTTP replies to monitors.
 
 use std::borrow::Cow;

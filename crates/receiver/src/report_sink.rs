@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiver's output: settled reports and the interface that takes them.
 
 use std::collections::BTreeMap;

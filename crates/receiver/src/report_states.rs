@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reported state of every instance: debounce, settled state, and what to do with each report. Pure rules,
 //! without socket, disk or clock.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses the HTTP request of a monitor of any Neutron release, in however many pieces it arrives.
 //!
 //! Only two headers matter, with any method: `X-Neutron-Router-Id` and `X-Neutron-State`. Like Neutron's own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiver thread: one `epoll` loop that reads requests, has the journal store the reports, and replies.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A fake Neutron agent: serves the monitors' socket byte for byte as Neutron's own servers do, or fails in one
 //! of the ways in which they fail. It is used to test a monitor without OpenStack.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Neutron's L3 agent as a monitor sees it: whether it listens on its socket, and a report that it answers.
 
 use std::io::{self, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The agent's options that decide what it does when it finds a router without a monitor.
 //!
 //! While a monitor is replaced, no monitor runs for a moment. With `check_child_processes_action = exit` the agent would

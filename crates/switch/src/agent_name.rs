@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The name under which the agent starts monitors, while the package vipwatch-neutron is installed.
 //!
 //! The agent looks for dead monitors once a minute. If it does so while a monitor is replaced, it starts one too. With

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cgroups of a process. The agent starts a monitor in the cgroup of its own service. A monitor that stayed in the
 //! cgroup of an operator's shell would count as a part of that login session, and could end with it.
 

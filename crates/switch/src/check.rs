@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The checks before a monitor is replaced. They change nothing; `--dry-run` runs them too.
 
 use std::process::{Command, Stdio};

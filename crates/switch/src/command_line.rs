@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The command line of a monitor, as `/proc/PID/cmdline` shows it: which words are the interpreter, the program and the
 //! arguments, and the values of the arguments.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The JSON documents that the commands print, and their tables.
 
 use std::fmt::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Failures that end the program: the message, a hint, and an exit code.
 
 use std::fmt::Display;

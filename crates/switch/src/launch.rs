@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Starts a monitor as the agent would have started it.
 //!
 //! ```text

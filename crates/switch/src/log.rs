@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log file: one line for each step, so that an operator can see later what was done and when.
 
 use std::fs::File;

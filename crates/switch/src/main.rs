@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch-neutron-switch`: replaces the running monitors of Neutron's HA routers one by one, in either direction.
 //!
 //! This file is the table of contents: [`args`] reads the command line, [`monitor`] finds the running monitors,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The running monitors of this machine, found in `/proc`.
 //!
 //! A monitor may have further processes: the script of Neutron 29 runs a subshell and `ip monitor`, the drop-in a helper

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How a new monitor is started: the command, the environment, the directory and the cgroup that the old one has from the
 //! agent.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs that monitors can be switched to, as files: where they are, which kind and version they have, and whether
 //! root may run them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shows the progress: a bar on a terminal, one line for each router otherwise. Everything goes to standard error; with
 //! `--json` only the document goes to standard output.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The release of the installed Neutron, by the metadata that Python keeps beside its code.
 
 use std::path::{Path, PathBuf};

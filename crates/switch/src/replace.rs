@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Replaces one monitor, and repairs a replacement that was interrupted.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `to-vipwatch` and `to-neutron`: one router after the other, until all are done or there is a doubt.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state of a router: in its state file, and in the kernel.
 
 use std::os::unix::fs::MetadataExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `status`: which program monitors each router.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ends the old monitor, as the agent does: SIGTERM, and SIGKILL if it has not ended after 10 s.
 
 use std::io;

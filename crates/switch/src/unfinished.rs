@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records of replacements that are under way, in a directory below `/run`. A record is written before the old monitor
 //! ends and deleted when the new one is verified. If the switch is killed, the next run finds the record and the
 //! arguments of the monitor in it. After a reboot there are no records, and the agent has started all monitors.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Verifies a new monitor: it runs and its pid file names it, its state file agrees with the kernel, and the agent has
 //! received the state.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes addresses over netlink, as fast as keepalived does, and in any order.
 
 use std::os::fd::OwnedFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A fake Neutron agent inside the test, with the behaviours of `vipwatch simulate-agent`. It records
 //! every request.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A real browser, driven through `chromedriver` with the `WebDriver` protocol of the W3C.
 //!
 //! The maintained clients (fantoccini, thirtyfour) are asynchronous and need a runtime. A test needs a dozen commands, each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How real keepalived reads a configuration: it dumps its data structures when it starts.
 
 use std::fmt;

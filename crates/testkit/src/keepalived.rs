@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Real keepalived processes, and a switch that connects their namespaces.
 
 use std::fmt::Display;

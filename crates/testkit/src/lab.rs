@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A temporary directory and temporary network namespaces for one test.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes
 //! ([`address_editor`]), real keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), Neutron's own code
 //! ([`neutron`]), the drop-in as Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), programs on a pseudo-terminal ([`pty`]),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A Neutron HA router and its monitor (the drop-in), started the way the agent of a release starts it.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Neutron's own code, releases 28 and 29: its monitors, and its agent, which `neutron/agent.py` runs as a process.
 
 use std::collections::HashMap;

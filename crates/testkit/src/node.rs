@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch node` as a process, and CLI commands that query it.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A program on a pseudo-terminal, and its screen as a terminal would show it.
 
 use std::fs::File;

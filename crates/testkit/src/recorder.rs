@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records the changes of one address, independently of the code under test: own socket, other codec, own rules.
 
 use std::collections::HashSet;

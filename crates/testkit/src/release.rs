@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The exact command line with which each Neutron release starts its monitor.
 
 use std::path::Path;

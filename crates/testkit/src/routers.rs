@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Many Neutron routers, each in a namespace of its own, created and deleted together.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits until something is true. No other module of the tests sleeps.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures announcements, or all frames, on a link with tcpdump, with the kernel's timestamps.
 
 use std::io::{BufRead, BufReader};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What needs attention, the most serious first: findings, failed deliveries, problems of the node and of files.
 
 import { el, outside } from './dom.js';

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hands events over from the worker to the page.
 
 const MAX_BATCH = 200;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The time of the node. Ages are computed from it, because the clock of the browser's machine may be wrong or jump: the
 // node's time is the last one that it sent, and moves on with the browser's monotonic clock.
 

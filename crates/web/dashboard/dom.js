@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds elements. Text from the node is never parsed as markup: it only becomes text nodes.
 
 import { visible } from './format.js';

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that is wrong: findings, failing targets, problems in files, silences.
 
 import { el, outside, panel, renew, setText, table } from './dom.js';

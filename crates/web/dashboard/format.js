@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts for numbers, times and untrusted names.
 
 // Characters that are invisible or change the direction of the text around them.

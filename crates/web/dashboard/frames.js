@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When the page may change what it shows. An element that is replaced between the press and the release of a mouse button
 // receives no click, so changes wait for the release.
 

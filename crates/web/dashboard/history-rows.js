@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One row in the list of transitions: a transition, or a time that is not recorded.
 
 import { el, outside, replace, setText } from './dom.js';

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The history of the node: transitions, instances that change often, time without a primary.
 
 import { el, panel, renew, setText, table } from './dom.js';

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The panels of an instance that do not change with time: facts of its document in words.
 
 import { el, outside, panel, table } from './dom.js';

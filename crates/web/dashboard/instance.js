@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One instance: its role, why it has it, its timeline and stopwatch, addresses, deliveries, processes, adverts, findings.
 
 import { el, outside, panel, renew, setText } from './dom.js';

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page's side of the worker that reads the API.
 
 import { receive, setFetch } from './store.js';

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page: chooses the view, and shows the state of the connection.
 
 import { el, outside, replace, setText } from './dom.js';

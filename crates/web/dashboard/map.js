@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The map: one cell for each instance. It is a canvas, because thousands of elements would be slow; the table below it
 // has the same instances as text.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures about a set of transitions: which instances change often, and how long no node was primary as far as this node
 // can know.
 

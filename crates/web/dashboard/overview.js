@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The overview: what needs attention, the number of instances with each role, the map and the table.
 
 import { el, renew, setText } from './dom.js';

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests to the API, in the worker.
 
 /** The longest time for an answer with its body. The event stream has no such limit. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The roles: their order, their letter, and their shape, by which they differ without colour.
 
 import { svg } from './dom.js';

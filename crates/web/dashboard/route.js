@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The address of a view: `#/VIEW/ID?name=value`. Everything that an operator may want to send to a colleague is in it.
 
 /** The current route: the view, the id of the instance, and the parameters. */

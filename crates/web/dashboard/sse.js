@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses a stream of server-sent events that arrives in parts.
 
 /** Splits parts of a stream into events. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stopwatch of a failover: how long after the kernel's event each stage had done its work.
 
 import { el, table } from './dom.js';

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the page knows about the node: the documents of the API, kept current by the events. All lists are bounded, so
 // that a page that stays open for days does not grow.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets the colour scheme before the page is drawn. `auto` follows the setting of the operating system.
 'use strict';
 (() => {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The timeline of one instance: a line for each role, so that it is readable without colour. It can be zoomed with the
 // wheel, with buttons and with keys.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The newest transitions of the node, each once, in the order of their numbers.
 
 import { parse } from './clock.js';

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A list of any length of which only the rows on the screen exist. The page scrolls, not the list.
 
 const OVERSCAN = 8;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the API in a thread of its own, so that neither a large document nor a failover of thousands of instances holds
 // up the page. It hands over lists and events in parts of limited size.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Accepts connections: checks the client of each one, and applies the limits.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which requests are accepted over TCP, and the headers that browsers need to keep other pages out.
 //!
 //! A web browser on this machine, or in its network, shows pages of strangers that can send requests to any address.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One connection: HTTP/1.1 by hyper, with the deadlines and problem documents that hyper does not have.
 //!
 //! With TLS, the handshake comes first: a client has 5 s for its first byte, and 5 s more for the handshake.

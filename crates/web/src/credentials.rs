@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files of `[web]`: the certificate and the key of the server, the authorities of its clients, and tokens.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP server of a node or a receiver: the API on its unix socket, and read-only on TCP.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits log lines that a client on the network can cause.
 
 use std::sync::{Mutex, PoisonError};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The text of the metrics: OpenMetrics through the crate `prometheus-client`, or the older text format of Prometheus.
 //!
 //! The text is made in parts, so that neither the values nor the text of thousands of instances are in memory together. A

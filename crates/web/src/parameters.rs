@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Query parameters, headers and bodies of requests. Anything that is not expected is an error that names it.
 
 use std::fmt::Display;

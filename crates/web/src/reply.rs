@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Answers: documents, lists in parts, and problem documents.
 
 use std::pin::Pin;

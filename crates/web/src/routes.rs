@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The routes of the API. Each builds a document with a function of `vipwatch_node::view`.
 
 mod audit;

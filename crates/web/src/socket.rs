@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Listening sockets and connections, on a unix socket or on TCP.
 
 use std::io::{self, IoSlice};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The metrics in a file, which the text-file collector of the node exporter reads.
 //!
 //! The file is replaced in one step. It is removed when the node stops, and while its main loop hangs: otherwise the node

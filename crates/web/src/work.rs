@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Work that must not stop the thread of the server: panics that a client causes, and reading files.
 
 use std::future::Future;

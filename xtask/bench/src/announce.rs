@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures the announcement of addresses by the drop-in and by `arping`. `arping` is started as Neutron 10 to
 //! 17 did: two processes for each address and round, one thread for each address.
 

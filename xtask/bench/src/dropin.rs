@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures the drop-in, the shell script of Neutron 29.0.0 and the Python daemon of Neutron 28.0.2.
 //!
 //! `limit.c` is measured too: a C program that does only what every monitor must do. It shows the lower bound

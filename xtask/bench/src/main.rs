@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures vipwatch and the programs it replaces, in one run on one machine.
 //!
 //! `cargo xtask bench` builds this program and every program it measures, installs the peers, and starts it

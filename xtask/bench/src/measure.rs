@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the kernel's counters of processes, and sorts samples.
 
 use std::collections::HashMap;

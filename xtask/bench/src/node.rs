@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures one `vipwatch node` for all namespaces, and one script of Neutron 29.0.0 for each namespace.
 
 pub mod streams;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures `vipwatch receiver` and the receiver of Neutron 29.0.0: 1,000 reports at once, and a minute of
 //! continuous reports.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The results of a bench: printed as a Markdown table, written as JSON.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures a node that answers over TCP: the way of an event to a client, the cost of a request, 500 clients of the
 //! event stream, and memory; beside the dump with which exporters read a keepalived.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures a node with its witness, and the same node without it.
 
 mod adverts;

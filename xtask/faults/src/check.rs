@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The checker: judges the recordings of one run. It reads the log of the injector, the capture of the switch, the
 //! recordings of `ip monitor` and the answers of the nodes. It shares no code with the product.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Causes the faults of a schedule and ends them. Each act is written to the log before and after it happens.
 
 use std::time::{Duration, Instant};

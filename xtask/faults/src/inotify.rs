@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks before the runs that the kernel allows enough inotify instances. A node that cannot create one does not see
 //! changed files, and its answers would be judged as wrong.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log of the injector: one JSON document in each line, with the time of the wall clock and of the monotonic clock.
 
 use std::fs::File;

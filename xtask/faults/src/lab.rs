@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lab of one run: hosts with their own network, mount and pid namespaces, connected by a bridge in the namespace of
 //! this process. The process runs in a sandbox of its own, which the kernel removes at its end.
 

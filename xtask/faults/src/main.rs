@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch-faults`, started by `cargo xtask faults`: runs schedules of faults in labs with real keepalived, and judges
 //! the answers of `vipwatch` with a checker that shares no code with the product.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Times: microseconds of the wall clock since the Unix epoch. All recordings of a run use the clock of one machine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--mutations` and `--mutation`: builds deliberately broken versions of the product, and checks that the checker finds each of them.
 //!
 //! A mutation replaces one text in a copy of the source. Its run must have the failure that the table names, and the run

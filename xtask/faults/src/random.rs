@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pseudo-random numbers that are the same for the same seed.
 
 /// The generator `SplitMix64`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs seeds, each in a sandbox of its own, several at the same time, and judges their recordings.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The faults of one seed, in their order.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lab of one seed: the number of nodes and the variant of keepalived's configuration.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The results of all seeds: a line for each run, and a table at the end.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A control group for each machine. Without it, the systemds of two machines would share one, and end each other's
 //! processes.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Systems for tests of the packages: a clean Debian root, changed in memory only, and booted with its own systemd.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes the roles of routers until the file STOP exists, then prints the number of changes of each router.
 
 Each change waits until the node knows it, also while the node restarts: so the history must have every change once.

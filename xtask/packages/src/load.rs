@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Routers that change their role all the time, and a comparison of their changes with the history.
 
 use std::process::Child;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A booted root: systemd-nspawn, and commands in its namespaces.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The result of a command in a root or a machine.
 
 use std::process::Output;

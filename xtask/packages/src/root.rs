@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debian roots: made once with mmdebstrap, kept as a tar archive, and unpacked into memory for each run.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Causes failures and repairs them, until the user ends the demo.
 
 use std::os::fd::AsFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Makes the web servers of the demo reachable for a browser on this machine.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The output of the demo: a full screen on a terminal, plain lines elsewhere.
 
 use std::collections::VecDeque;

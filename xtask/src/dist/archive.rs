@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Trees of files, and tar archives of them with the same bytes in every run.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debian packages, made by cargo-deb from a generated manifest.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files of each package: one list for all formats.
 
 use std::path::{Path, PathBuf};

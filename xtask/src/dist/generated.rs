@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files of the packages that are generated: completions, manual pages, the changelog of Debian and the licences of
 //! the crates that are linked.
 

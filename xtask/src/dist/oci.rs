@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An OCI image from scratch: one layer with the static program, as an OCI layout in a tar archive.
 //!
 //! `docs/guides/install.md` has the mounts and namespaces that a container needs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs as they are shipped: static, with the list of their dependencies in them, and the same bytes in every
 //! directory.
 

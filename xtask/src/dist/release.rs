@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The version, the time and the commit that the packages carry.
 
 use std::process::Command;

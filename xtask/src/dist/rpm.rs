@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RPMs, made by rpmbuild from the spec files in `packaging/rpm`. cargo-generate-rpm cannot be used: it has no triggers,
 //! with which the package for Neutron follows Neutron's own package.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The bills of materials: `CycloneDX` documents, made by cargo-cyclonedx.
 
 use std::fs;

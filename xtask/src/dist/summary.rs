@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The end of a build: checksums, and a table or JSON.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask dist --verify`: builds a second time in another directory, and compares all files.
 
 use std::fs;

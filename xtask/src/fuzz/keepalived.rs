@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask fuzz keepalived`: makes small changes to valid configurations and compares the instances that real
 //! keepalived and discovery read. A file with a difference is reduced to the lines that cause it, and kept.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generates valid configurations of keepalived and makes small random changes to them.
 
 use super::keepalived::Sample;

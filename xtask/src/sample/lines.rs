@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lines of product code that a sample may have.
 
 use std::collections::HashMap;

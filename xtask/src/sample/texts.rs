@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The comments, log lines and errors that a sample may have.
 
 use super::{SampleEntry, choose};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lab of the pictures: two nodes with real keepalived, a failover, and a link without carrier.
 
 use std::fmt::Write as _;

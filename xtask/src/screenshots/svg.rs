@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Draws the screen of a terminal as SVG, which stays sharp at every size and is text for a version control system.
 
 use std::fmt::Write as _;

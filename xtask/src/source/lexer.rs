@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Separates the comments and literals of Rust source from the code. It knows no grammar beyond that.
 
 /// The kind of a [`Piece`].

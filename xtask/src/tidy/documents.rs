@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The documents agree with the repository: links lead to files and headings that exist, and the reference has every key of
 //! the configuration and the format of the history.
 

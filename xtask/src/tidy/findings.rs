@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Each finding has a name in `FINDING_NAMES`, a row in the reference, and a test that produces it through the public
 //! interface.
 //!

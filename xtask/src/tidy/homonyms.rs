@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One name, one type: a public type name must be declared in one place of the workspace only.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The excluded words, and the places where they are allowed. All words are in lower case.
 
 /// Words and phrases for persons, and phrases that hide the subject. Excluded everywhere.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One connection: sends requests and reads answers, with a runtime that works only during a call.
 
 use std::io;

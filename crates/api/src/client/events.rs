@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads a stream of server-sent events.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the history while it arrives.
 
 use std::collections::VecDeque;

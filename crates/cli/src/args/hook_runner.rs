@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch hook-runner`.
 
 use std::path::PathBuf;

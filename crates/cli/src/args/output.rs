@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Options for the output: format, quiet and verbose.
 
 use clap::{Args as Arguments, ValueEnum};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The arguments of `vipwatch simulate-agent`.
 
 use std::path::PathBuf;

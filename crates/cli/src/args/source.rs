@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Options that choose the source of an answer: the node and its socket, or the files and the kernel.
 
 use std::io::ErrorKind;

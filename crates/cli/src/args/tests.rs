@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the command line: help texts, messages of wrong usage, and options of earlier releases.
 
 use super::*;

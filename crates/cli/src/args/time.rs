@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Times and positions in the history, as they are written on the command line.
 
 use jiff::civil::{Date, DateTime, Time};

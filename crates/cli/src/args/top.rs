@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The arguments of `vipwatch top`.
 
 use clap::{Args as Arguments, ValueEnum};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch announce`: announces addresses once and prints the result for each.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch config`: checks, shows, migrates or explains the configuration.
 
 mod check;

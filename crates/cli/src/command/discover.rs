@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch discover`: prints the configured instances and the problems in their files.
 
 use serde::Serialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch doctor` and `vipwatch findings`: print everything that is wrong, each with a hint.
 
 mod groups;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch drain-check`: prints whether this node can be taken down.
 //!
 //! The rules are [`vipwatch_api::drain_check`]. This module reads the facts from the node, waits with `--wait`, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch history`: prints recorded transitions, and the gaps between them.
 
 mod flaps;

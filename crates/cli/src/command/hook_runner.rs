@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch hook-runner`: runs the programs of hooks for a node.
 
 use std::io::{self, ErrorKind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch node`: runs the node, one process for all instances.
 
 use std::io::{self, ErrorKind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch receiver`: runs a receiver for the reports of monitors.
 
 mod status;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch reload`: has the node or the receiver read its configuration again, and prints the result.
 
 use vipwatch_api::ReloadDocument;

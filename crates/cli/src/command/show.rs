@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch show ID`: prints everything about one instance.
 
 mod adverts;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch silence`: adds, lists and removes silences.
 
 use serde::Serialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch simulate-agent`: simulates Neutron's L3 agent, to test a monitor without OpenStack.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch status`: prints the role of every instance.
 
 use serde::Serialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch targets`: prints the targets of notifications, with pending and failed deliveries.
 
 use serde::Serialize;

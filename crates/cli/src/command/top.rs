@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch top`: all instances on a live screen.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch version`: prints the version of this program and of the running node.
 
 use serde::Serialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch watch`: prints every event as it happens, one line for each.
 //!
 //! The command reads the events of the node. If the connection is lost, it connects again and continues after the last

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The manual page of one command.
 
 use clap::{Arg, Command};

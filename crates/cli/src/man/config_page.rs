@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The manual page of the configuration file, from the text of `vipwatch config example`.
 
 use clap_mangen::roff::{Roff, bold, roman};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How values are written for people: times with their zone, ages, latencies and counts.
 
 use jiff::Timestamp;

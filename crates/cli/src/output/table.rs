@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A table for people. Each column is as wide as its longest cell; a table that is too wide shortens the cells of
 //! chosen columns.
 

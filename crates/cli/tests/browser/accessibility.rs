@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! axe-core finds no violation, and a phone shows every view without scrolling sideways.
 
 use serde_json::{Value, json};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Text from files and programs is shown as text.
 
 use vipwatch_testkit::{Lab, script};

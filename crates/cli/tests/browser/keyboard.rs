@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The page without a mouse.
 
 use serde_json::Value;

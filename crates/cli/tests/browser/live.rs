@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes appear on the page without a reload.
 
 use vipwatch_testkit::Lab;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Modules of the page with input that a node does not send on request: clocks that jump, a page that stays open for days,
 //! streams that arrive in arbitrary parts.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A proxy before a node, which answers some requests itself, so that the page alone is tested.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The page after a lost connection.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Filters and views are in the address.
 
 use vipwatch_testkit::{Lab, wait_for};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! 5,000 instances on the page. The times are reported and not judged: a test does not know what else the machine does.
 
 use std::path::Path;

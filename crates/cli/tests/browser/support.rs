@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node with its dashboard in a browser.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node that requires a token. A proxy before the node requires it, so that the page alone is tested.
 
 use vipwatch_testkit::Lab;

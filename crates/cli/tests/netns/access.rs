@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which users may query a node, report to a receiver and act as the agent, and where credentials are sent.
 
 use std::io::{BufRead, BufReader, Write};

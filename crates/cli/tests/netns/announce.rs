@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch announce`: which addresses it selects.
 
 use std::process::{Command, Output};

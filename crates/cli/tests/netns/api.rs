@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The routes of the API, with real curl.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bad input and the limits of the API: a clear status and code, and no effect on other clients.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A certificate authority (`openssl`), and curl as a client of a server with its certificates.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packet sockets of a node's witness are in several tables of file descriptors: the kernel closes those of a killed
 //! process one after the other in each table, and takes some 12 ms for each.
 

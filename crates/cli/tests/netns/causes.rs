@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cause of each transition, with real keepalived on two hosts.
 //!
 //! A node with processes sees the keepaliveds of other hosts and tests, too: each host looks at its own instance only,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The command line as an operator uses it: addresses instead of ids, filters, nodes that are dead or hang, watches
 //! that survive a restart, silences and versions.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The completion scripts, in each real shell on a terminal.
 
 use std::path::Path;

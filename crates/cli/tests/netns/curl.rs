@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests to the API of a node: with curl, and as raw bytes.
 
 use std::io::{Read, Write};

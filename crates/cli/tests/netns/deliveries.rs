@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table of deliveries: what targets receive after kills, restarts, reloads and retention, and in which form.
 
 use std::time::Duration;

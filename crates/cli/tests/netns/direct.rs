@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Commands without a running node: they read the configuration files and the kernel themselves.
 
 use std::io::Write;

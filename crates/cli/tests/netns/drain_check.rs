@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch drain-check`: safe, not safe, or not known; with real keepalived where another node takes over.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Another station holds an address of a primary: the finding, and the announcement after the end of the split.
 
 use std::process::Command;

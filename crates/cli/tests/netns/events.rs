@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The event stream: live, resumed, reset, and with clients that do not read.
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings and failures over a restart: pending findings are delivered once, and a failure stays known.
 
 use std::path::Path;

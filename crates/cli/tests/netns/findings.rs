@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings that no other test produces, through the command line of a real node.
 //!
 //! `docs/operations/finding-tests.md` lists the test of each finding.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which instances a node follows when files, namespaces and addresses appear, change and disappear.
 
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hook runner: users of hooks, the checked program, the end of everything that a hook has started, and requests
 //! that are refused.
 

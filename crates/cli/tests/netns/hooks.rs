@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hooks of the node: their input, their order, their limits, and hooks that fail.
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A test HTTP server that records the JSON bodies that webhooks and upstreams post.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings about the work of keepalived: sync groups, virtual routes and rules, lost adverts, and fault. Each test runs
 //! real keepalived.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Latencies in the history: they belong to the first delivery of a transition, soon after the kernel's event.
 
 use std::process::Command;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log as JSON, on journald and on a pipe: a slow reader delays nothing and loses no line.
 
 use std::io::{BufRead, BufReader};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch` on a real kernel, in network namespaces that `cargo xtask test` provides.
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test with its message")]

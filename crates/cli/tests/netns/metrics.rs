@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `/metrics` and the metrics file of a running node.
 
 use std::collections::{BTreeMap, BTreeSet};

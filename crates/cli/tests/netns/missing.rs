@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Configuration files that disappear briefly or permanently.
 
 use std::os::unix::fs::MetadataExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A thousand monitors report to `vipwatch receiver` at the same time.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The life cycle of a node: start, stop, kill, signals, its configuration, its socket and its state directory.
 
 use std::io::Write;

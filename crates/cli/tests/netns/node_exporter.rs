@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debian's node exporter reads the metrics file of a node.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node with a receiver: reported states beside the roles that the node reads from the kernel.
 
 use vipwatch_testkit::monitor::output_of;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deliveries of the node to state files, agents and the network.
 
 use serde_json::Value;

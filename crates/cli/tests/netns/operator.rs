@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an operator sees on two nodes with real keepalived, after keepalived was killed on the primary.
 
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};

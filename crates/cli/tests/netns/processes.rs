@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The processes of keepalived: discovery from them, and the findings about them. Each test runs real keepalived.
 //!
 //! A node with processes sees the keepaliveds of other tests, too: each test looks at its own instances only, which

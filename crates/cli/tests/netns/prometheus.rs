@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debian's Prometheus scrapes two nodes, with the shipped scrape configuration and alert rules.
 
 mod dashboard;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Commands that query a running node: status, watch, show, doctor and shell completion.
 
 use std::process::Command;

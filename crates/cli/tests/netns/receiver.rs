@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch receiver` as a process: reports, crashes, full disks, idle connections and sockets.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The process `vipwatch receiver` and a client that reports to it as a monitor does.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch reload`: it waits for the result of the reload and returns it.
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Instances of the last run that the node does not find when it starts.
 
 use vipwatch_testkit::{Lab, NodeFixture, run, wait_for};

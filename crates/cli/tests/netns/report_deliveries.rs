@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deliveries of the receiver: settled states go to hooks, webhooks, an upstream and the IPv6 settings of routers.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node with as many instances as a network node has, under load, kills, reloads and random changes.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The running server and its OpenAPI document, compared by schemathesis.
 
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An exact id selects one instance only: `VI_1` does not select `VI_10`.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a running service shows to the service manager and in the log: the status text, SIGUSR1 and SIGUSR2.
 
 use std::process::Command;

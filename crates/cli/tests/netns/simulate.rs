@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch simulate-agent`: the agents of Neutron, and an agent with each possible failure.
 
 use std::io::{Read, Write};

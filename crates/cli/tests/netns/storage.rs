@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Disks that are full, read-only or damaged: the node and the receiver start, report it, and recover.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Helpers for tests of the node: fixtures, configuration files, queries and hooks.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A thread that panics ends the process; a thread that makes no progress stops the watchdog messages.
 
 use std::io::{BufRead, BufReader};

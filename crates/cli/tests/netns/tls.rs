@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Webhooks over TLS: which servers are trusted, and how many connections are made.
 
 use std::io::Write;

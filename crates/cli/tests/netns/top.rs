@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch top` on a pseudo-terminal: what its screen shows, and what its keys do.
 
 use std::process::Command;

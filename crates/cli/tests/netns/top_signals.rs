@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch top` gives the terminal back: at signals, after a panic, and if there is no terminal at all.
 
 use rustix::process::{Pid, Signal, kill_process};

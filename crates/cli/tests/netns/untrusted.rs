@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Text from files and programs is escaped wherever an operator reads it.
 
 use vipwatch_testkit::{Lab, NodeFixture, wait_for};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A running `vipwatch watch`, and the position of its first event.
 
 use std::fs::File;

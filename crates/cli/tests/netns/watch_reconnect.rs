@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch watch` and a server that answers as a node in trouble does.
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The API over TCP on a loopback address, with real curl.
 
 use std::io::{Read, Write};

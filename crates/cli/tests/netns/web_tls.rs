@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The API over TCP with TLS, tokens and client certificates: real curl, and certificates made by openssl.
 
 use std::io::{Read, Write};

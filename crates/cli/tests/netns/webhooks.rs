@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Webhooks: retries, restarts, reloads, and deliveries that fail.
 
 use vipwatch_testkit::{Lab, run, stays, wait_for};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The witness of a node: the adverts of real keepalived, of other routers and of attackers.
 
 use std::path::PathBuf;

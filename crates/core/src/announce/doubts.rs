@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Addresses that another station has claimed, and when each is checked again.
 //!
 //! ```text

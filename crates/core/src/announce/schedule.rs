@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When each address is announced next.
 //!
 //! The schedule sends nothing. The caller takes the due addresses and reports for each whether its round

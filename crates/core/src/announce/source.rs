@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether an address may be announced, and with which link and Ethernet address.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings that follow from the adverts on the link of an instance.
 //!
 //! The overlap of a normal election raises nothing: a finding needs evidence over an advert interval and [`SETTLE`].

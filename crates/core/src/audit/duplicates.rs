@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The finding that another station claims an address of a primary: `duplicate-holder`.
 //!
 //! It rests on ARP and neighbour discovery, `two-primaries` on VRRP adverts. One split can cause both, and each can be

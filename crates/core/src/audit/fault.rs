@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The inference that a running keepalived is in its state FAULT, or has lowered its priority.
 //!
 //! keepalived reports its state to its notify scripts, to the single reader of its notify FIFO, and where it is built

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The names of all findings: of the audit, of the node, of its receiver and of its deliveries.
 //!
 //! Each name has a row in the table of `docs/reference/cli.md` (section "Doctor"), and in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The findings about virtual routes and rules: keepalived adds them when an instance becomes primary.
 
 use std::fmt::Display;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Notices the end of a split from the adverts: another host has advertised the addresses while this node held them, and
 //! has stopped.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The finding about a `vrrp_sync_group`: keepalived moves all its members together, so their roles must be the same.
 //!
 //! During an election the members change one after the other. A split needs roles that differ for longer than an advert

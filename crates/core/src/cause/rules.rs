@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules: from the facts around a transition to its cause.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cause as a sentence.
 
 use std::fmt;

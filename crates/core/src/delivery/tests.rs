@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Single cases of the delivery, and a property test against a model of Neutron's server in the agent. The test moves the
 //! clock.
 

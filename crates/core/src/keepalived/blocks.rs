@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Turns lines into statements, lists and blocks, and calls a [`Visitor`] for each.
 
 use super::keywords::{Keyword, KeywordKind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The command line of a keepalived process: which configuration it reads, in which namespace, and where its pid
 //! files are. The grammar is that of `getopt_long` with the options of keepalived 2.2.
 //!

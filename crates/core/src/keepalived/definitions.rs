@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Definitions: `$NAME=value`, and the replacement of `$NAME` and `${NAME}` in later lines.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Collects the statements of each `vrrp_instance`, before defaults and links are decided.
 //!
 //! [`super::vrrp`] turns a draft into an instance.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The statements that keepalived's first process reads: `global_defs` and `net_namespace`.
 
 use super::blocks::{BlockAction, Statement, Visitor};

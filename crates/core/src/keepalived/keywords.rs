@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The keywords that decide how keepalived's blocks nest.
 //!
 //! A `{` after an unknown keyword opens no block, and the next `}` ends the block around it. The list of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Turns files into logical lines: without comments, with definitions replaced, conditional lines decided,
 //! includes read, and every brace on a line of its own.
 //!

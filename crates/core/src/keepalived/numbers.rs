@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses numbers and addresses with the rules of keepalived.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A problem in keepalived's configuration, with its position.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Repetitions: `~SEQ(…)` and `~LST(…)` repeat a text, each time with other values of definitions.
 
 use super::text::BLANKS;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The `virtual_routes` and `virtual_rules` of an instance, as far as they can be compared with the kernel.
 //!
 //! A field that is not written, or not understood, is `None`: it is not compared. An entry without a destination (a

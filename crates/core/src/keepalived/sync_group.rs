@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The `vrrp_sync_group` blocks: which instances change their role together.
 
 use std::sync::Arc;

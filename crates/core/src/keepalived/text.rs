@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Splits one line of text into comment, words and braces.
 
 /// The characters that keepalived removes at both ends of a line.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The VMAC and ipvlan links that keepalived creates, and the link of each address.
 
 use super::draft::{Draft, DraftAddress, Family};

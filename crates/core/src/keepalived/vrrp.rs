@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Builds the VRRP instances with their virtual addresses.
 
 use std::sync::Arc;

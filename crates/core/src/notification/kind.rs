@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The words of a notification: what happened, and how its delivery was concluded.
 
 use crate::{ReportedState, RoleKind};

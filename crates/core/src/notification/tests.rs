@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules, on a clock that only the test moves, and with a store that is sometimes behind.
 
 use std::collections::BTreeSet;

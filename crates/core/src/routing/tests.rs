@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which routes and rules of an instance the kernel lacks.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Single cases of the tracker, and a property test against a simple model of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The IP header in front of an advert.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packets are those of keepalived 2.2.7, captured behind a veth pair.
 
 use proptest::prelude::*;

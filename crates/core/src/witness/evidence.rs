@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Questions about the adverts of one virtual router: which sources advertise, for how long there is silence, and where
 //! the settings differ.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Missing adverts of one source within the last minute.
 //!
 //! Two periods are counted, the current one and the one before it, so that a record needs few bytes: a node has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The record of one source of adverts.
 
 use std::net::IpAddr;

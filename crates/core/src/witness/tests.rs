@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sources, silence, rivals, loss and differences, from adverts with known times.
 
 use std::collections::BTreeSet;

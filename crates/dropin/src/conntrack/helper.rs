@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The privileged helper process: it runs conntrackd, and nothing else.
 //!
 //! The helper ends when the monitor's end of the socket closes, however the monitor ended; a running command ends with

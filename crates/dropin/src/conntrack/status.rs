@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stores the result of the last synchronisation in a file, so that the node can export it.
 
 use std::io::Write;

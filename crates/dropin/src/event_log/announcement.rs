@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Log lines about announcements.
 
 use vipwatch_core::announce::AnnounceRefusal;

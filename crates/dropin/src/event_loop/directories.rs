@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Watches two directories: the agent's socket appears in one, the name of the namespace is removed from the other.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the kernel: events, snapshots, and the audit that compares the tracked state with a snapshot.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Passes a change of state to the outlets in order, and records their outcomes.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The settings of an event loop, and the reasons for its end.
 
 use std::path::PathBuf;

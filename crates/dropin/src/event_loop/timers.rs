@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The netlink monitor of the event loop, and the timers for its snapshots.
 
 use std::time::Duration;

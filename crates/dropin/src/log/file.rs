@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log file: it is opened by name, opened again after rotation, and set aside if this user may not write it.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes to standard error without waiting for its reader.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Notifications of the agent, for every way in which the agent can fail.
 
 use std::io::Read;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Announcements: the default for older releases, the modes that an operator can set, and when nothing is sent.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Invalid command lines: each gives one message and its own exit code, and leaves no file behind.
 
 use std::process::Output;

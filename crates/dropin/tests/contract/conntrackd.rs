@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! conntrackd runs between the state file and the agent: tests with the real program and with faulty ones.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Known defects of Neutron's monitors that no other module has a test for. The numbers are those of
 //! `docs/reference/defects.md`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two nodes with real keepalived: the monitors report the state of the kernel on each node.
 
 use vipwatch_testkit::keepalived::{BridgeSwitch, Keepalived};

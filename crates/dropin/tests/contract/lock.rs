@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lock that allows one monitor for each router, and processes that are not monitors.
 
 use std::io::Write;

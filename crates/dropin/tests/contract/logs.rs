@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log: oslo.log's format, in the file and in syslog.
 
 use std::mem::MaybeUninit;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the contract between Neutron's agent and its monitor, in real namespaces.
 //!
 //! The suite runs the program in `VIPWATCH_SUBJECT`, or the one of this package. It can also

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kernels from 3.10 on: the tests hide the parts of `/proc` that old kernels do not have.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Privileges: root enters the namespace, then the monitor runs as an unprivileged user.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

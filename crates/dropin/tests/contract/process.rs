@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The process: its start, its name, its end, and the pid file.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Seeded random changes in a real namespace, compared with an independent recorder of the kernel's events.
 
 use ipnet::IpNet;

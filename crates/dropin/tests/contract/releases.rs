@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The exact command line of each release, from the first start to the second.
 
 use std::path::PathBuf;

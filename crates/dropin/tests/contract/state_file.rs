@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state file: it holds one word, is replaced in one step, and is retried when the disk fails.
 
 use std::io::Write;

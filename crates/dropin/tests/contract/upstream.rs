@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Neutron's own functional tests of its monitor, run from outside the process and under their original names. They
 //! search for the log lines of Neutron's Python monitors.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which addresses and links make a router primary, and which do not.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The event loop when snapshots fail, events are lost, or an answer never ends.
 //!
 //! The test causes these faults through a second descriptor of the monitor's own socket. It connects the socket to a

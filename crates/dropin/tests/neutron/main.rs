@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The monitor with Neutron's own agent code from PyPI: releases 28 and 29.
 //!
 //! The tests check the states that the agent *applied*, not those that were sent: the agent may

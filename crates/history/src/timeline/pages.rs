@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pages of the tables that a timeline merges. Each page is one statement, and continues after the last row of the
 //! page before by the table's primary key.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the order of transitions and gaps, of their bounds, and of paging.
 
 use std::path::Path;

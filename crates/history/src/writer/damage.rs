@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks a database file on the disk for damage. The check reads the whole file.
 
 use std::ffi::c_int;

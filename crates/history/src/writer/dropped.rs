@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The period in which transitions were dropped: it becomes a row of the table `unrecorded`.
 
 use rusqlite::{Connection, params};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The queue of messages to the thread, with its length.
 
 use std::sync::Arc;

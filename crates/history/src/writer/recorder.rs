@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The writer's thread: batches, retention, retries and replacement of a damaged file.
 //!
 //! ```text

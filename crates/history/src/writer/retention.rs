@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Retention: deletes the oldest transitions beyond the limits. Transitions that a target for every transition has not
 //! received are kept, up to a limit of their own and up to the limit of the file's size. Those beyond it are deleted and
 //! counted.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of records, retention, sequence numbers and damage, through the writer and a reader.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ARP over Ethernet for IPv4 (RFC 826, RFC 5227).
 //!
 //! ```text

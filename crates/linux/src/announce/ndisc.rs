@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Neighbour discovery for IPv6 (RFC 4861): advertisements and solicitations.
 //!
 //! ```text

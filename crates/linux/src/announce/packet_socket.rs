@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packet socket that sends frames and, during a check for duplicates, receives the claims of other stations.
 //!
 //! Opening it needs `CAP_NET_RAW`. Using it needs no privilege, so a process can open it and then drop its privileges.

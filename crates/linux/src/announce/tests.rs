@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests the frames with an independent decoder, and the decoder with any bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the datagrams of a [`Monitor`](super::Monitor): notifications become events, answers fill the pending
 //! snapshot.
 

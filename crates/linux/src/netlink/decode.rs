@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decodes netlink messages from the kernel. No system calls, no allocation, no panic on any input.
 //!
 //! ```text

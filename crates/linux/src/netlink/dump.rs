@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the answer to a dump (`RTM_GETLINK`, `RTM_GETADDR`) into a [`Snapshot`].
 //!
 //! [`collect`] reads one answer from its first message to its end; a query uses it. [`add_message`] adds one message;

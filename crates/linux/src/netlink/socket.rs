@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A routing netlink socket, non-blocking: subscribed to changes, or for queries only.
 
 use std::io;

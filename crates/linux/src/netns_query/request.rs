@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Builds the netlink requests of a [`NetnsQuery`](super::NetnsQuery) and reads the answers that are not dumps.
 
 use vipwatch_core::{LinkIndex, LinkName};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the routes and routing rules of a network namespace once.
 //!
 //! The kernel answers these requests only about the namespace of the socket: unlike those for links and addresses, they

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a [`NetnsWatcher`](super::NetnsWatcher) reports, and how it is decoded from netlink messages.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One netlink socket in each namespace, where a shared socket is not possible: kernels before 4.20, or no
 //! `CAP_NET_BROADCAST`.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One netlink socket for all namespaces (`NETLINK_LISTEN_ALL_NSID`). The "facts" are those in the head of
 //! [`crate::netns_watcher`].
 

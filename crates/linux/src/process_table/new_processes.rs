@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the processes that have started since the last call, without a list of all processes.
 //!
 //! The kernel gives pids in ascending order and publishes the last one in `/proc/loadavg`. As long as that number

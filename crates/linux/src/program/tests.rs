@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that are exchanged, exposed or missing, and the descriptors that a program inherits.
 
 use std::fs::Permissions;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's filter: a classic BPF program that accepts VRRP and nothing else.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads packets with their times in batches, and binds the socket.
 
 use std::fmt;

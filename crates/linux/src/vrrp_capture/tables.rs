@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Many packet sockets, spread over several tables of file descriptors.
 //!
 //! The kernel waits for an RCU grace period in each `close` of a packet socket, some 12 ms. If all sockets were in the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The capture of adverts that real keepalived sends, and the decoder compared with tcpdump's.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The facts about one instance that captured adverts show.
 
 use vipwatch_core::audit::{AdvertFacts, AdvertQuestion};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When the fact behind a finding began, where that is known. Otherwise the age of a finding counts from the first audit
 //! that has found it.
 

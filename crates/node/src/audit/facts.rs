@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Gathers the facts about one instance: from a snapshot, the published state, files, pid files and the reports
 //! of its monitor. Those about keepalived's processes come from [`crate::processes`].
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log lines about findings: one when a finding opens, one for each change, and one when it is over.
 
 use std::collections::BTreeMap;

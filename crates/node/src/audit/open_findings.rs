@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The findings that clients know as open, and their changes: each finding is one event when it appears, one for
 //! each change of its severity or its fault, and one when it has gone.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The virtual routes and rules of instances that the kernel does not have.
 
 use std::sync::Arc;

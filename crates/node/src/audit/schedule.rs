@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decides which instances the audit examines when: some seconds after each change, and all of them
 //! periodically. The caller passes in the time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sync groups of the published instances: which instances are members of one `vrrp_sync_group`.
 //!
 //! The first member stands for its group: a finding about the group is a finding about that member.

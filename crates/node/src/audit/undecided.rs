@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether it is known that a finding is over. A finding that is absent because its evidence is not there yet stays open:
 //! after a restart of the node, and after an overrun of the witness, it would otherwise close and open again.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that audits: it waits for a trigger, has the instances examined, and reports findings that
 //! are new or over.
 

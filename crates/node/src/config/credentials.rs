@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds credentials in URLs and headers of the configuration, and requests that would send them unencrypted.
 //!
 //! LIMIT: a secret in the path of a URL, or under a name without one of [`SECRET_WORDS`], is not recognised.

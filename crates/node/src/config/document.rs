@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Typed access to a parsed TOML document. A value of the wrong type, and a key that no caller has read, is
 //! an error with its line.
 

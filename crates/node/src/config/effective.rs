@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The settings in force, in the structure of the configuration file: with every default, and without secrets.
 //!
 //! Headers are shown by name only, and a URL without its user, password, query and fragment.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `user` and `group` of a hook: which user its program runs as.
 
 use vipwatch_linux::account::{AccountKind, UserAccount, id};

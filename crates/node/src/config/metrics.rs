@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table `[metrics]`, and `[[group]]`: which metrics the node exports, and the groups of instances in them.
 
 use std::path::PathBuf;

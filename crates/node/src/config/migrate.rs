@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rewrites renamed keys and values of a configuration file. Only the names change: comments, order and
 //! formatting stay.
 //!

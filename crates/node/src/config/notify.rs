@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `[[notify]]`: a rule. It selects instances and names the targets to which their transitions are delivered.
 
 use std::os::unix::fs::MetadataExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks the programs of the hooks in a file: they exist, are executable, and only root and the user of the program can
 //! change them or their directories ([`trusted_owners`](super::ResolvedAccount::trusted_owners)).
 //!

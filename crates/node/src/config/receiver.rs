@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `[receiver]`: the socket on which monitors report, and the targets of their reports.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keys and values of the configuration that have a new name: the reader names the new one in its error, or in a warning
 //! if the old name still works, and `vipwatch config migrate` rewrites the file.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the sections of the file: `[node]`, `[find]`, `[history]`, `[[instance]]`, and the order of all.
 //!
 //! `[witness]`, `[web]`, `[metrics]`, `[[group]]`, `[[notify]]` and `[receiver]` have modules of their own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The names of targets. A name keeps the deliveries of a target together when its URL, headers or arguments change.
 //!
 //! A target without a name has its program and arguments, or its URL without secrets, as its name. One target may

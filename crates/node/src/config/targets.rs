@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hooks and webhooks, which rules and the receiver have in common, and the HTTP settings of webhooks and
 //! the upstream.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of valid settings and of the errors of invalid ones.
 
 use vipwatch_linux::account::{AccountKind, id};

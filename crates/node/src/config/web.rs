@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `[web]`: the TCP addresses of the API and the dashboard, and the files that protect them.
 //!
 //! Only the keys are checked here. The crate `web` reads the files: they may change while the node runs.

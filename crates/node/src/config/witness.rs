@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table `[witness]`: on which links adverts are captured.
 
 use glob::Pattern;

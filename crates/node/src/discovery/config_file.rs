@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One configuration file of keepalived: its parsed content, and the instances that were made from it.
 
 use std::collections::HashSet;

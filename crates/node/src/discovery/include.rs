@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads a configuration file of keepalived and every file that it includes. [`vipwatch_core::keepalived`] parses
 //! the text.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The configuration of one instance, made from a parsed file of keepalived or from the node's own
 //! configuration.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which files configure ordinary keepalived: those of `[find]`, and those that processes use.
 
 use std::collections::{BTreeSet, HashMap};

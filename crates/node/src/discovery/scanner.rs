@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the configuration files of keepalived and reads those that have changed, in one scan after another.
 //!
 //! - If a valid file becomes invalid, or is being written, its last valid content stays in use.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From files and directories to instances.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The node's side: asks the runner to run a hook, and starts a runner if none is configured.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hooks of the configuration file, by source and name.
 
 use std::collections::BTreeMap;

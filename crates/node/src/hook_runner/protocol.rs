@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The messages between the node and the hook runner: one request and one answer on each connection. A message is its
 //! length in bytes (32 bits, big endian) and JSON.
 

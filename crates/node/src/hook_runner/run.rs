@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Supervises one run of a hook, in a process of its own.
 //!
 //! ```text

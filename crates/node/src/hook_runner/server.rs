@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The runner's own process: accepts connections and forks a supervisor for each.
 
 use std::io;

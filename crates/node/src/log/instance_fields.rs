@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The fields `netns` and `address` of log lines about an instance.
 
 use std::fmt::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Log entries in journald's native protocol (`systemd.io/JOURNAL_NATIVE_PROTOCOL`).
 //!
 //! The `tracing-journald` crate is not used, because it sends from the thread that logs and waits for journald.

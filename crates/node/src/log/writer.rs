@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The queue of the log and the thread that writes it, in order.
 
 use std::collections::VecDeque;

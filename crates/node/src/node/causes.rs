@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the cause of each transition, after the transition is published.
 //!
 //! ```text

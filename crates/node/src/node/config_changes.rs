@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log lines about a reload: which targets and settings have changed, without secrets.
 
 use std::collections::BTreeMap;

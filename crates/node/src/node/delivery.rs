@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records the result of a delivery in the history and in the published state, and sends it to subscribers.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Publishes events: in the history, to the clients of the event stream, and findings to the targets.
 //!
 //! ORDER: every event of the node takes its sequence number here or in `publish`, on the main loop. So the order of the

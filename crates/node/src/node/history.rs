@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The node's use of the history: what the last run stored, and what happens while the file cannot be written.
 
 use std::collections::BTreeMap;

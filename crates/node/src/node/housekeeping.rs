@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the loop does every ten seconds: it restarts a receiver that has ended, and checks the socket and the history.
 //! Counters are copied in each turn.
 

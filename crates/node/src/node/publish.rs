@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Publishes what the follower reports: role changes, instances, and problems with their configuration.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A reload applies another configuration while the node runs. Instances that stay configured keep their role
 //! and their pending deliveries.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Instances that are no longer configured: each takes a sequence number, a row of the history, and a notification to
 //! the targets that know it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lock of the state directory: two nodes must not write the same history.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log lines about roles: each transition, and the beginning and the end of flapping.
 //!
 //! A role in which an instance cannot take over (`fault`) or is not known (`unknown`) is a warning; its end is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Announces the addresses of instances that have become primary, on one thread for all instances.
 //!
 //! The queue holds one order for each instance; a newer order replaces it. While an instance is announced, for some

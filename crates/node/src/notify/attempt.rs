@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One attempt to deliver one or several notifications to a target.
 //!
 //! A server that rejects the content of a batch ([`PostError::is_about_content`]) gets it divided until the rejected

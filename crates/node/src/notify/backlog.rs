@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads what a target for every notification has not received: transitions from the node's history, settled reports
 //! from the receiver's journal.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What earlier runs have left to this one: pending findings, and the failures of deliveries.
 
 use std::collections::BTreeMap;

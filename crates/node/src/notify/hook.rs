@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Has the hook runner run a program for each notification, which the program gets as JSON on its standard input and in
 //! its environment.
 //!

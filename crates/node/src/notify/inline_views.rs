@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of the outlets without a queue: state files, announcements and Neutron's agent, each kind as one target.
 
 use std::collections::BTreeMap;

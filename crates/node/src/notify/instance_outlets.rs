@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The targets of each instance: delivers each transition to its state file, its announcements and Neutron's agent, and
 //! passes it to the [`Notifier`] for its hooks and webhooks.
 //!

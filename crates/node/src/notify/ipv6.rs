@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets the IPv6 parameters in the namespace of a Neutron router: forwarding on in the primary, off otherwise.
 //!
 //! | | `all.forwarding` | gateway's `accept_ra` | gateway's `forwarding` |

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The notifications for hooks, webhooks, the upstream and the IPv6 outlet, and the report about each attempt.
 
 use std::fmt::{self, Debug};

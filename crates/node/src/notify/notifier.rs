@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The notifier: the targets of the node and of the receiver, each with a queue, and one record of their deliveries.
 //!
 //! ```text

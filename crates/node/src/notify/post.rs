@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sends POST requests to one address, over connections that stay open.
 
 pub(crate) mod ca_bundle;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Delivers the states that monitors reported, once they have settled, to the targets of `[receiver]`.
 
 use std::collections::BTreeMap;

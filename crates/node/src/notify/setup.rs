@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Starts the notifier: connects it with the history, the silences and the main loop.
 
 use std::path::Path;

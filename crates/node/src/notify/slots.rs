@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits the number of attempts of all targets at the same time.
 //!
 //! The first worker of each target needs no slot, so that targets that hang never keep another one from its work.

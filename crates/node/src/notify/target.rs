@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The settings of a target of any kind, and the rules that follow from them.
 
 use std::path::PathBuf;

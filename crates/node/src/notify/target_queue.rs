@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The queue of one target, and the workers that deliver from it. All retries of the node happen here.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Settled reports that targets for every report have not received: what the receiver's journal must keep, and what is
 //! counted as missed when it cannot keep more.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The last events of the processes of an instance's keepalived, for the cause of a transition.
 
 use std::time::SystemTime;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The facts about the keepalived of one instance, for the audit.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One running keepalived: a parent process and its children, read from `/proc`.
 
 use std::collections::HashMap;

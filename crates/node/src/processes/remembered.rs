@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The configurations that processes used in the last run, in a file of the state directory.
 //!
 //! Without it, a node that restarts after the end of a keepalived would not know that its addresses exist.

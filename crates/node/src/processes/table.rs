@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table of all keepalived processes, kept current by one scan after another.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that follows keepalived's processes: it waits for ends of processes, looks for new ones every second, and
 //! checks every ten seconds which are stopped or frozen.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state in the log (SIGUSR1), for a process that cannot be queried, or for a report.
 //!
 //! A thread of its own writes it, so that the main loop does not wait while thousands of lines are formatted.

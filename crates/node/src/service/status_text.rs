@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The text that `systemctl status` shows: the number of instances with each role, and of findings.
 
 use std::fmt::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The counters behind the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events of this node for its clients: one bounded ring for all, and a position for each client.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Histograms of durations: fixed buckets of atomic counters, so that an observation never waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often the role of an instance has changed.
 
 use vipwatch_core::RoleKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The captured adverts of one instance.
 
 use std::collections::BTreeMap;

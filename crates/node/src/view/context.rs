@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sources of all documents.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events that a client has missed, read from the history.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings: of the audit, of the node itself, of configurations, of the receiver and of deliveries.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The history as documents, read in pages.
 
 use std::net::IpAddr;

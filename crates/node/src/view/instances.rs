@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Instances: which of them a client means, and their documents.
 
 use std::net::IpAddr;

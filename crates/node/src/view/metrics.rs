@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The metrics of a node or a receiver, as plain values. The crate `web` encodes them.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The states that monitors have reported.
 
 use vipwatch_api::{ErrorCode, ProblemDocument, ReceiverProblem, ReportItem, ReportList, Schema};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Silences as documents.
 
 use std::time::{Duration, SystemTime};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The targets and their deliveries.
 
 use vipwatch_api::{Schema, TargetItem, TargetList};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows the instances of this node: scans the configuration for them, watches their namespaces, and reports
 //! what has changed. [`Node`](crate::Node) publishes it; `vipwatch watch` prints it where no node runs.
 

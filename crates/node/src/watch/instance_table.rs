@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table of all followed instances, by namespace: it turns the events of many namespaces into role changes.
 //!
 //! ```text

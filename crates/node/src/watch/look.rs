@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the role of every instance once, from a snapshot of each namespace. For commands that run without a
 //! node, and for the audit.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The evidence of all captured links, for the API and the audit.
 
 use std::collections::HashMap;

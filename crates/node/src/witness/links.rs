@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The links with wanted adverts, and one of them with its socket.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decides when the evidence about an instance has changed so that it must be audited, and when a split has ended.
 //!
 //! The worker calls it after a read of the queues for links with changed sources, and for links with an instance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that decides which packet sockets exist, and reads their queues. The sockets are in tables of file
 //! descriptors of their own, so that a killed node is gone quickly ([`CaptureTables`]).
 

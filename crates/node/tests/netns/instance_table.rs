@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The instance table follows many namespaces on a real kernel, through one socket or one socket per
 //! namespace.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares discovery with real keepalived: both must read the same instances from the same files.
 //!
 //! Each case consists of a few small files. keepalived starts with them in its own namespace and dumps

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Discovery and the instance table on a real kernel, in network namespaces that `cargo xtask test`
 //! provides.
 

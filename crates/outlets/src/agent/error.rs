@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why a report to the agent failed, and what that means for its delivery.
 
 use std::io;

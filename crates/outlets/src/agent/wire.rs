@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP request to Neutron's agent, and the part of its answer that is read: the status.
 //!
 //! Every version of the agent reads only two headers, with any method. Since Neutron 27 the agent reads once, at most

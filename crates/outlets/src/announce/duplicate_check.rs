@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The check for duplicates: after the first rounds of an announcement, the announcer asks whether other stations hold
 //! the same addresses, and records the answers.
 

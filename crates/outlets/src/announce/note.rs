@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an announcer reports to its caller, and what it counts.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Announces addresses of a namespace once, from the first round to the last, and returns a report.
 //!
 //! `vipwatch announce` uses it. Unlike an [`Announcer`], it blocks, and its caller can be in another namespace.

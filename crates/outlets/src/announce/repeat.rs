@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Repeats the check for duplicates for some addresses.
 //!
 //! `vipwatch_core::announce::HolderDoubts` decides which addresses are probed again, and when.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Announcements on a real network: the frames on the wire, and the neighbour table of a peer.
 
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The owner of the state file, which needs a process that may change owners.
 
 use std::os::unix::fs::{MetadataExt, chown};

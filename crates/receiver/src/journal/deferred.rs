@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rows that no reply waits for. The writer commits them together, a little later, and of each instance only the
 //! newest.
 

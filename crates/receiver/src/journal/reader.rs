@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads settled reports that a target has not received, on any thread, while the writer runs.
 
 use std::path::{Path, PathBuf};

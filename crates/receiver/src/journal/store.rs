@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The journal's SQLite file: format, lock, and the contents at the start.
 
 use std::io;

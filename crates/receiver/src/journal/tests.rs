@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The journal with a file on the disk.
 
 use rusqlite::Connection;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table `undelivered`: settled reports, until every target that must receive each of them has done so.
 //!
 //! The sink knows what its targets have received, and passes it to the journal for each cleanup. Rows beyond the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The journal's writer thread. Reports are written at once, all that have arrived with one fsync; other rows are
 //! [deferred](super::deferred).
 

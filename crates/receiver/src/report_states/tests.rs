@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A model of a receiver with a disk and one target. Its process is killed at random points.
 
 use proptest::prelude::*;

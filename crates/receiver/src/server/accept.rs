@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Accepts connections: which users may report, and which connection is closed when there are too many.
 
 use std::io;

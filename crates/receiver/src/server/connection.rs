@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connections of monitors: reads requests, sends replies, and enforces the request timeout.
 
 use std::os::fd::OwnedFd;

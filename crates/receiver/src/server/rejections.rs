@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits the log lines about rejected reports: a client can send thousands of invalid requests in a second.
 //!
 //! The first rejection of a user for a reason is logged at once. Further ones within [`PERIOD`] are counted, and one

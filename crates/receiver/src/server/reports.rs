@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The way of a complete report: journal, reply, debounce, sink.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiver with a socket and a journal on the disk.
 
 use std::io::{Read, Write};

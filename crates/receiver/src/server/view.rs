@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiver's counters and reported states, for status queries, metrics and the audit.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The switch stops at the first doubt, with a message, and leaves a monitor for every router.
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A lab with routers, an agent, and copies of the programs that root alone can change.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A kill of the switch, at any step, leaves a consistent system, and the next run continues.
 
 use std::process::Child;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch-neutron-switch` with monitors of vipwatch in real namespaces, and with small stand-ins for Neutron's program.
 //! The tests with Neutron's own programs are in `tests/neutron`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Monitors are replaced and verified; nothing else changes.
 
 use vipwatch_testkit::{Release, script};

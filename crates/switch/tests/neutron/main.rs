@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch-neutron-switch` with Neutron's own programs, releases 28 (Python) and 29 (script), and its own agent code.
 
 use std::path::PathBuf;

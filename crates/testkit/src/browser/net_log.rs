@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The requests in Chromium's log of its network stack. Unlike the developer tools of a page, it has those of workers too.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of Neutron's own agent that a monitor interacts with.
 
 The classes are those of the installed release: ProcessManager starts, finds and stops

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The TLS handshake of a new connection, within the limits of the table of connections.
 
 use std::io;

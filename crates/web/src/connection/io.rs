@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The socket of a connection as hyper sees it: notices what the client does, and replaces hyper's own error answers.
 //!
 //! hyper answers a request that it cannot parse with an empty body. The API promises a problem document for every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All open connections: their limits, their deadlines, and which one is closed when there are too many.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads a file of `[web]`, and refuses one that other users can change, or secrets that they can read.
 
 use std::io;

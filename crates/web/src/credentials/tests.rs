@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changed, broken, missing and readable files, without TLS: `crates/cli/tests/netns/web_tls.rs` has real certificates.
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The TLS settings of the server: its certificate, its key and the authorities of its clients.
 //!
 //! LIMIT: revocation lists are not read. To withdraw a client certificate before it expires, replace the authority.

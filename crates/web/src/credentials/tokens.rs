@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bearer tokens (RFC 6750): the file with the valid ones, and the comparison with that of a request.
 
 use std::fmt;

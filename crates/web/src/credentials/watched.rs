@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Notices that files have changed, and keeps their errors.
 
 use vipwatch_core::ErrorChain;

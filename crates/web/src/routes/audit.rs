@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `GET /v1/findings` and `POST /v1/audit`.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The dashboard: a page with its style sheets and modules, which are embedded in the program.
 //!
 //! These routes are not part of the API: they have no document and no state of the node. The page reads everything from

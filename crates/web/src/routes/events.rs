@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `GET /v1/events`: server-sent events.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `GET /v1/history`: sent page by page, so that neither the server nor the client holds all of it.
 
 use std::future::Future;

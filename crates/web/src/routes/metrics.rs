@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `GET /metrics` and `GET /metrics/keepalived`: sent in parts.
 
 use std::pin::Pin;

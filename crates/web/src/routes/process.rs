@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The process itself: health, version, configuration, status, reports and targets.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `POST /v1/reload`.
 
 use std::time::Duration;

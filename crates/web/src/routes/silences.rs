@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `GET /v1/silences`, `POST /v1/silences` and `DELETE /v1/silences/{number}`.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures changes after a pause, when the monitor is no longer in the processor's caches. The changes of a real
 //! router are usually hours apart.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures single events: the start of a monitor, a change of the address, the return of the agent, the stop.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The lower bound on this machine: only what every monitor must do between the kernel's event and the agent.
  * It reads one netlink event, replaces one file by rename, sends one request to the agent and reads the answer.

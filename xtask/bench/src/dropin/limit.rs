@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lower bound on this machine: `limit.c`, which does only what every monitor must do.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures many events: CPU time, bursts, unrelated events, and changes in many namespaces at once.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory and processes of each instance, started directly and started by a Neutron 29 agent through sudo and
 //! rootwrap.
 

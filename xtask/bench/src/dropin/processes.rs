@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counts the processes that a monitor starts. The monitor runs in a PID namespace of its own, so that the last
 //! pid given there counts them. The threads of the fake agent get their pids in another namespace.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clients of the node's event stream: one that reads at once, and hundreds that read slowly or not at all.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};

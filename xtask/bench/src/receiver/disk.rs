@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures the disk: a small write and an `fdatasync`, as the journal does for a batch of reports.
 
 use std::io::Write;

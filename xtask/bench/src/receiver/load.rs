@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sends the reports of many monitors from one thread, so that the sender takes little CPU time from the
 //! measured receiver.
 

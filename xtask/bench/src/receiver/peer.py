@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs Neutron's receiver, unmodified, with an agent that only counts reports."""
 import sys
 import threading

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The frame times of the dashboard, which its test measures in a browser and writes to a file.
 
 use serde_json::Value;

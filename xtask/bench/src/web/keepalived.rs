@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The peers' way to read the states: a signal has keepalived write a file, which the exporter parses.
 //!
 //! Exporters such as mehdy/keepalived-exporter send the signal to the process and read the file in the directory for

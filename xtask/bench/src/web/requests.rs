@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests over TCP, and what they cost the node.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sends one VRRP advert a second to the link of each router, as another host on the link.
 
 use std::net::{Ipv4Addr, SocketAddrV4};

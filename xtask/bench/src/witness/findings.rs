@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures the time from a fault to the event of its finding, beyond the settle time of the finding.
 
 use std::io::{BufRead, BufReader};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures the throughput of a router while its links are captured and while they are not.
 
 use std::cell::Cell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The answers of one node: the rows of its history, and the events that it published.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Judges the cause of each transition. The right words follow from the log of the injector and from the adverts.
 
 mod election;

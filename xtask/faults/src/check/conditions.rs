@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The periods in which a finding is right, computed from recorded facts, with the deadlines of the reference.
 
 mod adverts;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares the findings of a node with the conditions under which they are right.
 
 use super::answers::FindingSpan;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state of keepalived's processes on one node over time, from the log of the injector.
 
 use crate::journal::JournalEntry;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The roles of each instance on each node over time, from the recording of `ip monitor`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Everything that was recorded about one run.
 
 use std::path::Path;

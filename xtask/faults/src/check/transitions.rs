@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares the history of a node with the roles that the kernel showed.
 
 use super::answers::HistoryRow;

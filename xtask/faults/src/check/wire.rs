@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads a capture file and decodes the VRRP adverts in it. This decoder shares no code with that of the product.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

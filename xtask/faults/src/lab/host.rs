@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One host of a lab: its namespaces, keepalived, `vipwatch node`, and the recordings of both.
 
 use std::fs::File;

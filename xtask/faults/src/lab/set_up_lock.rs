@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lock that labs take for their set-up, so that one lab is set up at a time.
 //!
 //! The kernel creates namespaces slowly when many processes want some at the same time. Nodes that start meanwhile are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The mutations of the product, each with the faults that reveal it.
 
 /// One deliberate defect.

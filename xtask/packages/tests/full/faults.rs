@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Faults during an installation, and a node that hangs.
 
 use vipwatch_packages::{Machine, PACKAGES, PREVIOUS, Root, suite};

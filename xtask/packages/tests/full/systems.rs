@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Other systems: the oldest Debian, RPMs, and the OCI image.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The role of `examples/ansible` in a clean system: Ansible runs on the machine itself.
 
 use std::path::Path;

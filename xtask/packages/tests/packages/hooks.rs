@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hooks under systemd: the node has no right to change its user, and the hook runner is a unit of its own.
 
 use vipwatch_packages::{Machine, Root, suite};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Installation, and the node in daily use.
 
 use vipwatch_packages::{Machine, Root, suite};

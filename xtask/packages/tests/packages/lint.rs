@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! lintian on the packages.
 
 use std::process::Command;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Debian packages in a clean system with a real systemd: `cargo xtask test packages`.
 
 mod ansible;

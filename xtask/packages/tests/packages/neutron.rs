@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The package vipwatch-neutron beside a package with Neutron's own script: in, out, upgrades, and everything that can go
 //! wrong in between.
 

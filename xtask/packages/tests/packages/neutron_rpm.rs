@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The RPM of vipwatch-neutron in a root of its own, with a package like Neutron's. The spec file and the scripts are those
 //! that are shipped; the programs come from the Debian package.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Removal, purge, and the choices of the administrator during an upgrade.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The units under a real systemd: rights, status text, reload, signals, watchdog, and namespaces that appear later.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Upgrades and downgrades.
 
 use vipwatch_packages::{PREVIOUS, RoleChanges, Root, suite};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch config check`: reads the file as a node does at its start and at a reload, and prints every error.
 
 use std::path::Path;

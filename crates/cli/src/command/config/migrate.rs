@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch config migrate`: rewrites a configuration file that uses old names of keys.
 
 use std::fmt::Write;

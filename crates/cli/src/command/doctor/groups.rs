@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Groups findings for people: one entry for all instances with the same finding.
 
 use vipwatch_api::{FindingItem, Timestamp};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the facts of the check from the node.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The answer for people.
 
 use vipwatch_api::{DrainCheckDocument, DrainInstance, DrainPeer, DrainReason};

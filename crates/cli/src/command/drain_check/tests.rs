@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the answer of `vipwatch drain-check`.
 
 use vipwatch_api::{DrainFacts, DrainFailover, DrainPeer, InstanceRole};

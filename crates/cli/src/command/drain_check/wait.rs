@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--wait`: checks again after events of the node, until it is safe or the time has passed.
 
 use std::time::{Duration, Instant};

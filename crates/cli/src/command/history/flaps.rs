@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch history --flaps`: the number of transitions of each instance.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vipwatch receiver status`: prints the reports, the settled states and the deliveries.
 
 use std::fmt::Write;

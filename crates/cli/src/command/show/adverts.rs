@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The section `adverts` of `vipwatch show ID`.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The threads that talk to the node: one follows its events, the other reads documents that the screen asks for.
 //!
 //! Both send to the bounded queue of the main loop and wait while it is full. The node does not wait for them: it drops

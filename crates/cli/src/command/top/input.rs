@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What each key does.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state of the screen, and how messages change it.
 
 use ratatui::crossterm::event::KeyEvent;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the screen shows about the node: the newest documents, and the events after them.
 
 use std::collections::{BTreeMap, VecDeque};

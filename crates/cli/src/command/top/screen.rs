@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the user has chosen: view, selection, filter and order.
 
 use std::cmp::{Ordering, Reverse};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The terminal: raw mode and the alternate screen, which are left at the end, after a panic and while the process is
 //! stopped.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Applies events to the known state of the node.
 
 use vipwatch_api::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Draws the screen. Every text of the node is escaped before it is drawn.
 
 mod detail;

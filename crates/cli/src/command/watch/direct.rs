@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows the instances without a node: reads the events of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prints events in order. The line of a transition waits a little for its cause and for the latencies of its deliveries.
 
 use std::collections::{BTreeMap, VecDeque};

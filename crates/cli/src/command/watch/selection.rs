@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which events `--role`, `--netns` and `--origin` select. The node selects by id; this command does the rest.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Grafana dashboard: its form, and every query in it.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings from captured adverts: which evidence leads to which finding.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When the adverts of another host show the end of a split.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules for transitions that give addresses to this node.
 
 use super::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules for transitions that take addresses away from this node.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the rules with examples: adverts, processes and roles around one transition.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The virtual addresses of a `vrrp_instance` and their options.
 
 use ipnet::IpNet;

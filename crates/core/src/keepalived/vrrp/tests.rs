@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads instances and their addresses from the text of a configuration.
 
 use proptest::prelude::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the table `delivery`, and of retention that keeps what a target has not received.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of files of earlier formats: the writer migrates them, a reader queries them unmigrated.
 
 use super::*;

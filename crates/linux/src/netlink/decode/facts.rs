@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decodes links and addresses with the details that snapshots contain.
 
 use vipwatch_core::LinkIndex;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests the decoder with messages from an independent encoder and with random bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decodes the messages about routes and routing rules.
 //!
 //! ```text

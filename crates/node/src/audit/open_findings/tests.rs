@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the findings that clients know as open.
 
 use std::path::Path;

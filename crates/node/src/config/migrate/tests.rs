@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of renamed keys in every notation of TOML, and of the replaced file.
 
 use super::super::Config;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A file of `[web]`: a path, or a credential that systemd passes to the service.
 
 use std::fmt;

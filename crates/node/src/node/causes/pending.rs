@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The transitions that wait for their cause, with the evidence that was read for each.
 
 use std::collections::{BTreeMap, VecDeque};

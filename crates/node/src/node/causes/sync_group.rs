@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The causes within a sync group. Keepalived moves all members together: a member without evidence of its own has the
 //! cause of a partner that changed its role in the same direction at the same time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The other holders of addresses that the announcer has found, for the audit.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which transitions are being announced or are announced completely, in memory and in the table `delivery`.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The announcement of one instance: its rounds, the check for other holders, and the repeated checks while another
 //! station claims an address.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state file and the agent of one instance.
 
 use std::path::Path;

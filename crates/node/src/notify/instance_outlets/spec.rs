@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Selects the targets of an instance from the rules of the configuration.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CA certificates, read from a file once and again when the file changes.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What earlier runs have left to the queue of a target: pending findings, and the failures of deliveries.
 
 use vipwatch_core::{DeliveryMode, InstanceId, Moment};

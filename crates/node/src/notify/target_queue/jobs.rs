@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which notifications a worker takes next, and how long a batch waits.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The conclusions for each subject: on the disk, and for queries.
 
 use std::collections::BTreeMap;

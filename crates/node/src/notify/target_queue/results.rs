@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The results of attempts: what is counted, stored, logged and reported.
 
 use std::time::Duration;

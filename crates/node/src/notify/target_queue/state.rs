@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The notifications of one target: ready, waiting and concluded ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The queue of a hook, with real processes.
 
 use std::path::Path;

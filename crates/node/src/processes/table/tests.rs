@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the table with processes that this test starts.
 
 use std::io::Write;

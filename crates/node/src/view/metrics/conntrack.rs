@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics of connection tracking: the result of the last synchronisation of each router, which its drop-in has written.
 
 use std::collections::HashMap;

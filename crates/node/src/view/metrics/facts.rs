@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The facts about a node from which its metrics are made.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics of each instance, and the same as sums.
 
 use std::sync::atomic::Ordering;

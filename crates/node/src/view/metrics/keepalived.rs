@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics with the names of the exporters for keepalived, so that their dashboards and alerts work.
 //!
 //! Only values that the node knows are exported. Every series has the additional label `vrrp_instance`: the other labels are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics of the node: its instances in total, netlink, audit, findings, witness, announcements, history and main loop.
 
 use std::sync::atomic::Ordering;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics of the process: its resources, its version, its log and its API.
 
 use std::sync::atomic::{AtomicU64, Ordering};

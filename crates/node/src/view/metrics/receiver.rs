@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics of the receiver, with the same names as `vipwatch receiver status --metrics`.
 
 use std::time::SystemTime;

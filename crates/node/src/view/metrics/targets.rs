@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics of the targets: hooks, webhooks, state files, announcements, agents, and those of the receiver.
 
 use vipwatch_api::TargetItem;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the values of metrics.
 
 use std::collections::BTreeSet;

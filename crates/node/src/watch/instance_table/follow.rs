@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Replaces the followed instances, and looks up their namespaces.
 
 use std::collections::BTreeMap;

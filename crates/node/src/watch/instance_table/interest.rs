@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which events of a namespace can change the role of an instance there.
 //!
 //! A hypervisor's own namespace has thousands of links, and they are created and deleted all the time. The role

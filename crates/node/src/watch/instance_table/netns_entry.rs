@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One namespace of the instance table, and the instances in it.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why a namespace must be read, and which processes have changed its addresses.
 
 use std::net::IpAddr;

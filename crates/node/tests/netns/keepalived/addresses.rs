@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual addresses and their options.
 
 use super::{assert_same_result, case, instance};

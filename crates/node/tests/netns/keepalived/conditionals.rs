@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Conditional lines: `@id` and `@^id`.
 
 use vipwatch_testkit::DumpLab;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Definitions: `$NAME=value` and their use.
 
 use super::{assert_same_result, case, instance};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lines that keepalived repeats: `~SEQ` and `~LST`.
 
 use super::{assert_same_result, case, instance};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Statements of an instance, and values that cannot be known.
 
 use vipwatch_testkit::{Dump, DumpInstance, DumpLab};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Quotes, comments, braces, templates and unknown blocks.
 
 use super::{assert_same_result, case, instance, instance_on};

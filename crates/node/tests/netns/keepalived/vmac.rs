@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! VMAC and ipvlan interfaces: the names of the links that keepalived creates.
 
 use super::{assert_same_result, case, instance, instance_on};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the limits, deadlines and evictions without sockets.
 
 use super::*;

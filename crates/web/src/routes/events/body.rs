@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The body of an event stream: a future that makes the parts, polled by the task of its connection.
 //!
 //! A stream has no task of its own: one event costs one wake-up for each stream. hyper asks for a part only while it

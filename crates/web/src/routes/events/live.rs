@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Live events for all streams: wakes the streams, and formats each event once for all that have no selection.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The words that are right for a transition by an election, from the adverts that the switch delivered.
 
 use super::expected::{CLOCK_MARGIN, REACTION, Situation};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares the evidence of a cause with the recorded adverts.
 
 use std::net::IpAddr;

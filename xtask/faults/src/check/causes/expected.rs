@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The words that are right for one transition, from facts that the node does not provide.
 //!
 //! Where several words are right, the first one is the most specific. The reference (docs/reference/faults.md) gives

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Conditions that follow from the adverts that the switch delivered to a node.
 
 use std::collections::BTreeSet;

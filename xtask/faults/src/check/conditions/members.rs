@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Conditions that compare the instances of a node, or a node with its own configuration.
 
 use super::{COMPARISON, Condition, GRACE, MARGIN, RECHECK, required};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests with a server that answers with fixed documents.
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of filters, order and positions.
 
 use super::super::tests::{options, sample_snapshot};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One instance: role and cause, stopwatch, timeline, addresses, deliveries and findings.
 
 use ratatui::buffer::Buffer;

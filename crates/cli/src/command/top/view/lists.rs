@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The history and the findings: lists with a selected row.
 
 use ratatui::buffer::Buffer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The overview: a table of instances, and the most serious findings below it.
 
 use ratatui::buffer::Buffer;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Colours, lines with several styles, and how they are put on the screen.
 
 use ratatui::buffer::Buffer;

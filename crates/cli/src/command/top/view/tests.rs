@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Golden screens of every view.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};

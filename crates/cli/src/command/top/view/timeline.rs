@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The roles of an instance over time as a bar of letters, and the stages of its last transition as a stopwatch.
 
 use vipwatch_api::{InstanceItem, InstanceRole, TransitionItem};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the lines that `vipwatch watch` prints.
 
 use clap::Parser;

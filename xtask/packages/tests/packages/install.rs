@@ -83,8 +83,8 @@ fn a_system_without_a_running_systemd_takes_the_packages() {
 fn the_node_of_the_package_continues_the_history_of_a_node_that_ran_as_root() {
     let machine = Root::debian(&suite()).boot();
     machine.succeed(
-        "mkdir /root/unpacked && dpkg-deb --extract /packages/vipwatch_*.deb /root/unpacked
-         systemd-run --quiet --unit by-root --property Type=notify /root/unpacked/usr/bin/vipwatch node",
+        "mkdir /srv/unpacked && dpkg-deb --extract /packages/vipwatch_*.deb /srv/unpacked
+         systemd-run --quiet --unit by-root --property Type=notify /srv/unpacked/usr/bin/vipwatch node",
     );
     machine.wait_until("a history", "test -e /var/lib/vipwatch/history.sqlite");
     machine.succeed("systemctl stop by-root.service");

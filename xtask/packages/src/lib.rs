@@ -14,11 +14,13 @@ mod cgroup;
 mod load;
 mod machine;
 mod outcome;
+mod process;
 mod root;
 
 pub use load::RoleChanges;
 pub use machine::Machine;
 pub use outcome::CommandOutcome;
+pub use process::MachineProcess;
 pub use root::{Root, suite};
 
 use std::path::PathBuf;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Routers that change their role all the time, and a comparison of their changes with the history.
 
-use std::process::Child;
-
-use crate::Machine;
+use crate::{Machine, MachineProcess};
 
 /// The program that changes the roles.
 const PROGRAM: &str = include_str!("load.py");
@@ -20,7 +18,7 @@ for row in file.execute(query):
 /// A running load.
 pub struct RoleChanges<'a> {
     machine: &'a Machine,
-    process: Child,
+    process: MachineProcess,
 }
 
 impl<'a> RoleChanges<'a> {
@@ -39,7 +37,7 @@ impl<'a> RoleChanges<'a> {
         let target = number() + count;
         let status = || machine.run("vipwatch status").text();
         vipwatch_testkit::wait::wait_showing("changes in the history", status, || {
-            assert!(self.process.try_wait().unwrap().is_none(), "the load has ended");
+            assert!(self.process.is_running(), "the load has ended");
             (number() >= target).then_some(())
         });
     }
@@ -51,7 +49,7 @@ impl<'a> RoleChanges<'a> {
     #[track_caller]
     pub fn finish(mut self) -> usize {
         self.machine.succeed("touch /run/load.stop");
-        assert!(self.process.wait().unwrap().success(), "the load failed");
+        assert!(self.process.wait().success(), "the load failed");
         let counts = self.machine.succeed("tr -d '{}\",:' < /run/load.counts");
         let words: Vec<&str> = counts.split_whitespace().collect();
         let mut total = 0;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use vipwatch_testkit::wait::wait_within_showing;
 
 use crate::cgroup::Cgroup;
-use crate::{CommandOutcome, PACKAGES, Root};
+use crate::{CommandOutcome, MachineProcess, PACKAGES, Root};
 
 /// Maximum time until systemd has started all services. Several machines may boot at the same time.
 const BOOT_LIMIT: Duration = Duration::from_mins(2);
@@ -69,8 +69,8 @@ impl Machine {
     }
 
     /// Starts a shell command and does not wait for its end.
-    pub fn spawn(&self, script: &str) -> Child {
-        self.command(script).spawn().unwrap()
+    pub fn spawn(&self, script: &str) -> MachineProcess {
+        MachineProcess::new(self.command(script).spawn().unwrap())
     }
 
     fn command(&self, script: &str) -> Command {

@@ -39,7 +39,7 @@ pub struct Root {
 
 impl Root {
     /// A clean root of a release of Debian, for example `bookworm`. The first call for a release makes it, which takes
-    /// about a minute.
+    /// one to three minutes.
     pub fn debian(suite: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let base = unpacked(suite);
@@ -132,7 +132,7 @@ fn archive(suite: &str) -> PathBuf {
     if archive.exists() {
         return archive;
     }
-    eprintln!("making the Debian root {} (about a minute, once)", archive.display());
+    eprintln!("making the Debian root {} (some minutes, once)", archive.display());
     let partial = archive.with_extension("partial.tar");
     let include = format!("--include={}", INCLUDED.join(","));
     run(Command::new("mmdebstrap")
@@ -147,9 +147,16 @@ fn archive(suite: &str) -> PathBuf {
         ])
         .args(["--dpkgopt=path-include=/usr/share/man/man*/*vipwatch*"])
         .arg(suite)
-        .arg(&partial));
+        .arg(&partial)
+        .args(mirror(suite)));
     fs::rename(&partial, &archive).unwrap();
     archive
+}
+
+/// The source of packages for an old release, whose updates may be in another archive. For a current release mmdebstrap
+/// knows the sources.
+fn mirror(suite: &str) -> Option<&'static str> {
+    (suite == "bullseye").then_some("deb http://deb.debian.org/debian bullseye main")
 }
 
 /// Runs a command of the harness itself.

@@ -104,8 +104,7 @@ fn the_programs_of_the_oci_image_run_without_any_other_file() {
     let mut node = machine.spawn("exec chroot /oci/tree /usr/bin/vipwatch node");
     machine.wait_until("an answer of the node", "chroot /oci/tree /usr/bin/vipwatch status");
     machine.succeed("test -e /oci/tree/var/lib/vipwatch/history.sqlite");
-    let _ = node.kill();
-    let _ = node.wait();
+    node.kill();
 }
 
 #[test]
@@ -144,6 +143,6 @@ fn the_drop_in_for_aarch64_follows_an_address_under_emulation() {
     address("del");
     machine.wait_until("no address", "grep backup /conf/state");
     machine.succeed("kill -TERM $(cat /conf/pid)");
-    let _ = monitor.wait();
+    monitor.wait();
     assert!(!machine.run("test -e /conf/pid").is_ok(), "the monitor removes its pid file");
 }

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::files::{self, Inputs, Layout, Package};
+use super::files::{self, Inputs, Layout, Package, PackagedFile};
 use super::{DistRelease, archive};
-use crate::{TaskError, build};
+use crate::{TaskError, TaskResult, build};
 
 /// Makes the RPM in `out`; returns its path.
 pub fn make(
@@ -23,20 +23,10 @@ pub fn make(
     let directory = work.join("rpm").join(name);
     let tree = directory.join("tree");
     fs::create_dir_all(&tree)?;
-    let files = files::files(package, Layout::Merged, inputs)?;
+    let mut files = files::files(package, Layout::Merged, inputs)?;
     archive::stage(&files, &tree)?;
-    let mut list = String::new();
-    for file in &files {
-        let path = &file.destination;
-        let kind = match path.as_str() {
-            path if path.starts_with("etc/") => "%config(noreplace) ",
-            path if path.starts_with("usr/share/licenses/") => "%license ",
-            path if path.starts_with("usr/share/doc/") => "%doc ",
-            _ => "",
-        };
-        let _ = writeln!(list, "%attr({:o},root,root) {kind}\"/{path}\"", file.mode);
-    }
-    build::write(&directory.join("files"), list.as_bytes())?;
+    compress_manual_pages(&mut files, &tree)?;
+    build::write(&directory.join("files"), file_list(&files).as_bytes())?;
     let sources = build::root().join("packaging/rpm");
     let mut command = Command::new("rpmbuild");
     command.args(["-bb", "--quiet", "--target", "x86_64-linux"]);
@@ -47,7 +37,7 @@ pub fn make(
         ("vipwatch_version", release.version.clone()),
         ("vipwatch_tree", tree.display().to_string()),
         ("vipwatch_files", directory.join("files").display().to_string()),
-        ("vipwatch_scripts", sources.display().to_string()),
+        ("packager", super::MAINTAINER.to_owned()),
         // The same bytes on every machine, and no changes of the programs.
         ("_buildhost", "vipwatch".to_owned()),
         ("use_source_date_epoch_as_buildtime", "1".to_owned()),
@@ -69,4 +59,28 @@ pub fn make(
         return Err(TaskError(format!("rpmbuild cannot make {name}:\n{reason}")));
     }
     Ok(out.join(format!("{name}-{}-1.x86_64.rpm", release.version)))
+}
+
+/// Compresses the manual pages in `tree`, as rpmbuild of a distribution does, and changes their names in `files`.
+fn compress_manual_pages(files: &mut [PackagedFile], tree: &Path) -> TaskResult {
+    for file in files.iter_mut().filter(|file| file.destination.starts_with("usr/share/man/")) {
+        archive::gzip(&tree.join(&file.destination))?;
+        file.destination.push_str(".gz");
+    }
+    Ok(())
+}
+
+/// The list of files for rpmbuild, with the kind of each file.
+fn file_list(files: &[PackagedFile]) -> String {
+    let mut list = String::new();
+    for PackagedFile { destination, mode, .. } in files {
+        let kind = match destination.as_str() {
+            path if path.starts_with("etc/") => "%config(noreplace) ",
+            path if path.starts_with("usr/share/licenses/") => "%license ",
+            path if path.starts_with("usr/share/doc/") => "%doc ",
+            _ => "",
+        };
+        let _ = writeln!(list, "%attr({mode:o},root,root) {kind}\"/{destination}\"");
+    }
+    list
 }

@@ -18,7 +18,6 @@ use crate::{TaskError, TaskResult, build, man};
 pub fn write(directory: &Path, vipwatch: &Path, release: &DistRelease) -> TaskResult {
     completions(&directory.join("completions"), vipwatch)?;
     man::write(&directory.join("man"))?;
-    crate::man::write(&directory.join("man"))?;
     for package in Package::ALL {
         let name = package.name();
         let changelog = changelog(name, release)?;

@@ -63,7 +63,9 @@ fn the_rpms_can_be_installed_started_and_erased_again() {
     rpm(&["--install", "--nodeps"], "vipwatch-neutron-0");
     let list = rpm(&["--query", "--list", "vipwatch"], "");
     assert!(list.contains("/usr/lib/systemd/system/vipwatch-node.service"), "{list}");
-    assert!(list.contains("/usr/share/man/man8/vipwatch-node.8"), "{list}");
+    assert!(list.contains("/usr/share/man/man1/vipwatch.1.gz"), "{list}");
+    let list = rpm(&["--query", "--list", "vipwatch-neutron"], "");
+    assert!(list.contains("/usr/share/man/man8/vipwatch-neutron-switch.8.gz"), "{list}");
     let scripts = rpm(&["--query", "--triggers", "vipwatch-neutron"], "");
     assert!(scripts.contains("triggerin") && scripts.contains("openstack-neutron"), "{scripts}");
     rpm(&["--verify", "--nodeps", "vipwatch", "vipwatch-neutron"], "");

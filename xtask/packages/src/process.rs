@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A process of a machine that runs beside the test.
 
 use std::fs;

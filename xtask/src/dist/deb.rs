@@ -46,6 +46,8 @@ pub fn make(
     command.env("SOURCE_DATE_EPOCH", release.epoch.to_string()).current_dir(&directory);
     // cargo-deb must not write into the target directory of the project.
     command.env("CARGO_TARGET_DIR", directory.join("target"));
+    // It prints the path of the package, which would stand before the JSON of `dist --json`.
+    command.stdout(std::process::Stdio::null());
     if command.status()?.success() {
         return Ok(path);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Other systems: the oldest Debian, RPMs, and the OCI image.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use vipwatch_packages::{Root, directory, suite};
@@ -148,4 +148,24 @@ fn the_drop_in_for_aarch64_follows_an_address_under_emulation() {
     // The process that was started has ended already: the monitor continues in the background.
     assert!(monitor.wait().success());
     machine.wait_until("the end of the monitor, without its pid file", "test ! -e /conf/pid");
+}
+
+#[test]
+fn the_oldest_supported_systemd_knows_every_directive_of_the_units() {
+    let machine = Root::debian("bullseye").boot();
+    assert!(machine.succeed("systemctl --version").starts_with("systemd 247 "));
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    for unit in std::fs::read_dir(units).unwrap() {
+        let path = unit.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        machine.write(&format!("/etc/systemd/system/{name}"), &text);
+    }
+    // The program of the tests does not run on this system; systemd only looks for the file.
+    machine.succeed("cp /bin/true /usr/bin/vipwatch && systemctl daemon-reload");
+    let output =
+        machine.run("systemd-analyze verify --man=no /etc/systemd/system/vipwatch-*.* 2>&1");
+    let of_units: Vec<&str> =
+        output.stdout.lines().filter(|line| line.contains("vipwatch")).collect();
+    assert!(output.is_ok() && of_units.is_empty(), "{}", output.text());
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The Debian packages in a clean system with a real systemd: `cargo xtask test packages`.
 
-mod ansible;
 mod hooks;
 mod install;
 mod lint;

@@ -153,7 +153,7 @@ fn archive(suite: &str) -> PathBuf {
     archive
 }
 
-/// The source of packages for an old release, whose updates may be in another archive. For a current release mmdebstrap
+/// The source of packages for an old release: its updates may be in another archive. For a current release mmdebstrap
 /// knows the sources.
 fn mirror(suite: &str) -> Option<&'static str> {
     (suite == "bullseye").then_some("deb http://deb.debian.org/debian bullseye main")

@@ -48,7 +48,7 @@ Examples:
 /// The maintainer in the changelog of the Debian packages.
 const MAINTAINER: &str = "The vipwatch authors <authors@vipwatch.invalid>";
 
-/// What is built.
+/// The files to build.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
     /// The Debian packages with debug builds.

@@ -81,7 +81,7 @@ pub struct ReloadOutcome {
     /// The keys with a new value that a running process cannot apply: it keeps the earlier value until it is restarted.
     #[serde(default)]
     pub needs_restart: Vec<String>,
-    /// What the process applies later by itself, one sentence each.
+    /// The changes that the process applies later by itself, one sentence each.
     #[serde(default)]
     pub pending: Vec<String>,
 }

@@ -142,7 +142,7 @@ pub struct Node {
     receiver_handle: ReceiverHandle,
     /// Captures the adverts of the instances.
     witness: Witness,
-    /// What the API answers from; also for the status text and the state in the log.
+    /// The state that the API reads; also for the status text and the state in the log.
     context: ApiContext,
     status_text: StatusText,
     /// Requests of clients to reload the configuration.

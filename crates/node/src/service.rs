@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a service process does for the service manager and the operator: messages to systemd (`sd_notify(3)`), the socket
+//! The interface of a service process to the service manager and the operator: messages to systemd (`sd_notify(3)`), the socket
 //! and signals that it takes over at its start, the status text, and the state in the log.
 
 mod dump;

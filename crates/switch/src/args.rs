@@ -56,7 +56,7 @@ Examples:
   vipwatch-neutron-switch to-neutron
 ";
 
-/// What to do.
+/// The command to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SwitchCommand {
     Status,
@@ -94,7 +94,7 @@ pub(crate) struct SwitchArgs {
     pub(crate) records: PathBuf,
 }
 
-/// What the command line asks for.
+/// The request of the command line.
 #[derive(Debug)]
 pub(crate) enum SwitchInvocation {
     Help,

@@ -19,7 +19,7 @@ pub(crate) struct MonitorCommand {
     pub(crate) router: InstanceId,
     pub(crate) netns: NetnsName,
     pub(crate) conf_dir: PathBuf,
-    /// What the monitor watches; `None` if link or address is not valid. The state is `backup` then.
+    /// The link and the address that the monitor watches; `None` if link or address is not valid. The state is `backup` then.
     pub(crate) watch: Option<WatchedAddress>,
     pub(crate) pid_file: PathBuf,
     pub(crate) state_path: PathBuf,

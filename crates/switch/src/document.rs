@@ -54,7 +54,7 @@ pub(crate) struct ProgramDocument {
     pub(crate) version: Option<String>,
 }
 
-/// What was done with one router.
+/// The result for one router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ReplacementResult {

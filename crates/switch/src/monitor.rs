@@ -97,7 +97,7 @@ pub(crate) enum MonitorListError {
 }
 
 impl MonitorListError {
-    /// What an operator can do.
+    /// The hint for the operator.
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             Self::Process { .. } => {

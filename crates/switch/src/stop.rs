@@ -51,7 +51,7 @@ pub(crate) enum StopResult {
     Killed,
 }
 
-/// What the end of a monitor was like.
+/// How a monitor ended.
 #[derive(Debug, Default)]
 pub(crate) struct StopReport {
     pub(crate) result: StopResult,

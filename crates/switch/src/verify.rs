@@ -31,7 +31,7 @@ const MAX_OLD_LOG: u64 = 1 << 20;
 /// How long a process of Neutron's program must run if nothing else shows that it works.
 const TRIAL: Duration = Duration::from_secs(5);
 
-/// What a new monitor must fulfil.
+/// The conditions that a new monitor must fulfil.
 #[derive(Debug)]
 pub(crate) struct Expectation<'a> {
     pub(crate) command: &'a MonitorCommand,
@@ -158,7 +158,7 @@ pub(crate) fn verify(
     }
 }
 
-/// One look at everything. The error says what is missing.
+/// Checks all conditions once. The error names the first one that is not met.
 fn attempt(expected: &Expectation<'_>, trial: &mut Trial) -> Result<VerifiedMonitor, String> {
     let monitor = running(expected)?;
     trial.check(expected, &monitor)?;

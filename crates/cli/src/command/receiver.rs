@@ -162,7 +162,7 @@ struct SettingsInForce<'a> {
     service_info: Arc<ServiceInfo>,
 }
 
-/// What the loop reacts to, and the state that it publishes.
+/// The events that the loop reads, and the state that it publishes.
 struct LoopInputs {
     signals: ServiceSignals,
     reload_requests: ReloadRequests,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a running service shows to the service manager and in the log: the status text, SIGUSR1 and SIGUSR2.
+//! The messages of a running service to the service manager and to the log: the status text, SIGUSR1 and SIGUSR2.
 
 use std::process::Command;
 

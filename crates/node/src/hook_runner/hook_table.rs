@@ -82,7 +82,7 @@ impl HookTable {
     }
 }
 
-/// What to do about a hook that the runner's `file` does not have. `of_node` is the file that the node has read.
+/// The hint about a hook that the runner's `file` does not have. `of_node` is the file that the node has read.
 fn advice(file: &Path, of_node: Option<&str>) -> String {
     let absolute = std::path::absolute(file).unwrap_or_default();
     match of_node {

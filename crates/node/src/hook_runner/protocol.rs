@@ -16,7 +16,7 @@ pub(crate) const VERSION: u32 = 1;
 /// Maximum size of a message in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// What follows `VIPWATCH_` in the names of the variables that a request may set. The runner refuses all others: variables
+/// The part after `VIPWATCH_` of the names of the variables that a request may set. The runner refuses all others: variables
 /// such as `PATH` change what a program does, and `VIPWATCH_PROGRAM` and `VIPWATCH_CONFIG` are those of the runner.
 pub(crate) const VARIABLES: [&str; 18] = [
     "ADDRESSES",
@@ -103,7 +103,7 @@ pub(crate) enum RunResult {
     Stopped,
     /// The program was not started.
     Refused {
-        /// What was wrong.
+        /// The reason.
         reason: RefusalReason,
         /// The error.
         text: String,

@@ -82,7 +82,7 @@ impl Node {
         outcome
     }
 
-    /// What the node applies after the reload.
+    /// The changes that the node applies after the reload.
     fn pending_parts(&self) -> Vec<String> {
         let waits = self.config.receiver.is_some()
             && self.receiver.is_none()

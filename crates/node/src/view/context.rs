@@ -94,7 +94,7 @@ pub struct ReloadGaps {
     pub error: Option<String>,
     /// The keys that need a restart.
     pub needs_restart: Vec<String>,
-    /// What is applied later, one sentence each.
+    /// The changes that are applied later, one sentence each.
     pub pending: Vec<String>,
 }
 

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the rules with examples: the node has got the addresses.
+
+use super::*;
+
+#[test]
+fn a_backup_takes_over_from_a_silent_a_leaving_or_a_weaker_peer() {
+    let mut silent = witness();
+    advertise(&mut silent, AdvertOrigin::Foreign, 150, AT - 23_600, AT - 3_600);
+    let facts = Facts::gained(silent);
+    assert_eq!(facts.text(), "192.0.2.2 (priority 150) sent no advert for 3.6 s");
+    let mut leaving = witness();
+    advertise(&mut leaving, AdvertOrigin::Foreign, 150, AT - 20_600, AT - 1_600);
+    advertise(&mut leaving, AdvertOrigin::Foreign, 0, AT - 600, AT - 600);
+    let facts = Facts::gained(leaving);
+    assert_eq!(facts.text(), "192.0.2.2 handed over (priority 0)");
+    let mut weaker = witness();
+    advertise(&mut weaker, AdvertOrigin::Foreign, 50, AT - 20_000, AT - 700);
+    let facts = Facts::gained(weaker);
+    assert_eq!(facts.text(), "this node (priority 100) preempted 192.0.2.2 (priority 50)");
+    let mut dropped = witness();
+    advertise(&mut dropped, AdvertOrigin::Foreign, 150, AT - 20_000, AT - 2_000);
+    advertise(&mut dropped, AdvertOrigin::Foreign, 40, AT - 1_000, AT - 1_000);
+    let facts = Facts::gained(dropped);
+    assert_eq!(facts.text(), "the priority of 192.0.2.2 dropped from 150 to 40");
+}
+
+#[test]
+fn a_start_explains_no_takeover_from_a_stronger_peer() {
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 5_000) });
+    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let mut dropped = witness();
+    advertise(&mut dropped, AdvertOrigin::Foreign, 150, AT - 20_000, AT - 2_000);
+    advertise(&mut dropped, AdvertOrigin::Foreign, 40, AT - 1_000, AT - 1_000);
+    let facts = Facts { processes, ..Facts::gained(dropped) };
+    assert_eq!(facts.kind(), Some(CauseKind::PeerPriorityDropped));
+    let mut silent = witness();
+    advertise(&mut silent, AdvertOrigin::Foreign, 150, AT - 23_600, AT - 3_600);
+    let facts = Facts { processes, ..Facts::gained(silent) };
+    assert_eq!(facts.kind(), Some(CauseKind::PeerSilent));
+}
+
+#[test]
+fn a_start_explains_no_second_takeover() {
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 6_000) });
+    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let facts = Facts { processes, from_since: AT - 200, ..Facts::gained(witness()) };
+    assert_eq!(facts.kind(), Some(CauseKind::FaultEnded));
+}
+
+#[test]
+fn adverts_that_keepalived_ignores_are_named() {
+    let mut witness = witness();
+    advertise(&mut witness, AdvertOrigin::Foreign, 150, AT - 20_000, AT - 500);
+    let cause = Facts::gained(witness).answer().unwrap();
+    assert_eq!(cause.evidence.unknown, Some(UnknownReason::AdvertsIgnored));
+    assert!(cause.to_string().contains("ignores the adverts of 192.0.2.2 (priority 150)"));
+}
+
+#[test]
+fn a_start_or_a_reload_of_keepalived_comes_before_adverts() {
+    let mut weaker = witness();
+    advertise(&mut weaker, AdvertOrigin::Foreign, 50, AT - 20_000, AT - 700);
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 4_000) });
+    let events = KeepalivedEvents { started, ..running() };
+    let processes = ProcessSight::Read(events);
+    let facts = Facts { processes, ..Facts::gained(weaker.clone()) };
+    assert_eq!(facts.text(), "keepalived (pid 11) started 4.0 s before");
+    // The first read of the configuration is no reload.
+    let events = KeepalivedEvents { reloaded: Some(at(AT - 3_900)), ..events };
+    let facts = Facts { processes: ProcessSight::Read(events), ..Facts::gained(weaker.clone()) };
+    assert_eq!(facts.kind(), Some(CauseKind::KeepalivedStarted));
+    let events = KeepalivedEvents { reloaded: Some(at(AT - 200)), ..running() };
+    let facts = Facts { processes: ProcessSight::Read(events), ..Facts::gained(weaker) };
+    assert_eq!(facts.text(), "the configuration was read again 0.2 s before");
+}
+
+#[test]
+fn a_weaker_host_beside_a_primary_that_goes_on_is_an_election_and_no_added_address() {
+    let mut both = witness();
+    advertise(&mut both, AdvertOrigin::Foreign, 150, AT - 20_100, AT - 100);
+    let weaker = packet(9, 1);
+    let origin = AdvertOrigin::Foreign;
+    both.observe(WitnessedPacket { bytes: &weaker, origin, at: at(AT - 500) });
+    let mut later = both.clone();
+    advertise(&mut later, AdvertOrigin::Foreign, 150, AT + 900, AT + 1_900);
+    let facts = Facts { changer: None, later: Some(later), is_final: true, ..Facts::gained(both) };
+    assert_eq!(facts.kind(), Some(CauseKind::PreemptedPeer));
+}
+
+#[test]
+fn a_peer_with_other_addresses_that_goes_on_is_ignored_and_no_sign_of_an_added_address() {
+    let mut peer = witness();
+    advertise(&mut peer, AdvertOrigin::Foreign, 150, AT - 20_100, AT - 100);
+    let mut later = peer.clone();
+    advertise(&mut later, AdvertOrigin::Foreign, 150, AT + 900, AT + 1_900);
+    let facts = Facts { changer: None, later: Some(later), is_final: true, ..Facts::gained(peer) };
+    assert_eq!(facts.kind(), Some(CauseKind::AddressAdded));
+    let facts = Facts { own_address: "192.0.2.77", ..facts };
+    assert_eq!(facts.answer().unwrap().evidence.unknown, Some(UnknownReason::AdvertsIgnored));
+}
+
+#[test]
+fn a_node_that_takes_its_addresses_back_has_preempted_no_peer() {
+    let mut weaker = witness();
+    advertise(&mut weaker, AdvertOrigin::Foreign, 50, AT - 20_200, AT - 2_200);
+    let back = Facts { from_since: AT - 400, ..Facts::gained(weaker.clone()) };
+    assert_eq!(back.kind(), Some(CauseKind::FaultEnded));
+    let mut advertising = weaker;
+    advertise(&mut advertising, AdvertOrigin::Foreign, 50, AT - 300, AT - 300);
+    let taken = Facts { from_since: AT - 400, ..Facts::gained(advertising) };
+    assert_eq!(taken.kind(), Some(CauseKind::PreemptedPeer));
+}
+
+#[test]
+fn a_priority_that_keepalived_has_not_read_yet_does_not_count() {
+    let mut weaker = witness();
+    advertise(&mut weaker, AdvertOrigin::Foreign, 120, AT - 20_000, AT - 700);
+    let written = Facts { priority: 61, ..Facts::gained(weaker.clone()) };
+    assert_eq!(written.kind(), Some(CauseKind::Unknown), "it ignores the stronger peer");
+    let events = KeepalivedEvents { is_outdated: true, ..running() };
+    let facts = Facts { processes: ProcessSight::Read(events), ..written };
+    let cause = facts.answer().unwrap();
+    assert_eq!((cause.kind, cause.evidence.own_priority), (CauseKind::PreemptedPeer, None));
+}
+
+#[test]
+fn a_reload_explains_the_first_change_of_the_role_only() {
+    let mut silent = witness();
+    advertise(&mut silent, AdvertOrigin::Foreign, 150, AT - 23_600, AT - 3_600);
+    let events = KeepalivedEvents { reloaded: Some(at(AT - 3_900)), ..running() };
+    let processes = ProcessSight::Read(events);
+    let gained = |from_since| Facts { processes, from_since, ..Facts::gained(silent.clone()) };
+    assert_eq!(gained(AT - 60_000).kind(), Some(CauseKind::ConfigurationChanged));
+    assert_eq!(gained(AT - 500).kind(), Some(CauseKind::PeerSilent));
+}
+
+#[test]
+fn two_nodes_that_start_and_take_over_at_the_same_moment_have_started() {
+    let mut stronger = witness();
+    advertise(&mut stronger, AdvertOrigin::Foreign, 150, AT - 20, AT - 20);
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 4_000) });
+    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let facts = Facts { processes, ..Facts::gained(stronger.clone()) };
+    assert_eq!(facts.kind(), Some(CauseKind::KeepalivedStarted));
+    let mut later = witness();
+    advertise(&mut later, AdvertOrigin::Foreign, 150, AT + 80, AT + 80);
+    let cause = Facts { processes, ..Facts::gained(later) }.answer().unwrap();
+    assert_eq!((cause.kind, cause.evidence.peer), (CauseKind::KeepalivedStarted, None));
+    // Without a start, both have become able to take over.
+    assert_eq!(Facts::gained(stronger).kind(), Some(CauseKind::FaultEnded));
+}
+
+#[test]
+fn a_peer_that_is_back_at_the_moment_of_the_takeover_was_silent() {
+    let mut back = witness();
+    advertise(&mut back, AdvertOrigin::Foreign, 150, AT - 30_000, AT - 4_000);
+    advertise(&mut back, AdvertOrigin::Foreign, 150, AT - 40, AT - 40);
+    let cause = Facts::gained(back).answer().unwrap();
+    assert_eq!((cause.kind, cause.evidence.silent_ms), (CauseKind::PeerSilent, None));
+    assert_eq!(cause.to_string(), "192.0.2.2 (priority 150) sent no advert for a while");
+}
+
+#[test]
+fn a_start_waits_for_the_adverts_which_may_show_that_the_peer_dropped() {
+    let started = Some(ProcessStart { pid: 11, at: at(AT - 4_000) });
+    let processes = ProcessSight::Read(KeepalivedEvents { started, ..running() });
+    let facts = Facts { processes, ..Facts::gained(witness()) };
+    assert_eq!(facts.answer_with(AdvertSight::NotRead), None);
+    let without = facts.answer_with(AdvertSight::NotCaptured).unwrap();
+    assert_eq!(without.kind, CauseKind::KeepalivedStarted);
+}

@@ -13,6 +13,7 @@ mod announcement;
 mod cause;
 #[cfg(feature = "client")]
 pub mod client;
+mod cluster;
 mod config_check;
 mod drain;
 mod event;
@@ -37,6 +38,12 @@ pub use self::announcement::{
     AnnounceDocument, AnnouncedItem, DuplicateItem, FailedItem, RefusedItem,
 };
 pub use self::cause::{CauseEvent, CauseItem, EvidenceItem};
+pub use self::cluster::{
+    ClusterBasis, ClusterConnectionState, ClusterFindingItem, ClusterFindingList, ClusterGroupItem,
+    ClusterGroupList, ClusterHistory, ClusterHistoryItem, ClusterMemberItem, ClusterNodeItem,
+    ClusterNodeList, ClusterNodeState, ClusterScope, ClusterSource, ClusterStatus, FindingScope,
+    GroupState, GroupSummary, IgnoredSummary, NodeSummary,
+};
 pub use self::config_check::{ConfigCheckDocument, ConfigErrorItem};
 pub use self::drain::{
     DrainCheckDocument, DrainFacts, DrainFailover, DrainInstance, DrainPeer, DrainReason,

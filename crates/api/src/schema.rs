@@ -62,6 +62,16 @@ schemas! {
     Reload = "vipwatch.reload/1",
     /// `GET /healthz` and `GET /readyz`
     Health = "vipwatch.health/1",
+    /// `GET /v1/cluster`
+    Cluster = "vipwatch.cluster/1",
+    /// `GET /v1/cluster/groups`
+    ClusterGroups = "vipwatch.cluster-groups/1",
+    /// `GET /v1/cluster/nodes`
+    ClusterNodes = "vipwatch.cluster-nodes/1",
+    /// `GET /v1/cluster/findings`
+    ClusterFindings = "vipwatch.cluster-findings/1",
+    /// `GET /v1/cluster/history`
+    ClusterHistory = "vipwatch.cluster-history/1",
     /// Event `transition`; also the body of a notification.
     Transition = "vipwatch.transition/2",
     /// Event `removed`; also the body of a notification.

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cluster view: each node publishes the roles of its instances in etcd, watches those of the other nodes, and merges
+//! them into groups.
+//!
+//! ```text
+//!   node ──▶ record (JSON) ──▶ key ──▶ etcd ──▶ view ──▶ group ──▶ findings
+//! ```
+//!
+//! The modules `key`, `record`, `view`, `group` and `findings` are pure: they read no clock, file or socket.
+
+pub mod key;
+pub mod record;

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the records: values of other releases and values that are wrong.
+
+use super::*;
+use crate::key::KeySpace;
+
+const ROLE: &str = r#"{"schema":1,"node":"a","instance":"VI_1","name":"VI_1","epoch":"5f3a","seq":7,
+    "role":"primary","origin":"keepalived","interface":"eth0","addresses":["192.0.2.80/24"]}"#;
+
+fn decode_role(value: &str) -> Result<ClusterRecord, RecordError> {
+    let keys = KeySpace::new(&"prod".parse().unwrap());
+    let key = keys.parse("/vipwatch/v1/prod/role/vrrp:ipv4:51/a/VI_1").unwrap();
+    ClusterRecord::decode(&key, value.as_bytes())
+}
+
+#[test]
+fn a_record_of_the_first_release_is_read_without_the_later_fields() {
+    let Ok(ClusterRecord::Role(record)) = decode_role(ROLE) else { panic!("not a role") };
+    assert_eq!((record.role, record.heard), (InstanceRole::Primary, HeardPrimary::Unknown));
+    assert!(record.findings.is_empty() && record.recent.is_empty());
+}
+
+#[test]
+fn fields_and_words_of_a_later_release_are_ignored() {
+    let value = ROLE.replacen('{', r#"{"colour":"red","heard":"two","#, 1);
+    let Ok(ClusterRecord::Role(record)) = decode_role(&value) else { panic!("not a role") };
+    assert_eq!(record.heard, HeardPrimary::Unknown);
+}
+
+#[test]
+fn a_later_format_is_an_error_of_its_own() {
+    let value = ROLE.replacen(r#""schema":1"#, r#""schema":2"#, 1);
+    assert!(matches!(decode_role(&value), Err(RecordError::Newer(2))));
+}
+
+#[test]
+fn a_record_about_another_node_is_refused() {
+    let value = ROLE.replacen(r#""node":"a""#, r#""node":"b""#, 1);
+    assert!(matches!(decode_role(&value), Err(RecordError::OtherKey { .. })));
+}
+
+#[test]
+fn garbage_is_refused() {
+    for value in ["", "null", "7", "{}", "[1]", "\u{0}", r#"{"schema":1}"#, r#"{"schema":-1}"#] {
+        assert!(matches!(decode_role(value), Err(RecordError::Invalid(_))), "{value:?}");
+    }
+    let long = format!("{ROLE}{}", " ".repeat(MAX_VALUE_BYTES));
+    assert!(matches!(decode_role(&long), Err(RecordError::TooLong { .. })));
+}
+
+#[test]
+fn an_encoded_record_is_decoded_to_the_same_record() {
+    let Ok(ClusterRecord::Role(record)) = decode_role(ROLE) else { panic!("not a role") };
+    let bytes = encode(&record);
+    let again = decode_role(std::str::from_utf8(&bytes).unwrap()).unwrap();
+    assert_eq!(again, ClusterRecord::Role(record));
+}

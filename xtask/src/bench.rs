@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::{TaskError, TaskResult, build, provision, sandbox};
+use crate::{TaskError, TaskResult, build, dist, provision, sandbox};
 
 pub const HELP: &str = "\
 Measure vipwatch and the programs it replaces, one after the other in one run on one machine.
@@ -83,14 +83,14 @@ pub fn prepare(args: &[&str]) -> TaskResult {
         line.extend([option.to_owned(), path.display().to_string()]);
     };
     if matches!(options.name, "node" | "receiver") {
-        add("--subject", build::vipwatch("release")?);
+        add("--subject", dist::vipwatch()?);
         provision::programs(&[provision::PEERS])?;
         add("--neutron-29", provision::neutron("29.0.0")?);
     } else if options.name == "web" {
-        add("--subject", build::vipwatch("release")?);
+        add("--subject", dist::vipwatch()?);
         provision::programs(&[provision::KEEPALIVED])?;
     } else if options.name == "witness" {
-        add("--subject", build::vipwatch("release")?);
+        add("--subject", dist::vipwatch()?);
         provision::programs(&[provision::KEEPALIVED, provision::IPERF3])?;
     } else if options.name == "dropin" {
         add("--subject", build::dropin()?);

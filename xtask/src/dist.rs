@@ -23,6 +23,7 @@ use crate::{TaskError, TaskResult, build, provision};
 use deb::Compression;
 use files::{Inputs, Layout, Package};
 use programs::X86_64;
+pub use programs::vipwatch;
 use release::DistRelease;
 
 pub const HELP: &str = "\

@@ -22,14 +22,7 @@ pub struct Programs {
 
 /// Builds all programs. `progress` prints what begins.
 pub fn build(progress: impl Fn(&str)) -> Result<Programs, TaskError> {
-    provision::programs(&[provision::MUSL])?;
-    for target in [X86_64, AARCH64] {
-        if !build::has_target(target) {
-            return Err(TaskError(format!(
-                "the compiler target {target} is missing\n  hint: rustup target add {target}"
-            )));
-        }
-    }
+    check_targets(&[X86_64, AARCH64])?;
     progress("vipwatch for x86_64 (several minutes)");
     let vipwatch = program("vipwatch-cli", "vipwatch", "release", X86_64)?;
     progress("vipwatch-neutron-switch for x86_64");
@@ -39,6 +32,27 @@ pub fn build(progress: impl Fn(&str)) -> Result<Programs, TaskError> {
     progress("neutron-keepalived-state-change for aarch64");
     let dropin_aarch64 = program("vipwatch-dropin", build::DROPIN, "dropin", AARCH64)?;
     Ok(Programs { vipwatch, dropin, dropin_aarch64, switch })
+}
+
+/// Builds `vipwatch` alone, for benches. It is shipped for `x86_64` only: on other machines this is the release build of
+/// this machine.
+pub fn vipwatch() -> Result<PathBuf, TaskError> {
+    if std::env::consts::ARCH != "x86_64" {
+        return build::vipwatch("release");
+    }
+    check_targets(&[X86_64])?;
+    program("vipwatch-cli", "vipwatch", "release", X86_64)
+}
+
+/// Installs the C compiler for musl; fails if a compiler target cannot be installed.
+fn check_targets(targets: &[&str]) -> TaskResult {
+    provision::programs(&[provision::MUSL])?;
+    match targets.iter().find(|target| !build::has_target(target)) {
+        Some(target) => Err(TaskError(format!(
+            "the compiler target {target} is missing\n  hint: rustup target add {target}"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Builds one program; returns its path.

@@ -34,6 +34,8 @@ pub const PROMETHEUS: &[Need] = &[
     ("promtool", "prometheus"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),
 ];
+/// The store of the cluster view, in tests.
+pub const ETCD: &[Need] = &[("etcd", "etcd-server"), ("etcdctl", "etcd-client")];
 /// The shells in which completion is tested.
 pub const SHELLS: &[Need] = &[("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")];
 /// Checks manual pages.
@@ -63,6 +65,13 @@ pub const ROOTS: &[Need] = &[
     ("mmdebstrap", "mmdebstrap"),
     ("systemd-nspawn", "systemd-container"),
     ("lintian", "lintian"),
+];
+
+/// The services that Debian starts when it installs a package. Tests run the programs themselves.
+const SERVICES: &[(&str, &str)] = &[
+    ("etcd-server", "etcd.service"),
+    ("prometheus", "prometheus.service"),
+    ("prometheus-node-exporter", "prometheus-node-exporter.service"),
 ];
 
 /// Free disk space for a first build with all tests, and for a build over an earlier one, in GiB.
@@ -111,6 +120,18 @@ pub fn programs(needs: &[&[Need]]) -> TaskResult {
     Ok(())
 }
 
+/// Installs protoc, which compiles etcd's protocol when `vipwatch` is built, and the definitions that it includes.
+pub fn protoc() -> TaskResult {
+    let has_definitions = |protoc: PathBuf| {
+        let directory = protoc.parent()?.parent()?.join("include/google/protobuf");
+        directory.join("descriptor.proto").is_file().then_some(())
+    };
+    if find("protoc").and_then(has_definitions).is_some() {
+        return Ok(());
+    }
+    install(&["protobuf-compiler", "libprotobuf-dev"])
+}
+
 /// Installs Debian packages, as root or with sudo without a password.
 fn install(packages: &[&str]) -> TaskResult {
     let advice = format!("sudo apt-get install {}", packages.join(" "));
@@ -130,14 +151,20 @@ fn install(packages: &[&str]) -> TaskResult {
         )));
     };
     eprintln!("xtask: installing {}", packages.join(", "));
-    let apt = |args: &[&str]| {
+    let run = |args: &[&str]| {
         let line: Vec<&str> = prefix.iter().chain(args).copied().collect();
         let mut command = Command::new(line[0]);
         command.args(&line[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     };
     let words = [&["apt-get", "install", "-y", "--no-install-recommends"], packages].concat();
-    if apt(&words) || (apt(&["apt-get", "update"]) && apt(&words)) {
+    if run(&words) || (run(&["apt-get", "update"]) && run(&words)) {
+        let new = SERVICES.iter().filter(|(package, _)| packages.contains(package));
+        let units: Vec<&str> = new.map(|(_, unit)| *unit).collect();
+        if !units.is_empty() && Path::new("/run/systemd/system").is_dir() {
+            // A service that cannot be stopped does not prevent the tests.
+            let _ = run(&[&["systemctl", "--quiet", "disable", "--now"], &units[..]].concat());
+        }
         return Ok(());
     }
     Err(TaskError(format!("cannot install {}\n  hint: {advice}", packages.join(", "))))

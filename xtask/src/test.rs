@@ -145,7 +145,8 @@ pub fn prepare(args: &[&str]) -> TaskResult {
     let wants = |suite| options.suite.is_none_or(|chosen| chosen == suite);
     if wants(Suite::Netns) || wants(Suite::Contract) {
         provision::programs(&[provision::TCPDUMP, provision::ARPING, provision::KEEPALIVED])?;
-        let needs = [provision::SQLITE_OPENSSL, provision::PEERS, provision::PROMETHEUS];
+        let needs =
+            [provision::SQLITE_OPENSSL, provision::PEERS, provision::PROMETHEUS, provision::ETCD];
         provision::programs(&needs)?;
         provision::programs(&[provision::SHELLS])?;
     }

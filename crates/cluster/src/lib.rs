@@ -8,5 +8,7 @@
 //!
 //! The modules `key`, `record`, `view`, `group` and `findings` are pure: they read no clock, file or socket.
 
+pub mod etcd;
 pub mod key;
 pub mod record;
+pub mod session;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A connection to one endpoint of etcd.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use etcd_client::{Channel, Client, ConnectOptions, KvClient, LeaseClient, WatchClient};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use super::{EtcdError, EtcdSettings};
+
+/// The number of bytes that etcd may send on one stream, and on the connection, before the client has read them. The
+/// defaults of the library are 2 and 5 MiB.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 512 * 1024;
+
+/// The number of requests that can wait for the connection.
+const REQUEST_BUFFER: usize = 16;
+
+/// The greatest answer that is accepted, in bytes. etcd accepts values of 1.5 MiB by default.
+pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
+
+/// The files with the certificate authorities of the system: Debian, Red Hat.
+const SYSTEM_AUTHORITIES: [&str; 2] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+
+/// A connection to one endpoint.
+pub struct Connection {
+    endpoint: String,
+    timeout: Duration,
+    client: Client,
+}
+
+impl Connection {
+    /// Connects to an endpoint, with TLS and a login if the settings have them.
+    pub async fn open(settings: &EtcdSettings, endpoint: &str) -> Result<Self, EtcdError> {
+        let timeout = settings.timeout;
+        let channel = transport(settings, endpoint)?;
+        let connect =
+            async { channel.connect().await.map_err(|error| EtcdError::connect(endpoint, error)) };
+        let channel = limited(timeout, "the connection", connect).await?;
+        // A member without a leader ends its watches, so that the session leaves it.
+        let mut options = ConnectOptions::new().with_require_leader(true);
+        if let Some(login) = &settings.login {
+            options = options.with_user(login.user.as_str(), login.password.text());
+        }
+        let login = async {
+            let client = Client::from_channel(Channel::Tonic(channel), Some(options)).await;
+            client.map_err(|error| EtcdError::request("the login", endpoint, error))
+        };
+        let client = limited(timeout, "the login", login).await?;
+        Ok(Self { endpoint: endpoint.to_owned(), timeout, client })
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Waits for the answer to a request, up to the time limit.
+    pub(crate) async fn answer<T>(
+        &self,
+        request: &'static str,
+        answer: impl Future<Output = Result<T, etcd_client::Error>>,
+    ) -> Result<T, EtcdError> {
+        let translated = async {
+            answer.await.map_err(|error| EtcdError::request(request, &self.endpoint, error))
+        };
+        limited(self.timeout, request, translated).await
+    }
+
+    pub(crate) fn kv(&self) -> KvClient {
+        self.client.kv_client().max_decoding_message_size(MAX_ANSWER)
+    }
+
+    pub(crate) fn lease(&self) -> LeaseClient {
+        self.client.lease_client()
+    }
+
+    pub(crate) fn watches(&self) -> WatchClient {
+        self.client.watch_client().max_decoding_message_size(MAX_ANSWER)
+    }
+}
+
+/// Waits for a result, up to a time limit.
+async fn limited<T>(
+    limit: Duration,
+    request: &'static str,
+    result: impl Future<Output = Result<T, EtcdError>>,
+) -> Result<T, EtcdError> {
+    match tokio::time::timeout(limit, result).await {
+        Ok(result) => result,
+        Err(_) => Err(EtcdError::Timeout { request, limit }),
+    }
+}
+
+/// The transport to an endpoint, not connected yet.
+fn transport(settings: &EtcdSettings, endpoint: &str) -> Result<Endpoint, EtcdError> {
+    let invalid = |_| EtcdError::Endpoint { endpoint: endpoint.to_owned() };
+    let is_tls = endpoint.starts_with("https://");
+    if !is_tls && !endpoint.starts_with("http://") {
+        return Err(EtcdError::Endpoint { endpoint: endpoint.to_owned() });
+    }
+    let mut transport = Endpoint::from_shared(endpoint.to_owned())
+        .map_err(invalid)?
+        .connect_timeout(settings.timeout)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .buffer_size(REQUEST_BUFFER)
+        // A dead peer is noticed although no request is running.
+        .http2_keep_alive_interval(settings.timeout)
+        .keep_alive_timeout(settings.timeout)
+        .keep_alive_while_idle(true);
+    if is_tls {
+        transport = transport.tls_config(tls(settings)?).map_err(EtcdError::TlsSettings)?;
+    }
+    Ok(transport)
+}
+
+/// The certificates, read from their files.
+fn tls(settings: &EtcdSettings) -> Result<ClientTlsConfig, EtcdError> {
+    let system = || SYSTEM_AUTHORITIES.map(PathBuf::from).into_iter().find(|path| path.is_file());
+    let mut config = ClientTlsConfig::new().timeout(settings.timeout);
+    if let Some(path) = settings.ca.clone().or_else(system) {
+        config = config.ca_certificate(Certificate::from_pem(read(&path)?));
+    }
+    if let Some(files) = &settings.certificate {
+        config = config.identity(Identity::from_pem(read(&files.certificate)?, read(&files.key)?));
+    }
+    Ok(config)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {
+    std::fs::read(path).map_err(|source| EtcdError::File { path: path.to_owned(), source })
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The session of a node with etcd: a thread that publishes the node's roles and follows those of the other nodes.
+//!
+//! ```text
+//!   main loop ── mark(instance) ──▶ marks ──▶ worker ──▶ etcd
+//!             ◀── ConfirmationWanted ──────── worker ◀── etcd (watch)
+//!             ── confirm(id) ───────▶
+//! ```
+//!
+//! No call of the node waits for etcd. The worker reads the records through [`RecordSource`] on its own thread, and
+//! reports through [`ClusterObserver`].
+
+mod source;
+
+pub use self::source::{
+    ClusterEvent, ClusterObserver, ConfirmationId, ConfirmationRequest, NodeFacts, RecordSource,
+    WantedRole,
+};

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The two interfaces between the session and the node: the records to publish, and the events of the session.
+
+use vipwatch_api::ClusterConnectionState;
+use vipwatch_core::InstanceId;
+
+use crate::key::Bucket;
+use crate::record::{FindingRecord, RoleRecord};
+
+/// The records that a node wants to publish. The session calls it on its own thread, while the main loop runs: an
+/// implementation reads the node's published state, and neither waits for the main loop nor reads the kernel.
+pub trait RecordSource: Send + Sync {
+    /// The ids of all instances that are to be published. The session deletes the keys of all others.
+    fn instances(&self) -> Vec<InstanceId>;
+
+    /// The record of one instance as it is now; `None` if the instance no longer exists.
+    ///
+    /// The session calls it after a mark ([`ClusterHandle::mark`](super::ClusterHandle::mark)), and for all instances
+    /// after it has registered with etcd. Equal records must be equal in all fields: the session compares the encoded
+    /// values and writes only differences. A record must not contain the time of the call.
+    fn role(&self, instance: &InstanceId) -> Option<WantedRole>;
+
+    /// Values of the next heartbeat.
+    fn facts(&self) -> NodeFacts;
+}
+
+/// A record and its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedRole {
+    /// The bucket of the instance. If it differs from that of the last record, the session deletes the key in the old
+    /// bucket in the transaction that writes the new one.
+    pub bucket: Bucket,
+    /// The value. The session sets `schema`, `node` and `epoch`.
+    pub record: RoleRecord,
+}
+
+/// Values of a heartbeat that the node knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// The sequence number of the node's last event.
+    pub seq: i64,
+    /// The number of instances that the node follows.
+    pub instances: u64,
+}
+
+/// The number of a confirmation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConfirmationId(pub(crate) u64);
+
+/// The session asks the main loop to confirm the roles of the node.
+///
+/// The main loop reads all events of the kernel that are waiting, reads the namespaces of `instances` again, marks the
+/// instances whose records have changed ([`ClusterHandle::mark`](super::ClusterHandle::mark)), and then calls
+/// [`ClusterHandle::confirm`](super::ClusterHandle::confirm). The session publishes the marked records before the heartbeat that carries the
+/// confirmation. A newer request replaces an older one that is not answered yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfirmationRequest {
+    /// The number, for the answer.
+    pub id: ConfirmationId,
+    /// The instances that another live node claims too. Empty for a regular heartbeat: then it is enough that the main
+    /// loop has read the waiting events.
+    pub instances: Vec<InstanceId>,
+}
+
+/// What the session reports to the node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClusterEvent {
+    /// The view has changed. Several changes within a short time are one event.
+    ViewChanged,
+    /// The connection has changed; [`ClusterHandle::basis`](super::ClusterHandle::basis) has the details.
+    ConnectionChanged(ClusterConnectionState),
+    /// The main loop is to confirm the roles of the node.
+    ConfirmationWanted(ConfirmationRequest),
+    /// Another process publishes under this node's name. This node publishes nothing until that key is gone.
+    NameTaken {
+        /// The epoch of the other process.
+        epoch: String,
+        /// The version of vipwatch of the other process.
+        version: String,
+    },
+    /// This node publishes under its name again.
+    NameFree,
+    /// This node delivers the findings of the cluster from now on, or no longer.
+    ReporterChanged {
+        /// Whether this node is the reporter.
+        is_reporter: bool,
+    },
+    /// Only on the reporter: the finding is open. The node delivers it to the targets that are not in `told_open`, and
+    /// calls [`ClusterHandle::told`](super::ClusterHandle::told) for each. The event comes again for every open finding after an election.
+    FindingOpen(Box<FindingRecord>),
+    /// Only on the reporter: the finding has ended. The node delivers it to the targets that are in `told_open` and not in
+    /// `told_closed`. The event comes again after an election for findings whose end some targets have not received.
+    FindingClosed(Box<FindingRecord>),
+}
+
+/// Receives the events of the session, on the thread of the session: an implementation puts them into a queue and
+/// returns at once.
+pub trait ClusterObserver: Send + Sync {
+    /// An event.
+    fn event(&self, event: ClusterEvent);
+}

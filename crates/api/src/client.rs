@@ -20,6 +20,7 @@ pub use self::events::EventStream;
 pub use self::history::HistoryStream;
 use crate::filter::escape;
 use crate::{
+    ClusterFindingList, ClusterGroupList, ClusterHistory, ClusterNodeList, ClusterStatus,
     ConfigDocument, EventFilter, FindingList, HealthDocument, HistoryFilter, InstanceDetail,
     InstanceFilter, InstanceList, NodeStatus, ProblemDocument, ReloadDocument, ReportList,
     SilenceItem, SilenceList, SilenceRequest, TargetList, VersionDocument,
@@ -170,6 +171,31 @@ impl Client {
     /// The version of the process: `GET /v1/version`.
     pub fn version(&self) -> Result<VersionDocument, ClientError> {
         self.read("/v1/version")
+    }
+
+    /// The cluster in numbers: `GET /v1/cluster`.
+    pub fn cluster(&self) -> Result<ClusterStatus, ClientError> {
+        self.read("/v1/cluster")
+    }
+
+    /// The groups of the cluster: `GET /v1/cluster/groups`.
+    pub fn cluster_groups(&self) -> Result<ClusterGroupList, ClientError> {
+        self.read("/v1/cluster/groups")
+    }
+
+    /// The nodes of the cluster: `GET /v1/cluster/nodes`.
+    pub fn cluster_nodes(&self) -> Result<ClusterNodeList, ClientError> {
+        self.read("/v1/cluster/nodes")
+    }
+
+    /// The open findings about several nodes: `GET /v1/cluster/findings`.
+    pub fn cluster_findings(&self) -> Result<ClusterFindingList, ClientError> {
+        self.read("/v1/cluster/findings")
+    }
+
+    /// The last transitions and findings of the cluster: `GET /v1/cluster/history`.
+    pub fn cluster_history(&self) -> Result<ClusterHistory, ClientError> {
+        self.read("/v1/cluster/history")
     }
 
     /// The silences in force: `GET /v1/silences`.

@@ -10,6 +10,7 @@
 
 mod adverts;
 mod announcement;
+mod balance;
 mod cause;
 #[cfg(feature = "client")]
 pub mod client;
@@ -37,6 +38,7 @@ pub use self::adverts::{AdvertPresence, AdvertSourceItem, AdvertsItem, CaptureSt
 pub use self::announcement::{
     AnnounceDocument, AnnouncedItem, DuplicateItem, FailedItem, RefusedItem,
 };
+pub use self::balance::{ClusterBalance, NodeShare, PossibleMove, balance};
 pub use self::cause::{CauseEvent, CauseItem, EvidenceItem};
 pub use self::cluster::{
     ClusterBasis, ClusterConnectionState, ClusterFindingItem, ClusterFindingList, ClusterGroupItem,

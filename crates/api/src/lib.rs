@@ -15,6 +15,7 @@ mod cause;
 #[cfg(feature = "client")]
 pub mod client;
 mod cluster;
+mod cluster_change;
 mod config_check;
 mod drain;
 mod event;
@@ -46,6 +47,7 @@ pub use self::cluster::{
     ClusterNodeList, ClusterNodeState, ClusterScope, ClusterSource, ClusterStatus, FindingScope,
     GroupState, GroupSummary, IgnoredSummary, NodeSummary,
 };
+pub use self::cluster_change::{ClusterChange, ClusterChangeKind, ClusterState};
 pub use self::config_check::{ConfigCheckDocument, ConfigErrorItem};
 pub use self::drain::{
     DrainCheckDocument, DrainFacts, DrainFailover, DrainInstance, DrainPeer, DrainReason,

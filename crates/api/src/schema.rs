@@ -72,6 +72,8 @@ schemas! {
     ClusterFindings = "vipwatch.cluster-findings/1",
     /// `GET /v1/cluster/history`
     ClusterHistory = "vipwatch.cluster-history/1",
+    /// A line of `vipwatch cluster watch`
+    ClusterChange = "vipwatch.cluster-change/1",
     /// `vipwatch cluster balance`
     ClusterBalance = "vipwatch.cluster-balance/1",
     /// Event `transition`; also the body of a notification.

@@ -9,14 +9,17 @@
 mod credentials;
 mod document;
 mod effective;
+mod header;
 mod hook_account;
 mod metrics;
 pub mod migrate;
 mod notify;
 mod programs;
+mod protected_file;
 mod receiver;
 mod renamed;
 mod sections;
+mod service_credential;
 mod target_name;
 mod targets;
 mod web;
@@ -34,11 +37,14 @@ use vipwatch_linux::file::TextFile;
 use vipwatch_linux::listen::{ListenError, check_path};
 
 pub use self::document::{SettingError, nearest, span};
+pub use self::header::{HeaderError, HeaderValue, TargetHeaderError};
 pub use self::hook_account::{HookAccount, HookAccountError, ResolvedAccount};
 pub use self::metrics::{InstanceGroup, InstanceGroups, MetricsConfig};
 pub use self::notify::{AgentRule, BatchSettings, Hook, Rule, Target, Template, Webhook};
 pub use self::programs::ProgramCheck;
+pub use self::protected_file::{FileContent, ProtectedFileError};
 pub use self::receiver::{AllowedAccounts, ReceiverConfig, UnknownAccount, Upstream, octal};
+pub use self::service_credential::ServiceCredential;
 pub use self::web::{WebConfig, WebFile, WebTlsFiles};
 pub use self::witness::WitnessConfig;
 
@@ -177,6 +183,9 @@ pub enum ConfigError {
     /// The file contains credentials, and every user of the machine can read it.
     #[error("{} holds credentials, and every user can read it", .0.display())]
     Readable(PathBuf),
+    /// Credentials of the service in headers cannot be used.
+    #[error("{}", TargetHeaderError::list(.0))]
+    Headers(Vec<TargetHeaderError>),
     /// The node cannot use its state directory.
     #[error("cannot use the directory {}", path.display())]
     StateDir {
@@ -307,19 +316,6 @@ impl Config {
             },
             ..new
         }
-    }
-
-    /// Whether a webhook or the upstream has a secret in its URL or headers.
-    fn has_credentials(&self) -> bool {
-        self.web_targets().any(|target| target.has_credentials)
-    }
-
-    fn web_targets(&self) -> impl Iterator<Item = &Target> {
-        let of_rules = self.rules.iter().flat_map(|rule| &rule.webhooks);
-        let of_receiver = self.receiver.iter().flat_map(|receiver| &receiver.webhooks);
-        let upstream = self.receiver.iter().filter_map(|receiver| receiver.upstream.as_ref());
-        let webhooks = of_rules.chain(of_receiver).map(|webhook| &webhook.target);
-        webhooks.chain(upstream.map(|upstream| &upstream.target))
     }
 }
 

@@ -170,9 +170,10 @@ fn unreadable(file: &Path, error: &std::io::Error) -> CommandError {
 pub(crate) fn config_error(error: &ConfigError) -> CommandError {
     let code = match error {
         ConfigError::Read { .. } if error.is_not_permitted() => ExitStatus::NotPermitted,
-        ConfigError::Read { .. } | ConfigError::StateDir { .. } | ConfigError::Socket(_) => {
-            ExitStatus::Missing
-        }
+        ConfigError::Read { .. }
+        | ConfigError::Headers(_)
+        | ConfigError::StateDir { .. }
+        | ConfigError::Socket(_) => ExitStatus::Missing,
         ConfigError::Exposed(_) | ConfigError::Readable(_) => ExitStatus::NotPermitted,
         ConfigError::Invalid(_) => ExitStatus::No,
     };
@@ -184,6 +185,10 @@ pub(crate) fn config_error(error: &ConfigError) -> CommandError {
             "chmod 0640 {}; commands that query the node do not need to read it",
             file.display()
         )),
+        ConfigError::Headers(errors) => match errors.first() {
+            Some(error) => failure.hint(error.hint()),
+            None => failure,
+        },
         ConfigError::StateDir { .. } => failure.hint("set node.state_dir to another directory"),
         ConfigError::Socket(_) => failure.hint("set the socket to another path"),
         ConfigError::Invalid(_) => match error.file_with_renamed_keys() {

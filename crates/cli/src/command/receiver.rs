@@ -50,6 +50,14 @@ pub(crate) fn run(options: &ReceiverArgs) -> Result<(), CommandError> {
 }
 
 impl ServeArgs {
+    /// As [`Self::settings`], for a process that sends to the targets of the receiver. Other targets in the file may need
+    /// credentials of the node's service.
+    fn checked_settings(&self) -> Result<(Config, ReceiverConfig), CommandError> {
+        let (config, receiver) = self.settings()?;
+        receiver.check_header_credentials().map_err(|error| config_error(&error))?;
+        Ok((config, receiver))
+    }
+
     /// The configuration with these options applied.
     fn settings(&self) -> Result<(Config, ReceiverConfig), CommandError> {
         let programs = ProgramCheck::in_node(self.hook_runner.as_deref());
@@ -98,7 +106,7 @@ fn serve(options: &ServeArgs) -> Result<(), CommandError> {
     // Each monitor that reports has a connection.
     raise_file_limit();
     share_heaps();
-    let (config, settings) = options.settings()?;
+    let (config, settings) = options.checked_settings()?;
     let level = if options.debug { LogLevel::Debug } else { LogLevel::Info };
     let _log = log::open(config.log, level).map_err(failed)?;
     create_state_dir(&config.state_dir)?;
@@ -246,7 +254,7 @@ impl SettingsInForce<'_> {
 
     /// Applies the configuration file; returns the configuration that is in force then, and the keys that need a restart.
     fn apply(&self, receiver: &mut ReceiverService) -> Result<(Config, Vec<String>), CommandError> {
-        let (config, settings) = self.options.settings()?;
+        let (config, settings) = self.options.checked_settings()?;
         let mut needs_restart = Vec::new();
         if config.state_dir != self.config.state_dir {
             let (from, to) = (self.config.state_dir.display(), config.state_dir.display());

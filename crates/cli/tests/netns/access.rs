@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which users may query a node, report to a receiver and act as the agent, and where credentials are sent.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use rustix::process::{Gid, Uid};
 use vipwatch_testkit::monitor::{end_of, output_of};
 use vipwatch_testkit::{Behaviour, FakeAgent, Lab, NodeFixture, run, wait_for};
 
+use crate::header_recorder::HeaderRecorder;
 use crate::http_server::HttpServer;
 use crate::receiver_process::ReceiverProcess;
 use crate::support::{ADD_VIP, PROGRAM, REMOVE_VIP, fixture_with, node_fixture, vi_1_conf};
@@ -316,40 +315,11 @@ fn a_member_of_an_allowed_group_reports_and_other_users_do_not() {
     assert_eq!(receiver.count_settled("primary"), 1);
 }
 
-/// An HTTP server that answers every request with the same text and records the request headers.
-struct HeaderRecorder {
-    url: String,
-    heads: Arc<Mutex<Vec<String>>>,
-}
-
-impl HeaderRecorder {
-    fn new(answer: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        let heads = Arc::new(Mutex::new(Vec::new()));
-        let (recorded, answer) = (Arc::clone(&heads), answer.to_owned());
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let lines = BufReader::new(&stream).lines().map_while(Result::ok);
-                let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-                recorded.lock().unwrap().push(head.join("\n"));
-                let _ = (&stream).write_all(answer.as_bytes());
-            }
-        });
-        Self { url, heads }
-    }
-
-    fn heads(&self) -> Vec<String> {
-        self.heads.lock().unwrap().clone()
-    }
-}
-
 #[test]
 fn a_webhook_follows_no_redirect_and_sends_its_credentials_to_no_other_host() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let other =
-        HeaderRecorder::new("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let other = HeaderRecorder::accepting();
     let redirecting = HeaderRecorder::new(&format!(
         "HTTP/1.1 302 Found\r\nLocation: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         other.url
@@ -366,8 +336,7 @@ fn a_webhook_follows_no_redirect_and_sends_its_credentials_to_no_other_host() {
 fn a_webhook_ignores_the_proxies_of_the_environment() {
     let lab = Lab::new();
     let (_netns, fixture) = fixture_with(&lab, &[vi_1_conf()]);
-    let proxy =
-        HeaderRecorder::new("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let proxy = HeaderRecorder::accepting();
     let server = HttpServer::new(&[]);
     let names =
         ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];

@@ -21,6 +21,8 @@ mod events;
 mod finding_deliveries;
 mod findings;
 mod following;
+mod header_credentials;
+mod header_recorder;
 mod hook_runner;
 mod hooks;
 mod http_server;

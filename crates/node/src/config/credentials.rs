@@ -8,6 +8,8 @@ use std::net::IpAddr;
 
 use ureq::http::Uri;
 
+use super::header::HeaderValue;
+
 /// Words, in lower case, that mark a header or a query parameter as secret. Words in a name are separated by
 /// characters other than letters and digits.
 const SECRET_WORDS: [&str; 16] = [
@@ -29,15 +31,18 @@ const SECRET_WORDS: [&str; 16] = [
     "signature",
 ];
 
-/// Whether a request to `uri` with `headers` carries credentials: a header or a query parameter
-/// with the name of a secret, or a user name or password in the URL.
-pub(super) fn has_credentials(uri: &Uri, headers: &BTreeMap<String, String>) -> bool {
+/// Whether the configuration of a request to `uri` with `headers` contains credentials: a header or a query parameter
+/// with the name of a secret, or a user name or password in the URL. A header with a credential of the service contains
+/// only its name.
+pub(super) fn has_credentials(uri: &Uri, headers: &BTreeMap<String, HeaderValue>) -> bool {
     let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
     let parameters = uri.query().unwrap_or_default().split('&');
     let has_parameter = parameters
         .filter_map(|parameter| parameter.split_once('='))
         .any(|(name, value)| is_secret(name) && !value.is_empty());
-    has_user || has_parameter || headers.keys().any(|name| is_secret(name))
+    let is_text = |value: &HeaderValue| matches!(value, HeaderValue::Text(_));
+    let has_header = headers.iter().any(|(name, value)| is_secret(name) && is_text(value));
+    has_user || has_parameter || has_header
 }
 
 fn is_secret(name: &str) -> bool {
@@ -89,7 +94,8 @@ mod tests {
             ("X-Author", false),
             ("X-Monkey", false),
         ] {
-            let headers = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+            let value = HeaderValue::Text("x".to_owned());
+            let headers = BTreeMap::from([(name.to_owned(), value)]);
             assert_eq!(has_credentials(&uri("https://h/"), &headers), expected, "{name}");
         }
     }

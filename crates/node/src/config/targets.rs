@@ -15,6 +15,7 @@ use vipwatch_history::DeliverySource;
 use super::Upstream;
 use super::credentials::{has_credentials, is_readable_in_transit};
 use super::document::{SettingErrors, Table, span};
+use super::header::{HeaderValue, read_headers};
 use super::hook_account::HookAccount;
 use super::sections::absolute;
 use super::target_name::{GivenName, TargetNames};
@@ -122,9 +123,9 @@ pub struct Target {
     pub timeout: Duration,
     /// A file with CA certificates to trust instead of the system's; `None` for the system's.
     pub ca_file: Option<PathBuf>,
-    /// Additional request headers; they are never logged or shown.
-    pub headers: BTreeMap<String, String>,
-    /// Whether the URL or a header contains a secret.
+    /// Additional request headers; their values are never logged or shown.
+    pub headers: BTreeMap<String, HeaderValue>,
+    /// Whether the URL, or a header with its value in the configuration, contains a secret.
     pub has_credentials: bool,
 }
 
@@ -313,34 +314,15 @@ impl Target {
             return None;
         };
         let has_credentials = has_credentials(&uri, &headers);
-        if has_credentials && !may_send_unencrypted && is_readable_in_transit(&uri) {
+        let is_credential = |value: &HeaderValue| matches!(value, HeaderValue::Credential(_));
+        let sends_credentials = has_credentials || headers.values().any(is_credential);
+        if sends_credentials && !may_send_unencrypted && is_readable_in_transit(&uri) {
             let text = "url: credentials would be sent to another host without encryption; use \
                         https://, or set allow_credentials_over_http = true";
             errors.add(offset, text);
         }
         Some(Self { url, timeout, ca_file, headers, has_credentials })
     }
-}
-
-fn read_headers(
-    table: &mut Table<'_, '_>,
-    errors: &mut SettingErrors<'_>,
-) -> BTreeMap<String, String> {
-    let mut headers = BTreeMap::new();
-    let Some(value) = table.take("headers") else { return headers };
-    let Some(table) = value.get_ref().as_table() else {
-        errors.add(value.span().start, "headers is a table of strings");
-        return headers;
-    };
-    for (name, value) in table {
-        match value.get_ref().as_str() {
-            Some(text) if is_header(name.get_ref(), text) => {
-                headers.insert(name.get_ref().to_string(), text.to_owned());
-            }
-            _ => errors.add(value.span().start, "a header is a line of text"),
-        }
-    }
-    headers
 }
 
 /// The URL as it is written, and parsed.
@@ -351,12 +333,4 @@ fn parse_url(text: &str) -> Result<(String, Uri), String> {
     (is_http && has_host)
         .then(|| (text.to_owned(), uri))
         .ok_or_else(|| "it begins with http:// or https://".to_owned())
-}
-
-/// Whether the name is a token of RFC 9110 §5.6.2 and the value is printable ASCII.
-fn is_header(name: &str, value: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty()
-        && name.bytes().all(is_token)
-        && value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
 }

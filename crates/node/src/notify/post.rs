@@ -10,7 +10,7 @@ use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use self::ca_bundle::CaBundle;
-use crate::config::Target;
+use crate::config::{HeaderError, Target};
 
 /// Maximum number of bytes of an answer that are read. The connection of a longer answer is closed.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
@@ -30,6 +30,8 @@ pub(crate) enum PostError {
     Refused(u16),
     #[error("cannot read the CA bundle")]
     CaBundle(#[source] io::Error),
+    #[error(transparent)]
+    Header(#[from] HeaderError),
 }
 
 impl PostError {
@@ -64,7 +66,7 @@ impl PostClient {
         let agent = self.prepare(target)?;
         let mut request = agent.post(&target.url).content_type("application/json");
         for (name, value) in &target.headers {
-            request = request.header(name, value);
+            request = request.header(name, value.read(name)?.as_ref());
         }
         let response = request.send(body);
         let mut response = response.map_err(|error| PostError::Transport(Box::new(error)))?;

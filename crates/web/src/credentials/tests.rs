@@ -4,6 +4,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use vipwatch_node::config::ServiceCredential;
+
 use super::*;
 
 const ONE: &str = "0123456789abcdef";
@@ -84,7 +86,8 @@ fn a_missing_file_and_a_missing_credential_are_named() {
     let missing = config(Path::new("/nonexistent/tokens"));
     let error = CredentialStore::open(&missing).unwrap_err();
     assert!(ErrorChain(&error).to_string().contains("web.token_file = /nonexistent/tokens"));
-    let token_file = Some(WebFile::Credential("tokens".to_owned()));
+    let token_file = ServiceCredential::parse("credential:tokens")
+        .map(|name| WebFile::Credential(name.unwrap()));
     let config = WebConfig { token_file, ..WebConfig::default() };
     let error = CredentialStore::open(&config).unwrap_err();
     assert!(ErrorChain(&error).to_string().contains("systemd has passed no credentials"));

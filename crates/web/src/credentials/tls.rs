@@ -14,10 +14,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, RootCertStore, ServerConfig};
-use vipwatch_node::config::{WebFile, WebTlsFiles};
+use vipwatch_node::config::{FileContent, WebFile, WebTlsFiles};
 use vipwatch_node::event::time;
 
-use super::file::{self, FileContent, FileProblem, WebFileError};
+use super::file::{FileProblem, WebFileError};
 
 /// How long before its end a certificate is reported.
 const EXPIRY_NOTICE: Duration = Duration::from_hours(14 * 24);
@@ -108,7 +108,7 @@ fn server_config(
 }
 
 fn read_certificates(file: &WebFile) -> Result<Vec<CertificateDer<'static>>, FileProblem> {
-    let text = file::read(file, FileContent::Public)?;
+    let text = file.read(FileContent::Public)?;
     let certificates =
         CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     // The error quotes the file, so that it is not shown.
@@ -120,7 +120,7 @@ fn read_certificates(file: &WebFile) -> Result<Vec<CertificateDer<'static>>, Fil
 }
 
 fn read_key(file: &WebFile) -> Result<PrivateKeyDer<'static>, FileProblem> {
-    let text = file::read(file, FileContent::Secret)?;
+    let text = file.read(FileContent::Secret)?;
     // The error quotes the file, so that it is not shown.
     PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_error| FileProblem::NoKey)
 }

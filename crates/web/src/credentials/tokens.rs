@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
-use vipwatch_node::config::WebFile;
+use vipwatch_node::config::{FileContent, WebFile};
 
-use super::file::{self, FileContent, FileProblem, WebFileError};
+use super::file::{FileProblem, WebFileError};
 
 /// Minimum length of a token in characters. A shorter one could be guessed.
 pub(super) const MIN_LENGTH: usize = 16;
@@ -44,7 +44,7 @@ impl TokenSet {
     /// Reads the tokens of a file. A file without a token is valid: it withdraws all tokens.
     pub(super) fn read(file: &WebFile) -> Result<Self, WebFileError> {
         let failed = |problem| WebFileError::new(KEY, file, problem);
-        let text = file::read(file, FileContent::Secret).map_err(failed)?;
+        let text = file.read(FileContent::Secret).map_err(|error| failed(error.into()))?;
         Self::parse(&text).map_err(failed)
     }
 

@@ -8,7 +8,7 @@ use vipwatch_core::ErrorChain;
 use vipwatch_linux::account::{AccountKind, UserAccount, id};
 use vipwatch_linux::privilege::Identity;
 use vipwatch_node::Config;
-use vipwatch_node::config::{ConfigError, FILE, ProgramCheck, SettingError};
+use vipwatch_node::config::{ConfigError, FILE, ProgramCheck, ServiceCredential, SettingError};
 use vipwatch_node::discovery::ConfigScanner;
 use vipwatch_node::hook_runner::{NODE_USER, SOCKET};
 use vipwatch_web::{WebFileError, check_web_files};
@@ -59,7 +59,18 @@ fn check(file: Option<&Path>) -> Result<CheckedConfig, CheckError> {
     let mut scanner = ConfigScanner::with_processes(locations, own);
     let mut warnings = config.warnings(&scanner.scan().instances);
     warnings.extend(of_web);
+    warnings.extend(check_headers(&config)?);
     Ok(CheckedConfig { config, warnings })
+}
+
+/// Reads the credentials in headers as a node does. Returns a warning if only the service has them.
+fn check_headers(config: &Config) -> Result<Option<String>, ConfigError> {
+    if ServiceCredential::are_passed() {
+        return config.check_header_credentials().map(|()| None);
+    }
+    let names = config.header_credentials().join(", ");
+    let warning = || format!("the values of headers are not checked: only the service has {names}");
+    Ok((!names.is_empty()).then(warning))
 }
 
 /// The user and the group of the node: those of its unit, if the socket of the hook runner's unit is there, else those of

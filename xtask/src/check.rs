@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask check`: format, lints, the rules of `tidy`, excluded words, documentation, dependencies.
+//! `cargo xtask check`: format, lints, the rules of `tidy`, excluded words, documentation, manual pages, dependencies.
 
 use std::process::Command;
 
-use crate::{TaskError, TaskResult, build, config_file, openapi, provision, tidy, words};
+use crate::{TaskError, TaskResult, build, config_file, man, openapi, provision, tidy, words};
 
 pub const HELP: &str = "\
-Check format, lints, naming rules, documentation and dependencies.
+Check format, lints, naming rules, documentation, manual pages and dependencies.
 
 Usage: cargo xtask check [--advisories | --words | --add-spdx]
 
@@ -36,7 +36,7 @@ pub fn run(args: &[&str]) -> TaskResult {
     }
 }
 
-/// All checks that need nothing but Rust. They are also a part of `cargo xtask test`.
+/// All checks that need nothing but Rust and mandoc. They are also a part of `cargo xtask test`.
 pub fn quick() -> TaskResult {
     build::run_cargo(&["fmt", "--all", "--check"])?;
     deny(&["--all-features", "check", "bans", "licenses", "sources"])?;
@@ -48,6 +48,7 @@ pub fn quick() -> TaskResult {
     tidy::run()?;
     openapi::check()?;
     config_file::check()?;
+    man::check()?;
     let status = build::cargo()
         .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::private_intra_doc_links")

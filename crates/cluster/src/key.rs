@@ -41,7 +41,18 @@ pub struct InvalidName {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterName(InstanceId);
 
+/// The domain of a node whose configuration names none.
+const DEFAULT_DOMAIN: &str = "default";
+
 impl ClusterName {
+    /// The domain of a node whose configuration names none.
+    pub fn default_domain() -> Self {
+        Self(
+            InstanceId::of_name(DEFAULT_DOMAIN)
+                .unwrap_or_else(|_error| unreachable!("a valid name")),
+        )
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         self.0.as_str()

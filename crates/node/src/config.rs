@@ -6,6 +6,7 @@
 //! suggests the nearest known one, for a renamed key it gives the new name. [`migrate`] rewrites renamed
 //! keys in a file.
 
+mod cluster;
 mod credentials;
 mod document;
 mod effective;
@@ -32,10 +33,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::discovery::{ConfigLocations, InstanceConfig};
+use vipwatch_cluster::key::ClusterName;
 use vipwatch_history::Retention;
 use vipwatch_linux::file::TextFile;
 use vipwatch_linux::listen::{ListenError, check_path};
 
+pub use self::cluster::{ClusterConfig, ClusterFileError, ClusterIdentityFiles, ClusterLogin};
 pub use self::document::{SettingError, nearest, span};
 pub use self::header::{HeaderError, HeaderValue, TargetHeaderError};
 pub use self::hook_account::{HookAccount, HookAccountError, ResolvedAccount};
@@ -102,6 +105,8 @@ pub enum LogFormat {
 pub struct Config {
     /// The file that was read; `None` without one.
     pub file: Option<PathBuf>,
+    /// The name of the node; `None` for the name of the host.
+    pub name: Option<ClusterName>,
     /// The directory of the history and of the receiver's journal.
     pub state_dir: PathBuf,
     /// The path of the node's socket.
@@ -122,6 +127,8 @@ pub struct Config {
     pub witness: WitnessConfig,
     /// The TCP addresses of the API.
     pub web: WebConfig,
+    /// The etcd of the cluster.
+    pub cluster: ClusterConfig,
     /// Which metrics are exported, and where.
     pub metrics: MetricsConfig,
     /// The groups of instances (`[[group]]`).
@@ -144,6 +151,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             file: None,
+            name: None,
             state_dir: PathBuf::from(STATE_DIR),
             socket: PathBuf::from(SOCKET),
             group: None,
@@ -154,6 +162,7 @@ impl Default for Config {
             keep: Retention::default(),
             witness: WitnessConfig::default(),
             web: WebConfig::default(),
+            cluster: ClusterConfig::default(),
             metrics: MetricsConfig::default(),
             groups: InstanceGroups::default(),
             hooks_at_once: 8,
@@ -300,6 +309,7 @@ impl Config {
     #[must_use]
     pub fn with_reloaded(&self, new: Self) -> Self {
         Self {
+            name: self.name.clone(),
             state_dir: self.state_dir.clone(),
             socket: self.socket.clone(),
             group: self.group,
@@ -308,6 +318,7 @@ impl Config {
             hooks_at_once: self.hooks_at_once,
             keep: self.keep,
             web: self.web.clone(),
+            cluster: self.cluster.clone(),
             metrics: self.metrics.clone(),
             hook_runner: self.hook_runner.clone(),
             locations: ConfigLocations {
@@ -316,6 +327,11 @@ impl Config {
             },
             ..new
         }
+    }
+
+    /// The name of the node: that of the configuration, or that of the host.
+    pub fn node_name(&self) -> Arc<str> {
+        self.name.as_ref().map_or_else(crate::name, |name| name.as_str().into())
     }
 }
 

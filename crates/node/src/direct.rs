@@ -53,7 +53,7 @@ pub fn history_context(config: &Config) -> ApiContext {
         audit: Arc::new(audit),
         audit_requests: None,
         state_dir: config.state_dir.clone(),
-        node: crate::name(),
+        node: config.node_name(),
         source: AnswerSource::Kernel,
         receiver_handle: ReceiverHandle::default(),
         notifier: None,

@@ -174,7 +174,7 @@ impl Node {
         // Announcements need some file descriptors for each instance, for some seconds.
         raise_file_limit();
         let lock = state_dir::lock_if_usable(&config.state_dir)?;
-        let (name, locations) = (crate::name(), config.locations.clone());
+        let (name, locations) = (config.node_name(), config.locations.clone());
         let mut follower = Follower::open(locations, config.instances.clone(), config.listen)
             .map_err(NodeError::Listen)?;
         let (history, mut opened) = Writer::open(&config.state_dir, config.keep)?;

@@ -120,7 +120,7 @@ impl ServiceContext {
             );
         }
         let setup = NotifierSetup {
-            identity: NodeIdentity { node: crate::name(), epoch: opened.epoch.into() },
+            identity: NodeIdentity { node: config.node_name(), epoch: opened.epoch.into() },
             deliveries: history.delivery_store(),
             stored: opened.deliveries,
             is_uncertain: opened.killed.is_some() || opened.open_error.is_some(),

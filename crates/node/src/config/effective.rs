@@ -7,10 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use vipwatch_api::ClusterScope;
+use vipwatch_cluster::key::ClusterName;
 use vipwatch_core::{AnnouncePlan, DeliveryMode, EventKind, NetnsName};
 use vipwatch_outlets::agent::AgentTrust;
 
-use super::{AgentRule, Config, Hook, InstanceGroup, LogFormat, ReceiverConfig, Rule, Target};
+use super::{
+    AgentRule, ClusterConfig, Config, Hook, InstanceGroup, LogFormat, ReceiverConfig, Rule, Target,
+};
 use super::{Upstream, WebConfig, Webhook};
 use crate::discovery::InstanceConfig;
 use crate::notify::post::display_name;
@@ -23,6 +27,7 @@ struct EffectiveSettings<'c> {
     history: HistorySection,
     witness: WitnessSection<'c>,
     web: WebSection<'c>,
+    cluster: ClusterSection<'c>,
     metrics: MetricsSection<'c>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     group: Vec<GroupSection<'c>>,
@@ -36,6 +41,9 @@ struct EffectiveSettings<'c> {
 
 #[derive(Debug, Serialize)]
 struct NodeSection<'c> {
+    /// Absent for the name of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'c str>,
     state_dir: &'c Path,
     socket: &'c Path,
     /// The id of the group; absent if only root and the node's user may use the socket.
@@ -88,6 +96,30 @@ struct WebSection<'c> {
     client_ca: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_file: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ClusterSection<'c> {
+    /// Empty: the cluster view is off.
+    endpoints: &'c [String],
+    domain: &'c str,
+    view: ClusterScope,
+    /// The names of the files; their content is never shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ca: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'c str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password: Option<String>,
+    heartbeat: String,
+    lease: String,
+    settle: String,
+    slow_settle: String,
+    min_backups: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -248,6 +280,7 @@ impl Config {
     fn effective(&self) -> EffectiveSettings<'_> {
         EffectiveSettings {
             node: NodeSection {
+                name: self.name.as_ref().map(ClusterName::as_str),
                 state_dir: &self.state_dir,
                 socket: &self.socket,
                 socket_group: self.group.map(|group| group.to_string()),
@@ -275,6 +308,7 @@ impl Config {
                 exclude: self.witness.excluded.iter().map(glob::Pattern::as_str).collect(),
             },
             web: WebSection::of(&self.web),
+            cluster: ClusterSection::of(&self.cluster),
             metrics: MetricsSection {
                 per_instance: self.metrics.is_per_instance,
                 textfile: self.metrics.textfile.as_deref(),
@@ -298,6 +332,28 @@ impl<'c> WebSection<'c> {
             key: tls.map(|tls| tls.key.to_string()),
             client_ca: tls.and_then(|tls| tls.client_ca.as_ref()).map(ToString::to_string),
             token_file: web.token_file.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl<'c> ClusterSection<'c> {
+    fn of(cluster: &'c ClusterConfig) -> Self {
+        let identity = cluster.identity.as_ref();
+        let login = cluster.login.as_ref();
+        Self {
+            endpoints: &cluster.endpoints,
+            domain: cluster.domain.as_str(),
+            view: cluster.scope,
+            ca: cluster.ca.as_ref().map(ToString::to_string),
+            certificate: identity.map(|files| files.certificate.to_string()),
+            key: identity.map(|files| files.key.to_string()),
+            user: login.map(|login| login.user.as_str()),
+            password: login.map(|login| login.password.to_string()),
+            heartbeat: span_text(cluster.heartbeat),
+            lease: span_text(cluster.lease),
+            settle: span_text(cluster.settle),
+            slow_settle: span_text(cluster.slow_settle),
+            min_backups: cluster.min_backups,
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads the sections of the file: `[node]`, `[find]`, `[history]`, `[[instance]]`, and the order of all.
 //!
-//! `[witness]`, `[web]`, `[metrics]`, `[[group]]`, `[[notify]]` and `[receiver]` have modules of their own.
+//! `[witness]`, `[web]`, `[cluster]`, `[metrics]`, `[[group]]`, `[[notify]]` and `[receiver]` have modules of their own.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use vipwatch_cluster::key::ClusterName;
 use vipwatch_core::keepalived::{FilePosition, VirtualAddress, VrrpInstance};
 use vipwatch_core::{InstanceId, LinkName, NetnsName};
 use vipwatch_linux::account::{AccountKind, id};
 
 use super::document::{SettingError, SettingErrors, Table, span, syntax_message};
 use super::target_name::TargetNames;
-use super::{Config, InstanceGroups, Listen, LogFormat, MetricsConfig};
+use super::{ClusterConfig, Config, InstanceGroups, Listen, LogFormat, MetricsConfig};
 use super::{ReceiverConfig, Rule, WebConfig, WitnessConfig};
 use crate::discovery::{InstanceConfig, Origin};
 
@@ -52,6 +53,9 @@ impl Config {
         if let Some(table) = root.table("web", &mut errors) {
             config.web = WebConfig::read(table, &mut errors);
         }
+        if let Some(table) = root.table("cluster", &mut errors) {
+            config.read_cluster(table, &mut errors);
+        }
         if let Some(table) = root.table("metrics", &mut errors) {
             config.metrics = MetricsConfig::read(table, &mut errors);
         }
@@ -78,6 +82,9 @@ impl Config {
     }
 
     fn read_node(&mut self, mut table: Table<'_, '_>, errors: &mut SettingErrors<'_>) {
+        self.name = table.parsed("name", errors, |name| {
+            name.parse::<ClusterName>().map_err(|error| error.to_string())
+        });
         set(&mut self.state_dir, table.parsed("state_dir", errors, absolute));
         set(&mut self.socket, table.parsed("socket", errors, absolute));
         self.group = table.parsed("socket_group", errors, |name| {
@@ -185,6 +192,18 @@ impl Config {
         };
         let (origin, file, vrrp) = (Origin::Own, file.into(), Arc::new(vrrp));
         self.instances.push(Arc::new(InstanceConfig { id, origin, netns, file, vrrp }));
+    }
+
+    fn read_cluster(&mut self, table: Table<'_, '_>, errors: &mut SettingErrors<'_>) {
+        let offset = table.offset;
+        self.cluster = ClusterConfig::read(table, errors);
+        let name = self.node_name();
+        if self.cluster.is_enabled()
+            && let Err(error) = name.parse::<ClusterName>()
+        {
+            let text = format!("the name of the host: {error}; set name in [node]");
+            errors.add(offset, text);
+        }
     }
 
     fn read_receiver(

@@ -11,7 +11,8 @@ use crate::config::{Config, ReceiverConfig};
 const MAX_LINES: usize = 20;
 
 /// The settings that a running node cannot change, by their key.
-const NEEDS_RESTART: [&str; 10] = [
+const NEEDS_RESTART: [&str; 12] = [
+    "node.name",
     "node.state_dir",
     "node.socket",
     "node.socket_group",
@@ -21,6 +22,7 @@ const NEEDS_RESTART: [&str; 10] = [
     "find.processes",
     "history",
     "web",
+    "cluster",
     "metrics",
 ];
 

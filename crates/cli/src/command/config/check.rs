@@ -8,7 +8,9 @@ use vipwatch_core::ErrorChain;
 use vipwatch_linux::account::{AccountKind, UserAccount, id};
 use vipwatch_linux::privilege::Identity;
 use vipwatch_node::Config;
-use vipwatch_node::config::{ConfigError, FILE, ProgramCheck, ServiceCredential, SettingError};
+use vipwatch_node::config::{
+    ClusterFileError, ConfigError, FILE, ProgramCheck, ServiceCredential, SettingError,
+};
 use vipwatch_node::discovery::ConfigScanner;
 use vipwatch_node::hook_runner::{NODE_USER, SOCKET};
 use vipwatch_web::{WebFileError, check_web_files};
@@ -24,6 +26,8 @@ enum CheckError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     WebFile(#[from] WebFileError),
+    #[error(transparent)]
+    ClusterFile(#[from] ClusterFileError),
 }
 
 /// A configuration with which a node could start.
@@ -54,12 +58,14 @@ fn check(file: Option<&Path>) -> Result<CheckedConfig, CheckError> {
     config.check_paths()?;
     let of_web =
         if config.web.listen.is_empty() { Vec::new() } else { check_web_files(&config.web)? };
+    let of_cluster = config.cluster.check_files()?;
     // The warnings about the instances that are configured now.
     let (locations, own) = (config.locations.clone(), config.instances.clone());
     let mut scanner = ConfigScanner::with_processes(locations, own);
     let mut warnings = config.warnings(&scanner.scan().instances);
     warnings.extend(of_web);
     warnings.extend(check_headers(&config)?);
+    warnings.extend(of_cluster);
     Ok(CheckedConfig { config, warnings })
 }
 
@@ -88,6 +94,9 @@ fn node_identity() -> Identity {
 fn check_error(error: &CheckError) -> CommandError {
     let error = match error {
         CheckError::Config(error) => error,
+        CheckError::ClusterFile(error) => {
+            return CommandError::new(ExitStatus::Missing, ErrorChain(error)).hint(error.hint());
+        }
         CheckError::WebFile(error) => {
             return CommandError::new(ExitStatus::Missing, ErrorChain(error)).hint(error.hint());
         }

@@ -22,7 +22,7 @@ pub enum WebFile {
 
 impl WebFile {
     /// Parses an absolute path or `credential:NAME`.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(in crate::config) fn parse(text: &str) -> Result<Self, String> {
         match ServiceCredential::parse(text) {
             Some(credential) => credential.map(Self::Credential),
             None => absolute(text)

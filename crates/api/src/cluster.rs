@@ -117,6 +117,11 @@ impl GroupState {
     pub const ALL: [Self; 5] =
         [Self::TwoPrimaries, Self::NoPrimary, Self::Ambiguous, Self::Unknown, Self::OnePrimary];
 
+    /// The state with this word; `None` if there is none.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+
     /// The state as it is written in documents.
     pub fn word(self) -> &'static str {
         match self {

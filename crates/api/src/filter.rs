@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use crate::{EventId, InstanceRole};
+use crate::{ClusterGroupItem, EventId, GroupState, InstanceRole};
 
 /// Selects instances: `GET /v1/instances`. An empty filter selects all.
 ///
@@ -48,6 +48,47 @@ pub struct EventFilter {
     pub ids: Vec<String>,
     /// The last event that the client has: `after`.
     pub after: Option<EventId>,
+}
+
+/// Selects groups of the cluster: `GET /v1/cluster/groups`. An empty filter selects all.
+///
+/// A group is selected if it matches one value of every list that is not empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterFilter {
+    /// States: `state`.
+    pub states: Vec<GroupState>,
+    /// Nodes with an instance in the group: `node`.
+    pub nodes: Vec<String>,
+    /// Ids of groups, or beginnings of ids: `group`.
+    pub groups: Vec<String>,
+    /// Virtual addresses: `address`.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl ClusterFilter {
+    /// Whether the filter selects a group.
+    pub fn selects(&self, group: &ClusterGroupItem) -> bool {
+        let is_member = |node: &String| group.members.iter().any(|member| member.node == *node);
+        let is_held = |wanted: &IpAddr| {
+            let address = |text: &String| text.split('/').next()?.parse::<IpAddr>().ok();
+            group.addresses.iter().filter_map(address).any(|address| address == *wanted)
+        };
+        let has_id = |id: &String| group.id.starts_with(id.as_str());
+        (self.states.is_empty() || self.states.contains(&group.state))
+            && (self.nodes.is_empty() || self.nodes.iter().any(is_member))
+            && (self.groups.is_empty() || self.groups.iter().any(has_id))
+            && (self.addresses.is_empty() || self.addresses.iter().any(is_held))
+    }
+
+    /// The query part of the URL, with `?`; empty for an empty filter.
+    pub fn query(&self) -> String {
+        let mut query = QueryText::default();
+        self.states.iter().for_each(|state| query.add("state", state.word()));
+        self.nodes.iter().for_each(|node| query.add("node", node));
+        self.groups.iter().for_each(|group| query.add("group", group));
+        self.addresses.iter().for_each(|address| query.add("address", address));
+        query.0
+    }
 }
 
 impl InstanceFilter {
@@ -121,6 +162,31 @@ pub fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_is_selected_by_its_state_node_id_and_address() {
+        let group = ClusterGroupItem {
+            id: "vrrp:ipv4:51:192.0.2.1".to_owned(),
+            state: GroupState::NoPrimary,
+            primaries: Vec::new(),
+            addresses: vec!["192.0.2.1/24".to_owned(), "2001:db8::1/64".to_owned()],
+            members: Vec::new(),
+            findings: Vec::new(),
+        };
+        let all = ClusterFilter::default();
+        assert!(all.selects(&group));
+        let states = vec![GroupState::NoPrimary, GroupState::Unknown];
+        let by_state = ClusterFilter { states, ..all.clone() };
+        assert!(by_state.selects(&group));
+        assert_eq!(by_state.query(), "?state=no-primary&state=unknown");
+        let by_address =
+            ClusterFilter { addresses: vec!["2001:db8::1".parse().unwrap()], ..by_state };
+        assert!(by_address.selects(&group));
+        let groups = vec!["vrrp:ipv4:5:".to_owned()];
+        assert!(!ClusterFilter { groups, ..by_address.clone() }.selects(&group));
+        let nodes = vec!["a".to_owned()];
+        assert!(!ClusterFilter { nodes, ..by_address }.selects(&group));
+    }
 
     #[test]
     fn a_filter_becomes_an_escaped_query() {

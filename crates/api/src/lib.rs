@@ -57,7 +57,7 @@ pub use self::event::{
     DeliveryEvent, DroppedEvent, EventId, FindingEvent, FindingState, InvalidEventId, NodeEvent,
     RemovedEvent, ResetEvent, ResetReason, TransitionEvent,
 };
-pub use self::filter::{EventFilter, HistoryFilter, InstanceFilter, escape};
+pub use self::filter::{ClusterFilter, EventFilter, HistoryFilter, InstanceFilter, escape};
 pub use self::finding::{FindingItem, FindingList, FindingSeverity};
 pub use self::history::{GapItem, GapReason, HistoryDocument, TimelineItem, TransitionItem};
 pub use self::instance::{

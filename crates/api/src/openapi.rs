@@ -11,9 +11,10 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ObjectBuilder, OpenApi, RefOr, Schema};
 
 use crate::{
-    ConfigDocument, FindingList, HealthDocument, HistoryDocument, InstanceDetail, InstanceList,
-    InstanceRole, NodeStatus, ProblemDocument, ReloadDocument, ReportList, SilenceItem,
-    SilenceList, SilenceRequest, TargetList, VersionDocument,
+    ClusterFindingList, ClusterGroupList, ClusterHistory, ClusterNodeList, ClusterStatus,
+    ConfigDocument, FindingList, GroupState, HealthDocument, HistoryDocument, InstanceDetail,
+    InstanceList, InstanceRole, NodeStatus, ProblemDocument, ReloadDocument, ReportList,
+    SilenceItem, SilenceList, SilenceRequest, TargetList, VersionDocument,
 };
 
 /// The document.
@@ -47,6 +48,11 @@ pub(crate) fn words(description: &str, values: &[&str]) -> RefOr<Schema> {
         history,
         findings,
         events,
+        cluster,
+        cluster_groups,
+        cluster_nodes,
+        cluster_findings,
+        cluster_history,
         targets,
         reports,
         config,
@@ -181,6 +187,43 @@ describe! {
         ),
         responses(CommonErrors, (status = 200, body = String, content_type = "text/event-stream")))]
     fn events
+}
+
+describe! {
+    /// The cluster in numbers, and what the node cannot know about it.
+    #[utoipa::path(get, path = "/v1/cluster", responses(CommonErrors, (status = 200, body = ClusterStatus)))]
+    fn cluster
+}
+
+describe! {
+    /// The groups of instances that share virtual addresses on several nodes, the most serious first.
+    #[utoipa::path(get, path = "/v1/cluster/groups",
+        params(
+            ("state" = Option<Vec<GroupState>>, Query, description = "a state of groups"),
+            ("node" = Option<Vec<String>>, Query, description = "a node with an instance in the group"),
+            ("group" = Option<Vec<String>>, Query, description = "an id of a group, or its beginning"),
+            ("address" = Option<Vec<String>>, Query, description = "a virtual address"),
+        ),
+        responses(CommonErrors, (status = 200, body = ClusterGroupList)))]
+    fn cluster_groups
+}
+
+describe! {
+    /// The nodes of the cluster, in the order of their names.
+    #[utoipa::path(get, path = "/v1/cluster/nodes", responses(CommonErrors, (status = 200, body = ClusterNodeList)))]
+    fn cluster_nodes
+}
+
+describe! {
+    /// The open findings about several nodes, the most serious first.
+    #[utoipa::path(get, path = "/v1/cluster/findings", responses(CommonErrors, (status = 200, body = ClusterFindingList)))]
+    fn cluster_findings
+}
+
+describe! {
+    /// The last transitions of all instances and the findings of the cluster, oldest first.
+    #[utoipa::path(get, path = "/v1/cluster/history", responses(CommonErrors, (status = 200, body = ClusterHistory)))]
+    fn cluster_history
 }
 
 describe! {

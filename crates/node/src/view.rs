@@ -5,6 +5,7 @@
 //! same documents. Functions that read files or the kernel say so: the server calls them on other threads.
 
 mod adverts;
+mod cluster;
 mod context;
 mod events;
 mod findings;
@@ -26,6 +27,9 @@ use vipwatch_api::{
 use vipwatch_core::Role;
 use vipwatch_history::{HistoryError, Reader};
 
+pub use self::cluster::{
+    cluster_findings, cluster_groups, cluster_history, cluster_nodes, cluster_status,
+};
 pub use self::context::{ApiContext, ReloadGaps, ReloadState, ServiceInfo, ServiceKind};
 pub use self::events::{EventBackfill, RecordedEvent};
 pub(crate) use self::findings::{CurrentFindings, FindingSources};

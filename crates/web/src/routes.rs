@@ -2,6 +2,7 @@
 //! The routes of the API. Each builds a document with a function of `vipwatch_node::view`.
 
 mod audit;
+mod cluster;
 mod dashboard;
 mod events;
 mod history;
@@ -60,6 +61,11 @@ pub(crate) fn router(context: &ApiContext) -> Router {
             .route("/v1/instances/{id}", get(instances::detail))
             .route("/metrics/keepalived", get(metrics::keepalived))
             .route("/v1/findings", get(audit::findings))
+            .route("/v1/cluster", get(cluster::status))
+            .route("/v1/cluster/groups", get(cluster::groups))
+            .route("/v1/cluster/nodes", get(cluster::nodes))
+            .route("/v1/cluster/findings", get(cluster::findings))
+            .route("/v1/cluster/history", get(cluster::history))
             .route("/v1/audit", post(audit::audit))
             .route("/v1/silences", get(silences::list).post(silences::create))
             .route("/v1/silences/{number}", delete(silences::end));

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `GET /v1/cluster`, and `groups`, `nodes`, `findings` and `history` below it.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use serde::Serialize;
+use vipwatch_api::{ClusterFilter, GroupState, ProblemDocument};
+use vipwatch_node::view::{self, ApiContext};
+
+use super::{SharedContext, answer};
+use crate::parameters::{Parameters, check_accept, invalid};
+use crate::reply::{self, RouteResult};
+use crate::work::on_file_thread;
+
+pub(super) async fn status(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(whole_document(&context, &uri, &headers, view::cluster_status).await)
+}
+
+pub(super) async fn nodes(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(whole_document(&context, &uri, &headers, view::cluster_nodes).await)
+}
+
+pub(super) async fn findings(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(whole_document(&context, &uri, &headers, view::cluster_findings).await)
+}
+
+pub(super) async fn history(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    answer(whole_document(&context, &uri, &headers, view::cluster_history).await)
+}
+
+pub(super) async fn groups(
+    State(context): State<SharedContext>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let groups = async || -> RouteResult {
+        check_accept(&headers, "application/json")?;
+        let filter = filter(&uri)?;
+        made_elsewhere(&context, move |context| view::cluster_groups(context, &filter)).await
+    };
+    answer(groups().await)
+}
+
+/// The answer of a route without parameters.
+async fn whole_document<T: Serialize + Send + 'static>(
+    context: &SharedContext,
+    uri: &Uri,
+    headers: &HeaderMap,
+    make: fn(&ApiContext) -> T,
+) -> RouteResult {
+    Parameters::read(uri, &[])?;
+    check_accept(headers, "application/json")?;
+    made_elsewhere(context, make).await
+}
+
+/// Makes a document on another thread: the groups of a large cluster take milliseconds.
+async fn made_elsewhere<T: Serialize + Send + 'static>(
+    context: &SharedContext,
+    make: impl FnOnce(&ApiContext) -> T + Send + 'static,
+) -> RouteResult {
+    let reading = Arc::clone(context);
+    let document = on_file_thread(&context.store, move || make(&reading)).await?;
+    Ok(reply::document(&document))
+}
+
+fn filter(uri: &Uri) -> Result<ClusterFilter, ProblemDocument> {
+    let parameters = Parameters::read(uri, &["state", "node", "group", "address"])?;
+    let states = parameters.all::<String>("state")?.into_iter().map(|word| {
+        GroupState::from_word(&word).ok_or_else(|| {
+            let known = GroupState::ALL.map(GroupState::word).join(", ");
+            invalid(format!("state={word:?} is not one of {known}"))
+        })
+    });
+    Ok(ClusterFilter {
+        states: states.collect::<Result<_, _>>()?,
+        nodes: parameters.all("node")?,
+        groups: parameters.all("group")?,
+        addresses: parameters.all("address")?,
+    })
+}

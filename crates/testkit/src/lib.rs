@@ -2,7 +2,8 @@
 //! For tests, benches and the demo: temporary network namespaces ([`lab`]), address changes
 //! ([`address_editor`]), real keepalived ([`keepalived`], [`dump`]), fake agents ([`agent`]), Neutron's own code
 //! ([`neutron`]), the drop-in as Neutron starts it ([`monitor`], [`release`]), node processes ([`node`]), programs on a pseudo-terminal ([`pty`]),
-//! packet captures ([`wire`]), waiting for facts ([`wait`]), and a real browser ([`browser`]).
+//! packet captures ([`wire`]), waiting for facts ([`wait`]), real etcd ([`etcd`]), certificates ([`authority`]), and a real
+//! browser ([`browser`]).
 //!
 //! It needs permission to create network namespaces. `cargo xtask` provides it; without it a test fails with a hint.
 //!
@@ -10,8 +11,10 @@
 
 pub mod address_editor;
 pub mod agent;
+pub mod authority;
 pub mod browser;
 pub mod dump;
+pub mod etcd;
 pub mod keepalived;
 pub mod lab;
 pub mod monitor;
@@ -26,8 +29,10 @@ pub mod wire;
 
 pub use address_editor::AddressEditor;
 pub use agent::{Behaviour, FakeAgent};
+pub use authority::{Authority, SignedCertificate};
 pub use browser::{Browser, ColorScheme};
 pub use dump::{Dump, DumpInstance, DumpLab};
+pub use etcd::{Etcd, EtcdOptions, EtcdPlace, EtcdTls};
 pub use lab::{Lab, TestNetns, peer_of, run, script};
 pub use monitor::{MonitorProcess, Router};
 pub use node::{NodeFixture, NodeProcess};

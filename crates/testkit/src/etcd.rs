@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Real etcd: one or more members, as processes that a test stops, pauses and kills.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{SignedCertificate, TestNetns, run, wait_showing};
+
+/// The ports of every member. Members differ by their address.
+const CLIENT_PORT: u16 = 2379;
+const PEER_PORT: u16 = 2380;
+
+/// Where a member runs.
+#[derive(Debug, Clone)]
+pub struct EtcdPlace {
+    /// Its address.
+    pub address: IpAddr,
+    /// The name of its namespace; `None` for that of the test.
+    pub netns: Option<String>,
+}
+
+impl EtcdPlace {
+    /// A loopback address that no other member of this process has.
+    pub fn loopback() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let [_, _, high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        // The process id in it keeps two test programs apart that run in one namespace.
+        let [.., process] = std::process::id().to_be_bytes();
+        let address = Ipv4Addr::new(127, 64 | (process & 63), high ^ (process & 0xc0), low.max(1));
+        Self { address: address.into(), netns: None }
+    }
+
+    /// An address in a namespace.
+    pub fn in_netns(netns: &TestNetns, address: IpAddr) -> Self {
+        Self { address, netns: Some(netns.name().to_owned()) }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let Some(netns) = &self.netns else { return Command::new(program) };
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", netns, program]);
+        command
+    }
+}
+
+/// The certificates of etcd for its clients.
+#[derive(Debug, Clone)]
+pub struct EtcdTls {
+    /// The certificate that the members show. It must be valid for their addresses.
+    pub server: SignedCertificate,
+    /// The authority of the members and of the clients.
+    pub ca: PathBuf,
+    /// Whether a client must show a certificate.
+    pub needs_client_certificate: bool,
+    /// The certificate for `etcdctl`.
+    pub client: SignedCertificate,
+}
+
+/// How etcd is started.
+#[derive(Debug, Clone, Default)]
+pub struct EtcdOptions {
+    /// The certificates; `None` for plain HTTP.
+    pub tls: Option<EtcdTls>,
+    /// The maximum size of the database in bytes; `None` for etcd's own.
+    pub quota: Option<u64>,
+}
+
+/// A cluster of etcd. Dropping it kills its members.
+#[derive(Debug)]
+pub struct Etcd {
+    directory: PathBuf,
+    options: EtcdOptions,
+    members: Vec<EtcdMember>,
+    /// `USER:PASSWORD` of `etcdctl`, after [`Etcd::enable_login`].
+    login: Option<String>,
+}
+
+#[derive(Debug)]
+struct EtcdMember {
+    place: EtcdPlace,
+    /// `None` after it was stopped or killed.
+    child: Option<Child>,
+}
+
+impl Etcd {
+    /// One member on a loopback address. Its files are in `directory`.
+    pub fn single(directory: &Path) -> Self {
+        Self::start(directory, vec![EtcdPlace::loopback()], EtcdOptions::default())
+    }
+
+    /// Three members on loopback addresses.
+    pub fn three(directory: &Path) -> Self {
+        let places = (0..3).map(|_| EtcdPlace::loopback()).collect();
+        Self::start(directory, places, EtcdOptions::default())
+    }
+
+    /// Starts a member at each place, and waits until they answer.
+    pub fn start(directory: &Path, places: Vec<EtcdPlace>, options: EtcdOptions) -> Self {
+        let members = places.into_iter().map(|place| EtcdMember { place, child: None }).collect();
+        let directory = directory.join("etcd");
+        let mut etcd = Self { directory, options, members, login: None };
+        std::fs::create_dir_all(&etcd.directory).expect("create the directory of etcd");
+        for number in 0..etcd.members.len() {
+            etcd.spawn(number);
+        }
+        etcd.wait_until_healthy();
+        etcd
+    }
+
+    /// The URLs of the members for clients.
+    pub fn endpoints(&self) -> Vec<String> {
+        (0..self.members.len()).map(|number| self.endpoint(number)).collect()
+    }
+
+    /// The URL of a member for clients.
+    pub fn endpoint(&self, number: usize) -> String {
+        let scheme = if self.options.tls.is_some() { "https" } else { "http" };
+        url(scheme, self.members[number].place.address, CLIENT_PORT)
+    }
+
+    /// Runs `etcdctl` on the running members, and returns its output. Panics if it fails.
+    #[track_caller]
+    pub fn ctl(&self, args: &[&str]) -> String {
+        run(&mut self.ctl_command(args))
+    }
+
+    /// A command that runs `etcdctl` on the running members.
+    pub fn ctl_command(&self, args: &[&str]) -> Command {
+        let running = self.members.iter().position(|member| member.child.is_some()).unwrap_or(0);
+        let mut command = self.members[running].place.command("etcdctl");
+        let endpoints: Vec<String> = (0..self.members.len())
+            .filter(|number| self.members[*number].child.is_some())
+            .map(|number| self.endpoint(number))
+            .collect();
+        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(endpoints.join(","));
+        if let Some(tls) = &self.options.tls {
+            command.arg("--cacert").arg(&tls.ca);
+            command.arg("--cert").arg(&tls.client.certificate).arg("--key").arg(&tls.client.key);
+        }
+        if let Some(login) = &self.login {
+            command.args(["--user", login]);
+        }
+        command.args(args);
+        command
+    }
+
+    /// The keys below a prefix and their values.
+    pub fn entries(&self, prefix: &str) -> Vec<(String, String)> {
+        let output = self.ctl(&["get", "--prefix", prefix]);
+        let mut lines = output.lines();
+        let mut entries = Vec::new();
+        while let (Some(key), Some(value)) = (lines.next(), lines.next()) {
+            entries.push((key.to_owned(), value.to_owned()));
+        }
+        entries
+    }
+
+    /// The revision of etcd.
+    pub fn revision(&self) -> i64 {
+        let output = self.ctl(&["get", "absent", "--write-out", "json"]);
+        let json: serde_json::Value = serde_json::from_str(&output).expect("JSON of etcdctl");
+        json["header"]["revision"].as_i64().expect("a revision")
+    }
+
+    /// Requires a login: the user `root`, and a user with a role for one prefix. `etcdctl` uses `root` from now on.
+    pub fn enable_login(&mut self, user: &str, password: &str, prefix: &str) {
+        self.ctl(&["user", "add", "root:root-password"]);
+        self.ctl(&["user", "add", &format!("{user}:{password}")]);
+        self.ctl(&["role", "add", "vipwatch"]);
+        self.ctl(&["role", "grant-permission", "--prefix=true", "vipwatch", "readwrite", prefix]);
+        self.ctl(&["user", "grant-role", user, "vipwatch"]);
+        self.ctl(&["user", "grant-role", "root", "root"]);
+        self.ctl(&["auth", "enable"]);
+        self.login = Some("root:root-password".to_owned());
+    }
+
+    /// Stops the process of a member for a while (SIGSTOP): its sockets stay open, and it answers nothing.
+    pub fn pause(&self, number: usize) {
+        self.signal(number, Signal::STOP);
+    }
+
+    /// Continues a paused member.
+    pub fn resume(&self, number: usize) {
+        self.signal(number, Signal::CONT);
+    }
+
+    /// Kills a member. Its data stay.
+    pub fn kill(&mut self, number: usize) {
+        if let Some(mut child) = self.members[number].child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts a killed member with its data, and waits until all members answer.
+    pub fn restart(&mut self, number: usize) {
+        self.spawn(number);
+        self.wait_until_healthy();
+    }
+
+    /// As [`Self::restart`], without waiting: without a majority, no member answers.
+    pub fn restart_only(&mut self, number: usize) {
+        self.spawn(number);
+    }
+
+    /// The number of the member that leads the cluster.
+    pub fn leader(&self) -> usize {
+        let find = || {
+            let output = self.ctl(&["endpoint", "status", "--write-out", "json"]);
+            let json: serde_json::Value = serde_json::from_str(&output).ok()?;
+            let leads = |entry: &&serde_json::Value| {
+                let status = &entry["Status"];
+                status["leader"] == status["header"]["member_id"]
+            };
+            let endpoint = json.as_array()?.iter().find(leads)?["Endpoint"].as_str()?.to_owned();
+            (0..self.members.len()).find(|number| self.endpoint(*number) == endpoint)
+        };
+        crate::wait_for("a leader of etcd", find)
+    }
+
+    /// Deletes old revisions up to the current one.
+    pub fn compact(&self) {
+        let revision = self.revision().to_string();
+        self.ctl(&["compact", &revision]);
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        let child = self.members[number].child.as_ref().expect("the member runs");
+        kill_process(Pid::from_child(child), signal).expect("the member is a child of the test");
+    }
+
+    fn spawn(&mut self, number: usize) {
+        let name = |number: usize| format!("m{number}");
+        let peer = |number: usize| url("http", self.members[number].place.address, PEER_PORT);
+        let cluster: Vec<String> = (0..self.members.len())
+            .map(|number| format!("{}={}", name(number), peer(number)))
+            .collect();
+        let client = self.endpoint(number);
+        let mut command = self.members[number].place.command("etcd");
+        command.args(["--name", &name(number), "--data-dir"]);
+        command.arg(self.directory.join(name(number)));
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer(number)]);
+        command.args(["--initial-advertise-peer-urls", &peer(number)]);
+        command.args(["--initial-cluster", &cluster.join(","), "--logger", "zap"]);
+        // A majority that has lost its leader elects a new one sooner than with the defaults.
+        command.args(["--heartbeat-interval", "50", "--election-timeout", "500"]);
+        if let Some(quota) = self.options.quota {
+            command.args(["--quota-backend-bytes", &quota.to_string()]);
+        }
+        if let Some(tls) = &self.options.tls {
+            command.arg("--cert-file").arg(&tls.server.certificate);
+            command.arg("--key-file").arg(&tls.server.key);
+            if tls.needs_client_certificate {
+                command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&tls.ca);
+            }
+        }
+        let log = self.log_path(number);
+        let log = std::fs::File::options().create(true).append(true).open(log).expect("etcd.log");
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("etcd.log")).stderr(log);
+        let child = command.spawn().expect("etcd; hint: `cargo xtask test` installs it");
+        self.members[number].child = Some(child);
+    }
+
+    fn wait_until_healthy(&self) {
+        let logs = || {
+            let read = |number| std::fs::read_to_string(self.log_path(number)).unwrap_or_default();
+            (0..self.members.len()).map(read).collect()
+        };
+        wait_showing("etcd to answer", logs, || {
+            let mut command = self.ctl_command(&["endpoint", "health"]);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success()).then_some(())
+        });
+    }
+
+    fn log_path(&self, number: usize) -> PathBuf {
+        self.directory.join(format!("m{number}.log"))
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for number in 0..self.members.len() {
+            self.kill(number);
+        }
+    }
+}
+
+fn url(scheme: &str, address: IpAddr, port: u16) -> String {
+    format!("{scheme}://{}", std::net::SocketAddr::new(address, port))
+}

@@ -20,10 +20,10 @@ pub use self::events::EventStream;
 pub use self::history::HistoryStream;
 use crate::filter::escape;
 use crate::{
-    ClusterFindingList, ClusterGroupList, ClusterHistory, ClusterNodeList, ClusterStatus,
-    ConfigDocument, EventFilter, FindingList, HealthDocument, HistoryFilter, InstanceDetail,
-    InstanceFilter, InstanceList, NodeStatus, ProblemDocument, ReloadDocument, ReportList,
-    SilenceItem, SilenceList, SilenceRequest, TargetList, VersionDocument,
+    ClusterChangeCount, ClusterFindingList, ClusterGroupList, ClusterHistory, ClusterNodeList,
+    ClusterStatus, ConfigDocument, EventFilter, FindingList, HealthDocument, HistoryFilter,
+    InstanceDetail, InstanceFilter, InstanceList, NodeStatus, ProblemDocument, ReloadDocument,
+    ReportList, SilenceItem, SilenceList, SilenceRequest, TargetList, VersionDocument,
 };
 
 /// The default time within which a connection must be accepted, its answer must begin, and each part of a document
@@ -35,6 +35,9 @@ const AUDIT_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// The time within which a reload must end. The server gives up before.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(65);
+
+/// The time within which the answer to a wait for a change must begin. The server answers before.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -196,6 +199,15 @@ impl Client {
     /// The last transitions and findings of the cluster: `GET /v1/cluster/history`.
     pub fn cluster_history(&self) -> Result<ClusterHistory, ClientError> {
         self.read("/v1/cluster/history")
+    }
+
+    /// Waits until the number of changes of the node's view differs from `after`: `GET /v1/cluster/changes`. The node
+    /// answers with the same number if there is no change for half a minute.
+    pub fn cluster_changes(&self, after: u64) -> Result<ClusterChangeCount, ClientError> {
+        let mut connection = ClientConnection::open(&self.socket, self.timeout)?;
+        let target = format!("/v1/cluster/changes?after={after}");
+        connection.request("GET", &target, None, self.timeout.max(CHANGE_TIMEOUT))?;
+        connection.document(self.timeout)
     }
 
     /// The silences in force: `GET /v1/silences`.

@@ -38,6 +38,17 @@ pub struct ClusterChange {
     pub kind: ClusterChangeKind,
 }
 
+/// The answer to `GET /v1/cluster/changes`, which waits until the number differs from `after`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClusterChangeCount {
+    /// [`Schema::ClusterChanges`]
+    pub schema: Schema,
+    /// The number of changes of the view since the node started: roles, nodes, findings and the connection, but not
+    /// heartbeats. It begins with 1.
+    pub changes: u64,
+}
+
 /// What changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]

@@ -47,7 +47,9 @@ pub use self::cluster::{
     ClusterNodeList, ClusterNodeState, ClusterScope, ClusterSource, ClusterStatus, FindingScope,
     GroupState, GroupSummary, IgnoredSummary, NodeSummary,
 };
-pub use self::cluster_change::{ClusterChange, ClusterChangeKind, ClusterState};
+pub use self::cluster_change::{
+    ClusterChange, ClusterChangeCount, ClusterChangeKind, ClusterState,
+};
 pub use self::config_check::{ConfigCheckDocument, ConfigErrorItem};
 pub use self::drain::{
     DrainCheckDocument, DrainFacts, DrainFailover, DrainInstance, DrainPeer, DrainReason,

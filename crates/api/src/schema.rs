@@ -72,6 +72,8 @@ schemas! {
     ClusterFindings = "vipwatch.cluster-findings/1",
     /// `GET /v1/cluster/history`
     ClusterHistory = "vipwatch.cluster-history/1",
+    /// `GET /v1/cluster/changes`
+    ClusterChanges = "vipwatch.cluster-changes/1",
     /// A line of `vipwatch cluster watch`
     ClusterChange = "vipwatch.cluster-change/1",
     /// `vipwatch cluster balance`

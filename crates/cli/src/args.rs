@@ -2,8 +2,10 @@
 //! The command line: commands, options and help texts.
 
 mod announce;
+mod cluster;
 mod config;
 mod drain_check;
+mod etcd;
 mod hook_runner;
 mod output;
 mod query;
@@ -21,8 +23,13 @@ use vipwatch_node::config::{octal, span};
 use vipwatch_receiver::simulate::Behaviour;
 
 pub(crate) use self::announce::{AnnounceArgs, AnnounceTarget};
+pub(crate) use self::cluster::{
+    ClusterArgs, ClusterBalanceArgs, ClusterCommand, ClusterFindingsArgs, ClusterHistoryArgs,
+    ClusterNodesArgs, ClusterStatusArgs, ClusterWatchArgs, GroupSelection,
+};
 pub(crate) use self::config::ConfigCommand;
 pub(crate) use self::drain_check::DrainCheckArgs;
+pub(crate) use self::etcd::EtcdOptions;
 pub(crate) use self::hook_runner::HookRunnerArgs;
 pub(crate) use self::output::{Format, OutputOptions};
 pub(crate) use self::query::{
@@ -39,6 +46,8 @@ pub(crate) use self::top::{ColorChoice, SortKey, TopArgs};
 #[derive(Debug, Parser)]
 #[command(name = "vipwatch", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct CliArgs {
+    #[command(flatten)]
+    pub(crate) etcd: EtcdOptions,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -50,7 +59,7 @@ Exit codes:
   2  wrong usage
   3  not permitted
   4  no answer: something is missing, no node is listening, or it does not answer in time
-  5  the node cannot know the answer (drain-check)
+  5  the node cannot know the answer (drain-check, cluster)
 
 `vipwatch help COMMAND` shows the options and examples of a command.";
 
@@ -135,6 +144,15 @@ pub(crate) enum Command {
   vipwatch drain-check -o json | jq -r '.blocking[].text'"
     )]
     DrainCheck(DrainCheckArgs),
+    /// Show the whole cluster: which node is primary for each group of instances
+    #[command(
+        long_about = self::cluster::ABOUT,
+        after_help = "Examples:
+  vipwatch cluster status                    # from the view of the node on this machine
+  vipwatch cluster --etcd https://10.0.0.1:2379 --etcd-ca ca.pem status
+  vipwatch cluster findings                  # what is wrong between the nodes"
+    )]
+    Cluster(ClusterArgs),
     /// List the findings of the last audit, without a new one
     #[command(after_help = "Examples:
   vipwatch findings

@@ -2,6 +2,7 @@
 //! The commands, one file for each, and functions that several of them use.
 
 pub(crate) mod announce;
+pub(crate) mod cluster;
 pub(crate) mod config;
 pub(crate) mod discover;
 pub(crate) mod doctor;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shell completion of instance ids, from the node, or from keepalived's files if no node answers.
+//! Shell completion: ids of instances, from the node, or from keepalived's files if no node answers; nodes and groups of
+//! the cluster, from the node.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -14,15 +15,10 @@ use vipwatch_node::discovery::discover;
 /// Maximum time to wait for the node; the user waits for the completion.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The ids that begin with the typed text.
+/// The ids of instances that begin with the typed text.
 pub(crate) fn live_ids(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let typed = typed.to_string_lossy();
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let loaded = Config::load_lenient(variable("VIPWATCH_CONFIG").as_deref());
-    let config = loaded.map_or_else(|_error| Config::default(), |(config, _errors)| config);
-    let socket = variable("VIPWATCH_SOCKET").unwrap_or(config.socket);
-    let client = Client::new(socket).with_timeout(COMPLETION_TIMEOUT);
-    let ids: Vec<String> = match client.instances(&InstanceFilter::default()) {
+    let config = node_config();
+    let ids: Vec<String> = match client(&config).instances(&InstanceFilter::default()) {
         Ok(list) => list.items.into_iter().map(|instance| instance.id).collect(),
         Err(_) => discover(&config.locations)
             .instances
@@ -30,6 +26,48 @@ pub(crate) fn live_ids(typed: &OsStr) -> Vec<CompletionCandidate> {
             .map(|instance| instance.id.to_string())
             .collect(),
     };
-    let matching = ids.into_iter().filter(|id| id.starts_with(&*typed));
+    beginning_with(typed, ids)
+}
+
+/// The ids of the cluster's groups that begin with the typed text. A shell may treat `:` as the end of a word, so the part
+/// after the kind of the group is offered too, if the typed text begins like it.
+pub(crate) fn cluster_groups(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let groups = client(&node_config()).cluster_groups().map(|list| list.items);
+    let ids = groups.unwrap_or_default().into_iter().flat_map(|group| {
+        let name = group.id.split_once(':').map(|(_, name)| name.to_owned());
+        std::iter::once(group.id).chain(name)
+    });
+    let is_empty = typed.is_empty();
+    let ids = ids.filter(|id| !is_empty || id.contains(':'));
+    beginning_with(typed, ids)
+}
+
+/// The names of the cluster's nodes that begin with the typed text.
+pub(crate) fn cluster_nodes(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let nodes = client(&node_config()).cluster_nodes().map(|list| list.items);
+    beginning_with(typed, nodes.unwrap_or_default().into_iter().map(|node| node.node))
+}
+
+fn beginning_with(
+    typed: &OsStr,
+    texts: impl IntoIterator<Item = String>,
+) -> Vec<CompletionCandidate> {
+    let typed = typed.to_string_lossy();
+    let matching = texts.into_iter().filter(|text| text.starts_with(&*typed));
     matching.map(CompletionCandidate::new).collect()
+}
+
+/// The configuration of the node, with the socket that the environment names.
+fn node_config() -> Config {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let loaded = Config::load_lenient(variable("VIPWATCH_CONFIG").as_deref());
+    let mut config = loaded.map_or_else(|_error| Config::default(), |(config, _errors)| config);
+    if let Some(socket) = variable("VIPWATCH_SOCKET") {
+        config.socket = socket;
+    }
+    config
+}
+
+fn client(config: &Config) -> Client {
+    Client::new(&config.socket).with_timeout(COMPLETION_TIMEOUT)
 }

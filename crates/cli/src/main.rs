@@ -25,6 +25,7 @@ use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 
 use crate::args::{CliArgs, Command};
+use crate::failure::CommandError;
 
 fn main() -> ExitCode {
     // If a shell calls the program for completions, this prints them and exits.
@@ -33,7 +34,18 @@ fn main() -> ExitCode {
     if let Some(commit) = command::version::commit() {
         vipwatch_node::view::set_commit(commit);
     }
-    let result = match &args.command {
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(args: &CliArgs) -> Result<(), CommandError> {
+    if !matches!(args.command, Command::Cluster(_)) {
+        args.etcd.check_unused()?;
+    }
+    match &args.command {
+        Command::Cluster(options) => command::cluster::run(options, &args.etcd),
         Command::Status(options) => command::status::run(options),
         Command::Show(options) => command::show::run(options),
         Command::Top(options) => command::top::run(options),
@@ -54,9 +66,5 @@ fn main() -> ExitCode {
         Command::SimulateAgent(options) => command::simulate::run(options),
         Command::Announce(options) => command::announce::run(options),
         Command::Completions { shell } => command::completions(*shell),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Documents of the API with fixed values, for tests of the output.
 
+pub(crate) mod cluster;
+
 use vipwatch_api::{
     AddressItem, AdvertPresence, AdvertSourceItem, AdvertsItem, AgentItem, AnswerSource,
     CaptureState, CauseItem, ConfigProblemItem, FailingDelivery, FailureItem, FindingItem,

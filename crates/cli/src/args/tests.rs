@@ -113,6 +113,30 @@ fn messages_of_wrong_usage() {
 }
 
 #[test]
+fn the_address_of_etcd_is_accepted_at_every_place() {
+    for line in [
+        "--etcd http://a:1,http://b:2 --domain prod cluster status",
+        "cluster --etcd http://a:1,http://b:2 --domain prod nodes",
+        "cluster watch --etcd http://a:1 --etcd http://b:2 --domain prod",
+        "--domain prod cluster findings --etcd http://a:1,http://b:2",
+    ] {
+        let args = ["vipwatch"].into_iter().chain(line.split(' '));
+        let args = CliArgs::try_parse_from(args).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let Command::Cluster(cluster) = &args.command else { panic!("not cluster: {line}") };
+        let etcd = cluster.command.etcd().clone().or(&cluster.etcd).or(&args.etcd);
+        assert_eq!(etcd.etcd, ["http://a:1", "http://b:2"], "{line}");
+        assert_eq!(etcd.domain.as_deref(), Some("prod"), "{line}");
+    }
+}
+
+#[test]
+fn only_cluster_accepts_the_address_of_etcd() {
+    let args = CliArgs::try_parse_from(["vipwatch", "--etcd", "http://a:1", "status"]).unwrap();
+    let error = args.etcd.check_unused().unwrap_err();
+    assert!(error.message.contains("only `vipwatch cluster`"), "{}", error.message);
+}
+
+#[test]
 fn the_command_line_is_consistent() {
     CliArgs::command().debug_assert();
 }

@@ -106,7 +106,7 @@ impl Page for FindingList {
     }
 }
 
-fn meaning(severity: FindingSeverity) -> &'static str {
+pub(super) fn meaning(severity: FindingSeverity) -> &'static str {
     match severity {
         FindingSeverity::Broken => "traffic is lost, or will be lost at the next failover",
         FindingSeverity::Wrong => "a component has recorded or published a wrong state",

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `vipwatch cluster`: prints what the nodes of a cluster know together.
+//!
+//! ```text
+//!   node's API, or etcd ──▶ source ──▶ documents ──▶ selection ──▶ one file for each command
+//! ```
+
+mod balance;
+mod basis;
+mod findings;
+mod history;
+mod nodes;
+mod selection;
+mod source;
+mod status;
+mod watch;
+
+use crate::args::{ClusterArgs, ClusterCommand, EtcdOptions};
+use crate::failure::CommandError;
+
+/// Runs a subcommand. `root` has the options that stand before `cluster`.
+pub(crate) fn run(options: &ClusterArgs, root: &EtcdOptions) -> Result<(), CommandError> {
+    let etcd = options.command.etcd().clone().or(&options.etcd).or(root).or_environment();
+    match &options.command {
+        ClusterCommand::Status(options) => status::run(options, &etcd),
+        ClusterCommand::Watch(options) => watch::run(options, &etcd),
+        ClusterCommand::Findings(options) => findings::run(options, &etcd),
+        ClusterCommand::History(options) => history::run(options, &etcd),
+        ClusterCommand::Balance(options) => balance::run(options, &etcd),
+        ClusterCommand::Nodes(options) => nodes::run(options, &etcd),
+    }
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `vipwatch cluster status`: prints the state of each group.
+
+use serde::Serialize;
+use vipwatch_api::{
+    ClusterGroupItem, ClusterMemberItem, ClusterNodeState, ClusterStatus, GroupState, InstanceRole,
+};
+
+use super::basis::{check_current, push_basis, push_warning};
+use super::selection::SelectedGroups;
+use super::source::ClusterReader;
+use crate::args::{ClusterStatusArgs, EtcdOptions};
+use crate::failure::{CommandError, ExitStatus};
+use crate::output::{self, Page, Style, TextTable, count, push_line};
+
+pub(super) fn run(options: &ClusterStatusArgs, etcd: &EtcdOptions) -> Result<(), CommandError> {
+    let reader = ClusterReader::open(&options.query, etcd)?;
+    let mut items = reader.groups()?.items;
+    let document = {
+        let selected = SelectedGroups::new(&options.selection, &items)?;
+        items.retain(|group| selected.has(&group.id));
+        ClusterStatusDocument { status: reader.status()?, items }
+    };
+    output::show(&options.query.output, &document);
+    let Some(expected) = options.expect else { return Ok(()) };
+    check_expectation(&document.items, expected)?;
+    check_current(&document.status.basis)
+}
+
+/// `GET /v1/cluster` together with the selected groups.
+#[derive(Debug, Serialize)]
+struct ClusterStatusDocument {
+    #[serde(flatten)]
+    status: ClusterStatus,
+    items: Vec<ClusterGroupItem>,
+}
+
+impl Page for ClusterStatusDocument {
+    fn text(&self, style: &Style) -> String {
+        let mut page = String::new();
+        push_warning(&mut page, &self.status.basis, style);
+        if self.items.is_empty() {
+            push_line(
+                &mut page,
+                match self.status.groups.total {
+                    0 => "there are no groups in this view",
+                    _ => "no group matches the filter",
+                },
+            );
+        } else if style.is_wide {
+            page.push_str(&member_table(&self.items, style));
+        } else {
+            page.push_str(&group_table(&self.items, style));
+        }
+        if !self.items.is_empty() {
+            push_line(&mut page, &group_counts(&self.items));
+        }
+        self.push_summary(&mut page);
+        push_basis(&mut page, &self.status.basis);
+        page
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.items.iter().map(|group| group.id.clone()).collect()
+    }
+}
+
+impl ClusterStatusDocument {
+    fn push_summary(&self, page: &mut String) {
+        let status = &self.status;
+        let nodes = [
+            (status.nodes.live, "live"),
+            (status.nodes.lost, "lost"),
+            (status.nodes.stopped, "stopped"),
+        ];
+        let reporter = status.reporter.as_deref().unwrap_or("none");
+        let nodes = counts(&nodes);
+        let nodes = if nodes.is_empty() { "none".to_owned() } else { nodes };
+        push_line(page, &format!("nodes: {nodes}; reporter: {reporter}"));
+        if status.findings > 0 {
+            let number = usize::try_from(status.findings).unwrap_or(usize::MAX);
+            let findings = count(number, "finding");
+            push_line(page, &format!("{findings} (`vipwatch cluster findings` explains them)"));
+        }
+        let ignored = [
+            (status.ignored.foreign_keys, "foreign keys"),
+            (status.ignored.invalid_values, "invalid values"),
+            (status.ignored.newer_values, "values of a later release"),
+        ];
+        let ignored = ignored.iter().filter(|(number, _)| *number > 0);
+        let ignored = ignored.map(|(number, word)| format!("{word}: {number}"));
+        let ignored = ignored.collect::<Vec<_>>().join(", ");
+        if !ignored.is_empty() {
+            push_line(page, &format!("ignored in etcd, {ignored}"));
+        }
+    }
+}
+
+/// One line for each group.
+fn group_table(groups: &[ClusterGroupItem], style: &Style) -> String {
+    let head = ["GROUP", "STATE", "PRIMARY", "BACKUP", "ADDRESSES", "DETAILS"];
+    let shrinkable =
+        [("DETAILS", 24), ("GROUP", 24), ("ADDRESSES", 15), ("BACKUP", 8), ("DETAILS", 8)];
+    let mut table = TextTable::new(&head).shrink(&shrinkable);
+    for group in groups {
+        let is_backup = |member: &&ClusterMemberItem| {
+            member.role == InstanceRole::Backup && member.node_state == ClusterNodeState::Live
+        };
+        let backups = group.members.iter().filter(is_backup).map(|member| member.node.as_str());
+        table.row(vec![
+            group.id.clone(),
+            group.state.word().to_owned(),
+            group.primaries.join(","),
+            backups.collect::<Vec<_>>().join(","),
+            addresses(group),
+            details(group),
+        ]);
+    }
+    table.text(style)
+}
+
+/// The first address, and the number of the others.
+fn addresses(group: &ClusterGroupItem) -> String {
+    let first = group.addresses.first().cloned().unwrap_or_default();
+    match group.addresses.len() {
+        0 | 1 => first,
+        number => format!("{first} (+{})", number - 1),
+    }
+}
+
+/// The findings of the group, and the members that are neither a live primary nor a live backup.
+fn details(group: &ClusterGroupItem) -> String {
+    let members =
+        group.members.iter().filter_map(|member| match (member.node_state, member.role) {
+            (ClusterNodeState::Live, InstanceRole::Primary | InstanceRole::Backup) => None,
+            (ClusterNodeState::Live, role) => Some(format!("{} {}", member.node, role.word())),
+            (state, role) => {
+                Some(format!("{} {} (was {})", member.node, state.word(), role.word()))
+            }
+        });
+    group.findings.iter().cloned().chain(members).collect::<Vec<_>>().join("; ")
+}
+
+/// One line for each member of each group.
+fn member_table(groups: &[ClusterGroupItem], style: &Style) -> String {
+    let mut table = TextTable::new(&[
+        "GROUP",
+        "STATE",
+        "NODE",
+        "NODE STATE",
+        "INSTANCE",
+        "ROLE",
+        "SINCE",
+        "CAUSE",
+        "PRIORITY",
+        "NETNS",
+        "INTERFACE",
+        "ADDRESSES",
+        "DETAILS",
+    ]);
+    for group in groups {
+        for member in &group.members {
+            table.row(member_row(group, member, style));
+        }
+    }
+    table.text(style)
+}
+
+fn member_row(group: &ClusterGroupItem, member: &ClusterMemberItem, style: &Style) -> Vec<String> {
+    let findings = group.findings.iter().chain(&member.findings).cloned();
+    let details = member.reason.iter().cloned().chain(findings).collect::<Vec<_>>().join("; ");
+    vec![
+        group.id.clone(),
+        group.state.word().to_owned(),
+        member.node.clone(),
+        member.node_state.word().to_owned(),
+        member.instance.clone(),
+        member.role.word().to_owned(),
+        member.since.map(|since| style.time(since)).unwrap_or_default(),
+        member.cause.clone().unwrap_or_default(),
+        member.priority.map(|priority| priority.to_string()).unwrap_or_default(),
+        member.netns.clone().unwrap_or_default(),
+        member.interface.clone(),
+        group.addresses.join(","),
+        details,
+    ]
+}
+
+/// The number of groups in each state, without zeros: `3 groups: 1 two-primaries, 2 one-primary`.
+fn group_counts(groups: &[ClusterGroupItem]) -> String {
+    let number = |state| groups.iter().filter(|group| group.state == state).count() as u64;
+    let states = GroupState::ALL.map(|state| (number(state), state.word()));
+    format!("{}: {}", count(groups.len(), "group"), counts(&states))
+}
+
+/// Numbers with words, without zeros.
+fn counts(numbers: &[(u64, &str)]) -> String {
+    let numbers = numbers.iter().filter(|(number, _)| *number > 0);
+    numbers.map(|(number, word)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
+}
+
+/// An error if a state differs from `--expect`.
+fn check_expectation(
+    groups: &[ClusterGroupItem],
+    expected: GroupState,
+) -> Result<(), CommandError> {
+    let others = groups.iter().filter(|group| group.state != expected).count();
+    let message = match (groups.len(), others) {
+        (0, _) => "there is no group to compare with --expect".to_owned(),
+        (_, 0) => return Ok(()),
+        (all, others) => format!("{others} of {all} are not {}", expected.word()),
+    };
+    Err(CommandError::new(ExitStatus::No, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::cluster;
+
+    fn document() -> ClusterStatusDocument {
+        ClusterStatusDocument { status: cluster::status(), items: cluster::groups().items }
+    }
+
+    #[test]
+    fn the_table_has_one_line_for_each_group_and_fits_100_columns() {
+        let text = document().text(&Style::of_tests());
+        let groups = document().items.len();
+        assert!(text.lines().take(groups + 1).all(|line| line.chars().count() <= 100), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn the_wide_table_has_one_line_for_each_member() {
+        insta::assert_snapshot!(document().text(&Style { is_wide: true, ..Style::of_tests() }));
+    }
+
+    #[test]
+    fn json_yaml_and_names_have_the_same_groups() {
+        let document = document();
+        insta::assert_snapshot!("cluster_json", output::json_line(&document));
+        insta::assert_snapshot!("cluster_yaml", output::yaml(&document));
+        assert_eq!(document.names().len(), document.items.len());
+    }
+
+    #[test]
+    fn a_stale_view_begins_with_a_warning() {
+        let mut document = document();
+        document.status.basis = cluster::stale_basis();
+        let text = document.text(&Style::of_tests());
+        insta::assert_snapshot!(text.lines().next().unwrap(), @"stale since 2026-11-16 15:55:00+01:00 (5m): the roles below are those of that time: cannot connect to https://10.0.0.1:2379: connection refused");
+    }
+
+    #[test]
+    fn an_expectation_counts_the_groups_that_differ() {
+        let groups = cluster::groups().items;
+        let error = check_expectation(&groups, GroupState::OnePrimary).unwrap_err();
+        assert_eq!(error.message, "4 of 5 are not one-primary");
+        assert!(check_expectation(&groups[4..], GroupState::OnePrimary).is_ok());
+        let error = check_expectation(&[], GroupState::OnePrimary).unwrap_err();
+        assert_eq!((error.code, error.message.contains("no group")), (ExitStatus::No, true));
+    }
+
+    #[test]
+    fn a_stale_view_cannot_meet_an_expectation() {
+        let error = check_current(&cluster::stale_basis()).unwrap_err();
+        assert_eq!(error.code, ExitStatus::NotKnown);
+        assert!(check_current(&cluster::basis()).is_ok());
+    }
+}

@@ -9,6 +9,11 @@
 //! The modules `key`, `record`, `view`, `group` and `findings` are pure: they read no clock, file or socket.
 
 pub mod etcd;
+pub mod group;
 pub mod key;
 pub mod record;
 pub mod session;
+pub mod view;
+
+#[cfg(test)]
+mod sample;

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Groups of different buckets that have the same VRID and address.
+//!
+//! An instance is in the bucket of a router or of a configured group on one node, and in the bucket of its VRID on
+//! another one: the configuration of one node lacks the name of the group. Both parts would look like groups of their
+//! own, one of them without a primary.
+//!
+//! Two groups with a node in common are different groups: a node has one instance of a group. Two routers, and two
+//! configured groups, are different groups by their names: routers of different tenants have equal addresses. Addresses
+//! that are valid on one link only say nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::{Ambiguity, Group};
+use crate::key::{Bucket, ClusterName};
+use crate::view::ClusterView;
+
+/// The groups of VRIDs that share an address with a named group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SharedAddresses {
+    /// For each group, the other groups with the common address.
+    groups: BTreeMap<String, BTreeMap<String, IpAddr>>,
+}
+
+impl SharedAddresses {
+    /// Compares all groups of a view. Only the groups of one VRID are in memory at a time.
+    pub(crate) fn of_view(view: &ClusterView) -> Self {
+        let mut shared = Self::default();
+        let mut candidates: BTreeMap<Bucket, Vec<ComparedGroup>> = view
+            .buckets()
+            .filter(|bucket| matches!(bucket, Bucket::Vrrp { .. }))
+            .map(|bucket| (bucket.clone(), Vec::new()))
+            .collect();
+        if candidates.is_empty() {
+            return shared;
+        }
+        for bucket in view.buckets().filter(|bucket| is_named(bucket)) {
+            for group in view.groups_of(bucket) {
+                for bucket in vrid_buckets(&group) {
+                    if let Some(named) = candidates.get_mut(&bucket) {
+                        named.push(ComparedGroup::new(&group));
+                    }
+                }
+            }
+        }
+        for (bucket, named) in candidates.into_iter().filter(|(_, named)| !named.is_empty()) {
+            let groups = view.groups_of(&bucket);
+            for (named, group) in
+                named.iter().flat_map(|one| groups.iter().map(move |group| (one, group)))
+            {
+                shared.compare(named, &ComparedGroup::new(group));
+            }
+        }
+        shared
+    }
+
+    /// Adds the ambiguities of a group.
+    pub(crate) fn mark(&self, group: &mut Group) {
+        let others = self.groups.get(&group.id).into_iter().flatten();
+        group.ambiguities.extend(
+            others.map(|(id, address)| Ambiguity::OtherGroup { id: id.clone(), address: *address }),
+        );
+    }
+
+    fn compare(&mut self, named: &ComparedGroup, group: &ComparedGroup) {
+        if !named.nodes.is_disjoint(&group.nodes) {
+            return;
+        }
+        let Some(address) = named.addresses.intersection(&group.addresses).next() else { return };
+        let mut add = |one: &ComparedGroup, other: &ComparedGroup| {
+            let others = self.groups.entry(one.id.clone()).or_default();
+            others.insert(other.id.clone(), *address);
+        };
+        add(named, group);
+        add(group, named);
+    }
+}
+
+/// The facts of a group that are compared.
+struct ComparedGroup {
+    id: String,
+    nodes: BTreeSet<ClusterName>,
+    /// Without those that are valid on one link only.
+    addresses: BTreeSet<IpAddr>,
+}
+
+impl ComparedGroup {
+    fn new(group: &Group) -> Self {
+        let nodes = group.members.iter().map(|member| member.node.clone()).collect();
+        let mut addresses = group.addresses();
+        addresses.retain(|address| !is_link_local(*address));
+        Self { id: group.id.clone(), nodes, addresses }
+    }
+}
+
+fn is_named(bucket: &Bucket) -> bool {
+    matches!(bucket, Bucket::Router(_) | Bucket::Configured(_))
+}
+
+/// The buckets that the members would be in if they had no name.
+fn vrid_buckets(group: &Group) -> BTreeSet<Bucket> {
+    let members = group.members.iter().filter_map(|member| Some((member, member.record.vrid?)));
+    let buckets = members.flat_map(|(member, vrid)| {
+        let addresses = member.record.addresses.iter();
+        addresses.map(move |net| Bucket::Vrrp { is_ipv6: net.addr().is_ipv6(), vrid })
+    });
+    buckets.collect()
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The keys and values of etcd that this process has received.
+//!
+//! ```text
+//!   range read at revision R ──▶ replace_range ─┐
+//!                                               ├─▶ for each key the value with the greatest revision
+//!   events of a watch ─────────▶ apply ─────────┘
+//! ```
+//!
+//! etcd numbers every change with a revision. The view keeps the value with the greatest revision of each key, so the
+//! result does not depend on the order of arrival, and an event may arrive twice. A deletion is remembered with its
+//! revision (`gone.rs`), and a complete read of a range at revision R is remembered as the *floor* R of that range: a
+//! change up to R of a key that the read did not have is old.
+//!
+//! A value that is not a valid record counts as absent: it is never a role.
+
+mod bytes;
+mod gone;
+mod node;
+mod packed;
+mod range;
+mod role;
+
+use std::collections::BTreeMap;
+
+use vipwatch_api::IgnoredSummary;
+
+use self::gone::{GoneKeys, GoneReason};
+use self::node::NodeTable;
+pub use self::node::NodeView;
+use self::range::KeyRange;
+use self::role::RoleTable;
+pub use self::role::{RoleView, ViewSerial};
+use crate::key::{Bucket, ClusterKey, ClusterName, FindingId, KeySpace};
+use crate::record::{ClusterRecord, FindingRecord, RecordError, ReporterRecord};
+
+/// A key and its value, as etcd stores them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredValue {
+    /// The key.
+    pub key: String,
+    /// The value, JSON.
+    pub value: Vec<u8>,
+    /// The revision of the last change of the key.
+    pub mod_revision: i64,
+    /// The revision that created the key.
+    pub create_revision: i64,
+    /// The lease of the key; 0 if it has none.
+    pub lease: i64,
+}
+
+/// A change of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ViewChange {
+    /// The key has a new value.
+    Put(StoredValue),
+    /// The key was deleted, or its lease has ended.
+    Deleted {
+        /// The key.
+        key: String,
+        /// The revision of the deletion.
+        mod_revision: i64,
+    },
+}
+
+/// A record with the revisions of its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revised<T> {
+    /// The record.
+    pub record: T,
+    /// The revision of the last change of the key.
+    pub mod_revision: i64,
+    /// The revision that created the key.
+    pub create_revision: i64,
+    /// The lease of the key; 0 if it has none.
+    pub lease: i64,
+}
+
+/// The keys of one domain, as far as they were read.
+#[derive(Debug, Clone)]
+pub struct ClusterView {
+    keys: KeySpace,
+    nodes: NodeTable,
+    roles: RoleTable,
+    reporter: Option<Revised<ReporterRecord>>,
+    findings: BTreeMap<FindingId, Revised<FindingRecord>>,
+    closed: BTreeMap<FindingId, Revised<FindingRecord>>,
+    gone: GoneKeys,
+    /// The revision of the last complete read of each kind of key, by [`KeyRange::floor_index`].
+    floors: [i64; KeyRange::FLOORS],
+    revision: i64,
+    serial: ViewSerial,
+}
+
+impl ClusterView {
+    /// An empty view of the domain of `keys`.
+    pub fn new(keys: KeySpace) -> Self {
+        Self {
+            keys,
+            nodes: NodeTable::default(),
+            roles: RoleTable::default(),
+            reporter: None,
+            findings: BTreeMap::new(),
+            closed: BTreeMap::new(),
+            gone: GoneKeys::default(),
+            floors: [0; KeyRange::FLOORS],
+            revision: 0,
+            serial: ViewSerial::default(),
+        }
+    }
+
+    /// The keys of the domain.
+    pub fn keys(&self) -> &KeySpace {
+        &self.keys
+    }
+
+    /// Applies a change. Returns true if the view is different after it.
+    pub fn apply(&mut self, change: ViewChange) -> bool {
+        match change {
+            ViewChange::Put(value) => self.put(value, Trust::Event),
+            ViewChange::Deleted { key, mod_revision } => self.delete(&key, mod_revision),
+        }
+    }
+
+    /// A complete read of a range at a revision: the keys of the range that are missing in `values` are gone.
+    pub fn replace_range(&mut self, prefix: &str, values: Vec<StoredValue>, revision: i64) {
+        let range = KeyRange::of_prefix(&self.keys, prefix);
+        let is_newest = revision >= self.floor_of_range(&range);
+        let trust = if is_newest { Trust::NewestRead } else { Trust::Event };
+        let present: std::collections::HashSet<String> =
+            values.iter().map(|value| value.key.clone()).collect();
+        for value in values {
+            self.put(value, trust);
+        }
+        for (key, mod_revision) in self.keys_below(prefix, &range) {
+            if mod_revision <= revision && !present.contains(&key) {
+                self.delete(&key, revision);
+            }
+        }
+        if self.raise_floor(&range, revision) {
+            // The floor stands for the deletions before it.
+            self.gone.retain(|key, gone| {
+                let is_old = gone.revision <= revision && gone.reason == GoneReason::Deleted;
+                !(is_old && key.starts_with(prefix))
+            });
+        }
+        self.revision = self.revision.max(revision);
+    }
+
+    /// Forgets a range that is no longer watched. It is as if it had never been read.
+    pub fn forget_range(&mut self, prefix: &str) {
+        let range = KeyRange::of_prefix(&self.keys, prefix);
+        self.lower_floor(&range);
+        for (key, _) in self.keys_below(prefix, &range) {
+            if let Some(key) = self.keys.parse(&key) {
+                self.remove(&key);
+            }
+        }
+        if let KeyRange::Bucket(bucket) = &range {
+            self.roles.forget_bucket(bucket, self.serial.next());
+        }
+        self.gone.retain(|key, _| !key.starts_with(prefix));
+    }
+
+    /// The greatest revision that the view has received.
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// The node that delivers findings; `None` if there is none.
+    pub fn reporter(&self) -> Option<&ReporterRecord> {
+        self.reporter.as_ref().map(|stored| &stored.record)
+    }
+
+    /// The key of the reporter, with its revisions.
+    pub fn reporter_key(&self) -> Option<&Revised<ReporterRecord>> {
+        self.reporter.as_ref()
+    }
+
+    /// The open findings, in the order of their ids.
+    pub fn findings(&self) -> impl Iterator<Item = &FindingRecord> {
+        self.findings.values().map(|stored| &stored.record)
+    }
+
+    /// The findings that have ended, in the order of their ids.
+    pub fn closed_findings(&self) -> impl Iterator<Item = &FindingRecord> {
+        self.closed.values().map(|stored| &stored.record)
+    }
+
+    /// The nodes, in the order of their names.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.nodes.iter()
+    }
+
+    /// One node; `None` if the view has none of this name.
+    pub fn node(&self, name: &ClusterName) -> Option<NodeView<'_>> {
+        self.nodes.node(name)
+    }
+
+    /// The number of role records.
+    pub fn role_count(&self) -> usize {
+        self.roles.len()
+    }
+
+    /// The buckets with a role record, in order.
+    pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.roles.buckets()
+    }
+
+    /// The role records of a bucket, in the order of nodes and instances.
+    pub fn roles(&self, bucket: &Bucket) -> impl Iterator<Item = RoleView> {
+        self.roles.bucket(bucket)
+    }
+
+    /// The number of roles of each node and role, without the records.
+    pub(crate) fn role_counts(&self) -> role::RoleCounts {
+        self.roles.counts()
+    }
+
+    /// Keys and values that are not used.
+    pub fn ignored(&self) -> IgnoredSummary {
+        self.gone.ignored()
+    }
+
+    /// The number of changes of this view. It says nothing about etcd.
+    pub fn serial(&self) -> ViewSerial {
+        self.serial
+    }
+
+    /// The buckets that have changed after `serial`, and those that have become empty.
+    pub(crate) fn buckets_changed_after(&self, serial: ViewSerial) -> role::BucketChanges<'_> {
+        self.roles.changed_after(serial)
+    }
+
+    /// The nodes that became live, stopped or lost after `serial`.
+    pub(crate) fn nodes_changed_after(
+        &self,
+        serial: ViewSerial,
+    ) -> impl Iterator<Item = &ClusterName> {
+        self.nodes.changed_after(serial)
+    }
+
+    /// The buckets with a role of a node.
+    pub(crate) fn buckets_of_node(&self, node: &ClusterName) -> Vec<Bucket> {
+        self.roles.buckets_of_node(node)
+    }
+
+    fn put(&mut self, value: StoredValue, trust: Trust) -> bool {
+        let StoredValue { key: text, value, mod_revision, create_revision, lease } = value;
+        if !text.starts_with(self.keys.all()) {
+            return false;
+        }
+        self.revision = self.revision.max(mod_revision);
+        let key = self.keys.parse(&text);
+        if self.known_revision(key.as_ref(), &text, trust) >= mod_revision {
+            return false;
+        }
+        let Some(key) = key else {
+            return self.gone.insert(&text, mod_revision, GoneReason::Foreign);
+        };
+        match ClusterRecord::decode(&key, &value) {
+            Ok(record) => {
+                self.gone.remove(&text);
+                self.insert(
+                    key,
+                    record,
+                    Revised { record: (), mod_revision, create_revision, lease },
+                )
+            }
+            Err(error) => {
+                let reason = match error {
+                    RecordError::Newer(_) => GoneReason::Newer,
+                    _ => GoneReason::Invalid,
+                };
+                self.remove(&key);
+                self.gone.insert(&text, mod_revision, reason)
+            }
+        }
+    }
+
+    fn delete(&mut self, text: &str, mod_revision: i64) -> bool {
+        if !text.starts_with(self.keys.all()) {
+            return false;
+        }
+        self.revision = self.revision.max(mod_revision);
+        let key = self.keys.parse(text);
+        if self.known_revision(key.as_ref(), text, Trust::Event) >= mod_revision {
+            return false;
+        }
+        let was_ignored = self.gone.insert(text, mod_revision, GoneReason::Deleted);
+        key.is_some_and(|key| self.remove(&key)) || was_ignored
+    }
+
+    /// The revision of a key: that of its value, of its deletion, or of a read that did not have it.
+    fn known_revision(&self, key: Option<&ClusterKey>, text: &str, trust: Trust) -> i64 {
+        let stored = key.and_then(|key| self.stored_revision(key));
+        if let Some(revision) = stored.or_else(|| self.gone.revision(text)) {
+            return revision;
+        }
+        match trust {
+            Trust::Event => key.map_or(0, |key| self.floor_of_key(key)),
+            Trust::NewestRead => 0,
+        }
+    }
+
+    fn stored_revision(&self, key: &ClusterKey) -> Option<i64> {
+        match key {
+            ClusterKey::Node(name) => self.nodes.node_revision(name),
+            ClusterKey::Member(name) => self.nodes.member_revision(name),
+            ClusterKey::Role(key) => self.roles.revision(key),
+            ClusterKey::Reporter => self.reporter.as_ref().map(|stored| stored.mod_revision),
+            ClusterKey::Finding(id) => self.findings.get(id).map(|stored| stored.mod_revision),
+            ClusterKey::Closed(id) => self.closed.get(id).map(|stored| stored.mod_revision),
+        }
+    }
+
+    fn insert(&mut self, key: ClusterKey, record: ClusterRecord, head: Revised<()>) -> bool {
+        let serial = self.serial.next();
+        match (key, record) {
+            (ClusterKey::Node(name), ClusterRecord::Node(record)) => {
+                self.nodes.put_node(name, head.with(*record), serial);
+            }
+            (ClusterKey::Member(name), ClusterRecord::Member(record)) => {
+                self.nodes.put_member(name, head.with(record), serial);
+            }
+            (ClusterKey::Role(key), ClusterRecord::Role(record)) => {
+                self.roles.put(key, &record, head.mod_revision, serial);
+            }
+            (ClusterKey::Reporter, ClusterRecord::Reporter(record)) => {
+                self.reporter = Some(head.with(record));
+            }
+            (ClusterKey::Finding(id), ClusterRecord::Finding(record)) => {
+                self.findings.insert(id, head.with(*record));
+            }
+            (ClusterKey::Closed(id), ClusterRecord::Finding(record)) => {
+                self.closed.insert(id, head.with(*record));
+            }
+            // `ClusterRecord::decode` returns the kind of the key.
+            _ => return false,
+        }
+        true
+    }
+
+    /// Removes the value of a key. Returns true if there was one.
+    fn remove(&mut self, key: &ClusterKey) -> bool {
+        let serial = self.serial.next();
+        match key {
+            ClusterKey::Node(name) => self.nodes.remove_node(name, serial),
+            ClusterKey::Member(name) => self.nodes.remove_member(name, serial),
+            ClusterKey::Role(key) => self.roles.remove(key, serial),
+            ClusterKey::Reporter => self.reporter.take().is_some(),
+            ClusterKey::Finding(id) => self.findings.remove(id).is_some(),
+            ClusterKey::Closed(id) => self.closed.remove(id).is_some(),
+        }
+    }
+}
+
+/// Whether the floor of a range applies to a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// The value may be older than the last complete read.
+    Event,
+    /// The value is from a complete read that is not older than any before.
+    NewestRead,
+}
+
+impl Revised<()> {
+    fn with<T>(self, record: T) -> Revised<T> {
+        let Self { mod_revision, create_revision, lease, .. } = self;
+        Revised { record, mod_revision, create_revision, lease }
+    }
+}
+
+#[cfg(test)]
+mod tests;

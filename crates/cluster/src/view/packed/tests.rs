@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of packed records: each record is unpacked as it was.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![Just("VI_1".to_owned()), Just("qrouter-VI_1".to_owned()), "[a-zä-]{0,20}"]
+}
+
+fn word() -> impl Strategy<Value = String> {
+    let known = ["preempted", "peer-silent", "agent-behind", "neutron", "two-primaries"];
+    prop_oneof![proptest::sample::select(known.map(str::to_owned).to_vec()), text()]
+}
+
+fn moment() -> impl Strategy<Value = Timestamp> {
+    (-377_705_023_201_000_000_i64..253_402_207_200_000_000)
+        .prop_map(|micros| Timestamp::from_microsecond(micros).unwrap())
+}
+
+fn role() -> impl Strategy<Value = InstanceRole> {
+    proptest::sample::select(InstanceRole::ALL.to_vec())
+}
+
+fn address() -> impl Strategy<Value = IpNet> {
+    prop_oneof![
+        (any::<[u8; 4]>(), 0..=32_u8).prop_map(|(ip, len)| IpNet::new(ip.into(), len).unwrap()),
+        (any::<[u8; 16]>(), 0..=128_u8).prop_map(|(ip, len)| IpNet::new(ip.into(), len).unwrap()),
+    ]
+}
+
+fn transition() -> impl Strategy<Value = RecentTransition> {
+    let parts = (any::<i64>(), moment(), proptest::option::of(role()), role());
+    (parts, proptest::option::of(word()))
+        .prop_map(|((seq, at, from, to), cause)| RecentTransition { seq, at, from, to, cause })
+}
+
+prop_compose! {
+    fn record()(
+        (instance, name, reason, interface) in (text(), text(), proptest::option::of(text()), text()),
+        (cause, origin) in (proptest::option::of(word()), word()),
+        netns in proptest::option::of(text()),
+        (seq, role, since) in (any::<i64>(), role(), proptest::option::of(moment())),
+        (vrid, priority, vrrp_version) in any::<(Option<u8>, Option<u8>, Option<u8>)>(),
+        advert_ms in any::<Option<u64>>(),
+        addresses in proptest::collection::vec(address(), 0..4),
+        heard in proptest::sample::select(vec![HeardPrimary::Other, HeardPrimary::None, HeardPrimary::Unknown]),
+        findings in proptest::collection::vec(word(), 0..3),
+        recent in proptest::collection::vec(transition(), 0..4),
+    ) -> RoleRecord {
+        RoleRecord {
+            schema: FORMAT, node: "a".to_owned(), instance, name, epoch: "5f3a".to_owned(), seq, role, reason,
+            since, cause, origin, netns, interface, vrid, priority, advert_ms, vrrp_version, addresses, heard,
+            findings, recent,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_packed_record_is_unpacked_as_it_was(record in record()) {
+        let identity = Arc::new(NodeIdentity { name: "a".parse().unwrap(), epoch: "5f3a".into() });
+        for bucket in [Bucket::Router("VI_1".parse().unwrap()), Bucket::Vrrp { is_ipv6: false, vrid: 1 }] {
+            let packed = PackedRole::new(&record, &bucket, identity.clone(), 7);
+            let instance = packed.instance(&bucket).into_owned();
+            prop_assert_eq!(&instance, &record.instance);
+            prop_assert_eq!(packed.role(), record.role);
+            prop_assert_eq!(packed.unpack(&bucket), Some(record.clone()));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ranges of keys that are read as a whole, and up to which revision the view is complete in each.
+
+use super::ClusterView;
+use crate::key::{Bucket, ClusterKey, KeySpace};
+
+/// A range of keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum KeyRange {
+    All,
+    Nodes,
+    Members,
+    Roles,
+    Bucket(Bucket),
+    Reporter,
+    Findings,
+    Closed,
+    /// Another prefix, which has no floor.
+    Other,
+}
+
+impl KeyRange {
+    /// The number of ranges with a floor of their own, without buckets.
+    pub(super) const FLOORS: usize = 6;
+
+    pub(super) fn of_prefix(keys: &KeySpace, prefix: &str) -> Self {
+        let Some(rest) = prefix.strip_prefix(keys.all()) else {
+            let is_above = keys.all().starts_with(prefix);
+            return if is_above { Self::All } else { Self::Other };
+        };
+        match rest {
+            "" => Self::All,
+            "node/" => Self::Nodes,
+            "member/" => Self::Members,
+            "role/" => Self::Roles,
+            "reporter" => Self::Reporter,
+            "finding/" => Self::Findings,
+            "closed/" => Self::Closed,
+            _ => {
+                let bucket = rest.strip_prefix("role/").and_then(|rest| rest.strip_suffix('/'));
+                let bucket = bucket.and_then(|bucket| bucket.parse().ok());
+                bucket.map_or(Self::Other, Self::Bucket)
+            }
+        }
+    }
+
+    fn of_key(key: &ClusterKey) -> Self {
+        match key {
+            ClusterKey::Node(_) => Self::Nodes,
+            ClusterKey::Member(_) => Self::Members,
+            ClusterKey::Role(_) => Self::Roles,
+            ClusterKey::Reporter => Self::Reporter,
+            ClusterKey::Finding(_) => Self::Findings,
+            ClusterKey::Closed(_) => Self::Closed,
+        }
+    }
+
+    /// The place of the range's floor; `None` if it has none or several.
+    fn floor_index(&self) -> Option<usize> {
+        match self {
+            Self::Nodes => Some(0),
+            Self::Members => Some(1),
+            Self::Roles => Some(2),
+            Self::Reporter => Some(3),
+            Self::Findings => Some(4),
+            Self::Closed => Some(5),
+            Self::All | Self::Bucket(_) | Self::Other => None,
+        }
+    }
+}
+
+impl ClusterView {
+    fn floor(&self, range: &KeyRange) -> i64 {
+        range.floor_index().map_or(0, |index| self.floors[index])
+    }
+
+    pub(super) fn floor_of_key(&self, key: &ClusterKey) -> i64 {
+        let floor = self.floor(&KeyRange::of_key(key));
+        match key {
+            ClusterKey::Role(key) => floor.max(self.roles.floor(&key.bucket)),
+            _ => floor,
+        }
+    }
+
+    /// The revision up to which the whole range is complete or a part of it is.
+    pub(super) fn floor_of_range(&self, range: &KeyRange) -> i64 {
+        match range {
+            KeyRange::All => self.floors.into_iter().max().unwrap_or(0).max(self.roles.max_floor()),
+            KeyRange::Roles => self.floor(range).max(self.roles.max_floor()),
+            KeyRange::Bucket(bucket) => self.floor(&KeyRange::Roles).max(self.roles.floor(bucket)),
+            KeyRange::Other => i64::MAX,
+            _ => self.floor(range),
+        }
+    }
+
+    /// Returns false if the range has no floor.
+    pub(super) fn raise_floor(&mut self, range: &KeyRange, revision: i64) -> bool {
+        match range {
+            KeyRange::Other => return false,
+            KeyRange::All => self.floors = self.floors.map(|floor| floor.max(revision)),
+            KeyRange::Bucket(bucket) => self.roles.raise_floor(bucket, revision),
+            _ => {
+                if let Some(index) = range.floor_index() {
+                    self.floors[index] = self.floors[index].max(revision);
+                }
+            }
+        }
+        if matches!(range, KeyRange::All | KeyRange::Roles) {
+            self.roles.drop_floors(revision);
+        }
+        true
+    }
+
+    pub(super) fn lower_floor(&mut self, range: &KeyRange) {
+        match range {
+            KeyRange::All => self.floors = [0; KeyRange::FLOORS],
+            // Parts of the range are still complete: each remaining bucket gets the floor of all roles.
+            KeyRange::Bucket(_) | KeyRange::Other => {
+                let floor = self.floor(&KeyRange::Roles);
+                self.roles.raise_all_floors(floor);
+                self.clear_floor(&KeyRange::Roles);
+            }
+            _ => self.clear_floor(range),
+        }
+        if matches!(range, KeyRange::All | KeyRange::Roles) {
+            self.roles.drop_floors(i64::MAX);
+        }
+    }
+
+    fn clear_floor(&mut self, range: &KeyRange) {
+        if let Some(index) = range.floor_index() {
+            self.floors[index] = 0;
+        }
+    }
+
+    /// The stored keys with this prefix and their revisions.
+    pub(super) fn keys_below(&self, prefix: &str, range: &KeyRange) -> Vec<(String, i64)> {
+        let mut keys: Vec<(ClusterKey, i64)> = Vec::new();
+        let has =
+            |kind: &KeyRange| range == kind || matches!(range, KeyRange::All | KeyRange::Other);
+        if has(&KeyRange::Nodes) {
+            keys.extend(self.nodes.node_keys());
+        }
+        if has(&KeyRange::Members) {
+            keys.extend(self.nodes.member_keys());
+        }
+        if has(&KeyRange::Roles) {
+            keys.extend(self.roles.keys());
+        }
+        if let KeyRange::Bucket(bucket) = range {
+            keys.extend(self.roles.bucket_keys(bucket));
+        }
+        if has(&KeyRange::Reporter) {
+            keys.extend(
+                self.reporter.iter().map(|stored| (ClusterKey::Reporter, stored.mod_revision)),
+            );
+        }
+        if has(&KeyRange::Findings) {
+            let findings = self.findings.iter();
+            keys.extend(
+                findings.map(|(id, it)| (ClusterKey::Finding(id.clone()), it.mod_revision)),
+            );
+        }
+        if has(&KeyRange::Closed) {
+            let closed = self.closed.iter();
+            keys.extend(closed.map(|(id, it)| (ClusterKey::Closed(id.clone()), it.mod_revision)));
+        }
+        let texts = keys.into_iter().map(|(key, revision)| (self.keys.text(&key), revision));
+        let stored = texts.filter(|(key, _)| key.starts_with(prefix));
+        stored.chain(self.gone.ignored_keys(prefix)).collect()
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::FaultsError;
+use crate::{FaultsError, cluster};
 
 /// The seeds of `--quick`: each of them is short, and together they have the most important faults.
 pub const QUICK_SEEDS: [u64; 8] = [6, 13, 16, 17, 26, 28, 37, 44];
@@ -22,6 +22,16 @@ pub struct RunOptions {
     /// The directory in which the recordings are kept; `None` keeps those of failed seeds only.
     pub keep: Option<PathBuf>,
     pub jobs: usize,
+    pub lab: LabKind,
+}
+
+/// The lab of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabKind {
+    /// Nodes without a cluster view.
+    Nodes,
+    /// Three nodes with a cluster view, and three members of etcd.
+    Cluster,
 }
 
 /// A parsed command line.
@@ -46,7 +56,12 @@ pub fn parse(args: &[&str]) -> Result<FaultsCommand, FaultsError> {
         json: None,
         keep: None,
         jobs: 8,
+        lab: LabKind::Nodes,
     };
+    let mut args = args;
+    if let Some(("cluster", rest)) = args.split_first().map(|(first, rest)| (*first, rest)) {
+        (options.lab, options.seeds, args) = (LabKind::Cluster, (0..60).collect(), rest);
+    }
     let mut is_mutations = false;
     let mut names = Vec::new();
     let mut are_seeds_given = false;
@@ -70,7 +85,10 @@ pub fn parse(args: &[&str]) -> Result<FaultsCommand, FaultsError> {
         are_seeds_given |= matches!(arg, "--seeds" | "--seed");
     }
     if options.is_quick && !are_seeds_given {
-        options.seeds = QUICK_SEEDS.to_vec();
+        options.seeds = match options.lab {
+            LabKind::Nodes => QUICK_SEEDS.to_vec(),
+            LabKind::Cluster => cluster::QUICK_SEEDS.to_vec(),
+        };
     }
     if is_mutations || !names.is_empty() {
         return Ok(FaultsCommand::Mutations { options, names });

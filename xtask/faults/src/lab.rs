@@ -73,15 +73,8 @@ impl FaultLab {
         let ports = self.hosts.iter().chain([&self.foreign]).map(LabHost::port_index);
         document["ports"] = json!(ports.collect::<Result<Vec<u32>, FaultsError>>()?);
         write_file(&self.directory.join("setup.json"), &document.to_string())?;
-        let file = self.directory.join("wire.pcap");
-        let mut command = Command::new("tcpdump");
-        command.args(["-Z", "root", "-i", "any", "-y", "LINUX_SLL2", "-U", "-w"]).arg(&file);
-        command.arg("ip proto 112 or ip6 proto 112 or ip proto 51");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.recorders.push(command.spawn()?);
-        wait_for("tcpdump to write its file", || {
-            Ok(std::fs::metadata(&file).is_ok_and(|data| data.len() >= 24).then_some(()))
-        })
+        self.recorders.push(record_wire(&self.directory.join("wire.pcap"))?);
+        Ok(())
     }
 
     /// Writes the configuration of keepalived on a node.
@@ -161,6 +154,19 @@ impl FaultLab {
         self.journal.write("end", &json!({}))?;
         self.hosts.iter().try_for_each(LabHost::collect)
     }
+}
+
+/// Records the adverts of all ports in the namespace of this process, with the port and the direction of each.
+pub fn record_wire(file: &Path) -> Result<Child, FaultsError> {
+    let mut command = Command::new("tcpdump");
+    command.args(["-Z", "root", "-i", "any", "-y", "LINUX_SLL2", "-U", "-w"]).arg(file);
+    command.arg("ip proto 112 or ip6 proto 112 or ip proto 51");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let recorder = command.spawn()?;
+    wait_for("tcpdump to write its file", || {
+        Ok(std::fs::metadata(file).is_ok_and(|data| data.len() >= 24).then_some(()))
+    })?;
+    Ok(recorder)
 }
 
 /// An empty `/run`, and the bridge.

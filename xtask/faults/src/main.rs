@@ -4,6 +4,7 @@
 
 mod args;
 mod check;
+mod cluster;
 mod inject;
 mod inotify;
 mod journal;
@@ -39,7 +40,12 @@ fn main() -> ExitCode {
     let result = match args.as_slice() {
         ["init"] => init(),
         ["inside", seed, faults, pace, directory, vipwatch] => {
-            inside(seed, faults, pace, Path::new(directory), Path::new(vipwatch))
+            inside(seed, faults, pace_of(pace), Path::new(directory), Path::new(vipwatch))
+        }
+        ["inside-cluster", seed, faults, pace, directory, vipwatch] => {
+            let (directory, vipwatch) = (Path::new(directory), Path::new(vipwatch));
+            let seed = seed.parse().map_err(FaultsError::from);
+            seed.and_then(|seed| cluster::inside(seed, faults, pace_of(pace), directory, vipwatch))
         }
         args => args::parse(args).and_then(|command| match command {
             FaultsCommand::Run(options) => runner::run(&options),
@@ -67,11 +73,15 @@ fn init() -> Result<(), FaultsError> {
     Ok(())
 }
 
+fn pace_of(word: &str) -> Pace {
+    if word == "patient" { Pace::Patient } else { Pace::Exact }
+}
+
 /// One run, in its sandbox.
 fn inside(
     seed: &str,
     faults: &str,
-    pace: &str,
+    pace: Pace,
     directory: &Path,
     vipwatch: &Path,
 ) -> Result<(), FaultsError> {
@@ -80,7 +90,6 @@ fn inside(
     if !faults.is_empty() {
         steps = schedule::chosen(faults)?;
     }
-    let pace = if pace == "patient" { Pace::Patient } else { Pace::Exact };
     if pace == Pace::Patient {
         steps.truncate(2);
     }

@@ -8,9 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::FaultsError;
-use crate::args::RunOptions;
+use crate::args::{LabKind, RunOptions};
 use crate::check::verdict::{RunVerdict, Strictness};
 use crate::check::{self};
+use crate::cluster;
 use crate::inotify;
 use crate::lab::set_up_lock;
 use crate::summary::Summary;
@@ -105,7 +106,11 @@ fn record(options: &RunOptions, seed: u64, directory: &Path) -> Result<(), Fault
         command.args(["--user", "--map-root-user", "--map-auto"]);
     }
     command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
-    command.arg(std::env::current_exe()?).arg("inside").arg(seed.to_string());
+    let inside = match options.lab {
+        LabKind::Nodes => "inside",
+        LabKind::Cluster => "inside-cluster",
+    };
+    command.arg(std::env::current_exe()?).arg(inside).arg(seed.to_string());
     command.arg(options.faults.as_deref().unwrap_or_default());
     command.arg(if options.is_quick { "patient" } else { "exact" });
     command.arg(directory).arg(&options.vipwatch);
@@ -118,7 +123,13 @@ fn record(options: &RunOptions, seed: u64, directory: &Path) -> Result<(), Fault
 }
 
 fn judge(directory: &Path, strictness: Strictness) -> Result<RunVerdict, FaultsError> {
-    let verdict = check::judge(directory, strictness)?;
+    let setup = std::fs::read_to_string(directory.join("setup.json"))?;
+    let setup: serde_json::Value = serde_json::from_str(&setup)?;
+    let verdict = if setup["kind"] == "cluster" {
+        cluster::check::judge(directory, strictness)?
+    } else {
+        check::judge(directory, strictness)?
+    };
     crate::lab::write_file(
         &directory.join("verdict.json"),
         &format!("{:#}\n", verdict.document()),

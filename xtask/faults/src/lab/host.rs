@@ -63,12 +63,22 @@ impl LabHost {
 
     /// Connects the host with the switch.
     pub fn plug(&self, setup: &LabSetup) -> Result<(), FaultsError> {
-        let port = self.port();
-        let init = self.init;
-        run("ip", &format!("link add {port} type veth peer name {LINK} netns {init}"))?;
-        run("ip", &format!("link set {port} master br0"))?;
-        run("ip", &format!("link set {port} up"))?;
+        self.connect("br0", &self.port(), LINK)?;
         self.link_up(setup)
+    }
+
+    /// Connects a new link of the host with a bridge.
+    pub fn connect(&self, bridge: &str, port: &str, link: &str) -> Result<(), FaultsError> {
+        let init = self.init;
+        run("ip", &format!("link add {port} type veth peer name {link} netns {init}"))?;
+        run("ip", &format!("link set {port} master {bridge}"))?;
+        run("ip", &format!("link set {port} up"))?;
+        self.run(&format!("ip link set {link} up")).map(drop)
+    }
+
+    /// Keeps a process of the host until the end of the sandbox.
+    pub fn adopt(&mut self, process: Child) {
+        self.processes.push(process);
     }
 
     /// Sets the link up and gives it the own address, which the kernel removes when an IPv6 link is set down.
